@@ -1,6 +1,6 @@
 """Load the matrix, from a compiled copy if one exists that the same program made from the same bytes.
 
-The copy is believed only if the source files have the recorded stamp, or the recorded hashes. Each table, and each framework's
+The copy is used only if the source files have the recorded stamp, or the recorded hashes. Each table, and each framework's
 releases, are read from it when they are first used: most requests use a few tables, and the releases of one or two frameworks.
 """
 
@@ -109,7 +109,7 @@ def _digest(content: bytes) -> str:
 
 
 def _parts(matrix: Matrix) -> Iterator[list[Any]]:
-    """The matrix with its tables and its frameworks' releases taken out, then those, the tables first."""
+    """Split the matrix into the matrix without tables and releases, then the tables, then the releases of each framework."""
     frameworks = tuple(table._replace(releases=()) for table in matrix.frameworks)
     without: dict[str, Any] = dict.fromkeys(_tables(matrix), ())
     yield pack(matrix._replace(frameworks=frameworks, **without))
@@ -140,7 +140,7 @@ def _paths(entry: Path, sources: Iterable[str]) -> list[Path]:
 
 
 def _unpacked(found: Kept, compiled: Callable[[], Matrix]) -> Matrix | None:
-    """Return the matrix of a copy, or None if the copy is damaged. If only a table of it is, ``compiled`` gives the rows."""
+    """Return the matrix of a copy, or None if the copy is damaged. If only a table is damaged, ``compiled`` gives its rows."""
     try:
         matrix: Matrix = unpack(found.part(0))
     except _DAMAGES:
@@ -162,7 +162,8 @@ def _unpacked(found: Kept, compiled: Callable[[], Matrix]) -> Matrix | None:
 
 
 def _tables(matrix: Matrix) -> list[str]:
-    """The tables that are read when they are first looked at. Every request looks at the names of all frameworks."""
+    """The tables that are read when they are first used. The names of the frameworks are not among them, because every request
+    uses them."""
     return [name for name in matrix._fields if name not in ("fingerprint", "policy", "frameworks")]
 
 
@@ -191,7 +192,7 @@ def pack(value: Any) -> list[Any]:
 
 
 def unpack(objects: list[Any]) -> Any:
-    """The value that :func:`pack` was given. Raises one of the usual errors of Python if the list is not such a value."""
+    """Return the value that :func:`pack` packed. Raises one of the usual errors of Python if the list is not such a value."""
     built: list[Any] = []
 
     def restore(item: Any) -> Any:

@@ -71,11 +71,11 @@ def _driver(matrix: Matrix, driver: DriverRow, cuda: CudaRow) -> Iterator[Proble
         yield problem(driver.origin, f"{says}, yet CUDA {cuda.version} needs only {cuda.driver_min} ({cuda.origin.at})")
 
 
-# --- rows that serve nothing ------------------------------------------------------------------------------------------
+# --- rows that nothing uses -------------------------------------------------------------------------------------------
 
 
 class _Used:
-    """The rows that some build could use."""
+    """Return the rows that at least one build could use."""
 
     def __init__(self, matrix: Matrix, serving: Serving) -> None:
         self.systems: set[str] = set()

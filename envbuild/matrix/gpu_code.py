@@ -1,8 +1,8 @@
 """Decide which GPU code runs on which GPU, and which CUDA toolkits support a GPU.
 
 Native code runs on its own capability and on later ones of the same major; PTX on its own and any later capability, never on
-an earlier one. A toolkit older than the GPU has no libraries for it: its native code for earlier GPUs of the same major runs
-still, and so does PTX from :func:`oldest_for_ptx` on. PTX of even older toolkits is known to take an hour or to fail.
+an earlier one. A toolkit older than the GPU has no libraries for it: its native code for earlier GPUs of the same major still
+runs, and so does PTX of :func:`oldest_for_ptx` or newer. PTX of even older toolkits is known to take an hour or to fail.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from envbuild.matrix.versions import around, within
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*([^;@]*)")
 
-# A package, the Pythons on which it is asked for (empty: all), and which versions of it.
+# A package, the Pythons on which it is required (empty: all), and the allowed versions.
 Pin = tuple[str, str, str]
 
 
@@ -83,4 +83,4 @@ def _possible(asked: frozenset[str]) -> bool:
         wanted = SpecifierSet(",".join(sorted(asked)))
         return any(wanted.contains(version, prereleases=True) for version in around(str(wanted)))
     except (InvalidSpecifier, InvalidVersion):
-        return True  # not to be judged here
+        return True  # cannot be judged here

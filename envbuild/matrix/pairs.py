@@ -58,7 +58,7 @@ def other_builds(
 ) -> Iterator[Variant]:
     """Return the builds of ``release`` on other releases of ``base`` than the default one, tested ones first.
 
-    ``make`` is used in place of :func:`upon` by callers that keep what it makes.
+    Callers that cache the builds pass ``make`` in place of :func:`upon`.
     """
     pairs = pairs_with(release, base.name)
     if pairs is None:
@@ -78,7 +78,8 @@ def upon(pairs: Pairs, below: Release) -> Iterator[Variant]:
 
 
 def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
-    """``variant`` of what is stood upon, ``of`` which framework and version, as a build of the release that adds ``added``."""
+    """Make the add-on's build: ``variant``, a build of the base framework ``of``, with the additions ``added`` of the add-on's
+    release."""
     held: tuple[Requirement, ...] = ()
     package: dict[str, Any] = {}
     if added.package:

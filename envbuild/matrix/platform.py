@@ -1,4 +1,4 @@
-"""What images stand on: systems, Pythons, drivers, GPUs, CUDA and its libraries. Frozen rows, as in :mod:`types`."""
+"""The rows about platforms: systems, Pythons, drivers, GPUs, CUDA and its libraries. Frozen rows, as in :mod:`types`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Provenance(NamedTuple):
 
     @property
     def overlaid(self) -> bool:
-        """Whether the row stands in an overlay of the user's: those alone are named by an absolute path."""
+        """Whether the row is from a user's overlay: only overlays have absolute paths."""
         return self.at.startswith("/")
 
     def source_of(self, field: str) -> str:
@@ -39,7 +39,7 @@ class Provenance(NamedTuple):
 
 
 class SystemPython(NamedTuple):
-    """A Python that a distribution carries."""
+    """A Python that a distribution has as a package."""
 
     version: str
     packages: tuple[str, ...]
@@ -49,8 +49,9 @@ class SystemPython(NamedTuple):
 class SystemRow(NamedTuple):
     """An operating system for images. Higher ``preference`` is chosen first.
 
-    ``gcc`` is the compiler that it carries, ``mirror`` where its packages are served today. ``digest`` is what its image's tag
-    named when a document was written (``sha256:…``); ``archive`` are the apt sources that keep its packages for good.
+    ``gcc`` is the version of its compiler, ``mirror`` the address of its packages today. ``digest`` is the digest
+    (``sha256:…``) of its image's tag when a document was written; ``archive`` are the apt sources that keep its packages
+    permanently.
     ``snapshot`` is the address below which the distribution keeps every state of its archives, by name and time.
     """
 
@@ -82,7 +83,7 @@ class SystemRow(NamedTuple):
 
 
 class ArchiveRow(NamedTuple):
-    """A file that builds fetch by themselves: an interpreter, a package of conda's, a program in one file."""
+    """A file that a build downloads: an interpreter, a conda package, or a program in one file."""
 
     name: str
     url: str
@@ -129,8 +130,8 @@ class SourceArchiveRow(NamedTuple):
 class PythonSupply(NamedTuple):
     """A way to get a Python on any system whose glibc is at least ``glibc``.
 
-    ``files`` name the archives that it is unpacked from, in the order of installation, ``installer`` the one that does it where
-    tar does not. Without files its hashes are not known, and a lock with it misses them.
+    ``files`` name its archives in the order of installation, ``installer`` the program that unpacks them if tar cannot. Without
+    files its hashes are unknown, and a lock with it lists them as missing.
     """
 
     by: PythonFrom
@@ -157,9 +158,10 @@ class PythonRow(NamedTuple):
 
 
 class Architecture(NamedTuple):
-    """A GPU generation, or a part of one, and the window of CUDA toolkits and driver branches that serves it.
+    """A GPU generation, or a part of one, with the CUDA toolkits and driver branches that support it.
 
-    ``ptx_from`` is the oldest CUDA whose PTX is known to run on it; empty if that is any of the major of ``first_cuda``.
+    ``ptx_from`` is the oldest CUDA whose PTX is known to run on it; empty if PTX of every CUDA with the major version of
+    ``first_cuda`` runs.
     """
 
     name: str
@@ -179,7 +181,8 @@ class Architecture(NamedTuple):
 class DriverRow(NamedTuple):
     """A driver branch and the CUDA version it implements itself.
 
-    ``kind`` is the vendor's designation, ``released`` the day of its first public driver, ``latest`` its last one known.
+    ``kind`` is the vendor's name for the branch's type, ``released`` the day of its first public driver, ``latest`` the last
+    known driver.
     """
 
     branch: str
@@ -232,11 +235,12 @@ class PackageRow(NamedTuple):
 
 
 class ProviderRow(NamedTuple):
-    """One way to get a CUDA version. ``system`` is empty if any serves; ``cudnn`` and ``nccl`` are what an image carries.
+    """One way to get a CUDA version. ``system`` is empty if every system can be used; ``cudnn`` and ``nccl`` are the releases
+    in an image.
 
-    ``build_packages`` and ``build_image`` bring nvcc and the headers, for what is compiled; empty if no document says which.
-    ``files`` name the archives of conda packages, ``installer`` the one that unpacks them. ``digest``: what the tag named
-    when a document was written (``sha256:…``), empty if none tells.
+    ``build_packages`` and ``build_image`` contain nvcc and the headers for compiling; empty if no document names them.
+    ``files`` name the archives of conda packages, ``installer`` the one that unpacks them. ``digest`` is the digest
+    (``sha256:…``) of the tag when a document was written; empty if no document has it.
     """
 
     provider: str
@@ -256,15 +260,15 @@ class ProviderRow(NamedTuple):
 
     @property
     def compiles(self) -> bool:
-        """Whether it brings what compiling takes."""
+        """Whether it contains the tools for compiling."""
         return bool(self.build_packages or self.build_image)
 
 
 class CudaRelease(NamedTuple):
     """One release of a CUDA version, patch releases included.
 
-    ``driver_min`` is the driver that the release notes ask for, ``installer_driver`` the one that its installer brings; empty
-    if no document says.
+    ``driver_min`` is the driver that the release notes require, ``installer_driver`` the driver in its installer; empty if no
+    document names it.
     """
 
     version: str
@@ -277,7 +281,7 @@ class CudaRelease(NamedTuple):
 class CudaRow(NamedTuple):
     """A CUDA version X.Y, and the capabilities that its toolkit and libraries support.
 
-    ``release``, ``released`` and ``driver_min`` are those of the release that stands for it, the newest of ``releases``.
+    ``release``, ``released`` and ``driver_min`` are those of the newest of ``releases``.
     ``forward_compat`` names the older driver branches on which data-center GPUs run it with its cuda-compat package;
     ``gcc_max`` is the newest major of gcc that its compiler accepts.
     """
@@ -304,7 +308,7 @@ class CudaRow(NamedTuple):
 class LibraryPackage(NamedTuple):
     """The package of a library for one CUDA version and one system.
 
-    ``dev`` is the one with its headers, of the same version in the same repository; None if no document names it.
+    ``dev`` is the package with its headers, in the same version and repository; None if no document names it.
     """
 
     cuda: str
@@ -315,7 +319,8 @@ class LibraryPackage(NamedTuple):
 
 
 class LibraryRow(NamedTuple):
-    """A release of cuDNN or NCCL (``library``). ``capability_min`` is the oldest GPU that it serves, if a document says."""
+    """A release of cuDNN or NCCL (``library``). ``capability_min`` is the capability of the oldest GPU that it supports, if a
+    document says."""
 
     library: str
     version: str
@@ -335,8 +340,8 @@ class LibraryRow(NamedTuple):
 class Gpu(NamedTuple):
     """A GPU board. Numbers are None if no source gives them.
 
-    They are those of one GPU, also on a board of several; ``power_w`` is the board's. ``host`` is the processor that it comes
-    with, of another kind than images are built for; empty if it goes into any machine.
+    They are per GPU, also on a board with several GPUs; ``power_w`` is the board's. ``host`` is the processor that it is built
+    together with, if images do not support that processor; empty for ordinary boards.
     """
 
     name: str
@@ -366,7 +371,7 @@ class Gpu(NamedTuple):
 class GpuVendor(NamedTuple):
     """A vendor whose GPUs or accelerators CUDA does not run on.
 
-    ``names`` are regular expressions of the words by which people name them; ``needs`` is the software that they take instead.
+    ``names`` are regular expressions for the names that people use; ``needs`` is the software that they need instead of CUDA.
     """
 
     vendor: str

@@ -1,9 +1,9 @@
 """The tables of the matrix: frozen values, one class per kind of row.
 
-They are named tuples, not dataclasses: every command makes these classes and thousands of rows, and both are made several times
-faster so.
+They are named tuples, not dataclasses, because Python makes such classes and their rows several times faster, and every command
+makes thousands.
 
-Inheritance, defaults and references to sources are already worked out: a row stands for itself. ``key`` names a row in messages
+Inheritance, defaults and references to sources are already resolved, so each row is complete. ``key`` names a row in messages
 and in ``Conflict.row``; it is stable, since scripts read it. Everything is hashable, so that equal rows can be shared.
 """
 
@@ -32,7 +32,7 @@ from envbuild.model import CudaLibraries, PythonFrom
 
 
 class LibraryNeed(NamedTuple):
-    """What a framework needs of cuDNN or NCCL: at least ``minimum``, below ``below``, best ``prefer``.
+    """The cuDNN or NCCL that a framework needs: at least ``minimum``, below ``below``, preferably ``prefer``.
 
     ``taken_from`` says who brings it: ``system`` (installed beside CUDA), ``wheels``, or ``bundled`` in the framework's binary.
     """
@@ -47,7 +47,7 @@ class LibraryNeed(NamedTuple):
 class Requirement(NamedTuple):
     """A PEP 508 requirement that holds on some Pythons only (``python``, such as ``>=3.7``; empty for all).
 
-    ``source`` is the document that it quotes, empty if it is the row's own term.
+    ``source`` is the document that states it; empty if only the row states it.
     """
 
     requirement: str
@@ -64,7 +64,7 @@ class BadCapability(NamedTuple):
 
 
 class PinnedWheel(NamedTuple):
-    """A file of a build for one Python, its hash as ``source`` tells it, and what its metadata requires."""
+    """A file of a build for one Python, with its hash from ``source`` and the requirements in its metadata."""
 
     filename: str
     python: str
@@ -74,14 +74,16 @@ class PinnedWheel(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """One build of a framework release. ``systems`` is empty if every system with enough glibc serves.
+    """One build of a framework release. ``systems`` is empty if every system with a new enough glibc can be used.
 
     It comes from a package index, unless ``repository`` and ``revision`` name the source it is built from, or ``distribution``
-    the version of the system's own package. ``upon`` are the builds that it stands upon: (framework, version, variant) each.
-    ``choices`` are pins of our own within the ranges that its metadata asks for: they hold if nothing beside it asks for
-    something else. ``nvcc``: CUDA's compiler builds it. ``files`` are known by hash even where ``index`` cannot be asked.
-    ``asks``: what it needs of packages that others may need differently; it keeps them apart, and no lock holds it.
-    ``contradicts``: in what the row differs from what the files on the index say, and why the row is right.
+    the version of the system's own package. ``upon`` are the builds on which it is based, each as (framework, version,
+    variant).
+    ``choices`` are envbuild's pins within the ranges of its metadata. They count unless another framework requires something
+    else. ``nvcc``: CUDA's compiler builds it. ``files`` are known by hash even where ``index`` cannot be asked.
+    ``asks`` are requirements that may conflict with other frameworks'. They keep the frameworks in separate prefixes, and are
+    not locked.
+    ``contradicts`` lists the fields that differ from the files on the index, and why the row is right.
     """
 
     name: str
@@ -116,17 +118,18 @@ class Variant(NamedTuple):
     asks: tuple[Requirement, ...] = ()
 
     def pins(self, version: str) -> tuple[str, ...]:
-        """What asks a package index for this build of release ``version``; nothing where it comes from elsewhere."""
+        """The requirement that finds this build of release ``version`` on a package index; empty if it comes from elsewhere."""
         if self.repository or self.distribution:
             return ()
         return (f"{self.requirement}=={version}{self.local_version}",)
 
 
 class Added(NamedTuple):
-    """What a release adds to each build of what it stands upon.
+    """What an add-on's release adds to each build of its base framework.
 
-    ``package`` is empty where what it stands upon holds it already; ``pythons`` if it runs on all of that one's. ``without``
-    are builds of that one, by name, that it is not made for.
+    ``package`` is empty if the base framework already contains the add-on; ``pythons`` is empty if it runs on all Pythons of
+    the base.
+    ``without`` names builds of the base that it does not support.
     """
 
     package: str
@@ -144,7 +147,7 @@ class Added(NamedTuple):
 
 
 class BadPair(NamedTuple):
-    """Releases of what is stood upon (``versions`` as written) that are known not to work, with the report."""
+    """Releases of the base framework (``versions`` as written) that are known not to work, with the report."""
 
     versions: str
     releases: tuple[str, ...]
@@ -153,13 +156,14 @@ class BadPair(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """The releases of ``framework`` that a release stands upon, newest first: those that upstream tested, and those that it
-    allows without a test. ``taken`` is the one if a request does not name the framework; ``release.variants`` are upon it.
+    """The releases of the base ``framework`` that a release supports, newest first: those that upstream tested, and those that
+    it allows untested. ``taken`` is the release that is used if the request does not name the framework; ``release.variants``
+    are upon it.
 
-    ``allows`` is the range that upstream writes, empty if only the tested ones work. ``source`` tells of the tests,
-    ``allows_source`` of the range, ``default_source`` of the default, if another document than ``source`` tells of it.
-    Of the tested ones, upstream tested ``cpu_only`` in no build for CUDA, and ``cuda_only`` in no build for CPU: in those they
-    are allowed. ``taken_cuda`` is the ``taken`` of builds for CUDA.
+    ``allows`` is the range that upstream writes, empty if only the tested ones work. ``source`` is the document about the
+    tests, ``allows_source`` about the range, and ``default_source`` about the default, if it is another one.
+    Upstream tested the releases in ``cpu_only`` only in CPU builds and those in ``cuda_only`` only in CUDA builds; in the other
+    builds they count as allowed. ``taken_cuda`` takes the place of ``taken`` in builds for CUDA.
     """
 
     framework: str
@@ -186,9 +190,9 @@ class Pairs(NamedTuple):
 
 
 class Release(NamedTuple):
-    """One version of a framework. ``exclude_newer`` bounds its dependencies; ``variants`` stand in order of choice.
+    """One version of a framework. ``exclude_newer`` bounds its dependencies; ``variants`` are in order of preference.
 
-    ``pairs`` say which releases of other frameworks it goes with, where its builds are theirs.
+    ``pairs`` lists, for an add-on, the compatible releases of its base frameworks.
     """
 
     version: str
@@ -201,7 +205,7 @@ class Release(NamedTuple):
 
 
 class NameHint(NamedTuple):
-    """A name that people type and that means another."""
+    """A name that people mistake for another name."""
 
     says: str
     means: str
@@ -218,8 +222,8 @@ class LeftOut(NamedTuple):
 class FrameworkTable(NamedTuple):
     """A framework and its releases, newest first.
 
-    Of several tables of one add-on, each upon another framework, one has the usual name; the others say it in ``instead_of``:
-    beside the framework ``beside`` that name means them.
+    An add-on with several base frameworks has a table for each. One has the usual name. The others have it in ``instead_of``:
+    in a request with the framework ``beside``, the usual name means them.
     """
 
     name: str
@@ -236,7 +240,8 @@ class FrameworkTable(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """Choices that are data: how long after a release its dependencies may be, and which supply of Python comes first."""
+    """Choices that are data: how long after a release its dependencies may be published, and which supply of Python comes
+    first."""
 
     dependency_margin_days: int
     python_from: tuple[PythonFrom, ...]
@@ -245,7 +250,7 @@ class Policy(NamedTuple):
 class Matrix(NamedTuple):
     """All tables. Tables of versions are ordered newest first, systems and Pythons by preference, highest first.
 
-    ``fingerprint`` is the SHA-256 of the files that it was read from, for what is derived from it and kept.
+    ``fingerprint`` is the SHA-256 of its files; cached results that depend on the matrix have it in their names.
     """
 
     fingerprint: str

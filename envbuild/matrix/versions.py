@@ -30,7 +30,8 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def newest_first(version: str) -> tuple[int, ...]:
-    """A sort key for descending order among other keys; of one length, since 11.0 would else come before 11.2."""
+    """A sort key for descending order among other keys; all keys have one length, because otherwise 11.0 would come before
+    11.2."""
     parts = numbers(version)
     return tuple(-part for part in (*parts, *[0] * (6 - len(parts))))
 

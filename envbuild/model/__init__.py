@@ -1,8 +1,8 @@
 """The values that stages pass to each other: frozen, without I/O, and without defaults that hide a decision.
 
 All versions are strings. Tuples keep the order that the producer chose and are written in that order. Each module here has one
-reason to change: what a user's recipe adds, what was decided, how that is told, what is pinned, and what is shown meanwhile.
-:mod:`envbuild.model.lock` is not imported here: planning needs none of it, and making its classes takes 5 ms.
+reason to change: the additions of a user's recipe, the decision, its explanation, the pins, and progress messages.
+:mod:`envbuild.model.lock` is not imported here: planning does not need it, and making its classes takes 5 ms.
 """
 
 from envbuild.model.custom import CopiedFile, Custom, Service

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopiedFile:
-    """A file of the user's (relative to the recipe) for the image, or, if both end with ``/``, what a folder holds."""
+    """A user's file (relative to the recipe) for the image or, if both paths end with ``/``, the contents of a folder."""
 
     source: str
     target: str
@@ -25,10 +25,10 @@ class Service:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Custom:
-    """What a user's own recipe asks for. ``request`` are the words that the environment was resolved from.
+    """What a user's own recipe asks for. ``request`` are the words of the request that was resolved.
 
     ``pip`` are requirements (PEP 508); those of the projects in ``newer`` may be newer than the environment's date.
-    ``apt_build`` is there while source packages are built, and does not stay. ``user`` is the name of the image's user, empty
+    ``apt_build`` packages are present only while source packages are built. ``user`` is the name of the image's user, empty
     for the usual one.
     """
 
@@ -43,9 +43,9 @@ class Custom:
     apt_build: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
 
     def requirements(self) -> tuple[str, ...]:
-        """What is locked beside the frameworks: the user's own, then what the services need."""
+        """The requirements that are locked together with the frameworks: the user's, then those of the services."""
         return tuple(dict.fromkeys([*self.pip, *(text for service in self.services for text in service.pip)]))
 
     def system_packages(self) -> tuple[str, ...]:
-        """What apt installs: the user's own, then what the services need."""
+        """The packages that apt installs: the user's, then those of the services."""
         return tuple(dict.fromkeys([*self.apt, *(name for service in self.services for name in service.apt)]))

@@ -1,4 +1,4 @@
-"""The resolved decision: every version chosen, and what installing and rendering need to know of each."""
+"""The resolved decision: every chosen version, with the facts for installing and rendering."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class ComputeCapability:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PinnedFile:
-    """A wheel that the matrix pins by hash, with the public document that tells it and what the wheel's metadata requires."""
+    """A wheel that the matrix pins by hash, with the public document that states the hash, and the requirements in its
+    metadata."""
 
     filename: str
     sha256: str
@@ -33,8 +34,9 @@ class Framework:
     ``requirements`` and ``constraints`` are PEP 508 strings. ``released`` is the ISO date that bounds its dependencies.
     ``index`` is ``default`` for the host's own package index, else the base URL of the index that carries the package.
     ``options`` are the recipe's own data from the matrix row (template variants, flags); templates branch on them. ``cuda`` is
-    that of the build if it is not the environment's. ``nvcc``: CUDA's compiler builds it, for ``compute_capability``, where
-    that is known. ``files`` are known by hash even where ``index`` cannot be asked. JSON leaves these out if empty.
+    the build's CUDA if it differs from the environment's. With ``nvcc``, CUDA's compiler builds it, for
+    ``compute_capability`` if that is known. ``files`` are known by hash even where ``index`` cannot be asked. JSON leaves out
+    those that are empty.
     """
 
     name: str
@@ -58,7 +60,7 @@ class Framework:
 class System:
     """The operating system of the image. ``name`` is ours (``ubuntu16.04``); ``image`` is the engine's (``ubuntu:16.04``).
 
-    ``bootstrap_suite`` is the Debian suite that mmdebstrap can make it from, empty if it cannot.
+    ``bootstrap_suite`` is the Debian suite from which mmdebstrap can make it; empty if it cannot.
     ``init`` is the path of the init that ``init_package`` installs.
     """
 
@@ -99,7 +101,7 @@ class AptPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoteFile:
-    """A file that a build fetches by itself, pinned by its hash: an interpreter's archive, a conda package."""
+    """A file that a build downloads, pinned by its hash: an interpreter's archive, a conda package."""
 
     url: str
     sha256: str
@@ -107,11 +109,11 @@ class RemoteFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Base:
-    """Where the image starts from, and where CUDA comes from (``provider``).
+    """The base image, and the provider of CUDA.
 
-    ``image`` is what FROM names. ``is_default`` is false if the user insisted, which then shows in the canonical name.
-    ``other_providers`` are the row's, best first. ``build_packages`` or ``build_image`` bring what compiling takes: the
-    image keeps none of it. ``files`` are conda packages of CUDA, ``installer`` the program that unpacks them.
+    ``image`` is what FROM names. ``is_default`` is false if the user forced it; the canonical name then contains it.
+    ``other_providers`` are the row's, best first. ``build_packages`` or ``build_image`` contain the tools for compiling, which
+    do not stay in the image. ``files`` are conda packages of CUDA, ``installer`` the program that unpacks them.
     """
 
     provider: Provider
@@ -130,8 +132,8 @@ class Base:
 class Python:
     """The interpreter of the image: ``version`` is X.Y, ``executable`` its path, ``packages`` what apt installs for it.
 
-    ``files`` are what it is unpacked from where no distribution carries it, in the order of installation, ``installer`` the
-    program that does it if tar does not. Such a Python has its own folder, two above the executable.
+    ``files`` are its archives if no distribution has it, in the order of installation; ``installer`` is the program that
+    unpacks them if tar cannot. Such a Python has its own folder, two levels above the executable.
     """
 
     version: str
@@ -151,7 +153,7 @@ class Python:
 class PrefixPlan:
     """Frameworks (their names) that share one set of packages, under one interpreter.
 
-    ``exclude_newer`` is the date that bounds its dependencies; empty if the environment's own does.
+    ``exclude_newer`` is the date limit of its dependencies; empty if the environment's limit applies.
     """
 
     name: str
@@ -164,9 +166,9 @@ class PrefixPlan:
 class Environment:
     """The resolved decision: every version chosen. The lock stores exactly this.
 
-    ``name`` is canonical and spells every choice, yet is never parsed back. ``exclude_newer`` is the ISO date up to which
-    dependencies may have been published; empty for no bound. ``require_cuda`` is NVIDIA_REQUIRE_CUDA, None on CPU.
-    ``prefixes`` are empty if all frameworks share one set of packages, under ``python``; else that is the first one's.
+    ``name`` is canonical and contains every choice, but no code parses it. ``exclude_newer`` is the last ISO date on which a
+    dependency may have been published; empty for no limit. ``require_cuda`` is NVIDIA_REQUIRE_CUDA, None on CPU.
+    ``prefixes`` is empty if all frameworks share one set of packages; ``python`` is that of the only or the first prefix.
     """
 
     name: str
@@ -190,11 +192,12 @@ class Environment:
         return self.prefixes or (alone,)
 
     def part(self, plan: PrefixPlan) -> Environment:
-        """This environment with the frameworks and the Python of one of its plans alone."""
+        """This environment with only the frameworks and the Python of one of its plans."""
         ours = tuple(f for f in self.frameworks if f.name in plan.frameworks)
         until = plan.exclude_newer or self.exclude_newer
         return replace(self, python=plan.python, frameworks=ours, exclude_newer=until, prefixes=())
 
     def cuda_of(self, framework: Framework) -> str | None:
-        """The CUDA that one of its frameworks is built for: the environment's, unless it says otherwise or has none."""
+        """The CUDA for which one of its frameworks is built: its own if it names one, else the environment's; none for a CPU
+        build."""
         return None if framework.cuda_libraries == "none" else framework.cuda or self.cuda

@@ -13,7 +13,7 @@ from envbuild.model.environment import Environment, Python
 class Artifact:
     """One pinned file. ``index`` is ``default`` or an index's base URL; ``project`` is its page there. ``size`` in bytes.
 
-    ``added``: only what a user's own recipe asks for needs it, so it is installed above the frameworks, in a layer of its own.
+    ``added``: only a user's recipe needs it, so it is installed after the frameworks, in a separate layer.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Artifact:
 class Prefix:
     """One set of packages installed together at ``path``. ``build_artifacts`` are the locked tools that build its sdists.
 
-    ``pip`` is not installed among them: it comes with the image for what its users add, above the locked packages.
+    ``pip`` is not installed with them: users of the image add packages with it.
     """
 
     name: str
@@ -67,8 +67,8 @@ class SourceArchive:
 class DebianPackage:
     """One .deb, as a signed index describes it. ``size`` in bytes.
 
-    ``path`` begins with the archive's name and goes on as on every mirror of it: ``debian/pool/main/b/bash/bash_5_amd64.deb``.
-    JSON holds a package with a path as one line of text, one without (of a lock made before there were paths) as an object.
+    ``path`` is the archive's name, followed by the path on every mirror of it: ``debian/pool/main/b/bash/bash_5_amd64.deb``.
+    In JSON, a package with a path is one line of text. A package without one, from an older lock, is an object.
     """
 
     name: str
@@ -90,7 +90,7 @@ class DebianPackage:
 
     @classmethod
     def from_line(cls, line: str) -> DebianPackage:
-        """The package of a line; :class:`ValueError` if it is no such line."""
+        """Read a package from a line; raises :class:`ValueError` for any other text."""
         found = _LINE.fullmatch(line)
         if found is None:
             raise ValueError("a package: name, version, architecture, size, path, sha256")
@@ -118,7 +118,7 @@ class Bootstrap:
 class BaseLock:
     """How the base is pinned: a pulled one by ``digest`` (``sha256:…``), a bootstrapped one by its package list.
 
-    ``archive``: the apt sources that a pulled one gets where its own no longer answer. ``build_digest`` pins ``build_image``.
+    ``archive`` are the apt sources that a pulled base gets if its own no longer answer. ``build_digest`` pins ``build_image``.
     """
 
     image: str
@@ -130,10 +130,10 @@ class BaseLock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AptPlan:
-    """One step of a Dockerfile that installs Debian packages: ``asked`` is what its text names.
+    """One step of a Dockerfile that installs Debian packages: ``asked`` are the packages that its text names.
 
-    ``name`` is its folder in the build context. ``before`` are the steps whose packages are there when it begins, in their
-    order. ``build_only``: nothing of it is in the image.
+    ``name`` is its folder in the build context. ``before`` are the steps whose packages are already installed, in order.
+    ``build_only``: its packages are not in the image.
     """
 
     name: str
@@ -144,7 +144,7 @@ class AptPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AptStep:
-    """A step with ``packages``: every .deb that it installs, those that it names and what they need, by name."""
+    """A step with ``packages``: every .deb that it installs, including dependencies, sorted by name."""
 
     name: str
     asked: tuple[str, ...]
@@ -156,8 +156,8 @@ class AptStep:
 class AptLock:
     """Everything that apt installs upon a bootstrapped base, step by step.
 
-    ``snapshots`` are where the distribution keeps each of its archives as it was then, for the packages that no mirror has any
-    more. ``unchecked`` says what this machine's apt was told not to check of the indices, empty if it checked everything.
+    ``snapshots`` are the addresses of the archives' state at that time, for packages that mirrors no longer have. ``unchecked``
+    lists the checks of the indices that this machine's apt skips by its configuration; empty if none.
     """
 
     snapshots: tuple[str, ...]
@@ -183,7 +183,7 @@ class Lock:
 
     ``tools`` are wheels of programs that install packages during the build and do not stay in the image, such as uv.
     ``sources`` are the archives of frameworks that are built from a repository, if their hash is known.
-    ``apt`` is None if the base is not bootstrapped, and where its packages could not be pinned.
+    ``apt`` is None if the base is not bootstrapped, or if its packages could not be pinned.
     """
 
     environment: Environment
@@ -200,7 +200,7 @@ class Lock:
         return tuple({package.sha256: package for package in held if package.path}.values())
 
     def step_debs(self) -> tuple[DebianPackage, ...]:
-        """Those of the steps alone: a base that was made before needs no package again."""
+        """The packages of the steps only: a base that was made before does not need its packages again."""
         held = (package for step in (self.apt.steps if self.apt else ()) for package in step.packages)
         return tuple({package.sha256: package for package in held}.values())
 

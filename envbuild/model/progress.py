@@ -1,4 +1,4 @@
-"""News of what is being done, for whoever shows it."""
+"""Progress messages of the stages, for the display."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """One step of news from a stage. ``done`` and ``total`` are in ``unit`` (``bytes``, ``layers``, ``files``, ``steps``).
+    """One progress message of a stage. ``done`` and ``total`` are in ``unit`` (``bytes``, ``layers``, ``files``, ``steps``).
 
     ``total`` is None while unknown. ``log`` marks a line of output rather than a change of state, ``warning`` a line that stays
-    whatever is drawn.
+    visible.
     """
 
     stage: str
@@ -27,9 +27,9 @@ OnProgress = Callable[[Progress], None]
 
 
 def as_news(stage: str, on_progress: OnProgress) -> Callable[[str], None]:
-    """A listener for plain messages, which passes each on as news of ``stage``."""
+    """Return a listener for plain texts that passes each on as a message of ``stage``."""
     return lambda message: on_progress(Progress(stage=stage, message=message))
 
 
 def ignore_progress(_news: Progress) -> None:
-    """The listener for callers that do not want any."""
+    """A listener that ignores all messages."""

@@ -27,8 +27,8 @@ class Upon(NamedTuple):
 class Details(NamedTuple):
     """What the matrix says about one framework's build, in addition to what a lock stores.
 
-    ``upon``: the nearest first, the last is the one whose Python, CUDA and GPU code it has. ``cudnn`` and ``nccl`` are those
-    that this build uses, None for none or where no source says; ``compute_capability`` is its own.
+    ``upon`` lists base builds, the nearest first. The last one has the Python, CUDA and GPU code of the add-on. ``cudnn`` and
+    ``nccl`` are those that this build uses; None if it uses none or no source names them; ``compute_capability`` is its own.
     """
 
     upon: tuple[Upon, ...]
@@ -40,7 +40,8 @@ class Details(NamedTuple):
 class Resolution(NamedTuple):
     """An environment, and why it was chosen.
 
-    ``details`` has one entry per framework, in their order. ``overlaid``: the rows behind it that the user's overlays hold.
+    ``details`` has one entry per framework, in their order. ``overlaid`` are the rows from the user's overlays on which it
+    depends.
     """
 
     request: str

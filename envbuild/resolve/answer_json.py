@@ -10,7 +10,7 @@ from envbuild.model import SCHEMA, Base, Environment, Resolution
 
 
 def answer_json(resolution: Resolution, evidence: Sequence[str]) -> dict[str, Any]:
-    """The answer for a resolution; ``evidence`` is what was proved of the environment, as the caller found it."""
+    """The answer for a resolution; ``evidence`` lists the proofs of the environment, which the caller has looked up."""
     environment = resolution.environment
     code = environment.compute_capability
     return {
@@ -70,7 +70,7 @@ def _base(base: Base) -> dict[str, Any]:
 
 
 def _to_build(base: Base) -> dict[str, Any]:
-    """What only the stage has that compiles, if something is compiled for GPUs."""
+    """The packages that only the compiling stage has, if something is compiled for GPUs."""
     packages = [f"{package.name}={package.version}" for package in base.build_packages]
     image = {"build_image": base.build_image} if base.build_image else {}
     return {**({"build_packages": packages} if packages else {}), **image}

@@ -25,7 +25,7 @@ STATES = (*get_args(Status), "unserved")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filters:
-    """What to list; an empty field lets everything pass. The words are those of a request."""
+    """The filters of the list; an empty field filters nothing. The words are those of a request."""
 
     framework: str = ""
     cuda: str = ""
@@ -39,7 +39,7 @@ class Filters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One build. ``name`` is its canonical default name under the filters, empty if no system of the matrix serves it."""
+    """One build. ``name`` is its canonical default name under the filters; empty if it runs on no system of the matrix."""
 
     name: str
     framework: str
@@ -80,13 +80,13 @@ def newest_environments(matrix: Matrix, **options: str) -> dict[str, str]:
 
 
 def doubts(matrix: Matrix, filters: Filters) -> list[str]:
-    """What could not be checked of the filters, as ``resolve`` says it of a request."""
+    """The warnings about filters that could not be checked, worded as for a request."""
     found = (text for request in _requests(matrix, filters) for text in request.warnings)
     return list(dict.fromkeys(found))
 
 
 def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
-    """One for each framework; those of several joined ones are listed one after the other."""
+    """Return a message for each framework; those of several joined frameworks are listed one after the other."""
     cuda = filters.cuda.strip().lower()
     if cuda and cuda not in ("cpu", "gpu", "cuda") and not cuda.startswith("cu"):
         cuda = f"cuda{cuda}"

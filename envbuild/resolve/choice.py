@@ -46,7 +46,7 @@ def choose(search: Search) -> Candidate | None:
 
 
 def _exact(wanted: Wanted) -> Wanted:
-    """With the version itself, if a release has just the version that was named."""
+    """Return the request with the exact version if a release has exactly the named version."""
     version = wanted.version.removeprefix("==")
     known = any(release.version == version for release in wanted.framework.releases)
     return wanted._replace(version=f"==={version}") if known else wanted

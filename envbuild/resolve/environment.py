@@ -1,4 +1,4 @@
-"""From a chosen candidate to the environment: every field, and the canonical name."""
+"""Makes the environment of a chosen candidate: every field, and the canonical name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from envbuild.resolve.search.vendor_pins import choices_of
 
 
 def environment_of(lookup: Lookup, request: Request, chosen: Candidate) -> Environment:
-    """The environment of a candidate. It depends on what its name says alone, never on the driver or GPU of the request.
+    """The environment of a candidate. It depends only on its name, never on the driver or GPU of the request.
 
     Its frameworks are in the order of the matrix, not of the request.
     """
@@ -63,7 +63,7 @@ def environment_of(lookup: Lookup, request: Request, chosen: Candidate) -> Envir
 
 
 def _capability(variants: Sequence[Variant]) -> ComputeCapability | None:
-    """The GPU code that all of ``variants`` run on; None if of one it is not known."""
+    """The GPU code that all of ``variants`` run on; None if it is unknown for one of them."""
     if not variants or not all(variant.sass or variant.ptx for variant in variants):
         return None
     if len(variants) == 1:
@@ -75,9 +75,10 @@ def _capability(variants: Sequence[Variant]) -> ComputeCapability | None:
 
 
 def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries: Sequence[str], supply: str = "") -> str:
-    """The name that spells every choice; the base, releases of libraries and Python's supply only where not the default.
+    """The name that contains every choice. It contains the base, library releases and Python's supply only if they are not the
+    default.
 
-    The CUDA at the end is that of all GPU builds that name no other.
+    The CUDA at the end applies to all GPU builds that do not name another one.
     """
     cuda = next((build.variant.cuda for build in reversed(builds) if build.variant.cuda), "")
     named = []
@@ -114,7 +115,7 @@ def _same_name(lookup: Lookup, chosen: Candidate) -> Iterator[Variant]:
 
 
 def _unusual_libraries(lookup: Lookup, chosen: Candidate) -> list[str]:
-    """The libraries that are not those which the same place has if nothing is said of them."""
+    """The libraries that differ from those of the same place by default."""
     ours = chosen.place
     for variant in _same_name(lookup, chosen):
         for place in places(lookup, variant):
@@ -125,7 +126,7 @@ def _unusual_libraries(lookup: Lookup, chosen: Candidate) -> list[str]:
 
 
 def _unusual_supply(lookup: Lookup, request: Request, place: Place) -> str:
-    """Where Python comes from, if that is not where it would come from were nothing said of it."""
+    """The supply of Python, if it is not the default one."""
     usual = python_on(lookup, place.python.version, place.system, request.image)
     ours = place.python.provided_by
     return "" if isinstance(usual, Python) and usual.provided_by == ours else ours
@@ -138,7 +139,7 @@ def _alike(one: Place, other: Place) -> bool:
 
 
 def default_place(lookup: Lookup, chosen: Candidate) -> tuple[Variant, Place] | None:
-    """What a request for these versions, CUDA, Python and system would get if it said nothing of the base."""
+    """The base that a request for these versions, CUDA, Python and system gets if it names no base."""
     for variant in _same_name(lookup, chosen):
         for place in places(lookup, variant):
             same = place.system.name == chosen.place.system.name and place.python.version == chosen.place.python.version
@@ -181,7 +182,7 @@ def _other_providers(lookup: Lookup, chosen: Candidate, taken: Offer) -> tuple[s
 
 
 def framework_of(build: Build, python: str, cuda: str, beside: Sequence[Build] = ()) -> Framework:
-    """A build as an environment of that Python and that CUDA holds it, ``beside`` others in one set of packages."""
+    """Return a build as part of an environment with this Python and CUDA, ``beside`` others in one set of packages."""
     table, release, variant = build.framework, build.release, build.variant
     return Framework(
         name=table.name,
@@ -256,6 +257,6 @@ def _version(library: Library | None) -> str | None:
 
 
 def _require(lookup: Lookup, cuda: str, stated: str) -> str:
-    """What the container runtime asks of the driver: any of the major if minor-version compatibility holds."""
+    """The driver that the container runtime requires: any of the major version if minor-version compatibility applies."""
     major = cuda.partition(".")[0]
     return stated or (f"cuda>={major}.0" if major in lookup.rules else f"cuda>={cuda}")

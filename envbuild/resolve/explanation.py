@@ -1,4 +1,4 @@
-"""The whole story of a request: the decision with what was passed over for it, or the refusal."""
+"""Explains a request completely: the decision with the rejected candidates, or the refusal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from envbuild.resolve.search.search import Option, Search
 class Explanation:
     """Either ``resolution`` or ``error``.
 
-    ``choices`` names the next best of each choice; ``passed_over`` the builds that come before the chosen one, each with its
+    ``choices`` has the runner-up of each choice; ``passed_over`` the builds that come before the chosen one, each with its
     reason.
     """
 

@@ -1,4 +1,4 @@
-"""Whether the matrix still accepts an earlier decision. Preferred or not does not matter: a lock outlives preferences."""
+"""Whether the matrix still accepts an earlier decision. It need not be the preferred decision any more."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from envbuild.resolve.search.pythons import python_on
 
 
 def recheck(matrix: Matrix, environment: Environment) -> list[Conflict]:
-    """What the matrix now says against a decision; empty if it still accepts it."""
+    """The matrix's present objections to a decision; empty if it still accepts the decision."""
     if not environment.frameworks:
         return [Conflict(row=environment.name, reason="it has no framework", source="")]
     lookup = lookup_of(matrix)
@@ -53,7 +53,7 @@ def _builds(lookup: Lookup, environment: Environment, framework: Framework) -> l
 
 
 def _all(lookup: Lookup, environment: Environment, builds: Sequence[Build]) -> Iterator[Conflict]:
-    """Each prefix is judged as an environment of its own; the image, with its system, CUDA and libraries, is that of all."""
+    """Each prefix is checked as a separate environment on the shared image, with its system, CUDA and libraries."""
     whole = together([build.variant for build in builds])
     pairs = list(zip(builds, environment.frameworks, strict=True))
     sets = [[build for build, _ in pairs if build.framework.name in plan.frameworks] for plan in environment.plans()]

@@ -1,4 +1,4 @@
-"""From a request to its environment with reasons and warnings, or to a refusal that explains itself."""
+"""Resolves a request to its environment with reasons and warnings, or to a refusal that explains itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which frameworks of a stack share one set of packages: as few sets as taking the first that fits gives.
+"""Decides which frameworks of a stack share one set of packages: each goes into the first set that it fits.
 
-All sets are in one image: one system, one base, one CUDA in it, one release of each library that is installed there. What
-builds of one set need of each other besides (a Python, packages, base frameworks) does not concern other sets.
+All sets are in one image: one system, one base, one CUDA in it, one release of each library that is installed there. Other
+needs of the builds in one set (a Python, packages, base frameworks) do not concern other sets.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Split:
-    """What keeps a framework out of an earlier group, which ``group`` counts from 0."""
+    """A conflict of a framework with the earlier group number ``group``, counted from 0."""
 
     framework: FrameworkTable
     group: int
@@ -109,7 +109,7 @@ class Grouping:
     def _descend(
         self, rest: Sequence[tuple[int, Wanted]], groups: Sequence[Group], own: dict[int, Need], of_all: Need | None
     ) -> Iterator[tuple[Build, ...]]:
-        """Builds for ``rest`` beside what is chosen, which needs ``own`` in each group and ``of_all`` in the image."""
+        """Find builds for ``rest`` beside the chosen ones, which need ``own`` in each group and ``of_all`` in the image."""
         if not rest:
             yield ()
             return
@@ -130,7 +130,7 @@ class Grouping:
         return self._levels[name]
 
     def _places(self, builds: Sequence[Build], groups: Sequence[Group]) -> Iterator[tuple[Place, list[Python]]]:
-        """Where builds can live together, with the Python of each group."""
+        """The places that builds can share, with the Python of each group."""
         lookup, request = self._search.lookup, self._search.request
         whole = together([build.variant for build in builds])._replace(python=(groups[0].python,))
         free = [part for library, part in zip(LIBRARIES, (CUDNN, NCCL), strict=True) if not in_image(whole, library)]
@@ -152,7 +152,7 @@ class Grouping:
         return Split(framework=wanted.framework, group=index, conflicts=tuple(found or self._clash(group, wanted)))
 
     def _apart(self, group: Group, member: Member, wanted: Wanted) -> Iterator[Conflict]:
-        """What the stack itself says against putting a framework beside those of a group."""
+        """The objections in the stack's file to putting a framework into a group."""
         for other, said in itertools.product(group.wanted, member.apart):
             if said.framework == other.framework.name:
                 yield self._said(wanted, f"apart from {said.framework}: {said.because}", said.source)
@@ -161,7 +161,7 @@ class Grouping:
         return Conflict(row=f"stack {self._stack.name}: {wanted.framework.name}", reason=reason, source=source)
 
     def _clash(self, group: Group, wanted: Wanted) -> list[Conflict]:
-        """The facts of the fewest parts that do not go together: of it alone on that Python, else of both."""
+        """The facts about the smallest conflict: of the framework alone with that Python, else with the group."""
         for several in ((wanted,), (*group.wanted, wanted)):
             search = Search(self._search.lookup, self._narrowed(several, group.python))
             if next(search.solutions(), None) is None:
@@ -170,7 +170,7 @@ class Grouping:
         return [self._said(wanted, why, wanted.framework.origin.source)]
 
     def _narrowed(self, wanted: tuple[Wanted, ...], python: str) -> Request:
-        """The request for some frameworks alone. Where none of them is for GPUs, nothing of GPUs is asked for."""
+        """The request for some frameworks alone. If none of them is for GPUs, the GPU options are dropped."""
         text = f"{self._stack.name} ({', '.join(each.framework.name for each in wanted)})"
         request = self._search.request._replace(text=text, wanted=wanted, python=python and f"=={python}", cudnn="", nccl="")
         if any(option.build.variant.cuda for each in wanted for option in self._search.options(each)):
@@ -178,7 +178,7 @@ class Grouping:
         return request._replace(device="", cuda="", driver="", gpus=())
 
     def _refusal(self, groups: Sequence[Group], member: Member, wanted: Wanted) -> ConflictError:
-        """Why a framework fits nowhere: for reasons of its own, else of what the image has for the others."""
+        """The reason why a framework fits nowhere: its own conflicts, else conflicts with the image that the others need."""
         python = member.pythons[0] if len(member.pythons) == 1 else ""
         alone = Search(self._search.lookup, self._narrowed((wanted,), python))
         found = refusal(alone) if next(alone.solutions(), None) is None else None
@@ -191,7 +191,7 @@ class Grouping:
         )
 
     def _image_clashes(self, groups: Sequence[Group], wanted: Wanted) -> list[Conflict]:
-        """What stands against the best build of a framework beside each of the others, whatever the packages."""
+        """The objections to the best build of a framework in one image with each of the others, apart from packages."""
         if not groups:
             return []
         lookup = self._search.lookup
@@ -202,7 +202,8 @@ class Grouping:
 
 
 def in_image(builds: Variant, library: str) -> bool:
-    """Whether builds, taken as one, use a library that is installed in the image; what a stack says of it is said of that."""
+    """Whether joined builds use a library that is installed in the image: a stack's statement about the library means that
+    one."""
     need: LibraryNeed | None = getattr(builds, library)
     return need is not None and need.taken_from == "system"
 

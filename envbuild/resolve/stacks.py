@@ -1,4 +1,4 @@
-"""From a stack to one environment of several prefixes, with the clash that forced each of them."""
+"""Resolves a stack to one environment of several prefixes, with the conflict that requires each of them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from envbuild.stacks import Stack
 def resolve_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Resolution:
     """The environment of a stack, with reasons and warnings.
 
-    ``driver`` and ``gpu`` are checked against it and change nothing of it. Raises :class:`ConflictError` if a framework has
-    no place in it, or where it does not run on them.
+    ``driver`` and ``gpu`` are only checked; they do not change the environment. Raises :class:`ConflictError` if a framework
+    does not fit into it, or if it does not run on them.
     """
     lookup, request = lookup_of(matrix), request_of(matrix, stack)
     shares = Grouping(Search(lookup, request), stack).shares()
@@ -62,7 +62,7 @@ def explain_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gp
 
 
 def departures(matrix: Matrix, stack: Stack, environment: Environment) -> list[str]:
-    """In what an earlier decision is no longer what the stack asks for; each begins with a verb."""
+    """The differences between an earlier decision and the stack's request; each begins with a verb."""
     return list(_departures(request_of(matrix, stack), stack, environment))
 
 
@@ -88,9 +88,9 @@ def _departures(request: Request, stack: Stack, environment: Environment) -> Ite
 
 
 def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Request:
-    """What a stack asks for, as one request; its own driver and GPUs if no other is given.
+    """Return the stack as one request, with its own driver and GPUs if no others are given.
 
-    Raises :class:`UnknownNameError` for what is in no row, :class:`InvalidInputError` for a framework that is named twice.
+    Raises :class:`UnknownNameError` for names without a row, :class:`InvalidInputError` for a framework that is named twice.
     """
     _check_names(matrix, stack)
     words = [member.request for member in stack.members]
@@ -103,7 +103,8 @@ def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: 
 
 
 def _check_names(matrix: Matrix, stack: Stack) -> None:
-    """Raise :class:`InvalidInputError` for frameworks that are named twice, and for what is apart from none before it."""
+    """Raise :class:`InvalidInputError` for frameworks that are named twice, and for an ``apart`` that names no earlier
+    framework."""
     before: list[str] = []
     messages: list[str] = []
     for member in stack.members:
@@ -138,7 +139,7 @@ def _check_hardware(lookup: Lookup, stack: Stack, hardware: Request, builds: Seq
 
 
 def _environment(lookup: Lookup, stack: Stack, request: Request, shares: Shares) -> Environment:
-    """What an environment of all frameworks would be, but for the Python and the dependencies of each prefix."""
+    """The environment of all frameworks, without the Python and the dependencies of each prefix."""
     whole = environment_of(lookup, request, shares.whole)
     plans = tuple(_plan(name, candidate, whole) for name, candidate in zip(_names(shares), shares.candidates, strict=True))
     python = {name: plan.python.version for plan in plans for name in plan.frameworks}
@@ -157,7 +158,7 @@ def _environment(lookup: Lookup, stack: Stack, request: Request, shares: Shares)
 
 
 def _names(shares: Shares) -> list[str]:
-    """A prefix is called after its Python, a further one of the same Python after its first framework too."""
+    """A prefix has the name of its Python; a second one with the same Python also has the name of its first framework."""
     found: list[str] = []
     for group in shares.groups:
         name = f"py{group.python.replace('.', '')}"
@@ -177,7 +178,7 @@ def _plan(name: str, candidate: Candidate, whole: Environment) -> PrefixPlan:
 
 
 def _base(lookup: Lookup, shares: Shares, base: Base) -> Base:
-    """The base under the stack's name, with the other providers that would serve all prefixes."""
+    """The base with the stack's name, and the other providers that all prefixes could use."""
     variant = together([build.variant for build in shares.whole.builds])
     offers, _ = offers_on(lookup, variant, shares.place.system, "")
     ordered = sorted(offers, key=lambda offer: (offer.deleted, -offer.preference))

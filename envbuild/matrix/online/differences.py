@@ -21,10 +21,10 @@ _PACKAGE = "pkg:pypi/"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A place where index and matrix differ. ``kind``: gone, yanked, date, python, glibc, cuda, cudnn, nccl, beside (the
-    matrix is wrong), stale (a row explains a difference that is none), new, more, known (the row says why it differs).
+    """A place where index and matrix differ. ``kind``: gone, yanked, date, python, glibc, cuda, cudnn, nccl, beside (the matrix
+    is wrong), stale (a row explains a difference that does not exist), new, more, known (the row says why it differs).
 
-    ``at`` is the row's file and line, empty for what no row has.
+    ``at`` is the row's file and line, empty if there is no row.
     """
 
     kind: str

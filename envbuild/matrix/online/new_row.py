@@ -72,8 +72,8 @@ def _closed(source: Source, parts: list[str], note: str, changed: dict[str, str]
 
 
 def _companions(source: Source, like: Release, there: dict[str, Wheels], version: str) -> list[str] | None:
-    """What the model pins beside itself, in the newest release that the wheel takes, or in the same version as itself if the
-    model does so and the wheel does not say; None if the index has none.
+    """Return the pin of the companion package: its newest release that the wheel accepts. If the wheel names none and the model
+    pins its own version, so does the new row; None if the index has none.
     """
     found: dict[str, str] = {}
     for variant in (variant for variant in like.variants if variant.name in there):
@@ -119,7 +119,7 @@ def _tags(variant: Variant, there: Wheels) -> Iterator[str]:
     exact = _exact(there)
     if exact and exact != sorted(variant.python, key=numbers):
         yield f"python: {_quoted(exact)}"
-    if there.glibc and numbers(there.glibc) > numbers(variant.glibc):  # a tag may promise less than the binaries need
+    if there.glibc and numbers(there.glibc) > numbers(variant.glibc):  # a tag may state a lower glibc than the binaries need
         yield f'glibc: "{there.glibc}"'
 
 
@@ -170,7 +170,7 @@ def _upon(source: Source, variant: Variant, names: tuple[str, str], day: str) ->
     declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers)) or Declared()
     base = next(table for table in source.matrix.frameworks if table.name == name)
     theirs = {canonicalize_name(variant.package) for release in base.releases for variant in release.variants}
-    if canonicalize_name(variant.package) in theirs:  # no package of its own: it is the other framework itself
+    if canonicalize_name(variant.package) in theirs:  # it has no package of its own: it is a part of the other framework
         return f'upon: {{{name}: "{version}"}}', _TAKEN.format(series)
     projects = theirs & {canonicalize_name(Requirement(each.requirement).name) for each in variant.requirements}
     asked = {project: asked for project, asked in declared.projects.items() if project in projects}

@@ -102,7 +102,7 @@ def wheels(files: Iterable[IndexFile]) -> Releases:
             name, version, _, tags = parse_wheel_filename(file.filename)
         except InvalidWheelFilename:
             continue
-        tags = frozenset(tag for tag in tags if not tag.abi.endswith("t"))  # free-threaded builds are another interpreter's
+        tags = frozenset(tag for tag in tags if not tag.abi.endswith("t"))  # free-threaded builds are for another interpreter
         ours = [tag for tag in tags if tag.platform == "any" or ("linux" in tag.platform and tag.platform.endswith("x86_64"))]
         if not ours or name != canonicalize_name(file.project):
             continue

@@ -19,14 +19,14 @@ from envbuild.matrix.types import Matrix, Variant
 from envbuild.matrix.versions import has_prefix, numbers
 from envbuild.model import OnProgress, Progress
 
-# The vendor's packages on the index, by what of a row they are; with CUDA 13 the major left their names.
+# The vendor's packages on the index, by the field of a row. From CUDA 13 on, the names have no major version.
 _PACKAGES = {
     "cuda": re.compile(r"cuda-toolkit|nvidia-cuda-runtime(-cu\d+)?"),
     "cudnn": re.compile(r"nvidia-cudnn(-cu\d+)?"),
     "nccl": re.compile(r"nvidia-nccl(-cu\d+)?"),
 }
 _AT_ONCE = 8
-_DEPTH = 3  # a framework asks for its plug-in, which asks for the vendor's packages
+_DEPTH = 3  # a framework requires its plug-in, which requires the vendor's packages
 
 RequiresOf = Callable[[IndexFile, Version], Sequence[Requirement] | None]  # None: it cannot be known
 Key = tuple[str, str]  # a requirement such as name[extra], and the version
@@ -84,7 +84,8 @@ def below(conditions: SpecifierSet) -> str:
 
 
 class Reader:
-    """Reads wheels' requirements, and those of what they ask for with an extra, where the vendor's packages may stand."""
+    """Reads the requirements of wheels, and of packages that they require with an extra, which may contain the vendor's
+    packages."""
 
     def __init__(self, published: Published, files_of: Callable[[str], list[IndexFile]], requires_of: RequiresOf) -> None:
         self._published: dict[str, Releases] = dict(published)

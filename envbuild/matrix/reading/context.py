@@ -24,7 +24,7 @@ NOTHING = Provenance(sources=(), checked="", status="ok", note="", fields=(), at
 class Context:
     """The problems found so far and the source ids of all files; ``overlays`` are the files whose rows replace earlier ones.
 
-    ``pythons`` are those that have a row, once these are read.
+    ``pythons`` are the versions that have a row, known once those rows are read.
     """
 
     def __init__(self) -> None:

@@ -35,8 +35,8 @@ class Own:
 def standing(
     context: Context, levels: Sequence[Table], number: str, find: Find, own: Own
 ) -> tuple[list[Variant], tuple[Pairs, ...]]:
-    """The builds of release ``number``, and what it says of others that it could stand upon. ``levels`` are its tables, the
-    most particular first: a key is read from the first that has it, ``upon`` in its long form key by key.
+    """Return the builds of release ``number``, and its statements about other base releases. ``levels`` are its tables, the
+    most specific first. A key is read from the first table that has it, and so is each key of a long ``upon``.
 
     If two bases provide the same CUDA in the same way, the first one named is used.
     """
@@ -115,7 +115,7 @@ _UPON = ("default", "default_source", *_TESTED, "allows", "known_bad", "source",
 def _ranged(context: Context, layers: Sequence[Table], framework: FrameworkTable, added: Added) -> Pairs | None:
     of = {key: next((table for table in layers if key in table), layers[-1]) for key in _UPON}
     of |= dict.fromkeys(_TESTED, next((table for table in layers if any(key in table for key in _TESTED)), layers[-1]))
-    of["default_source"] = of["default"]  # it tells of that default alone
+    of["default_source"] = of["default"]  # it applies only to that default
     for table in layers:
         table.allow(*_UPON)
         table.finish()

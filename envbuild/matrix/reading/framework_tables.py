@@ -1,4 +1,5 @@
-"""Reads ``frameworks/<name>.yaml``: series hand their values down to releases and variants; every release becomes explicit."""
+"""Reads ``frameworks/<name>.yaml``. Releases and variants inherit the values of their series, so that every release is explicit
+afterwards."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ class _Frameworks:
 
 
 class _Series(NamedTuple):
-    """Releases that are listed in one place: ``values`` hands its values down to what ``listing`` lists."""
+    """Releases that are listed in one place: the releases in ``listing`` inherit from ``values``."""
 
     values: Table
     listing: Table
@@ -263,7 +264,7 @@ def _standing(
 
 
 def _builds_of(pairs: Pairs, parents: _Parents) -> set[str]:
-    """The names of all builds that a release could stand upon."""
+    """The names of all builds on which a release can be based."""
     below = parents.find(parents.release, pairs.framework)
     versions = {*pairs.tested, *pairs.allowed}
     return (
@@ -289,7 +290,7 @@ def _bound(parents: _Parents, released: str, checked: str, policy: Policy) -> st
 
 
 class _Layers:
-    """The tables of one variant, the most particular first: a key is read from the first that has it."""
+    """The tables of one variant, the most specific first: a key is read from the first that has it."""
 
     def __init__(self, tables: list[Table]) -> None:
         self.tables = tables

@@ -68,7 +68,7 @@ def overlay_name(path: Path) -> str:
 def _includes(content: bytes, where: str) -> list[tuple[str, int]]:
     """Return the files that the entry file includes. Problems are ignored here, because compiling reports them."""
     table = load(content, where, [])
-    # A NUL, which YAML's escapes can spell, is no part of any path.
+    # YAML's escapes can write a NUL, which no path may contain.
     return [] if table is None else [(name.replace("\0", "?"), table.line_of("include")) for name in table.texts("include")]
 
 

@@ -55,7 +55,7 @@ def rows(
 
 
 def policy(table: Table) -> Policy:
-    """The choices of the entry file; both have to be stated."""
+    """Read the choices in the entry file; both are required."""
     found = table.table("policy", required=True)
     if found is None:
         return Policy(dependency_margin_days=0, python_from=())

@@ -1,4 +1,4 @@
-"""Reads what a build needs of libraries, and the GPUs that it does not work on."""
+"""Reads the libraries that a build needs, and the GPUs on which it does not work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from envbuild.yaml_reader import Table
 
 
 def need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None:
-    """What a build needs of cuDNN or NCCL (``key``); None if the row does not say. ``libraries``: who brings CUDA."""
+    """Read which cuDNN or NCCL (``key``) a build needs; None if the row does not say. ``libraries``: who brings CUDA."""
     if key not in table:
         return None
     if table.is_text(key):

@@ -20,7 +20,7 @@ from envbuild.resolve.search.search import Only, Option, Search
 
 _SHOWN = 5
 _SHOWN_OF_SEVERAL = 8
-_MOST_CHANGED = 3  # more changes make another request; they are offered only if nothing less works
+_MOST_CHANGED = 3  # alternatives with more changes are offered only if no smaller change works
 _TRIED = 600
 _EFFORT = 200_000  # joins of needs, some seconds; then the alternatives found so far are taken
 # How much a change asks of a person: another base or Python is little, another driver or giving up the GPU is much.
@@ -83,7 +83,7 @@ def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]
 
 
 def _on_cpu(search: Search) -> Alternative | None:
-    """The environment for CPUs of a request for GPUs that keeps all its other parts; None if there is none."""
+    """The CPU environment for a GPU request that keeps all other parts of the request; None if there is none."""
     request = search.request
     if request.device != "gpu":
         return None
@@ -96,7 +96,7 @@ def _on_cpu(search: Search) -> Alternative | None:
         gpus=(),
         wanted=tuple(wanted._replace(cuda="") for wanted in request.wanted),
     )
-    # A provider of CUDA is no base for CPUs.
+    # A provider of CUDA cannot be the base of a CPU environment.
     for attempt in (without_gpu, without_gpu._replace(base="", image="")):
         candidate = Search(search.lookup, attempt).first()
         if candidate is not None:
@@ -127,12 +127,12 @@ def _ways(request: Request, cores: Sequence[_Changed]) -> Iterator[_Changed]:
 
 
 def _is_plain(changed: _Changed) -> bool:
-    """Whether it changes no part of a framework that it leaves out."""
+    """Whether the change alters no part of a framework that it removes."""
     return not any(part.owner in changed for part in changed)
 
 
 def _meets(changed: _Changed, cores: Sequence[_Changed]) -> bool:
-    """Leaving a framework out changes each of its parts."""
+    """Removing a framework changes each of its parts."""
     return all(any(part in changed or part.owner in changed for part in core) for core in cores)
 
 
@@ -142,7 +142,7 @@ class _Nearest:
     def __init__(self, search: Search) -> None:
         self._search = search
         self._away = {wanted.framework.name: _distances(wanted) for wanted in search.request.wanted}
-        # Objects that stay, by which what was sorted so is known: where the GPU is kept, and where it is changed.
+        # Permanent sort functions, because results are cached by their identity: one keeps the GPU, one changes it.
         self._orders = {gpus: partial(self._order, gpus=gpus) for gpus in ((), search.request.gpus)}
 
     def of(self, changed: _Changed) -> Iterator[_Near]:
@@ -181,15 +181,15 @@ class _Nearest:
 
 
 def _distances(wanted: Wanted) -> dict[str, tuple[int, ...]]:
-    """How far each release is from those asked for: another major, how many series (X.Y), and how many of its own lines
-    (X.Y.Z for X.Y.Z) lie between."""
+    """The distance of each release from the requested ones: another major version, then the number of series (X.Y) between,
+    then the number of releases with as many digits between."""
     parts = version_parts(wanted.version.split(",")[0])
     series, lines = _steps(wanted, min(len(parts), 2)), _steps(wanted, len(parts))
     return {version: (version_parts(version)[:1] != parts[:1], series[version], away) for version, away in lines.items()}
 
 
 def _steps(wanted: Wanted, length: int) -> dict[str, int]:
-    """How many lines of so many numbers lie between each release and those asked for."""
+    """The number of versions, cut to this many numbers, between each release and the requested ones."""
     releases = wanted.framework.releases
     line_of = {release.version: tuple(version_parts(release.version)[:length]) for release in releases}
     place = {line: index for index, line in enumerate(dict.fromkeys(line_of.values()))}
@@ -258,7 +258,7 @@ def _describe_own(search: Search, candidate: Candidate, part: Part, kind: str) -
 
 
 def _drivers(search: Search, near: _Near) -> str:
-    """The drivers that serve the build that asks most of them."""
+    """The drivers for the build with the highest requirements."""
     lookup, builds = search.lookup, [build for build in near.candidate.builds if build.variant.cuda]
     windows = [driver_window(lookup, search.request, build.variant, GPU in near.changed) or "" for build in builds]
     return max(windows, key=version_parts)

@@ -1,4 +1,4 @@
-"""What the matrix tells of each framework's build in an environment, whether decided now or locked earlier."""
+"""The matrix's facts about each framework's build in an environment, whether it was decided now or locked earlier."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from envbuild.resolve.search.lookup import lookup_of
 
 
 def details_of(matrix: Matrix, environment: Environment) -> tuple[Details, ...]:
-    """One entry per framework; of a build that has no row any more, nothing is told."""
+    """Return one entry per framework; it is empty for a build that no longer has a row."""
     return tuple(_details(matrix, environment, framework) for framework in environment.frameworks)
 
 

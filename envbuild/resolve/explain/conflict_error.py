@@ -41,9 +41,9 @@ def refusal(search: Search) -> ConflictError:
 
 
 def clash(search: Search, found: Sequence[tuple[Part, ...]]) -> tuple[tuple[Part, ...], list[Conflict]]:
-    """Of the smallest conflicting sets of parts, the one that takes the fewest facts to explain."""
+    """Return the smallest conflicting set of parts that needs the fewest facts to explain."""
     request = search.request
-    # Versions and CUDA are kept even where others conflict without them: the facts shown are about what was named.
+    # Versions and CUDA are kept even if other parts conflict without them, so that the message is about what the user named.
     always = [part for part in asked(request) if part.kind in ("version", "cuda")]
     has_remedy = takes_compat(search.lookup, request)
     told = []
@@ -84,7 +84,7 @@ def _word(part: Part) -> str:
 def conflicts(lookup: Lookup, request: Request, has_remedy: bool) -> list[Conflict]:
     """The conflicts of the requested candidate that has the fewest.
 
-    ``has_remedy``: the GPUs of the whole request accept the remedies of objections, so these are told too.
+    ``has_remedy``: the GPUs of the request can use the remedies of objections, so the message contains these too.
     """
     best = fewest(Search(lookup, request))
     if best is None:
@@ -109,7 +109,7 @@ def _demands(build: Build) -> Conflict:
 
 
 def _supporting_facts(request: Request, build: Build, against: Sequence[Objection]) -> list[Conflict]:
-    """The fields of the build's own row that other rows object to; not those that the request itself states."""
+    """The fields of the build's row to which other rows object, without fields that the request states."""
     variant = build.variant
     known: dict[str, str] = {
         "cuda": "" if request.cuda.startswith("==") else f"is built for CUDA {variant.cuda}",

@@ -1,4 +1,4 @@
-"""What stands against the requested builds: alone, together, and in every place where they could run."""
+"""Finds the objections to the requested builds: alone, together, and in every place where they could run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _COMPARED = 1000  # combinations of builds
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What stands against some builds: only their place (``placement_only``)? Are they for another device (``unasked``)?"""
+    """The conflicts of some builds. Are they only about the place (``placement_only``)? Are they for another device
+    (``unasked``)?"""
 
     builds: tuple[Build, ...]
     against: list[Objection]
@@ -35,7 +36,7 @@ class Case:
 
     @property
     def score(self) -> tuple[bool, int]:
-        """Lower is nearer to what was asked for."""
+        """A lower score is nearer to the request."""
         return self.unasked, len({item.conflict for item in self.against})
 
 

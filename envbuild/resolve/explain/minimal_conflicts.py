@@ -9,7 +9,7 @@ from envbuild.resolve.request.model import BASE, CUDA, CUDNN, DRIVER, GPU, NCCL,
 from envbuild.resolve.search.candidates import Candidate, implying_gpu, mismatches, said_of_cuda
 from envbuild.resolve.search.search import Option, Search
 
-_TRIED = 20_000  # sets of parts; if that does not do, one set that lacks nothing needless is found instead
+_TRIED = 20_000  # the limit of tried sets of parts; beyond it, one minimal set is found instead of all smallest
 
 
 def asked(request: Request) -> tuple[Part, ...]:
@@ -40,7 +40,7 @@ def _of_frameworks(request: Request) -> Iterator[Part]:
 
 
 def closed(parts: Collection[Part]) -> frozenset[Part]:
-    """The parts, and the frameworks that they belong to: who keeps a framework's version keeps the framework."""
+    """The parts and their frameworks: keeping a framework's version also keeps the framework."""
     return frozenset(itertools.chain.from_iterable((part, part.owner or part) for part in parts))
 
 
@@ -106,7 +106,7 @@ def _is_plain(keep: tuple[Part, ...]) -> bool:
 
 
 def _weaker(one: tuple[Part, ...], other: tuple[Part, ...]) -> bool:
-    """Whether ``one`` asks for less than ``other``: a framework in place of its version."""
+    """Whether ``one`` requires less than ``other``: a framework instead of its version."""
     return one != other and closed(one) < closed(other)
 
 

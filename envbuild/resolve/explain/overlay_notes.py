@@ -12,7 +12,7 @@ from envbuild.resolve.request.model import GpuWanted
 
 
 def overlaid_rows(matrix: Matrix, environment: Environment, gpus: Iterable[GpuWanted] = ()) -> tuple[str, ...]:
-    """The rows of overlays that ``environment``, and the check of ``gpus``, rest on, each with its file and line."""
+    """The overlay rows on which ``environment`` and the check of ``gpus`` depend, each with file and line."""
     rows = [*_rows(matrix, environment)]
     for gpu in gpus:
         rows += [(row.key, row.origin) for row in (gpu.board, gpu.architecture) if row is not None]
@@ -29,7 +29,8 @@ def marked(matrix: Matrix, conflicts: Iterable[Conflict]) -> tuple[Conflict, ...
 
 
 def _named(matrix: Matrix, frameworks: Collection[str]) -> Iterator[tuple[str, Provenance]]:
-    """Every row that messages name, with those of ``frameworks``. A build's is its release's where its own is not overlaid."""
+    """Every row that messages name, with those of ``frameworks``. For a build it is the row of the release, if the build itself
+    is not from an overlay."""
     for tables in (matrix.systems, matrix.pythons, matrix.architectures, matrix.drivers, matrix.driver_rules, matrix.gpus):
         yield from ((row.key, row.origin) for row in tables)
     for row in matrix.cuda:
@@ -45,7 +46,7 @@ def _named(matrix: Matrix, frameworks: Collection[str]) -> Iterator[tuple[str, P
 
 
 def _build(matrix: Matrix, name: str, version: str, build: str) -> Iterator[tuple[str, Provenance]]:
-    """The rows of one build, and of those that it stands upon."""
+    """The rows of one build and of its base builds."""
     for table in (row for row in matrix.frameworks if row.name == name):
         yield f"framework {table.name}", table.origin
         for release in (row for row in table.releases if row.version == version):

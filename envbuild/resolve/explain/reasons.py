@@ -36,7 +36,7 @@ def _reasons(lookup: Lookup, request: Request, chosen: Candidate, environment: E
 
 
 def of_builds(lookup: Lookup, request: Request, chosen: Candidate) -> Iterator[Reason]:
-    """Why each framework in that version, and in that build."""
+    """The reasons for the version and the build of each framework."""
     place = chosen.place
     for build in chosen.builds:
         release = build.release
@@ -61,7 +61,7 @@ def of_builds(lookup: Lookup, request: Request, chosen: Candidate) -> Iterator[R
 
 
 def of_libraries(lookup: Lookup, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
-    """Why that driver at least, that cuDNN and that NCCL."""
+    """The reasons for the minimum driver, for cuDNN and for NCCL."""
     need, offer = together([build.variant for build in chosen.builds]), chosen.place.offer
     yield from _driver(lookup, environment)
     yield from _library("cudnn", need.cudnn, offer.cudnn, need)
@@ -69,7 +69,7 @@ def of_libraries(lookup: Lookup, chosen: Candidate, environment: Environment) ->
 
 
 def of_place(request: Request, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
-    """Why that system, and that base."""
+    """The reasons for the system and the base."""
     place, need = chosen.place, together([build.variant for build in chosen.builds])
     yield Reason(
         choice=f"os {place.system.name}",
@@ -81,7 +81,7 @@ def of_place(request: Request, chosen: Candidate, environment: Environment) -> I
 
 
 def of_dependencies(chosen: Candidate) -> Reason:
-    """Until which day packages are used, and for which framework's sake."""
+    """The date limit of packages, and the framework that sets it."""
     latest = max(chosen.builds, key=lambda build: build.release.exclude_newer)
     release = latest.release
     because = (
@@ -107,7 +107,8 @@ def _processor(build: Build) -> Iterator[Reason]:
 
 
 def _built(build: Build) -> str:
-    """The binaries that CUDA and the processor matter to, with a verb: an add-on's are those of its base framework."""
+    """The subject and verb for a reason about CUDA or the processor. For an add-on they name its base framework, which has the
+    binaries."""
     if build.variant.upon:
         name, version, _ = build.variant.upon[-1]
         return f"{name} {version}, its base framework, is"

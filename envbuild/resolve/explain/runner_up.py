@@ -24,7 +24,7 @@ from envbuild.resolve.search.search import Search, for_gpus
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rival:
-    """A choice, the next best in its place, and why that lost; ``source`` supports the reason."""
+    """A choice, its runner-up, and why that lost; ``source`` supports the reason."""
 
     choice: str
     next_best: str
@@ -42,7 +42,7 @@ def rivals(search: Search, chosen: Candidate) -> tuple[Rival, ...]:
 
 
 def _version(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
-    """What was chosen before it stays."""
+    """Earlier choices stay the same."""
     name, ours = build.framework.name, build.release
     earlier = chosen.builds[: chosen.builds.index(build)]
     gpu = len(chosen.builds) > 1 and all(for_gpus(each) for each in chosen.builds)
@@ -91,7 +91,7 @@ def _build(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
 
 
 def _against(search: Search, chosen: Candidate, build: Build, other: Build) -> list[Objection]:
-    """What speaks against ``other`` in the place of ``build``."""
+    """The objections to ``other`` in place of ``build``."""
     alone = build_objections(search.lookup, search.request, other)
     return alone or clashes_with(search.lookup, other, [each for each in chosen.builds if each != build])
 
@@ -110,7 +110,7 @@ def _why_build(chosen: Candidate, ours: Variant, other: Variant) -> str:
 
 
 def _others(search: Search, chosen: Candidate, part: Part) -> Iterable[tuple[Place, bool]]:
-    """The other places of the builds that differ from the request in ``part`` alone, if at all; those that do not, first."""
+    """The other places of the builds that differ from the request at most in ``part``; places that do not differ come first."""
     request = search.request
     asked = (request.cudnn, request.nccl)
     found = places(search.lookup, _whole(chosen), request.image, asked, request.python_from, gpus=request.capabilities)

@@ -23,13 +23,14 @@ def by_ptx(build: Build, gpus: Sequence[GpuWanted]) -> Iterator[GpuWanted]:
 
 
 def uneasy(build: Build, gpus: Sequence[GpuWanted]) -> tuple[bool, bool]:
-    """Whether a build runs by PTX, and whether its libraries do as well, being older than a GPU: that is worse."""
+    """Whether a build needs PTX on a GPU, and whether its libraries do too because they are older than the GPU, which is
+    worse."""
     compiled = list(by_ptx(build, gpus))
     return bool(compiled), any(older_than(build.variant, gpu) for gpu in compiled)
 
 
 def driver_window(lookup: Lookup, request: Request, variant: Variant, any_gpu: bool) -> str | None:
-    """The drivers that serve ``variant`` on the request's GPUs (``any_gpu``: on others), in words; None if none does."""
+    """Describe the drivers for ``variant`` on the request's GPUs (``any_gpu``: on others); None if none does."""
     row = lookup.cuda.get(variant.cuda)
     if row is None:
         return None
@@ -53,7 +54,7 @@ def driver_window(lookup: Lookup, request: Request, variant: Variant, any_gpu: b
 def nearest_board(lookup: Lookup, request: Request, row: str, variant: Variant, offer: Offer) -> Gpu | None:
     """The board of the matrix nearest to the request's that the build runs on with native code, on the request's driver.
 
-    The libraries of ``offer`` serve it, too.
+    The libraries of ``offer`` support it, too.
     """
     wanted = [numbers(gpu.capability) for gpu in request.gpus if gpu.capability]
     known = {item.name: item for item in lookup.matrix.architectures}

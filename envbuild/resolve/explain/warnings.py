@@ -50,7 +50,7 @@ def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
 
 
 def _cudnn_dropped(lookup: Lookup, request: Request, build: Build) -> Iterator[str]:
-    """A cuDNN that comes with the framework and no longer serves a GPU, or that the lock may choose so new that it does not."""
+    """Warn of a cuDNN that does not support a GPU: the one inside the framework, or a too new one that the lock may choose."""
     need = build.variant.cudnn
     if need is None or need.taken_from == "system" or not build.variant.cuda:
         return
@@ -83,7 +83,7 @@ def _known_bad(search: Search, build: Build) -> Iterator[str]:
 
 
 def package_warnings(builds: Sequence[Build]) -> Iterator[str]:
-    """Builds in one set of packages that bring the same ones in different versions."""
+    """Warn of builds in one set of packages that require the same packages in different versions."""
     for one, other in same_packages(builds):
         yield (
             f"{one.row} brings CUDA {one.variant.cuda} and {other.row} CUDA {other.variant.cuda} in packages of the same "

@@ -1,1 +1,1 @@
-"""What was asked for: names, versions and hardware in words become a request."""
+"""Parses the words of a request: names, versions and hardware."""

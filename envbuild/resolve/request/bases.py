@@ -1,4 +1,4 @@
-"""The base that a request names: a provider, or the user's own image."""
+"""Reads the base in a request: a provider, or the user's own image."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ class GpuWanted(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A framework that was asked for. Clauses as in :class:`Request`; ``cuda`` is empty if the request's own holds.
+    """A framework that was asked for. Clauses as in :class:`Request`; ``cuda`` is empty if the CUDA of the whole request
+    applies.
 
     ``said`` is the name that the request uses, if it is another framework's name.
     """
@@ -61,8 +62,8 @@ class Request(NamedTuple):
     """The parts that were asked for; an empty part is free. ``wanted`` are the frameworks, in the order of the request.
 
     ``version``, ``cuda``, ``cudnn``, ``nccl`` and ``python`` are clauses such as ``==9`` (a prefix) or ``>=9,<11``;
-    ``===1.12.0`` is exact. ``device`` is ``gpu`` also if only a driver or a GPU was named: who names one wants to use it.
-    ``python_from`` is where Python has to come from. ``systems`` are the acceptable names. ``base`` is a provider, or ``local``
+    ``===1.12.0`` is exact. ``device`` is ``gpu`` also if only a driver or a GPU was named.
+    ``python_from`` is the required supply of Python. ``systems`` are the acceptable names. ``base`` is a provider, or ``local``
     with ``image``. ``warnings`` say what cannot be checked.
     """
 

@@ -54,7 +54,7 @@ def example(matrix: Matrix) -> str:
 
 
 def refuse_hinted(matrix: Matrix, word: str) -> None:
-    """Raise for a name that the matrix says people mistake for another."""
+    """Raise for a name that, according to the matrix, people mistake for another."""
     for framework in matrix.frameworks:
         for hint in framework.hints:
             if re.match(re.escape(hint.says) + r"(?![0-9a-z.])", word):
@@ -119,7 +119,7 @@ def unknown_version(what: str, wanted: str, known: Sequence[str], make: Iterable
 
 
 def rule_that_leaves_out(framework: FrameworkTable, clauses: str) -> LeftOut | None:
-    """The rule that leaves out what was asked for: one version, or the newest of a condition's that a rule names."""
+    """The rule that explains why the requested version has no row; for a condition, the rule for its newest such version."""
     rules = framework.left_out
     if re.fullmatch("=+[^,]+", clauses):
         return why_left_out(rules, clauses.lstrip("="))

@@ -13,15 +13,15 @@ from envbuild.matrix.types import FrameworkTable, Matrix, Variant
 from envbuild.matrix.versions import newest_first
 
 NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")  # as packages are named
-# What may follow a framework's name in a condition: a version, a device, a CUDA, a library, a Python.
+# Words that may follow a framework's name in a condition: a version, a device, a CUDA, a library, a Python.
 _PART = re.compile(r"v?\d.*|cpu|gpu|cuda.*|cu\d.*|cudnn.*|nccl.*|(py|cp)\d.*|python.*")
 _EXTRA_OF_CUDA = re.compile(r"cu(?:da)?-?(\d{2})(?![0-9])")
-# Between a framework's name and its version other tools write these: images' tags, npm, file names.
+# Characters between a framework's name and its version in other tools: tags of images, npm, file names.
 _SEPARATOR = r"[@:_=]?v?"
 
 
 class Distribution(NamedTuple):
-    """What a distribution name says of a framework: which one, for which device, and for which CUDA (clauses)."""
+    """What a distribution's name implies: the framework, the device, and the CUDA (clauses)."""
 
     framework: FrameworkTable
     device: str
@@ -36,8 +36,8 @@ def canonical(name: str) -> str:
 def read_distribution(table: FrameworkTable, word: str) -> tuple[Distribution, str] | None:
     """What the distribution of ``table`` that ``word`` begins with says, by the longest name, and the rest after the dash.
 
-    None if it is none, and for names that the framework itself goes by, which say nothing of a device. Some of
-    these begin with the name of the distribution that they install: the longer name is meant.
+    None for any other word, and for names that also name the framework itself, which imply no device. Some of these names begin
+    with the name of the distribution that they install; then the longer name counts.
     """
     wanted, own = canonical(word), {table.name, table.short, *table.aliases}
     names = {canonical(variant.package) for variant in _builds(table)} - own
@@ -54,7 +54,7 @@ def is_another(table: FrameworkTable, word: str, rest: str) -> bool:
 
 
 def read_extras(table: FrameworkTable, word: str, extras: str) -> Distribution:
-    """What extras such as ``[cuda12]`` say of a framework. Raises :class:`UsageError` for those that no build is known by."""
+    """What extras such as ``[cuda12]`` say of a framework. Raises :class:`UsageError` for extras that no build has."""
     said = canonical(extras)
     named = [variant for variant in _builds(table) if canonical(variant.requirement.partition("[")[2].rstrip("]")) == said]
     if named:
@@ -79,7 +79,7 @@ def _builds(table: FrameworkTable) -> list[Variant]:
 
 
 def _said_by(table: FrameworkTable, builds: Sequence[Variant]) -> Distribution:
-    """The device that all of ``builds`` are for, and their CUDA where they are of one major."""
+    """The device of all ``builds``, and their CUDA if they have one major version."""
     all_cudas = {variant.cuda for variant in builds}
     if "" in all_cudas:
         return Distribution(framework=table, device="cpu" if all_cudas == {""} else "", cuda="")
@@ -97,7 +97,8 @@ def own_environment(
 ) -> UnknownNameError:
     """The refusal of conditions on packages that are no frameworks: the way on is an environment of the user's own.
 
-    The name of an environment says its frameworks; two sets of packages under one name could not be told apart. ``options``
+    An environment's name has only its frameworks, so two sets of packages with the same name could not be distinguished.
+    ``options``
     are those beside the request, by their key of an envbuild.yaml; None or nothing if one was not given.
     """
     from packaging.requirements import InvalidRequirement, Requirement

@@ -21,7 +21,7 @@ _OPERATORS = re.compile(r"\s*(===|==|~=|!=|>=|<=|=|>|<|,)\s*")
 _WITH_OPERATOR = re.compile(r"(?P<name>[a-z][a-z0-9_.-]*?)(?:\[(?P<extras>[a-z0-9_.,-]*)\])?(?P<clauses>(?:[<>=!~]).*)?")
 _VERSION = re.compile(r"v?(\d[0-9a-z]*(?:\.[0-9a-z]+)*)")
 _VERSION_CLAUSE = re.compile(r"(===|==|=|~=|!=|>=|<=|>|<)(\d[0-9a-z]*(?:\.[0-9a-z]+)*)(\.\*)?")
-_LABEL = re.compile(r"(?P<clause>[^+]*)\+(?P<label>cu\d+|cpu)")  # which build of a version, as wheels say it
+_LABEL = re.compile(r"(?P<clause>[^+]*)\+(?P<label>cu\d+|cpu)")  # the label of a build, as in wheels' versions
 _MAX_LENGTH = 1000
 _SHARED = ("cuda", "cudnn", "nccl", "python", "py")
 PYTHON_FROM: tuple[str, ...] = get_args(PythonFrom)
@@ -80,7 +80,7 @@ def _gpus(gpu: str | Sequence[str] | None) -> list[str]:
 
 
 def _joined(matrix: Matrix, word: str) -> list[str]:
-    """What stands between the ``+`` of a word."""
+    """The parts of a word between its ``+``."""
     parts = re.split(r"\+(?!cu\d|cpu\b)", word)
     if not all(parts):
         raise UsageError(f"{word!r} has a + with no framework on one side of it.", hint=names.example(matrix))
@@ -92,7 +92,7 @@ def _no_framework(matrix: Matrix, draft: Draft) -> UsageError:
 
 
 def _is_of_a_package(matrix: Matrix, word: str) -> bool:
-    """Whether ``word`` is a condition on a package that is no framework, nor what is mistaken for one."""
+    """Whether ``word`` is a condition on a package that is neither a framework nor a name that people mistake for one."""
     match = _WITH_OPERATOR.fullmatch(word)
     if match is None or match["clauses"] is None or match["name"] in _SHARED:
         return False
@@ -133,7 +133,7 @@ def _read_word(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) -
 
 
 def _read_condition(matrix: Matrix, draft: Draft, match: re.Match[str]) -> None:
-    """``name>=1.12,<2``, or ``name==2.6.0+cu126``, which is a version and what it is built for."""
+    """Read ``name>=1.12,<2``, or ``name==2.6.0+cu126``, which has a version and its CUDA."""
     piece, rest = _piece(matrix, draft, match["name"], match["name"])
     if match["extras"]:
         _note(draft, piece, packages.read_extras(piece.framework, match["name"], match["extras"]))
@@ -219,7 +219,7 @@ def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[Piece, s
 
 
 def _note(draft: Draft, piece: Piece, said: packages.Distribution) -> None:
-    """What a distribution's name or its extras say beside the framework."""
+    """Store what a distribution's name or its extras imply besides the framework."""
     if said.device:
         draft.put("device", said.device)
     if said.cuda:
@@ -245,7 +245,7 @@ def _read_token(matrix: Matrix, draft: Draft, piece: Piece | None, token: str, r
         draft.put("base", token)
     elif (match := _VERSION.fullmatch(token)) and versions.get("version") in (None, f"=={match[1]}"):
         versions["version"] = f"=={match[1]}"
-    elif "system" in draft.parts and "python" in draft.parts:  # what follows a whole name is the slug of an image
+    elif "system" in draft.parts and "python" in draft.parts:  # after a complete name comes the slug of an image
         draft.put("image", "-".join(rest))
     else:
         raise _unknown_token(matrix, draft, token)

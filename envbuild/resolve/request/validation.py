@@ -19,7 +19,7 @@ from envbuild.resolve.request.model import GpuWanted, Request, Wanted
 
 
 def finish(matrix: Matrix, draft: Draft, *, hardware: tuple[str | None, list[str]], base: str | None) -> Request:
-    """The request that a draft makes with the options beside it."""
+    """Make the request from a draft and the options."""
     draft.share_last()
     for part in ("cuda", "cudnn", "nccl", "python"):
         _check_consistent(draft, part, draft.get(part))
@@ -125,7 +125,7 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
 
 
 def _check_consistent(draft: Draft, what: str, clauses: str) -> None:
-    """Raise if no version at all can be what was said of ``what``, known or not."""
+    """Raise if no version, known or unknown, can satisfy the clauses for ``what``."""
     if "," in clauses and not any(version_matches(version, clauses) for version in around(clauses)):
         raise UsageError(
             f"{draft.text!r}: the conditions on {what} contradict each other: {clauses.replace(',', ', ')}.",
@@ -135,9 +135,9 @@ def _check_consistent(draft: Draft, what: str, clauses: str) -> None:
 
 
 def _known_cuda(matrix: Matrix, clauses: str, doubts: list[str]) -> str:
-    """Clauses on CUDA. A version that no row has is unknown; one that some row has and the framework not is a conflict.
+    """Clauses on CUDA. A version in no row is unknown; a version in other rows, but in none of the framework, is a conflict.
 
-    A release of CUDA means its minor, with a remark among ``doubts`` if another release stands for that.
+    A release of CUDA stands for its minor version, with a remark in ``doubts`` if the row has another release.
     """
     known = [row.version for row in matrix.cuda]
     if not clauses or any(within(version, clauses) for version in itertools.chain(known, _built_for(matrix))):

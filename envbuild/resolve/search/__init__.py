@@ -1,1 +1,1 @@
-"""What satisfies a request: the builds, what each needs, where they can live, and the order in which they are tried."""
+"""Searches what satisfies a request: the builds, their needs, their possible places, and the order in which they are tried."""

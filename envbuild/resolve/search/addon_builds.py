@@ -1,4 +1,4 @@
-"""The builds of add-ons upon releases of their base framework, and what upstream says of such pairs."""
+"""The builds of add-ons on releases of their base framework, and upstream's statements about such pairs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from envbuild.resolve.search.lookup import Lookup
 
 def builds_upon(lookup: Lookup, pairs: Pairs, below: Release) -> tuple[Variant, ...]:
     """The builds of an add-on upon one release of its base framework."""
-    # The answer holds the pairs, so that no others can get their id.
+    # The cached answer keeps the pairs alive, so that no other object can get their id.
     return lookup.once("upon", (id(pairs), below.version), lambda: (pairs, tuple(upon(pairs, below))))[1]
 
 
@@ -29,7 +29,7 @@ def siblings(lookup: Lookup, build: Build) -> Sequence[Variant]:
 
 
 def held_variants(lookup: Lookup, framework: Framework) -> Iterator[Variant]:
-    """The rows that a framework of a decision may be: those upon what it pins, else those of its release today."""
+    """The rows that a framework of a decision can be: those on the base that it pins, else those of its release today."""
     release = _release(lookup.matrix, framework.name, framework.version)
     if release is None:
         return
@@ -63,7 +63,7 @@ def warnings(builds: Sequence[Build]) -> Iterator[str]:
 
 
 def reasons(build: Build) -> Iterator[tuple[str, str, str]]:
-    """What upstream says of the pair that a build is: choice, reason, document."""
+    """Upstream's statement about the pair of a build, as choice, reason, document."""
     word = word_of(build.release, build.variant)
     pairs = pairs_with(build.release, build.variant.upon[0][0]) if build.variant.upon else None
     if word is None or pairs is None:
@@ -74,7 +74,7 @@ def reasons(build: Build) -> Iterator[tuple[str, str, str]]:
 
 
 def _default(pairs: Pairs, build: Build) -> str:
-    """That an untested pair is the row's default, with what upstream tested in its place."""
+    """Say that an untested pair is the row's default, and which pairs upstream tested."""
     version, cuda = build.variant.upon[0][1], build.variant.cuda
     tested = [each for each in pairs.tested if pairs.is_tested(each, cuda)]
     if version in tested or version != pairs.takes(cuda) or not tested:
@@ -83,9 +83,10 @@ def _default(pairs: Pairs, build: Build) -> str:
 
 
 def preferred(builds: Sequence[Build], below: Build, versions: Sequence[str]) -> str:
-    """Why an add-on among ``builds`` is put upon ``below``, if it goes with a newer one of ``versions`` (newest first) too.
+    """The reason why an add-on among ``builds`` is based on ``below`` although it also works with a newer one of ``versions``
+    (newest first).
 
-    Empty if it goes with none.
+    Empty if it works with no newer one.
     """
     ours = below.release.version
     for build in builds:

@@ -34,7 +34,8 @@ def build_objections(lookup: Lookup, request: Request, build: Build) -> list[Obj
 
 
 def cuda_objections(request: Request, build: Build) -> Iterator[Objection]:
-    """Whether the build is for the CUDA, or the CPU, that was asked for: one for each part of the request against it."""
+    """Check whether the build is for the requested CUDA or the CPU; return an objection for each part of the request that it
+    violates."""
     wanted, cuda = request.wanted_of(build.framework), build.variant.cuda
     clauses = wanted.cuda or request.cuda
     part = request.part("cuda", wanted) if wanted.cuda else CUDA

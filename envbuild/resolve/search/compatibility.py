@@ -1,8 +1,8 @@
-"""What several builds need of one place, and what keeps two of them out of one environment.
+"""Joins the needs of several builds for one place, and finds conflicts between two builds.
 
-Builds go together if one Python, one system, one CUDA in the image and one release of each library serve them all, where
-they stand upon the same builds, and where their requirements on the same packages can be met. CUDA that a build carries in
-its own packages may be another than the image's.
+Builds are compatible if one Python, one system, one CUDA in the image and one release of each library suit them all, if they
+have the same base builds, and if their requirements on the same packages can be met. A build with CUDA in its own packages may
+have another CUDA than the image.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Held(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What builds need together, as far as it can keep another build out. ``device`` is empty if they leave it open.
+    """The joint needs of builds, as far as they can exclude another build. ``device`` is empty if they leave it open.
 
-    ``cuda`` is what must be installed in the image; a library's need comes with the CUDA that it is for.
+    ``cuda`` must be installed in the image; each need of a library has the CUDA to which it belongs.
     """
 
     pythons: tuple[str, ...]
@@ -79,7 +79,7 @@ def holds(build: Build) -> frozenset[Held]:
 
 
 def join(one: Need, other: Need) -> Need | None:
-    """What both need together, None if they do not go together."""
+    """The joint needs of both, or None if they are not compatible."""
     if one.cuda and other.cuda and one.cuda != other.cuda:
         return None
     if one.device and other.device and one.device != other.device:
@@ -108,7 +108,7 @@ def join(one: Need, other: Need) -> Need | None:
 
 
 def shared(need: Need) -> Need:
-    """What a need asks of the image: of the packages beside it, and of their Python, it asks nothing."""
+    """The part of a need that concerns the image, without packages and Python."""
     return need._replace(pythons=("",), holds=frozenset(), pins=frozenset())
 
 
@@ -127,7 +127,7 @@ _Library = tuple[str, LibraryNeed] | None
 
 
 def _library(one: _Library, other: _Library) -> _Library | tuple[()]:
-    """What satisfies both needs of a library; an empty tuple if nothing does.
+    """Return the need of a library that satisfies both needs; an empty tuple if none does.
 
     A library in the image must satisfy all that use it. One that comes with a framework does not concern the others.
     """
@@ -141,7 +141,8 @@ def _library(one: _Library, other: _Library) -> _Library | tuple[()]:
 
 
 def _brought(one: tuple[str, LibraryNeed], other: tuple[str, LibraryNeed]) -> tuple[str, LibraryNeed]:
-    """What is named of two that come with frameworks: what both take where they are packages of one name, else the newest's."""
+    """The need that is shown for two libraries that come with frameworks: the joint one for packages with one name, else the
+    newest."""
     newest = max(one, other, key=_newness)
     wheels = one[1].taken_from == other[1].taken_from == "wheels"
     both = _both(one[1], other[1]) if wheels and one[0].partition(".")[0] == other[0].partition(".")[0] else None
@@ -167,7 +168,7 @@ def _both(one: LibraryNeed, other: LibraryNeed) -> LibraryNeed | None:
 
 
 def together(variants: Sequence[Variant]) -> Variant:
-    """Builds that go together as one, for finding its places: what it holds beside is the first's."""
+    """Join compatible builds into one, for finding its places. Its other fields are those of the first."""
     if len(variants) == 1:
         return variants[0]
     in_image = [variant for variant in variants if variant.cuda_libraries == "system"]
@@ -193,7 +194,8 @@ def _merged(variants: Iterable[Variant], library: str) -> LibraryNeed | None:
 
 
 def shared_names(lookup: Lookup, frameworks: Sequence[FrameworkTable]) -> frozenset[str]:
-    """The frameworks, and the packages (``name=``), that builds of several frameworks hold: no other keeps anything out."""
+    """The frameworks, and the packages (as ``name=``), that occur in builds of several frameworks: only these can cause
+    conflicts."""
     times: Counter[str] = Counter()
     for table in frameworks if len(frameworks) > 1 else ():
         times.update(lookup.once("names", table.name, partial(_names_in, table)))
@@ -207,7 +209,7 @@ def _names_in(table: FrameworkTable) -> frozenset[str]:
 
 
 def reduced(need: Need, names: Collection[str]) -> Need:
-    """A need with what it holds of ``names`` alone."""
+    """Return the part of a need that concerns ``names``."""
     return need._replace(
         holds=frozenset(held for held in need.holds if held.framework in names),
         pins=frozenset(pin for pin in need.pins if f"{pin[0]}=" in names),
@@ -215,7 +217,8 @@ def reduced(need: Need, names: Collection[str]) -> Need:
 
 
 def same_packages(builds: Sequence[Build]) -> Iterator[tuple[Build, Build]]:
-    """Builds whose packages bring one major of CUDA in different versions. The packages are named after the major, and often
+    """The builds whose packages contain one major version of CUDA in different versions. The packages are named after the
+    major, and often
     asked for in one exact version: https://github.com/ICAMS/grace-tensorpotential/issues/23
     """
     pairs = itertools.combinations(builds, 2)
@@ -223,7 +226,7 @@ def same_packages(builds: Sequence[Build]) -> Iterator[tuple[Build, Build]]:
 
 
 def share_packages(one: Build, other: Build) -> bool:
-    """Whether both bring one major of CUDA, in packages of the same names."""
+    """Whether both contain one major version of CUDA, in packages with the same names."""
     ours, theirs = one.variant, other.variant
     wheels = ours.cuda_libraries == theirs.cuda_libraries == "wheels"
     return wheels and ours.cuda.partition(".")[0] == theirs.cuda.partition(".")[0]
@@ -233,19 +236,19 @@ def share_packages(one: Build, other: Build) -> bool:
 
 
 def clashes(lookup: Lookup, builds: Sequence[Build]) -> list[Objection]:
-    """What keeps builds out of one environment: for each clash both rows, each with its own document."""
+    """The conflicts that keep builds out of one environment: for each, both rows with their documents."""
     found = (item for index, other in enumerate(builds) for item in clashes_with(lookup, other, builds[:index]))
     return list(dict.fromkeys(found))
 
 
 def clashes_with(lookup: Lookup, build: Build, others: Sequence[Build]) -> list[Objection]:
-    """What keeps ``build`` out of one environment with each of the ``others``: of each the first thing that does."""
+    """The first conflict of ``build`` with each of the ``others`` in one environment."""
     kinds = (_stands_clash, _device_clash, _cuda_clash, _python_clash, _system_clash, _library_clash, _package_clash)
     return _first_clashes(lookup, build, others, kinds)
 
 
 def image_clashes(lookup: Lookup, build: Build, others: Sequence[Build]) -> list[Objection]:
-    """What keeps ``build`` out of one image with each of the ``others``, even in prefixes of their own."""
+    """The first conflict of ``build`` with each of the ``others`` in one image, even in separate prefixes."""
     return _first_clashes(lookup, build, others, (_device_clash, _cuda_clash, _system_clash, _library_clash))
 
 
@@ -277,7 +280,7 @@ def _stands_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
 
 
 def _pair_clash(build: Build, other: Held) -> Objection | None:
-    """Why a build does not stand upon ``other``, where its row says with which releases of that it goes."""
+    """The reason why a build cannot be based on ``other``, if its row lists the compatible releases."""
     pairs = pairs_with(build.release, other.framework)
     if pairs is None or len(pairs.tested) + len(pairs.allowed) + len(pairs.bad) < 2 or build.framework.name == other.framework:
         return None

@@ -1,4 +1,4 @@
-"""The rules about drivers and GPUs: what stands against running a build on them, and what to know where it runs."""
+"""The rules about drivers and GPUs: objections to running a build on them, and warnings if it runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def hardware_objections(lookup: Lookup, request: Request, row: str, variant: Var
 
 
 def hardware_rows(lookup: Lookup, request: Request) -> Iterator[tuple[Part, DriverRow | Gpu | Architecture]]:
-    """What the matrix has on the request's driver and GPUs."""
+    """The matrix's rows about the request's driver and GPUs."""
     branch = request.driver.partition(".")[0]
     if branch in lookup.drivers:
         yield DRIVER, lookup.drivers[branch]
@@ -150,7 +150,7 @@ def _gpu(gpu: GpuWanted) -> str:
 
 
 def hardware_warnings(lookup: Lookup, request: Request, row: str, variant: Variant) -> list[str]:
-    """What a person should know of an accepted combination with the driver and the GPUs."""
+    """Warnings about an accepted combination with the driver and the GPUs."""
     if not variant.cuda:
         return []
     found = []

@@ -28,13 +28,13 @@ from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection, SupportingField, objection, status_objection
 from envbuild.resolve.search.pythons import python_on
 
-# What a request says of cuDNN and of NCCL.
+# The requested versions of cuDNN and NCCL.
 Asked = tuple[str, str]
 NOT_ASKED: Asked = ("", "")
 
 
 class Library(NamedTuple):
-    """A chosen cuDNN or NCCL. ``row`` is None for what is inside the framework; ``package`` if apt installs it."""
+    """A chosen cuDNN or NCCL. ``row`` is None for a library inside the framework; ``package`` if apt installs it."""
 
     version: str
     row: LibraryRow | None
@@ -79,8 +79,9 @@ def places(
 ) -> list[Place]:
     """All possible places of ``variant``, best first: Python's supply, Python, provider, system. Deleted images come last.
 
-    Where several releases of a library serve, each place has the best of those that are ``asked`` for, if there is one.
-    ``supply`` leaves only places whose Python comes from there; libraries serve the compute capabilities of ``gpus``.
+    If several releases of a library fit, each place has the best of the ``asked`` ones, if any.
+    With ``supply``, only places whose Python comes from there are returned. The libraries support the compute capabilities of
+    ``gpus``.
     """
     key = (
         variant.python,
@@ -249,7 +250,7 @@ def _library(
 
 
 def _dropped(lookup: Lookup, variant: Variant, library: str, version: str, gpus: tuple[str, ...]) -> Objection | None:
-    """What stands against a library that the system or an image brings, if it dropped one of the GPUs."""
+    """The objection to a library of the system or an image that no longer supports one of the GPUs."""
     need = variant.cudnn if library == "cudnn" else variant.nccl
     row = next((each for each in lookup.libraries[library] if each.version == version), None)
     if row is None or need is None or need.taken_from != "system":
@@ -269,7 +270,8 @@ def _installable(lookup: Lookup, package: LibraryPackage) -> bool:
 
 
 def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: str, need: LibraryNeed) -> Library | Objection:
-    """The library in an image, if it satisfies the need. If no source names it, it is refused as unknown, not as wrong."""
+    """Return the library in an image, if it satisfies the need. If no source names it, it is refused as unknown, not as
+    wrong."""
     inside = library_inside(row, library)
     if inside and accepts(need, inside):
         return Library(version=inside, row=None, package=None)

@@ -49,7 +49,7 @@ def for_gpus(build: Build) -> bool:
 
 
 def is_tested(build: Build) -> bool:
-    """Whether the build is anything but a pair that upstream allows and did not test."""
+    """False for a pair that upstream allows but did not test, else true."""
     return word_of(build.release, build.variant) != "allowed"
 
 
@@ -81,7 +81,7 @@ class _Level:
 
 
 class Search:
-    """The candidates of one request. What is worked out of a build is kept for all questions about it."""
+    """The candidates of one request. Facts computed about a build are cached."""
 
     def __init__(self, lookup: Lookup, request: Request) -> None:
         self.lookup = lookup
@@ -95,7 +95,7 @@ class Search:
         self._joined: dict[tuple[int, int], Need | None] = {}
         self._releases: dict[str, list[Release]] = {}
         self._made = partial(builds_upon, lookup)
-        self._native_first: Order = self._without_native_code  # one object: what was sorted by it is known by it
+        self._native_first: Order = self._without_native_code  # one object, because sorted results are cached by its identity
 
     def solutions(
         self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
@@ -103,7 +103,7 @@ class Search:
         """All candidates that satisfy the request but for its parts in ``free``, best first.
 
         ``only`` leaves builds out; ``order`` is a sort key of builds, of which a framework's first are tried first. A framework
-        whose being there is free is left out.
+        whose presence is free is left out.
         """
         kept = [wanted for wanted in self.request.wanted if Part("framework", wanted.framework.name) not in free]
         levels: list[Iterable[Option]]
@@ -121,7 +121,7 @@ class Search:
     def first(
         self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
     ) -> Candidate | None:
-        """The first solution, in the builds of its releases that go together best.
+        """The first solution, with the most compatible builds of its releases.
 
         For one framework the newest release comes first. For several, GPU environments come before CPU environments: newest
         releases often fit together only as CPU builds, while slightly older ones fit as GPU builds. Of add-ons, pairs that
@@ -180,13 +180,14 @@ class Search:
                 yield from options
 
     def _wide(self, wanted: Wanted, free: Collection[Part]) -> bool:
-        """Whether an add-on may use any release of a base framework: its own version is stated, that of another is free."""
+        """Whether an add-on may use any release of its base framework: the add-on's version is stated and the base's is
+        free."""
         versions = {each.framework.name: self.request.part("version", each) in free for each in self.request.wanted}
         return not versions[wanted.framework.name] and any(versions.values())
 
     def _upon_others(self, release: Release, others: Sequence[Wanted], wide: bool) -> Iterator[Variant]:
-        """The builds of a release upon what else was asked for, in other releases than the one that it takes by itself: those
-        that the request accepts, all of them if ``wide``; those that upstream tested first, then in the order of choice.
+        """The builds of a release on other base releases than its default: those that the request accepts, or all if ``wide``.
+        Tested ones come first, then the order of choice.
         """
         for each in others if release.pairs else ():
             accepts: Callable[[Release], bool] = each.accepts if not wide else lambda _: True
@@ -219,7 +220,7 @@ class Search:
         return (not native, native and any(older_than(variant, gpu) for gpu in known))
 
     def places(self, builds: Sequence[Build], free: Collection[Part] = NOTHING) -> Iterator[Place]:
-        """Where builds can live together, best first, as far as the request says anything of it."""
+        """The places that builds can share, best first, as far as the request restricts them."""
         variant = together([build.variant for build in builds])
         asked = ("" if CUDNN in free else self.request.cudnn, "" if NCCL in free else self.request.nccl)
         supply = "" if PYTHON_FROM in free else self.request.python_from
@@ -246,11 +247,11 @@ class Search:
         return Option(build=build, accepted=accepted, objections=against, need=need)
 
     def one(self, need: Need) -> Need:
-        """One object for all needs that are equal to this: they are told apart by what they are, not by what they hold."""
+        """Return one object for all equal needs, so that needs can be compared by identity."""
         return self._needs.setdefault(need, need)
 
     def joined(self, need: Need, other: Need) -> Need | None:
-        """What both need together: one object for equal needs."""
+        """Return the joint need of both, one object for equal needs."""
         key = (id(need), id(other))
         if key not in self._joined:
             found = join(need, other)
@@ -259,11 +260,11 @@ class Search:
 
     @property
     def effort(self) -> int:
-        """How much was tried so far; the same for the same questions, as no clock is."""
+        """The number of attempts so far. Unlike a clock, it is the same for the same questions."""
         return len(self._joined)
 
     def _for_cpus_alone(self, wanted: Wanted) -> bool:
-        """Whether, beside others, nothing that was asked for of a framework is for GPUs."""
+        """Whether no requested build of a framework, beside other frameworks, is for GPUs."""
         name = wanted.framework.name
         if name not in self._cpu_only:
             asked_for = (release for release in wanted.framework.releases if wanted.accepts(release))
@@ -284,7 +285,7 @@ class Search:
                 yield option
 
     def in_reach(self, need: Need, free: Collection[Part]) -> bool:
-        """Whether a need leaves a Python and a system that were asked for."""
+        """Whether a requested Python and system satisfy a need."""
         request = self.request
         if request.systems and SYSTEM not in free and need.systems.isdisjoint(request.systems):
             return False
@@ -310,7 +311,7 @@ class _Descent:
         self._dead: set[tuple[int, int]] = set()
 
     def candidates(self, builds: tuple[Build, ...], need: Need | None) -> Iterator[Candidate]:
-        """The candidates that begin with ``builds``, which together have ``need``."""
+        """The candidates that begin with ``builds``, whose joint need is ``need``."""
         key = (len(builds), id(need))
         if key in self._dead:
             return

@@ -1,4 +1,4 @@
-"""Which of our own pins hold if several builds take the CUDA vendor's packages from one set of packages."""
+"""Decides which of envbuild's own pins apply if several builds share the CUDA vendor's packages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from envbuild.resolve.search.compatibility import share_packages
 
 
 def choices_of(build: Build, beside: Sequence[Build]) -> tuple[Requirement, ...]:
-    """The pins of our own that a build keeps ``beside`` others: none if another pins all packages by its own metadata, else
-    those that contradict neither what the others ask for nor the pins of a build for a newer CUDA.
+    """envbuild's own pins that a build keeps ``beside`` others: none if another build pins all packages by its metadata.
+    Otherwise the pins that contradict neither the others' requirements nor the pins of a build for a newer CUDA.
     """
     if not build.variant.choices:
         return ()
