@@ -4,7 +4,7 @@
 
 Every round runs the baseline and each command once, in turn, so that other load meets all of them alike. The CPU time (user and
 system) of each process is compared with that of the baseline in the same round: wall-clock time also counts waiting for other
-programs. Exits with 1 where the median ratio of a command is above its limit.
+programs. Exits with 1 if the median ratio of a command is above its limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LIST_LIMIT, RESOLVE_LIMIT = 1.8, 1.5
 
 
 def run(argv: list[str], env: dict[str, str]) -> tuple[float, float]:
-    """Seconds of CPU and of the wall clock that one process takes; it has to succeed."""
+    """Measure the CPU and wall-clock seconds of one process, which must succeed."""
     start = time.perf_counter()
     process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)

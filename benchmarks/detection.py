@@ -4,7 +4,7 @@
     python benchmarks/detection.py --python pytorch=PYTHON …
 
 Runs the test once for each fault and framework, two workers on the CPU, with a fault planted between the guest and the
-framework (detection_adapter.py), and once without. Exits with 1 where a fault passed or a healthy run did not. With --write the
+framework (detection_adapter.py), and once without. Exits with 1 if a fault passed or a healthy run failed. With --write the
 runs go to docs/explanation/detection.json, in place of those of the same frameworks and faults, and the table to detection.md
 beside it.
 """

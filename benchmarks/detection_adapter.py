@@ -1,6 +1,6 @@
 """An adapter with a fault, loaded by the guest for detection.py: DETECTION_OF names the adapter, DETECTION_FAULT the fault.
 
-The faults use nothing but what every adapter offers, so each can be planted in every framework.
+The faults use only the methods that every adapter has, so each can be planted in every framework.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
 
     @property
     def befallen(self) -> bool:
-        """Whether this process is the one that the fault befalls."""
+        """Whether this process is the one with the fault."""
         return bool(self.context.rank == self.context.world - 1)
 
     def make(self, net: Any, weights: Any, lr: float, momentum: float, replicas: Any, sync: str) -> Any:

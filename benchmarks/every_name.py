@@ -2,7 +2,7 @@
 
     python benchmarks/every_name.py [--rounds 3]
 
-Loading the matrix is not part of it. Each name must resolve to itself; what does not is printed, and exits with 1.
+Loading the matrix is not part of it. Each name must resolve to itself. Others are printed, and the exit code is 1.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def adapter_of(name: str) -> str:
 
 
 def load() -> types.ModuleType:
-    """The guest as the package ``envbuild_smoke``, as it makes itself in an image."""
+    """Import the guest as the package ``envbuild_smoke``, as in an image."""
     package = types.ModuleType("envbuild_smoke")
     package.__path__ = [str(GUEST)]
     sys.modules["envbuild_smoke"] = package

@@ -23,7 +23,7 @@ OURS = [sys.executable, "-m", "envbuild", "--root", str(ROOT)]
 
 
 def cpu_seconds(argv: list[str]) -> float:
-    """User and system time of one process that has to succeed, and of its children."""
+    """Measure the user and system time of one process and its children; it must succeed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -49,7 +49,7 @@ def main() -> int:
         commands["hpccm"] = [options.hpccm[0], "--recipe", options.hpccm[1]]
     if options.make:
         commands["make NAME"] = [*OURS, "make", "-q", options.make]
-        cpu_seconds(commands["make NAME"])  # notes what it found; the next one reads that
+        cpu_seconds(commands["make NAME"])  # stores its findings, which the next run reads
     first = {name: cpu_seconds(argv) for name, argv in commands.items()}
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(options.rounds):

@@ -5,7 +5,7 @@
 Both loops run in the same processes and take turns, each first in every other round, so that whatever else the machine does
 meets both alike; the figure is the median of the ratios of all rounds, with its interval: of the time that passed, and of the
 processor time of rank 0, which a machine that is busy with other things lengthens less. The network is the smallest one
-(LeNet), where anything added to a step weighs most. Exits with 1 where the lower end of the interval is above the limit.
+(LeNet), where anything added to a step weighs most. Exits with 1 if the lower end of the interval is above the limit.
 """
 
 from __future__ import annotations

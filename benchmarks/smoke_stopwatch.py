@@ -4,7 +4,7 @@
 
 The guest measures as ever, with an adapter (stopwatch_adapter.py) that writes down by another clock when each rank began the
 first step of a lap and when its devices had finished the last. From those times alone the laps and the speedup are worked out
-again. Exits with 1 where the two speedups differ by more than the limit.
+again. Exits with 1 if the two speedups differ by more than the limit.
 """
 
 from __future__ import annotations

@@ -76,5 +76,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
-    """Whether golden files are to be rewritten."""
+    """Whether this run rewrites the golden files."""
     return bool(request.config.getoption("--update-golden"))

@@ -3,7 +3,7 @@
     python benchmarks/gpu/calibrate.py reference|faults --adapter images/recipes/pytorch/smoke.py --json FILE
 
 `reference` trains the guest's reference network from many seeds, with the arithmetic that a GPU may be set to. `faults` does it
-with faults that are planted in PyTorch itself, below the adapter. Both write down what the guest's own judge says of each run.
+with faults that are planted in PyTorch itself, below the adapter. Both record the guest's own verdict about each run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What builds fetch by themselves, and the bases they start from: each pinned, documented, and what its row says it is."""
+"""Files that builds download, and base images: each is pinned and has a source, and the rows are right."""
 
 from __future__ import annotations
 

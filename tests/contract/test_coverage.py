@@ -92,7 +92,7 @@ def test_a_rule_of_what_is_left_out_covers_something(facts: Matrix) -> None:
     for table in facts.frameworks:
         own = {Version(release.version) for release in table.releases}
         if not all(indexed(variant) for release in table.releases for variant in release.variants):
-            continue  # a rule may be of what other indexes have
+            continue  # a rule may be about releases on other indexes
         projects = {listing for listing in LISTINGS if listing.framework == table.name or listing.project in packages(table)}
         without = {version for listing in projects for version in listing.releases if Version(version) not in own}
         for rule in (rule for rule in table.left_out if rule.origin.at.startswith("matrix/")):

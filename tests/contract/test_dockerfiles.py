@@ -1,4 +1,4 @@
-"""Every committed environment is exactly what its lock renders to, and lints clean; renderings depend on nothing else."""
+"""Every committed environment equals the rendering of its lock and passes the linters; renderings depend on nothing else."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_dockerfile_is_short_enough_to_be_read(name: str, lines: int) -> None:
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.parent.name)
 def test_no_line_is_there_more_than_three_times(dockerfile: Path) -> None:
-    """But the command that installs one more group of wheels: what differs is the file that is mounted for it."""
+    """The command that installs another group of wheels is an exception: only its mounted file differs."""
     lines = [line for line in dockerfile.read_text().splitlines() if line and not line.startswith(("    pip-install ", "#"))]
     assert [line for line in set(lines) if lines.count(line) > 3] == []
 

@@ -1,4 +1,4 @@
-"""README and docs say what is so: links lead somewhere, files exist, commands run, and print what is shown."""
+"""README and docs are true: links and files exist, and commands run and print what is shown."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def programs(block: Block) -> list[list[str]]:
 
 
 def complaint(words: list[str], where: str, *, partly: bool) -> list[str]:
-    """What is wrong with a command line; ``partly`` if it may leave out what the command takes."""
+    """What is wrong with a command line; ``partly`` if the line may leave out arguments of the command."""
     try:
         parse([Path(words[0]).name, *words[1:]])
     except click.exceptions.Exit:  # --help, --version
@@ -128,7 +128,7 @@ def test_options_that_are_shown_are_options(page: Path, tmp_path: Path, monkeypa
     for block in (block for block in documents.blocks(page) if block.language in documents.COMMANDS):
         for words in programs(block):
             if Path(words[0]).name in {"envbuild", "envbuild-smoke"}:
-                # Where the working folder has an envbuild.yaml, the name may be left out: the test that runs the block sees.
+                # The name may be left out if the working folder has an envbuild.yaml; the test that runs the block checks this.
                 wrong += complaint(words, block.where, partly=bool(block.needs))
     for span in documents.spans(page):
         if re.match(r"envbuild(-smoke)? \S", span):

@@ -1,4 +1,4 @@
-"""The list of committed environments and the folders say the same, and together they span what the list promises."""
+"""The list of committed environments matches the folders, and together they cover what the list promises."""
 
 from __future__ import annotations
 

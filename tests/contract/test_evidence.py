@@ -1,4 +1,4 @@
-"""Committed evidence is of the locks, the renderings and the guest that are committed with it; anything else is stale."""
+"""Committed evidence belongs to the committed locks, renderings and guest; otherwise it is stale."""
 
 from __future__ import annotations
 

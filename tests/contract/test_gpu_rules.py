@@ -30,7 +30,7 @@ def facts() -> Matrix:
 
 
 def builds(facts: Matrix) -> Iterator[tuple[str, Variant]]:
-    """Builds for GPUs, one of those that are alike in what a GPU can object to."""
+    """Builds for GPUs, one of each group that all GPU rules treat alike."""
     found = {}
     for table in facts.frameworks:
         for release in table.releases:

@@ -1,4 +1,4 @@
-"""Rules that no linter knows: what the design fixes and everybody relies on."""
+"""Rules of the design that no linter knows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GUEST = PACKAGE / "smoke"
 
 
 def tracked(*patterns: str) -> list[Path]:
-    """Files that git knows, or would on the next `git add`; symbolic links and deleted files left out."""
+    """Files that git tracks or that `git add` would add, without symbolic links and deleted files."""
     command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns]
     names = procs.run(command).output.split("\0")
     return [ROOT / name for name in names if name and (ROOT / name).is_file() and not (ROOT / name).is_symlink()]
@@ -209,7 +209,7 @@ def test_commands_in_the_documents_exist(path):
             for word in words[1:]:
                 assert "=" in word or word in targets, words
             continue
-        rest = words[1 : words.index("--")] if "--" in words else words[1:]  # what follows is for another program
+        rest = words[1 : words.index("--")] if "--" in words else words[1:]  # the rest is for another program
         assert rest[0] in VERBS or rest[0].startswith("-"), words
         if rest[0] in VERBS:
             command = app.get_command(None, rest[0])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""`envbuild launch` on the real matrix: what it answers, and each refusal with its exit code and its hint."""
+"""`envbuild launch` on the real matrix: its answers, and each refusal with its exit code and hint."""
 
 import json
 

@@ -307,7 +307,7 @@ def test_known_answers(facts: Matrix, request_: str, name: str, package: str, pr
     assert environment.base.provider == provider
 
 
-# The stacks of two servers of 2018, framework by framework: what each asks for, and what it gets or who refuses it.
+# The stacks of two servers of 2018, framework by framework: the request, and the answer or the refusing row.
 CONTAINER = {
     "tf-1.9.0-cuda9.0": "tf-1.9.0-cuda9.0-py35-ubuntu16.04",
     "pytorch-0.4.0-cuda9.0": "pytorch-0.4.0-cuda9.0-py36-ubuntu18.04",

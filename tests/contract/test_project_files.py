@@ -1,4 +1,4 @@
-"""The files around the program say what is so: targets that exist, versions that agree, hooks that run."""
+"""The files around the program are true: targets exist, versions agree, hooks run."""
 
 from __future__ import annotations
 

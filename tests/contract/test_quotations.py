@@ -1,4 +1,5 @@
-"""What rows quote of packages is what the packages say: a choice of our own is never cited as upstream's fact."""
+"""Requirements that rows quote from packages are really in the packages: envbuild's own choice is never cited as upstream's
+fact."""
 
 from __future__ import annotations
 

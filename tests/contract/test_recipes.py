@@ -95,7 +95,7 @@ def test_the_skeleton_is_a_recipe_once_it_has_a_name(tmp_path: Path) -> None:
 
 
 def test_no_two_adapters_hold_the_same_function() -> None:
-    """What several adapters need is in the smoke test, once: they write only what differs."""
+    """Code that several adapters need is in the smoke test only; adapters contain only the differences."""
     places: dict[str, list[str]] = {}
     for source in sorted([*WORKSPACE.recipes.glob("*/smoke.py"), *(ROOT / "envbuild" / "smoke" / "adapters").glob("*.py")]):
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):

@@ -21,7 +21,7 @@ RECIPES, TEMPLATES = recipes.load(WORKSPACE), recipes.templates(WORKSPACE)
 
 
 def kinds() -> dict[tuple[object, ...], str]:
-    """A name for each way in which a template may see a framework: what its row says, where, and on which Python."""
+    """A name for each case that a template may see: the fields of the row, the place, and the Python."""
     said = {
         (table.name, release.version, variant.name): (*dict(variant.options), bool(variant.repository), variant.distribution)
         for table in FACTS.frameworks
@@ -42,7 +42,7 @@ def artifact(name: str, version: str = "1.0", suffix: str = "-py3-none-any.whl")
 
 
 def lock(environment: Environment) -> Lock:
-    """A wheel of every framework that is on an index, an sdist of what its recipe compiles and of something else."""
+    """A wheel of every framework that is on an index, and sdists of a compiled project and of another one."""
     return Lock(
         environment=environment,
         base=BaseLock(image=environment.base.image, digest="sha256:" + "ab" * 32, bootstrap=None),

@@ -1,4 +1,4 @@
-"""Every stack on disk is valid by its schema, keeps to its name, and divides into prefixes as its versions demand."""
+"""Every stack on disk satisfies its schema, has the name of its file, and is divided into the expected prefixes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a base is out of reach, what this machine can build is named: Debian in place of Ubuntu, CPU in place of CUDA."""
+"""If a base cannot be reached, the error names what this machine can build: Debian in place of Ubuntu, CPU in place of CUDA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A web server on loopback that stands in for a mirror or a snapshot archive: what it has can be taken away and changed."""
+"""A web server on loopback in place of a mirror or a snapshot archive. Tests can remove and change its files."""
 
 from __future__ import annotations
 

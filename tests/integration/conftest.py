@@ -1,7 +1,7 @@
 """A real container engine for all integration tests, and a workspace of their own.
 
-The engine is the one that a user's command would find; where none answers, a private one is started for the session and
-taken down after it. Where that cannot be (no root, packages missing) the tests say so and skip; with
+The tests use the engine that a user's command would find. If none answers, a private one is started for the test session. If
+that is impossible (no root, missing packages), the tests are skipped with the reason; with
 ENVBUILD_REQUIRE_ENGINE=1, as in CI and `make test`, they fail instead.
 """
 
@@ -52,7 +52,7 @@ def root_machine() -> None:
 
 @pytest.fixture(scope="session")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """This checkout's facts, a home of the session's own; bootstrapped bases and downloads are those of the user's cache.
+    """A workspace with this checkout's facts and its own home. Bases and downloads come from the user's cache.
 
     Both are kept there under the hash of their content, so that a test can only find what it would have made itself.
     """
@@ -103,7 +103,7 @@ def debian12(engine: Engine, workspace: Workspace) -> bases.RealisedBase:
 
 @pytest.fixture
 def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Docker's own settings, of a user who is logged in nowhere; proxies are not asked for what is on loopback."""
+    """Docker settings of a user without logins; proxies are not used for loopback."""
     folder = tmp_path / "docker"
     folder.mkdir()
     monkeypatch.setenv("DOCKER_CONFIG", str(folder))

@@ -82,7 +82,7 @@ class Block:
 
 @cache
 def pages() -> tuple[Path, ...]:
-    """README and everything that people read beside it; not the changelog, which tells of the past."""
+    """README and all other pages for people, except the changelog."""
     own = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
     return tuple(own + sorted((ROOT / "docs").rglob("*.md")))
 
@@ -143,7 +143,7 @@ def programs(line: str) -> Iterator[list[str]]:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether a command printed what a document shows, at the ends of lines apart."""
+    """Whether a command printed what a document shows, ignoring spaces at the ends of lines."""
     pattern = ""
     for line in shown.rstrip().splitlines():
         if line.strip() == ANY:

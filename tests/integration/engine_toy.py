@@ -1,4 +1,4 @@
-"""The smallest real environment: NumPy as the framework, on a plain Debian; and what tests of the engine share."""
+"""The smallest real environment: NumPy as the framework, on a plain Debian, and helpers that tests of the engine share."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import Any
 GOOD = "alpha-1.0-py3-none-any.whl"
 DEEP = 20_000
 
-# Values that stand where a text, a list or a number is expected.
+# Wrong values in place of a text, a list or a number.
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1.5, float("nan"), float("inf"), 10**400, "", " ", "\0", "\n", "x\ny", "\x1b[31m", "../../x", "/etc/passwd",
     "$(id)", "`id`", ";id", "a" * 10_000, "\ud800", "\u202e", "é", "😀", [], [[]], {}, {"a": 1}, [None], ["x"], "NaN", "12", "1e9",

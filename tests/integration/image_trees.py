@@ -10,7 +10,7 @@ from envbuild.engine.image_tar import AnswerReader
 
 
 class Path(NamedTuple):
-    """One path of an image: what it is, who may do what with it, and what it holds."""
+    """One path of an image: its type, its rights and its content."""
 
     kind: bytes
     mode: int

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from envbuild.model.lock import DebianPackage
 
-MOVED = "+moved1"  # what the version of every package ends with once the mirror has moved on
+MOVED = "+moved1"  # the suffix of every package's version after the mirror has moved on
 _ENDINGS = {"debian": "", "debian-security": "-security"}
 
 

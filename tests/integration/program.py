@@ -1,4 +1,4 @@
-"""The program as a person or a script runs it: a process of its own, in a workspace of its own."""
+"""Runs the program as a person or a script would: in a separate process, with its own workspace."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def fresh_root(folder: Path) -> Path:
 
 
 def share_bases(home: Path) -> None:
-    """Bootstrapped bases are kept under the hash of their content: those of the user's cache serve a test as its own would."""
+    """Bootstrapped bases are kept under the hash of their content: so tests can use those of the user's cache."""
     from envbuild import workspace
 
     shared = workspace.find(str(ROOT)).bases

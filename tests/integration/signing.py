@@ -1,4 +1,4 @@
-"""Keys of their own for tests that sign."""
+"""Keys for tests that sign."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Slurm of its own, with a node on each of several machines that are network namespaces; gone at the end."""
+"""A temporary Slurm with several nodes, each in its own network namespace."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from envbuild.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
 
-# The guest's own NumPy adapter, with one thing more: nothing but the loopback may be there.
+# The guest's NumPy adapter with one more check: the loopback must be the only interface.
 ADAPTER = """
 from .numpy_ import Adapter as Sound
 
@@ -43,7 +43,7 @@ class Toy:
 
 
 def side_by_side(lock: Lock) -> Lock:
-    """The same packages twice, each in a prefix of its own: one of the toy, one of a framework of another recipe."""
+    """The same packages twice, in two prefixes: one for the toy, one for a framework of another recipe."""
     (toy,), (env,) = lock.environment.frameworks, lock.prefixes
     first = replace(env, name="first", path="/opt/envs/first")
     second = replace(env, name="second", path="/opt/envs/second", frameworks=("other",))
@@ -112,7 +112,7 @@ def remove(engine: Engine, toy: Toy) -> None:
 
 
 def for_gpus(lock: Lock) -> Lock:
-    """The same environment, said to be for CUDA 13.0, which its framework takes from the image."""
+    """The same environment, declared to be for CUDA 13.0, which its framework takes from the image."""
     environment = replace(
         lock.environment,
         name="toy-1-cuda13.0-py311-debian12",

@@ -18,7 +18,7 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 
 @dataclass
 class Registry:
-    """What it holds, what it was asked, and what goes wrong: ``faults`` are statuses for the next requests of a method."""
+    """Its contents, the requests so far, and the planted faults: ``faults`` are statuses for the next requests of a method."""
 
     host: str = ""
     blobs: dict[str, dict[str, bytes]] = field(default_factory=dict)

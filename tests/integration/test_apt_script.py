@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "images/partials/apt.sh"
 TAG = "envbuild-test/apt-script"
-# name, version, what it depends on, the folder whose step brought it
+# name, version, dependencies, the folder of its step
 TOYS = (
     ("toy-core", "1:2.0", "", "build"),
     ("toy-core-dev", "1:2.0", "toy-core (= 1:2.0)", "build"),
@@ -115,7 +115,7 @@ def test_a_folder_is_installed_whole_and_what_was_not_asked_for_can_go_with_what
 
 
 def test_the_packages_of_a_program_are_named_with_all_that_they_need(engine, debian12):
-    """As the build of a compiled framework names them; the base's own apt stands for the framework."""
+    """Folders as in the build of a compiled framework; the base's own apt takes the place of the framework."""
     text = (ROOT / "images/environments/caffe-1.0.0-cpu-py39-debian11/Dockerfile").read_text()
     assert "list-packages-of --recursive /built/caffe/packages /built/caffe/tree" in text
     functions, program, _ = (ROOT / "images/partials/step.sh").read_text().partition("\nmkdir -p")

@@ -116,7 +116,7 @@ def link_packages(home: Path) -> None:
 
 
 def extra_package(folder: Path) -> DebianPackage:
-    """A package that nobody asked for a month ago."""
+    """A package that was not requested a month ago."""
     control = folder / "toy-extra" / "DEBIAN" / "control"
     control.parent.mkdir(parents=True)
     control.write_text(

@@ -186,7 +186,7 @@ def test_an_image_that_is_not_signed_with_the_key_is_refused(registry, store, im
 
 
 def test_a_signature_of_another_image_is_refused(registry, store, image, pair):
-    """Somebody who may write moves the bundles of a signed image to another one."""
+    """A person with write access moves the bundles of a signed image to another image."""
     to, public = f"{registry.host}/lab/env", keys.public_key(pair[1])
     signed, _ = publish(image, store, to, pair[0])
     other = composed.image(image.layers[:1])

@@ -1,4 +1,4 @@
-"""The public services, which nothing here may reach: they are said to be unreachable, never to know nothing."""
+"""The public services, which tests must not reach: the report says that they are unreachable, not that they found nothing."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_two_real_environments_are_made_at_once_interrupted_and_resumed(program,
 
 
 def is_quiet(program: Program) -> bool:
-    """Whether nothing works for the program any more; what it killed may take a moment to be gone."""
+    """Whether no process of the program is left; killed processes may take a moment to disappear."""
     end = time.monotonic() + 60
     while children_of(program) and time.monotonic() < end:
         time.sleep(0.1)

@@ -386,7 +386,7 @@ def test_a_file_that_is_edited_while_its_image_is_built_makes_the_next_run_build
 
 
 def test_two_builds_from_scratch_have_the_same_layers(engine, built, place, locked, templates):
-    """Two engines of different ages say that of their images, too, where they can date them."""
+    """The same for images of two engines of different ages, if they can set the creation time."""
     record, _ = built
     second = again(engine, place, locked, templates, no_cache=True)
     assert second.layers == record.layers == engine.image(second.image).layers

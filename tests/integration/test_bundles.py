@@ -1,4 +1,4 @@
-"""Bundles: what is in one, how it is made, completed and checked, and what of a stranger's is refused."""
+"""Bundles: their contents, how they are made, completed and checked, and which bundles of strangers are refused."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_an_interrupted_run_leaves_no_manifest_and_goes_on_where_it_was(world: W
         world.bundle("one")
     assert not (world.folder / "bundle.json").exists()
     assert not [path for path in world.folder.iterdir() if path.name != "files"], "work folders and locks are removed"
-    held = {path.name for path in world.folder.glob("files/*")}  # perhaps none: it may have been interrupted at once
+    held = {path.name for path in world.folder.glob("files/*")}  # perhaps none, if it was interrupted at once
     assert all(sha256((world.folder / "files" / name).read_bytes()) == name for name in held)
     world.servers.asked.clear()
     plan = world.bundle("one")

@@ -1,4 +1,4 @@
-"""Composed images in real engines: what is sent, what runs, and what other programs accept."""
+"""Composed images in real engines: which layers are sent, whether the images run, and whether other programs accept them."""
 
 from __future__ import annotations
 

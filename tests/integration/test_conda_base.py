@@ -1,6 +1,6 @@
 """The base provider conda: the step that unpacks CUDA, as it is rendered, on toy files and with a stand-in for micromamba.
 
-The real packages are of hosts that tests need not reach; what is rendered is run as it is, below another root.
+The real packages are on hosts that tests cannot reach. The rendered step runs unchanged, below another root.
 """
 
 from __future__ import annotations

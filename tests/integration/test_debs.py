@@ -1,4 +1,4 @@
-"""Where a pinned .deb comes from: the store, a mirror, a snapshot archive, and what a user is told where none has it."""
+"""The sources of a pinned .deb: the store, a mirror, a snapshot archive; and the error if none has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an image starts: what its entry point says of a mounted work folder, and which variables a program finds."""
+"""How an image starts: the message of its entry point about a mounted work folder, and the variables of a program."""
 
 from __future__ import annotations
 

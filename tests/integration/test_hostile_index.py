@@ -43,7 +43,7 @@ BASE = BaseLock(image="toyos:12", digest="sha256:" + "1" * 64, bootstrap=None)
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves what stands under a path: bytes with a content type, or a function that answers by itself."""
+    """Serves the entry of a path: bytes with a content type, or a function that makes the answer."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # else each answer waits 40 ms for an acknowledgement
@@ -232,7 +232,7 @@ def test_what_was_left_out_is_told_and_named_where_it_was_alone(site, tmp_path):
 
 
 def limited(program: str, *words: str, memory: int = 1200 * 2**20) -> subprocess.CompletedProcess[str]:
-    """A process of its own with so much memory; more of it is an error there."""
+    """Run a process with this limit of memory; allocating more is an error there."""
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), *words],
         capture_output=True, text=True, check=False, timeout=120,

@@ -32,7 +32,7 @@ GLIBC = {"ubuntu16.04": "2.23", "ubuntu18.04": "2.27", "debian11": "2.31", "debi
 
 
 def environment(package, version, python, system, newer, *, requirement="", constraints=()):
-    """A decision as the resolver would make it; written out, so that these tests depend on no matrix row."""
+    """A decision like the resolver's, written here so that these tests depend on no row of the matrix."""
     framework = Framework(
         name=package, version=version, package=package, variant="x", requirements=(requirement or f"{package}=={version}",),
         constraints=constraints, recipe=package, released=newer, index="default", cuda_libraries="none", options={},

@@ -43,7 +43,7 @@ FEW = ["tensorflow", "torchvision"]  # one that brings CUDA as packages, one tha
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all tests: what was read of wheels is kept there."""
+    """One cache folder for all tests, which keeps the metadata of wheels."""
     return tmp_path_factory.mktemp("home")
 
 
@@ -69,7 +69,7 @@ def release_of(facts: Matrix, framework: str, version: str) -> Release:
 
 
 def without_newest(program: Program, framework: str) -> str:
-    """Take the newest release that could be proposed out of its file, and what stands upon it out of theirs; its version."""
+    """Remove the newest release that could be proposed, and the add-ons based on it, from their files; return its version."""
     table = next(table for table in FACTS.frameworks if table.name == framework)
     proposable = [each for each in table.releases[:-1] if any(map(indexed, each.variants)) and not known_bad(each)]
     if not proposable:
@@ -106,7 +106,7 @@ def _without(text: str, versions: set[str]) -> str:
 
 
 def admitted(need: LibraryNeed | None, by: LibraryNeed | None) -> bool:
-    """Whether what one row has of a library is what the other takes."""
+    """Whether a row's version of a library is one that the other row accepts."""
     if need is None or by is None or need.taken_from != by.taken_from:
         return need == by or need is None or need.taken_from == "bundled"
     least, ours = (tuple(map(int, (each.minimum or each.prefer).split("."))) for each in (by, need))
@@ -179,7 +179,7 @@ def test_a_wrong_date_an_invented_release_and_another_cuda_are_found(own: Progra
 
 @pytest.mark.network
 def test_the_lists_are_what_the_index_has() -> None:
-    """What upstream has published since is said, and is no failure: `matrix update` proposes it."""
+    """New releases of upstream are reported and are no failure: `matrix update` proposes it."""
     index = Index()
     try:
         index.prefetch(listing.project for listing in index_lists.every())

@@ -1,4 +1,5 @@
-"""`envbuild publish` by its verdicts: what is pushed, what is stated of it, and what is not pushed. Stages are stood in for."""
+"""`envbuild publish` for each verdict: which images are pushed, with which statements, and which are not. Stages are stood in
+for."""
 
 from __future__ import annotations
 

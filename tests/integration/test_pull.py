@@ -1,4 +1,5 @@
-"""Pulling from registries: what is fetched, compared and refused; from one that breaks off, and from a real one."""
+"""Pulling from registries: which layers are fetched, compared and refused, from a registry that breaks off and from a real
+one."""
 
 from __future__ import annotations
 

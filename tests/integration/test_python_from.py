@@ -1,7 +1,7 @@
 """Pythons that builds fetch by themselves, on a real engine: an interpreter of this machine, packed as publishers pack them.
 
-Their hosts are out of reach here: a folder of the base is the mirror, named by the variables that uv and conda know. In place
-of micromamba, which is fetched too, stands a script that unpacks what it is told to.
+Their hosts are out of reach here: a folder of the base is the mirror, named by the variables that uv and conda know.
+micromamba, which is fetched too, is replaced by a script that unpacks the given files.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def made(engine: Engine, place: Workspace, workspace: Workspace, python: Python)
     return build.build(engine, place, decision, {"toy": RECIPE}, rendering, Index(), repository=REPOSITORY)
 
 
-# Planted by steps upon the image.
+# Faults that additional steps plant in the image.
 _HOME = f"/opt/python/{VERSION}"
 FAULTS = (  # the last forges the list
     f"RUN printf X >> {_HOME}/bin/python{VERSION}",

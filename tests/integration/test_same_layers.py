@@ -58,7 +58,7 @@ def test_plain_docker_makes_the_same_layers_of_a_folder_without_envbuild(
 ) -> None:
     """Python 3.9: Debian compiles it with a random hash seed, which decides the order of sets in bytecode before 3.11.
 
-    What an engine makes of the file with the base is its own; what is upon it is the same.
+    Engines import the base's file differently, but the layers on it are the same.
     """
     name, folder, tag = "opencv-4.5.1.48-cpu-py39-debian11", tmp_path / "folder", "envbuild-test/by-hand"
     program.run("lock", name, timeout=600).expect(0)

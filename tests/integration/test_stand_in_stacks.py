@@ -98,7 +98,8 @@ def _derived(
 def ubuntu(
     engine: Engine, debian: bases.RealisedBase, sources: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """What stands for ubuntu:16.04, under a tag: with the libraries that conda's Python brings, and its Python's name."""
+    """Make the image that takes the place of ubuntu:16.04: it has the libraries of conda's Python, and a Python with the right
+    name."""
     tag = "envbuild-test/stand-in-ubuntu:16.04"
     libraries = "python3-distutils libsqlite3-0 libffi7 libssl1.1 libexpat1 libbz2-1.0 zlib1g libreadline8"
     command = f"ln -s python3.9 /usr/bin/python3.5; {_OLD_NAMES}"
@@ -213,7 +214,7 @@ def _lock(name: str) -> Lock:
 
 
 def _torch(framework: Framework) -> dict[str, str]:
-    """The file that the lock misses, as the stand-in of its index has it."""
+    """The file that the lock lists as missing, from the stand-in of its index."""
     index = urlsplit(framework.index).path.lstrip("/")
     name = framework.package
     return {
@@ -226,7 +227,8 @@ def _torch(framework: Framework) -> dict[str, str]:
 
 
 def _spec(lock: Lock) -> dict[str, Any]:
-    """What the stand-in has to serve: everything that the lock names, what it misses, and what the Dockerfile asks apt for."""
+    """The files that the stand-in must serve: those that the lock pins or misses, and the packages that the Dockerfile
+    installs."""
     artifacts = [
         {"name": each.name, "version": each.version, "filename": each.filename, "project": each.project, "index": "simple"}
         for prefix in lock.prefixes
@@ -350,7 +352,7 @@ def _given(path: str, lock: Lock, site: Site) -> dict[str, bytes]:
 
 
 def _virtualenv() -> bytes:
-    """What stands for the virtualenv of 2019, which knows no Python 3.9."""
+    """A replacement for the virtualenv of 2019, which does not support Python 3.9."""
     buffer = io.BytesIO()
     text = "import sys, venv\nvenv.create(sys.argv[-1], symlinks=True)\n"
     with zipfile.ZipFile(buffer, "w") as made:

@@ -62,7 +62,7 @@ def contents(store: LayerStore) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object], set[str], float]:
-    """What a writer that nobody disturbs leaves, and how long it takes."""
+    """The files of an undisturbed writer, and how long it takes."""
     store = LayerStore(tmp_path_factory.mktemp("whole") / "store")
     began = time.monotonic()
     assert finish(start(store)) == 2 * _LAYERS
@@ -91,7 +91,7 @@ def test_a_writer_killed_at_any_moment_leaves_no_bad_layer(undisturbed, tmp_path
     verified = upkeep.verify(store, ignore_progress)
     assert (verified.damaged, verified.entries) == ((), ())
     store.forget(composed.key("one0"))
-    finish(start(store))  # what writes, also removes what was left
+    finish(start(store))  # a writer also removes what others left
     assert contents(store) == entries and composed.tree(store.folder) == tree
 
 

@@ -1,4 +1,4 @@
-"""An engine behind a unix socket is asked without the docker SDK; what is said where it answers strangely, or no more."""
+"""Queries to an engine at a unix socket without the docker SDK, and the errors for strange or missing answers."""
 
 from __future__ import annotations
 

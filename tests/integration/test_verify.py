@@ -174,7 +174,7 @@ def test_an_image_that_is_not_there_is_named(engine: Engine, toy: Toy) -> None:
 
 
 def test_what_was_asked_for_is_imported_and_agrees_with_its_own_requirements(engine: Engine, toy: Toy, tmp_path: Path) -> None:
-    """A library of the framework is gone, and its metadata asks for what is not there."""
+    """A library of the framework is missing, and its metadata requires a package that is not installed."""
     report = verify.verify(engine, toy.lock, toy.tag, base=toy.base, rules=RULES)
     assert report.ok and report.counts["imported"] == 1
     image = derive(

@@ -153,5 +153,5 @@ def guest_of() -> Callable[[str], Guest]:
 
 @pytest.fixture(scope="session")
 def guest(guest_of: Callable[[str], Guest]) -> Guest:
-    """The newest Python; what does not depend on the version is tested once."""
+    """The newest Python, for tests that do not depend on the version."""
     return guest_of(NEWEST)

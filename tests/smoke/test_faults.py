@@ -99,7 +99,7 @@ def test_other_faults_fail_their_own_check(guest: Guest, tmp_path: Path, fault: 
     [
         ("", "average the gradients of 2 devices to"),
         ("same-shard-later", "ranks 0 and 1 had the same images in"),
-        # Which rank and which way to step are the first to show it is a matter of chance.
+        # It depends on chance which rank and which mode show it first.
         ("unexchanged-in-bench", "): nothing is exchanged"),
         ("summed-later", "): gradients are summed"),
     ],

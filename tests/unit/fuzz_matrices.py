@@ -126,7 +126,7 @@ class Seed:
 
     def __init__(self, sources: Sources, spoiled: list[str] | None = None) -> None:
         self.written = sources
-        # As a changed document is written, so that the damage alone shows.
+        # Written like a changed document, so that the damage is the only difference.
         self.sources = {name: _encoded(document(paired(yaml.safe_load(content)))) for name, content in sources.items()}
         self.names = spoiled or sorted(sources)
         self.documents = {name: paired(yaml.safe_load(content)) for name, content in sources.items()}

@@ -169,7 +169,7 @@ def test_a_lock_from_before_the_compiler_was_known_is_stale(tmp_path: Path) -> N
 
 
 def compiled(**base: object) -> str:
-    """The Dockerfile of the toy for GPUs, whose framework is compiled by nvcc; ``base`` are changes of its base."""
+    """The Dockerfile of the toy for GPUs, whose framework nvcc compiles; ``base`` are changes of its base."""
     plain = toys.gpu()
     framework = replace(
         plain.environment.frameworks[0], nvcc=True, options={"repository": "https://example.org/a", "revision": "a" * 40}

@@ -65,7 +65,7 @@ class Adapter(object):
             return None
 
     def exact(self, wanted):
-        """Make everything that is compiled from now on deterministic. The forward pass always is."""
+        """Make everything that is compiled from now on deterministic. The forward pass is always deterministic."""
         conv = self.theano.config.dnn.conv
         for name in ('algo_bwd_filter', 'algo_bwd_data') if self.where != 'cpu' else ():
             if wanted:

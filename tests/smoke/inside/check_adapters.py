@@ -74,7 +74,7 @@ class _Named(object):
 
 
 class ExactTest(unittest.TestCase):
-    """Deterministic algorithms between exact(True) and exact(False), and afterwards what was there before."""
+    """Algorithms are deterministic between exact(True) and exact(False), and as before afterwards."""
 
     def test_the_phases_of_the_reference_ask_for_it_and_take_it_back_whatever_happens(self):
         asked = []

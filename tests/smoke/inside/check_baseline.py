@@ -1,4 +1,4 @@
-"""A run against an earlier one: what counts as worse, on which machines, and what is not compared."""
+"""Comparing a run with an earlier one: which differences count as worse, on which machines, and which are not compared."""
 from __future__ import absolute_import, division, print_function
 
 import copy

@@ -1,4 +1,4 @@
-"""The judging of phase `buckets` on a small network: what each fault of a bucket leaves, and the name that it is given."""
+"""Judging phase `buckets` on a small network: the effect of each fault of a bucket, and the name that the check gives it."""
 from __future__ import absolute_import, division, print_function
 
 import os

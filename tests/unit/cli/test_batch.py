@@ -40,7 +40,7 @@ MADE = {
 
 
 def outcomes() -> list[Outcome]:
-    """One of each state."""
+    """One outcome of each state."""
     return [
         outcome_of(Job(name="good", request="good-1", also=("good-1.0",)), 0, MADE, 12.0),
         outcome_of(Job(name="same", request="same"), 0, {**MADE, "nothing_to_do": True}, 0.1),

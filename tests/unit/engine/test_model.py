@@ -1,4 +1,4 @@
-"""The engine in words."""
+"""The description of an engine in one line."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def ahead(world, moved):
 
 def test_what_a_version_past_the_date_requires_comes_with_it_and_nothing_else_does(make, ahead, world):
     world.pages["default", "beta"] = [f for f in world.pages["default", "beta"] if "1.0" not in f.filename]
-    world.add(f"beta-1.0.1-{ANY}")  # that of the lock is gone, and its own bound on delta with it
+    world.add(f"beta-1.0.1-{ANY}")  # the lock's version is gone, and so is its bound on delta
     said = []
     after = make(like=ahead, upgrading=[Requirement("gamma==4.0")], on_progress=lambda news: said.append(news.message))
     kept = {name: version for name, version in versions(ahead).items() if name not in {"beta", "delta"}}
