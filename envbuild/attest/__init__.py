@@ -1,1 +1,1 @@
-"""Signed statements about images: keys, statements, and what is stated."""
+"""Signed statements about images: keys, the format of statements, and their contents."""

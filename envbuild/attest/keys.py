@@ -51,7 +51,7 @@ class SigningKey:
     _key: EllipticCurvePrivateKey = field(repr=False)
 
     def sign(self, content: bytes) -> bytes:
-        """The signature of ``content``. The same content has the same signature (RFC 6979)."""
+        """Return the signature of ``content``. The same content has the same signature (RFC 6979)."""
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec
 

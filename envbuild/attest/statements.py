@@ -29,14 +29,14 @@ SMOKE = "https://envbuild.invalid/attestations/smoke/v1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Statement:
-    """What is stated of an image; ``kind`` is the type of the predicate, a URI."""
+    """A statement about an image; ``kind`` is the type of the predicate, a URI."""
 
     kind: str
     predicate: Mapping[str, Any]
 
 
 class UntrustedError(Exception):
-    """A bundle is none, or is not signed with this key, or is about another image. The text says which."""
+    """The file is no bundle, or it is not signed with this key, or it is about another image. The text says which."""
 
 
 def smoke(image: str, lock: str, status: str, report: Mapping[str, Any]) -> Statement:
@@ -69,7 +69,8 @@ def bundle(statement: Statement, digest: str, key: SigningKey) -> bytes:
 
 
 def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
-    """What a bundle states of the image ``digest``. Raises :class:`UntrustedError` unless it is signed with ``key``."""
+    """Return what a bundle states about the image ``digest``. Raises :class:`UntrustedError` unless it is signed with
+    ``key``."""
     try:
         envelope = json.loads(content)["dsseEnvelope"]
         payload, kind = base64.b64decode(envelope["payload"], validate=True), str(envelope["payloadType"])
@@ -94,5 +95,5 @@ def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
 
 
 def _to_sign(kind: str, payload: bytes) -> bytes:
-    """What a DSSE signature is made of."""
+    """The bytes that a DSSE signature signs."""
     return b"DSSEv1 %d %s %d %s" % (len(kind.encode()), kind.encode(), len(payload), payload)

@@ -37,7 +37,7 @@ class Composed:
 
 @dataclass(kw_only=True)
 class Composer:
-    """Makes the image of ``lock``. ``build`` builds a stage of the skeleton; ``downloads`` may have begun.
+    """Makes the image of ``lock``. ``build`` builds a stage of the skeleton; ``downloads`` may already be running.
 
     ``on_layer`` is told of layers, lowest first, as soon as they can be read, until no more are to be made. ``check`` is called
     with the id of the skeleton while wheels are still converted, and what it raises ends the work. Where the image is not

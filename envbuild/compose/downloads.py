@@ -37,7 +37,7 @@ class Downloads:
         """Start to fetch the wheels of all layers that are certainly not in the store, the largest first.
 
         A prefix is not certain if the lock does not pin its interpreter, or if some of its packages are built from source.
-        There all wheels are fetched. A second call adds those whose layers were removed since the first.
+        For such a prefix all wheels are fetched. A second call adds those whose layers were removed since the first.
         """
         pool = DaemonPool(_AT_A_TIME)
         for prefix in self.lock.prefixes:

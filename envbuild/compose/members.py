@@ -67,7 +67,7 @@ class InMemory:
 
     @property
     def sha256(self) -> str:
-        """Nothing to compare it with."""
+        """There is no hash to compare with."""
         return ""
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:

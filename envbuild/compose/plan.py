@@ -49,7 +49,7 @@ class WheelLayer:
 
     @property
     def title(self) -> str:
-        """What the history of an image says of it."""
+        """The text for the layer in the image's history."""
         names = [wheel.filename.removesuffix(".whl") for wheel in self.wheels]
         told = names[0] if len(names) == 1 else f"{len(names)} small packages of {self.prefix.path}"
         return told if self.holds != "bytecode" else f"the bytecode of {', '.join(names)}"

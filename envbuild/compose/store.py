@@ -38,7 +38,7 @@ _LAYOUT = {"oci-layout": '{"imageLayoutVersion":"1.0.0"}', "index.json": '{"sche
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """What the index says of a key. ``about`` names the input in words; ``used`` is a time in seconds since 1970."""
+    """The index's entry for a key. ``about`` names the input in words; ``used`` is a time in seconds since 1970."""
 
     key: str
     layer: Layer
@@ -50,7 +50,7 @@ class LayerStore:
     """The layers in one folder, which is made with the first layer. Threads and processes may share it."""
 
     def __init__(self, folder: Path, on_wait: Callable[[str], None] = files.tell_nobody) -> None:
-        """``on_wait`` is told which process is waited for."""
+        """``on_wait`` is called with the name of the process that is waited for."""
         self.folder = folder
         self._blobs = folder / "blobs" / "sha256"
         self._keys = folder / "keys"

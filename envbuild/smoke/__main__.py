@@ -45,7 +45,7 @@ def _hidden():
     try:
         import traceback
         text = traceback.format_exc()
-    except Exception:                   # it may be what is hidden
+    except Exception:                   # this module itself may be hidden
         text = ''
     shadows = __import__(NAME + '.shadows', fromlist=['found'])
     return shadows.words(shadows.found(text))

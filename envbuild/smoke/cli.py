@@ -31,7 +31,7 @@ def _phases(text):
     if not set(chosen) <= set(known):
         raise argparse.ArgumentTypeError('phases are %s' % ', '.join(known))
     if 'save' in chosen:
-        chosen.append('train')          # what is saved was trained
+        chosen.append('train')          # saving needs a trained model
     return [phase for phase in known if phase in chosen]
 
 
@@ -329,7 +329,7 @@ def _test(options, make, table):
 
 
 def _is_out_of_room(error):
-    """Whether a disk is full or read-only; NumPy says so in words of its own."""
+    """Whether a disk is full or read-only; NumPy has its own message for that."""
     return isinstance(error, (IOError, OSError)) and (error.errno in NO_ROOM or re.search(r'\d requested and \d+ written', str(error)) is not None)
 
 

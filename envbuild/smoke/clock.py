@@ -1,4 +1,4 @@
-"""The clock for durations and deadlines. It never jumps, whatever somebody does to the time of day.
+"""The clock for durations and deadlines. It never jumps, even if the time of day is changed.
 
 All processes of one machine read the same clock, so the times of ranks on one machine can be compared. Another machine's clock
 began elsewhere: `launching.wire` measures how far apart two of them are.
@@ -19,7 +19,7 @@ class _Timespec(ctypes.Structure):
 
 
 def _by_the_c_library():
-    """A function for Python 2.7, which has no monotonic clock of its own."""
+    """A function for Python 2.7, which has no monotonic clock."""
     for library in (None, 'librt.so.1'):            # glibc before 2.17 keeps it in librt
         try:
             ask = ctypes.CDLL(library).clock_gettime

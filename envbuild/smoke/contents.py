@@ -356,7 +356,7 @@ def whole_image(recorded):
 
 
 def secret_in(path):
-    """What a file may give away, in words; '' for nothing."""
+    """Say which secret a file may contain; '' for none."""
     for pattern, telling, words in SECRETS:
         if pattern.search(path):
             with open(path, 'rb') as stream:

@@ -1,4 +1,4 @@
-"""JSON files that are either complete or absent, and where the guest itself lies."""
+"""Writes JSON files atomically, and knows the guest's own folder."""
 from __future__ import absolute_import, division, print_function
 
 import io

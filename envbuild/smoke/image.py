@@ -1,4 +1,4 @@
-"""What the image says of itself: the facts of its lock that the smoke test needs."""
+"""Reads the facts of the image's lock that the smoke test needs."""
 from __future__ import absolute_import, division, print_function
 
 import hashlib
@@ -38,7 +38,7 @@ def load(path):
 
 
 def checked(path, reading):
-    """What `reading` answers; BadLock if the lock is not what it takes it for."""
+    """What `reading` answers; Raises BadLock if the lock has another form."""
     try:
         return reading()
     except (IOError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:

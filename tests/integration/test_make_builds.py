@@ -164,7 +164,7 @@ def test_the_reported_times_agree_with_a_stopwatch_outside_and_a_speedup_that_wa
     for n, phrase in ((1, "1 worker"), (2, "2 workers")):
         watched = between(f"{phrase}: train mnist", f"{phrase}: end" if n == 1 else f"{phrase}: train mnist check")
         reported = workers(report)[n]["seconds"]
-        # A line may arrive late on a loaded machine. Evaluating and starting up are in ours alone.
+        # A line may arrive late on a loaded machine. Only our time includes evaluation and start.
         assert 0.4 * watched - 2 <= reported <= 1.1 * watched + 2, (n, reported, watched)
 
     (run,) = [run for run in report["runs"] if run["n"] == 2]

@@ -48,7 +48,8 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What the smoke test says, which a test may change. The image is one of a few bytes, made of a real lock and verified."""
+    """The verdict of the smoke test, which a test may change. The image is one of a few bytes, made of a real lock and
+    verified."""
     chosen = {"status": "pass"}
     for name, value in (("ENVBUILD_HOME", tmp_path / "home"), ("ENVBUILD_ROOT", ROOT), ("DOCKER_CONFIG", tmp_path)):
         monkeypatch.setenv(name, str(value))

@@ -42,7 +42,7 @@ def image(store: LayerStore) -> ComposedImage:
 
 
 def no_pause(_seconds: float) -> None:
-    """Tests do not wait."""
+    """Replace the waiting, so that tests are fast."""
 
 
 def to(registry: Registry, name: str = "lab/env") -> str:

@@ -17,7 +17,7 @@ _ENTER = 'hostname "$0" && mount --bind "$HOSTS" /etc/hosts && mount -t tmpfs no
 
 
 def why_not() -> str:
-    """Why this machine cannot play several, '' where it can."""
+    """The reason why this machine cannot simulate several; '' if it can."""
     if os.geteuid() != 0:
         return "only root makes network namespaces"
     for program in ("ip", "unshare"):

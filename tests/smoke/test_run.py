@@ -56,7 +56,7 @@ def test_a_healthy_framework_passes_on_one_and_two_workers(runs: Callable[[str],
     assert [run["n"] for run in report["runs"]] == [2]  # which times one worker in its own rounds
     assert answer.check("SPEED", 2)["status"] == "skip"
     assert report["allocator"]["set_by_test"] == sorted(report["allocator"]["variables"]) != []
-    (plain,) = report["plain_runs"]  # a launch whose ranks have none of it
+    (plain,) = report["plain_runs"]  # a launch whose ranks do not get these settings
     assert (plain["n"], plain["allocator"]) == (2, {})
     assert all(plain["images_per_s"][mode] > 0 for mode in ("solo", "dp"))
     assert plain["page_faults_per_step"] >= 0

@@ -263,7 +263,7 @@ class Judge:
             for item in row.get("apt", [])
         )
 
-    # --- what satisfies a wish ----------------------------------------------------------------------------------------
+    # --- what satisfies a request -------------------------------------------------------------------------------------
 
     def neutral(self, wish: Wish, framework: str, clauses: str) -> bool:
         """Whether a framework, among several, has nothing for GPUs of what was asked for: it goes beside GPU builds."""

@@ -147,7 +147,8 @@ class World:
         return own + [build for key, build in found.items() if key[:2] not in taken and build.name not in names]
 
     def _upon(self, levels: list[Row], name: str, version: str, status: str) -> dict[tuple[str, str, str], Build]:
-        """The builds of what a release takes to stand upon, as its own. Of two others with one CUDA the first named is it."""
+        """The builds of what a release takes to stand upon, as its own. Of two others with the same CUDA, the first named one
+        is used."""
         found: dict[tuple[str, str, str], Build] = {}
         elsewhere: list[Build] = []
         self.pairs[name, version] = {other: self._pairs(levels, other) for other in _said(levels, "upon") or {}}
@@ -235,7 +236,7 @@ def _vendors(row: Row) -> list[tuple[str, str]]:
 
 
 def _asks(series: Row, release: Row) -> list[tuple[str, str]]:
-    """Of the requirements, and of the constraints: the release's list, else the series'."""
+    """For requirements and for constraints: the release's list, or else the series'."""
     levels = {key: release.get(key, series.get(key, [])) for key in ("requirements", "constraints")}
     return _asked(levels)
 

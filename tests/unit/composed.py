@@ -48,7 +48,7 @@ def key(word: str) -> str:
 
 
 def writer(content: bytes, layer: Layer) -> Callable[[BinaryIO], Layer]:
-    """What the store calls to have ``layer`` written."""
+    """A function that the store calls to write ``layer``."""
 
     def write(stream: BinaryIO) -> Layer:
         stream.write(content)

@@ -119,7 +119,7 @@ def _record(chance: random.Random, parts: list[Part], name: str) -> Part:
 
 
 def _wrap(chance: random.Random, part: Part) -> None:
-    """How the archive holds it."""
+    """How the archive stores the file."""
     if part.name.endswith("/"):
         return
     part.method = chance.choice([8, 8, 8, 0])

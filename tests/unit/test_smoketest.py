@@ -119,7 +119,7 @@ def test_no_report_is_an_error_with_its_cause(result: RunResult, cause: str, ste
     content = smoketest.judge(TRIAL, result)
     sentence, hint = view.summary(content)
     assert content["status"] == "error" and cause in sentence and step in hint
-    assert smoketest.read_report(json.dumps(content).encode())[1] == []  # what we write follows the guest's schema
+    assert smoketest.read_report(json.dumps(content).encode())[1] == []  # the host's own report follows the guest's schema
 
 
 def test_refused_arguments_are_a_usage_error_with_the_guests_own_words() -> None:

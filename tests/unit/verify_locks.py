@@ -99,7 +99,7 @@ def distribution(name: str, version: str, kind: str = "wheel") -> dict[str, Any]
 
 
 def told() -> dict[str, Any]:
-    """What a sound image of the toy lock tells."""
+    """The answer of an intact image of the toy lock."""
     return {
         "prefixes": {
             "/opt/env": {

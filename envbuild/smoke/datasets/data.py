@@ -19,7 +19,7 @@ SUBSET_SEED = 0             # which images of a public data set a part of it has
 
 
 class Unusable(Exception):
-    """No data to train on; `made` is the check that says so."""
+    """There is no data to train on; `made` is the check that says so."""
 
     def __init__(self, made):
         Exception.__init__(self, made['message'])
@@ -27,7 +27,7 @@ class Unusable(Exception):
 
 
 class Prepared(object):
-    """What one run needs: `places` for the plan, `oracle` the arrays that the reference network trains on.
+    """The data of one run: `places` for the plan, `oracle` the arrays that the reference network trains on.
 
     `places` is {'oracle': place, workload: {'train': place, 'test': place, 'bench': place}}, each place two paths. `entries` and
     `checks` are for the report. Raises Unusable.

@@ -1,6 +1,6 @@
 """Generated shapes: 32 x 32 colour images in ten classes, the stand-in for CIFAR-10.
 
-The class is the form of the large thing in the picture. The colours do not depend on the class: figure, ground and a small figure of
+The class is the form of the large figure in the picture. The colours do not depend on the class: figure, ground and a small figure of
 another
 form beside it are coloured at random, both with shades, waves and noise over them. No download, and the same bits on every
 Python, NumPy and processor, by the rules of synth.

@@ -3,7 +3,7 @@ from __future__ import absolute_import, division, print_function
 
 
 def kind(device):
-    """What two GPUs must share to count as equal, in words."""
+    """Describe the properties that two GPUs must share to count as equal."""
     return '%s with %.0f GB' % (device['name'], device['mem_bytes'] / 1e9)
 
 

@@ -79,7 +79,7 @@ def _code(device, has, found, image):
 
 
 def _forgotten(variables):
-    """Why it will be compiled again at every start."""
+    """The reason why PTX will be compiled again at every start."""
     if variables.get('CUDA_CACHE_DISABLE', '0') not in ('', '0'):
         return ', at every start: CUDA_CACHE_DISABLE is set'
     size = variables.get('CUDA_CACHE_MAXSIZE', '')

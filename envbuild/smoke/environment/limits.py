@@ -51,7 +51,7 @@ def of(adapter, options, kind='cpu'):
 
 
 def work(tasks):
-    """WORK: what a framework that does not train was asked to do; `tasks` are [{'what', 'right', 'detail'}]."""
+    """WORK: the tasks of a framework that does not train; `tasks` are [{'what', 'right', 'detail'}]."""
     wrong = [task for task in tasks if not task['right']]
     if wrong:
         words = '%s is wrong: %s' % (wrong[0]['what'], wrong[0]['detail'])

@@ -10,13 +10,13 @@ LONG_S = 3.0                # NVML's load is the mean of up to a second: a few m
 
 
 class Gpu(object):
-    """What is known about the use of one GPU in a launch, from every source; None if that side does not tell."""
+    """What is known about the use of one GPU in a launch, from every source; None if that source has no answer."""
 
     def __init__(self, before, seen, results):
         self.index, self.is_slice = before['index'], bool(before['mig'])
         self.rise = _more(before['mem_used_bytes'], seen.get('mem_used_bytes'))
         self.new_processes = _more(before['processes'], seen.get('processes'))
-        self.load = None if self.is_slice else seen.get('util_pct')         # of a slice there is no load
+        self.load = None if self.is_slice else seen.get('util_pct')         # NVML reports no load for a slice
         told = [result['contexts'] for result in results if result.get('contexts') is not None]
         self.ranks = None if not told else sum(1 for contexts in told for each in contexts if each['uuid'] in (None, before['uuid']))
 
@@ -36,7 +36,7 @@ class Gpu(object):
         return ', '.join(words + ([] if self.ranks is None else ['no rank opened it']))
 
     def use(self):
-        """Words of the witnesses for one that was."""
+        """What the sources say about a GPU that was used."""
         words = [] if self.rise is None or self.rise < RISES_BY else ['memory rose by %.0f MB' % (self.rise / 1e6)]
         words += ['%d process%s came' % (self.new_processes, '' if self.new_processes == 1 else 'es')] if self.new_processes else []
         words += ['%d rank%s computed on it' % (self.ranks, '' if self.ranks == 1 else 's')] if self.ranks else []

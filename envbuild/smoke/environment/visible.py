@@ -7,7 +7,7 @@ HIDES_ALL = ('', '-1', 'none', 'nodevfiles', 'void')
 
 
 def visible(found):
-    """Do the variables let the GPUs through, and name only what is there?"""
+    """Do the variables allow the GPUs, and name only existing ones?"""
     variables, there = found['variables'], len(found['devices'])
     toolkit, own = variables.get('NVIDIA_VISIBLE_DEVICES'), variables.get('CUDA_VISIBLE_DEVICES')
     if own is not None:

@@ -9,7 +9,7 @@ NEXT = 'Look for what changed: `envbuild-smoke diff A.json B.json` shows both.'
 
 
 class Unreadable(Exception):
-    """No report that could be compared with."""
+    """There is no report to compare with."""
 
 
 def read(path, framework='', whole=False):
@@ -60,7 +60,7 @@ def _exit_code_of_pair(new, found):
 
 
 def checks(old, new, tolerance):
-    """BASELINE for correctness, and for the speed of each number of devices. `tolerance` None: nobody insists on one."""
+    """BASELINE for correctness, and for the speed of each number of devices. `tolerance` is None if the user gave none."""
     insisted, tolerance = tolerance is not None, diff.TOLERANCE if tolerance is None else tolerance
     found = diff.compare(old, new, tolerance)
     on_cpu = (new.get('mode') or {}).get('device') == 'cpu'

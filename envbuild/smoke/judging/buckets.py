@@ -43,7 +43,7 @@ class Wanted(object):
             yield weights, gradient
 
     def gradient(self, weights, step, part, parts):
-        """That of one part of a step's batch."""
+        """The gradient of one part of a step's batch."""
         size = self.plan['batch'] // parts
         low = step * self.plan['batch'] + part * size
         return refnet.loss_and_gradient(self.net, weights, refnet.scaled(self._images[low:low + size]), self._labels[low:low + size])[1]

@@ -76,7 +76,7 @@ def oracle(n, case, want, saved, alone=None, possible=None):
 
 
 def _where_to_look(n, right_alone):
-    """What to do about wrong weights of n devices; `right_alone`: the cause is not known, and one device is right."""
+    """Advice for wrong weights on n devices; `right_alone`: the cause is not known, and one device is right."""
     if n == 1:
         return 'One device is wrong already: the fault is in the arithmetic, not in the exchange.'
     if right_alone:
@@ -139,7 +139,7 @@ def learning(n, training, limit):
 
 
 def saved(n, found, kind):
-    """SAVE: what came back from the disk."""
+    """SAVE: compare the reloaded model with the saved one."""
     if found['reason']:
         return [check('SAVE', n, 'skip', 'does not apply: ' + found['reason'])]
     limit, common = ANSWERS[kind], dict(value=found['answers_apart'], limit=ANSWERS[kind], unit='relative', detail=found)

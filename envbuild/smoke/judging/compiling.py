@@ -4,7 +4,7 @@ from __future__ import absolute_import, division, print_function
 from ..verdict import check
 from . import causes
 
-OPTION = 'compile'      # a row's option: `no` where its images are to be without what compiling needs
+OPTION = 'compile'      # a row's option: `no` if its images must not contain a compiler
 WITHOUT = 'this image was made without what compiling needs (options: {compile: "no"} in its row)'
 
 

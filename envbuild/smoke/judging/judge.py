@@ -26,7 +26,7 @@ class Judge(object):
         self._start = self._net.initial(options['seed'])
 
     def launch(self, n, plan, outcome):
-        """Everything of one launch."""
+        """Judge everything that one launch measured."""
         report = self.report
         report['checks'] += endings.ending(n, outcome)
         if outcome.kind != 'done':
@@ -84,7 +84,7 @@ class Judge(object):
         return any(each['status'] == 'warn' for each in self.report['checks'] if each['id'] == 'ORACLE' and each['n'] == n)
 
     def _precisions(self, plan):
-        """The reduced precisions that a launch can be in."""
+        """The reduced precisions that a launch may use."""
         return precision.possible(self.device.kind, self.report['devices'], plan['options'], os.environ)
 
     def _alone(self):
@@ -92,7 +92,7 @@ class Judge(object):
         return next((each['value'] for each in self.report['checks'] if each['id'] == 'ORACLE' and each['n'] == 1), None)
 
     def _workload(self, n, part, plan, results):
-        """What was measured of one workload. Its checks say so."""
+        """Judge the measurements of one workload. The checks report it."""
         report, options, made = self.report, self.options, []
         own = [{'phases': result['workloads'][part.name]} for result in results]
         done = own[0]['phases']

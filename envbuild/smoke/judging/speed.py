@@ -16,7 +16,7 @@ EXCHANGING = .75            # below it the exchange is what costs
 FEEDING = .25               # share of a fed step that brings the batch to the devices
 STRAGGLING = 1.25           # times the median of the other ranks
 SUPERLINEAR = 1.15
-UNSURE = .10                # of a floor: how far below it an interval may reach whose median is not below
+UNSURE = .10                # the share of a floor by which the lower end of a passing interval may be below it
 MEASURE_BETTER = 'Let nothing else run, or give more --rounds.'
 JUDGED = 'cifar'
 
@@ -38,7 +38,7 @@ def standing(n, run, kind, options):
 
 
 def _floors(n, run, options):
-    """[Floor]: what the user asked of n devices, of the scaling that was named first."""
+    """The user's demands for n devices, as [Floor]; they apply to the scaling that was named first."""
     if n == 1 or run['scaling'] != options['scaling'][0]:
         return []
     asked = (('speedup', 1.0, options['min_speedup']), ('efficiency', float(n), options['min_efficiency']))

@@ -1,4 +1,4 @@
-"""Was that which was timed also right? REPLICA of the handles that were timed, and EXCHANGE. Pure functions."""
+"""Did the timed steps also compute the right thing? REPLICA of the handles that were timed, and EXCHANGE. Pure functions."""
 from __future__ import absolute_import, division, print_function
 
 from ..verdict import check
@@ -73,7 +73,7 @@ def single(n, own):
 
 
 def _averaged(n, entries):
-    """The check of all entries of timed.exchange that tell something."""
+    """Make the check from all conclusive entries of timed.exchange."""
     wrong = [entry for entry in entries if entry['apart'] > APART + 2 * entry['rounding'] or entry['parameter_apart'] > PARAMETER_APART]
     worst = max(wrong or [entry for entry in entries if entry['rounding'] < .01] or entries, key=lambda entry: max(entry['apart'] / APART, entry['parameter_apart'] / PARAMETER_APART))
     common = dict(value=worst['apart'], limit=APART, unit='of the difference between devices', detail={'worst': worst})

@@ -115,7 +115,7 @@ class Agent(object):
         return self.status
 
     def end(self):
-        """Nothing of it is left."""
+        """Remove what is left of a launch."""
         self._do_kill({}, ())
         self._link.close()
         shutil.rmtree(self._folder, ignore_errors=True)

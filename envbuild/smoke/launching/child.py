@@ -73,9 +73,9 @@ class Child(object):
         return text if str is bytes else text.decode('ascii')
 
     def tail(self):
-        """The end of everything that it wrote."""
+        """The last lines of its output."""
         return files.tail(self._out) + files.tail(self._err)
 
     def ending(self):
-        """Words for how it ended."""
+        """Describe how it ended."""
         return watchdog.describe_end(self._process.returncode)

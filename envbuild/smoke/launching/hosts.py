@@ -1,7 +1,7 @@
 """Rank 0's view of a run on several machines: who came, which devices they bring, and launches that span them.
 
-Each other process (agent.py) has one connection to rank 0, which plans, watches, judges and reports for all of them. A host is what
-has a name and a network of its own.
+Each other process (agent.py) has one connection to rank 0, which plans, watches, judges and reports for all of them. A host is a machine or
+container with its own name and network.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -52,7 +52,7 @@ class Alone(object):
         """Nothing to say."""
 
     def close(self):
-        """Nobody to send home."""
+        """Do nothing: there are no other processes."""
 
 
 class Member(object):
@@ -64,7 +64,7 @@ class Member(object):
         self.node, self.first = 0, 0
 
     def lose(self, error):
-        """It is gone; said once."""
+        """Report, once, that the process is lost."""
         if not self.problem:
             self.problem = str(error)
 
@@ -154,7 +154,7 @@ class Team(object):
         """What a host is called in messages."""
         return next(member.title for member in self.members if member.node == node)
 
-    # What they are asked
+    # The questions to them
 
     def choose(self, device, adapter, found):
         """Return (numbers of devices to run, those that do not fit): by default one device, one host, and all hosts."""

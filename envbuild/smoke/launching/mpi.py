@@ -3,7 +3,7 @@
 Open MPI's processes read their place from variables and meet at mpirun's daemon. A rank with such variables becomes a member when MPI
 starts. So the smoke test's ranks stay its own children, with its watchdog and logs. Where mpirun started the test,
 one process for each rank, on one host or several, each hands its own place on. Else rank 0 starts an mpirun with as many idle
-programs as there are ranks and hands out theirs; that is for one host. It serves frameworks whose own exchange is MPI's.
+programs as there are ranks and hands out theirs; that is for one host. It is for frameworks that exchange by MPI.
 No standard promises it. This works with Open MPI 4; other versions are not tried.
 """
 from __future__ import absolute_import, division, print_function
@@ -41,7 +41,7 @@ while os.getppid() == mpirun:
 
 
 class World(object):
-    """`joined` tells whether this process is a member now, `reason` why not. To be made by all ranks, before MPI is loaded."""
+    """`joined` tells whether this process is a member now, `reason` why not. All ranks must make one, before MPI is loaded."""
 
     def __init__(self, ctx):
         self._mpirun, self._folder = None, None
@@ -65,7 +65,7 @@ class World(object):
             return None, 'there is no mpirun'
         if VERSION not in said:
             return None, 'mpirun is not that of Open MPI 4'
-        self._folder = tempfile.mkdtemp(prefix='mpi-', dir=ctx.folder)    # goes with the launch, also where this rank is killed
+        self._folder = tempfile.mkdtemp(prefix='mpi-', dir=ctx.folder)    # removed with the launch, even if this rank is killed
         command = ['mpirun', '--allow-run-as-root', '--oversubscribe', '--bind-to', 'none', '-np', str(ctx.world),
                    sys.executable, '-c', IDLE, self._folder]
         with open(os.path.join(self._folder, 'log'), 'wb') as log, open(os.devnull) as nothing:

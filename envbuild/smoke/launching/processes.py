@@ -1,4 +1,4 @@
-"""What the kernel says of a rank and of the processes that it started."""
+"""Reads the kernel's facts about a rank and the processes that it started."""
 from __future__ import absolute_import, division, print_function
 
 import io
@@ -28,7 +28,7 @@ def facts(pid):
 
 
 def state(pid, with_children=False):
-    """Words for what a process does; '' if the kernel does not tell.
+    """Describe the state of a process; '' if the kernel does not report it.
 
     A rank that waits for a child of its own looks as idle as one that waits for another rank. So `with_children` looks for one that
     is stopped. That reads all of /proc: not to be done while something is timed.

@@ -23,7 +23,7 @@ class Source(object):
         self.names = {'rank': (rank,), 'size': size.split(), 'local_rank': (local_rank,), 'local_size': (local_size,)}
 
     def read(self, env, field):
-        """The number, None if no variable has it."""
+        """Return the number, or None if no variable has it."""
         text = next((env[name] for name in self.names[field] if env.get(name)), '')
         return int(text) if text.isdigit() else None
 
@@ -51,7 +51,7 @@ class Place(object):
 
 
 def add_options(parser):
-    """The flags, for when no launcher says it or it is to be overruled."""
+    """The flags, for use without a launcher or to override one."""
     group = parser.add_argument_group('several machines', 'A launcher (mpirun, torchrun, srun, Kubernetes) starts this command '
                                       'once per device; rank 0 judges and reports. Its variables are read; these flags overrule them.')
     add = group.add_argument
@@ -82,7 +82,7 @@ def find(options, env):
 
 
 def _said(options, env):
-    """(who says it, the four numbers); (None, {}) if nobody does."""
+    """Return (the launcher, the four numbers); (None, {}) without one."""
     flags = {'rank': options['rank'], 'size': options['world_size'], 'local_rank': options['local_rank'], 'local_size': None}
     for source in SOURCES:
         if source.only_with and source.only_with not in env:
@@ -134,6 +134,6 @@ def job(env):
 
 
 def without_launcher(env):
-    """The environment without what ties a process to the launcher's world."""
+    """The environment without the variables that connect a process with the launcher."""
     return dict((name, value) for name, value in env.items() if not OF_LAUNCHERS.match(name))
 

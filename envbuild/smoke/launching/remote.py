@@ -23,7 +23,7 @@ class Told(Monitor):
         self._news = []
 
     def hear(self, lines):
-        """Lines of the rank's heart have come."""
+        """Take in new lines of the rank's heartbeat."""
         self._news += lines
 
     def read(self):
@@ -36,7 +36,7 @@ class Told(Monitor):
 
 
 class Process(object):
-    """As much of subprocess.Popen as a launch asks for."""
+    """The part of subprocess.Popen's interface that a launch needs."""
 
     def __init__(self):
         self.returncode = None
@@ -70,7 +70,7 @@ class RemoteRank(Rank):
         _tell(self.member, {'do': 'signal', 'rank': self.number, 'number': int(number)})
 
     def see(self, state):
-        """The kernel's word for it."""
+        """The state of the process, as the kernel reports it."""
         self._state = state
 
     def end(self, message, blobs):
@@ -93,7 +93,7 @@ class RemoteRank(Rank):
         return now() if ahead is None else min(now(), seconds + ahead)
 
     def write_log(self, text):
-        """What it printed so far."""
+        """Its output so far."""
         files.write_text(self.log, text)
 
 
@@ -108,7 +108,7 @@ def _tell(member, message, blobs=()):
 
 
 class TeamLaunch(Launch):
-    """The ranks of one plan on all members; `members` has for each rank whose it is."""
+    """The ranks of one plan on all members; `members` lists, for each rank, the member that runs it."""
 
     def __init__(self, plan, on_progress, members, number):
         self._number, self._members = number, members[:plan['processes']]
@@ -170,7 +170,7 @@ class TeamLaunch(Launch):
             self._logs.add(number)
 
     def _grace(self):
-        """Where a host is lost the cause is known, and time has passed already."""
+        """If a host is lost, the cause is known, and enough time has passed already."""
         return LOST_GRACE_S if any(member.problem for member in self._away) else Launch._grace(self)
 
     def _pause(self):
@@ -178,7 +178,7 @@ class TeamLaunch(Launch):
         wire.wait_for_any([member.link for member in self._away if not member.problem], POLL_S)
 
     def _outcome(self, kind, blame=None, states=()):
-        """Before the end is told: what did those print that still run?"""
+        """Before the end is reported, get the output of the ranks that still run."""
         running = [rank for rank in self.ranks if isinstance(rank, RemoteRank) and rank.process.returncode is None]
         until, self._logs = now() + LOGS_S, set()
         for member in set(rank.member for rank in running):

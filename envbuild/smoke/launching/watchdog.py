@@ -24,7 +24,8 @@ NOTICED_AFTER_S = 1.0   # so much later than it happened the end of a process ma
 
 
 class Rank(object):
-    """One process and what is known of it. `told` is what reports say of it beside its state; `ended_at` when it was seen to have ended."""
+    """One process and what is known of it. `told` is the text about it in reports, in addition to its state; `ended_at` when it was seen to
+    have ended."""
 
     is_here = True
 
@@ -85,7 +86,7 @@ class Outcome(object):
 
 
 def describe_end(code):
-    """Words for a return code."""
+    """Describe a return code."""
     if code is None or code >= 0:
         return 'ended with status %s' % code
     names = dict((getattr(signal, name), name) for name in dir(signal) if name.startswith('SIG') and '_' not in name)
@@ -93,7 +94,7 @@ def describe_end(code):
 
 
 class Watchdog(object):
-    """Watches `ranks`, which whoever starts them fills in; `began` is when it started them."""
+    """Watches `ranks`, a list that the starter of the ranks fills; `began` is when it started them."""
 
     def __init__(self, plan, on_progress):
         self.plan, self._on_progress = dict(plan), on_progress
@@ -162,8 +163,8 @@ def order_of_failure(rank):
     """A key that sorts the rank first whose failure caused the others'.
 
     First comes a rank that ended without a word, or by a signal that no peer's failure explains. Then whoever ended by an exception
-    of its own, or silently by a signal or status that may follow from a peer's failure: by their times. Then those that say that they
-    lost a peer. Last comes who runs on or finished.
+    of its own, or silently by a signal or status that may follow from a peer's failure: by their times. Ranks that lost a peer come last.
+    Last comes who runs on or finished.
     """
     code, error = rank.poll(), (rank.result() or {}).get('error') or {}
     if code is None or rank.has_finished():

@@ -27,7 +27,7 @@ def reference(one):
 
 
 def single(weights):
-    """What a framework in single precision would have got."""
+    """The weights that a framework in single precision would compute."""
     draw = np.random.RandomState(1)
     return dict((name, (a + draw.normal(0, 1e-8, a.shape)).astype('float32')) for name, a in weights.items())
 

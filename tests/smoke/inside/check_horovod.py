@@ -54,7 +54,7 @@ class Context(object):
 
 
 class Horovod(object):
-    """What the adapter asks of Horovod; `place` is what it takes itself for."""
+    """What the adapter asks of Horovod; `place` is the rank that it believes to be."""
 
     def __init__(self, place=(2, 4), gloo=True):
         self.place, self.with_gloo, self.told = place, gloo, None

@@ -18,7 +18,7 @@ def options(*words):
 
 
 def find(env, *words):
-    """(rank, size, local rank, host, port, source), None for a machine alone."""
+    """Return (rank, size, local rank, host, port, source); None for a single machine."""
     place = ranks.find(options(*words), env)
     return place and (place.rank, place.size, place.local_rank, place.host, place.port, place.source)
 

@@ -97,7 +97,7 @@ class Bound(unittest.TestCase):
             self.assertTrue(same(ranks[0][STEPS], ranks[1][STEPS]))
 
     def test_a_gate_that_is_always_open_is_caught(self):
-        """The planted fault: who is too far ahead is not held back."""
+        """The planted fault: a worker that is too far ahead is not held back."""
         _, facts = train('async:1', behind=2, gate=lambda worker: True)
         judged = judging.bounded(2, facts['staleness'])
         self.assertEqual(judged['status'], 'fail', judged)

@@ -1,4 +1,4 @@
-"""Speed: the figures that follow from laps, and what is said of them."""
+"""Speed: the figures computed from laps, and the sentences about them."""
 from __future__ import absolute_import, division, print_function
 
 import unittest

@@ -62,7 +62,7 @@ class Adapter(Healthy):
         return Healthy.put(self, handle, images, labels)
 
     def step(self, handle, batch, lr):
-        self.done = handle['steps']         # the same on every rank, where those of the process are not
+        self.done = handle['steps']         # the same on every rank, unlike those of the process
         self.steps += 1
         if self.fault == 'raises-everywhere' and self.steps == 3:     # one after the other, the last rank first
             pause(0.5 * (self.ctx.world - self.ctx.rank))

@@ -34,7 +34,7 @@ class Adapter(Healthy):
         return self._mean(bucket) if bucket.index() == 0 else self._done(bucket.buffer().zero_())
 
     def _late(self, state, bucket):
-        """What the step before gave."""
+        """The gradients of the previous step."""
         if bucket.index() == 0:
             return self._mean(bucket)
         mean = bucket.buffer().div_(self.ctx.world)

@@ -39,11 +39,11 @@ def found(devices=(), code=0, library=True, driver_cuda='12.4', host=None, cuda=
 
 
 def options(**changes):
-    """What the command line gives for a run."""
+    """The options that a command line for a run gives."""
     return dict({'device': 'auto', 'devices': 'auto', 'allow_cpu': False, 'expect': None, 'expect_gpus': 0, 'strict': False, 'counts': 'auto',
                  'threads': 0, 'workload': 'auto'}, **changes)
 
 
 def statuses(made):
-    """What came out, without the words."""
+    """The result, without its texts."""
     return [(check['id'], check['status']) for check in made]

@@ -315,7 +315,7 @@ class Comparison(object):
         self.tell('restored answers' + label, apart(adapter.predict(fresh, test), adapter.predict(handle, test)), 1e-6)
 
     def _assigned(self, handle, references, label):
-        """Other weights in every copy, momentum as it was: one more step tells."""
+        """Assign other weights to every copy and keep the momentum: one more step shows whether that worked."""
         other = steady(self.net, 8)
         for copy in range(self.adapter.copies(handle)):
             self.adapter.assign(handle, copy, other)

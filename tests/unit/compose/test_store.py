@@ -148,7 +148,7 @@ def test_two_threads_want_the_same_layer_one_writes_it(store):
     first = threading.Thread(target=ask, args=(lambda words: None,))
     first.start()
     assert writing.wait(60)
-    second = threading.Thread(target=ask, args=(lambda words: go_on.set(),))  # it is told whom it waits for
+    second = threading.Thread(target=ask, args=(lambda words: go_on.set(),))  # the listener gets the name of the other process
     second.start()
     for thread in (first, second):
         thread.join(60)

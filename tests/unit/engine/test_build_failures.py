@@ -1,4 +1,4 @@
-"""A builder's output is told as the right error."""
+"""A builder's output becomes the right error."""
 
 from __future__ import annotations
 

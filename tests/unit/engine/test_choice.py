@@ -1,4 +1,4 @@
-"""Which engine is chosen, and what is said where none answers."""
+"""The choice of an engine, and the error if none answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an image's dpkg says against the packages that its lock pins."""
+"""Comparing an image's dpkg with the packages that its lock pins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of the matrix runs on the GPUs of a machine."""
+"""The environments of the matrix that run on a machine's GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def card(index: int, name: str, capability: str, memory: int = 16) -> Gpu:
 
 @pytest.fixture(scope="module")
 def real():
-    """The matrix that is delivered: what runs on a GPU is its knowledge."""
+    """The real matrix, because it knows what runs on a GPU."""
     return matrix.load(workspace.find())
 
 

@@ -4,7 +4,7 @@ from envbuild.index.settings import read_settings
 
 
 def test_threads_that_ask_at_once_read_the_configuration_once(monkeypatch):
-    """Reading it captures standard output, which would stay captured where two readings overlap."""
+    """Reading pip's configuration captures standard output, which would stay captured if two threads did it at once."""
     import threading
     import time
 

@@ -427,7 +427,7 @@ def test_the_schema_knows_exactly_the_fields_of_the_model():
     }  # fmt: skip
     assert set(SCHEMA["$defs"]) == set(kinds)
     for name, kind in kinds.items():
-        if name == "debian_package":  # a line of text; its object is of locks made before
+        if name == "debian_package":  # a line of text; older locks have an object
             continue
         assert [f.name for f in dataclasses.fields(kind)] == list(SCHEMA["$defs"][name]["properties"]), name
     assert [f.name for f in dataclasses.fields(lock.Lock)] == list(SCHEMA["properties"])

@@ -154,7 +154,7 @@ def test_an_image_made_before_a_change_proves_nothing_of_what_is_there_now(world
     proofs.prove_image(world, record, record.image, "smoke-cpu")
     assert proofs.held_kinds(world, NAME) == ()
     assert "changed since the image was built" in said[0].message
-    proofs.prove_image(world, record, record.image, "built")  # an image is built of lock and rendering, whatever judges it
+    proofs.prove_image(world, record, record.image, "built")  # an image is made from lock and rendering, whatever the guest is
     proofs.prove_image(world, record, "sha256:another", "verified")
     proofs.prove_image(world, None, record.image, "verified")
     assert proofs.held_kinds(world, NAME) == ("built",)

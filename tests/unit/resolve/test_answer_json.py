@@ -1,4 +1,4 @@
-"""What scripts get: answers and refusals against their schemas."""
+"""The JSON for scripts: answers and refusals are checked with their schemas."""
 
 from __future__ import annotations
 

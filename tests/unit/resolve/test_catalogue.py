@@ -24,7 +24,7 @@ def test_the_catalogue_has_a_row_for_every_build() -> None:
     assert len(rows) == builds
     states = {(row.version, row.variant): (row.name, row.status) for row in rows}
     assert states["1.12.4", "gpu"] == ("", "known-bad")
-    assert states["1.4.0", "gpu"] == ("", "unserved")  # its image was deleted, so that only who insists gets it
+    assert states["1.4.0", "gpu"] == ("", "unserved")  # its image was deleted, so only a request that names it gets it
     assert states["3.2.0", "cu128"] == ("gizmo-3.2.0-cuda12.8-py312-marble12", "unknown")
     assert states["2.5", "cpu"] == ("wd-2.5-cpu-py311-marble12", "ok")
 

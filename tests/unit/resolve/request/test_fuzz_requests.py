@@ -113,7 +113,7 @@ def test_the_command_answers_in_one_document_and_with_the_right_code(asked: Any,
     if isinstance(asked, tuple):
         asked = Asked(*asked, Wish(frameworks=()))
     if "\0" in "".join(asked.argv) or asked.text.startswith("-"):
-        return  # no shell can say the one, and the other is an option
+        return  # a shell cannot write the first, and the second is an option
     output, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         code = frame.run(["--root", str(ROOT), verb, "--json", *asked.argv])
