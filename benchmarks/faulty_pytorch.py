@@ -15,6 +15,7 @@ lr-rank=SIZE    the learning rate of rank 1 is so many times as high
 unsynced-later, summed-later  from step 41 on gradients are not exchanged, or summed in place of averaged
 same-shard-later              from step 41 on every rank gets the images of rank 0; unsynced-same-later: and exchanges nothing
 unsynced-small-lr             nothing is exchanged where the learning rate is as small as in the benchmark
+timed-idle, timed-half, timed-no-momentum     steps of what is timed do nothing, leave out half of the batch, have no momentum
 """
 
 from pathlib import Path
@@ -24,6 +25,7 @@ import numpy as np
 from . import load
 
 LATER = 40  # steps
+TIMED = 1e-3  # the benchmark makes its models for a smaller learning rate than this, all else for a larger one
 HALVES = {"fp16": "fp16_compress_hook", "bf16": "bf16_compress_hook"}
 RECIPE = Path(__file__).resolve().parent.parent / "images" / "recipes" / "pytorch" / "smoke.py"
 
@@ -35,7 +37,10 @@ class Adapter(load(str(RECIPE))):
         self.fault, _, size = self.ctx.options.get("fault", "").partition("=")
         self.size = float(size or 0)
         handle = super().make(net, weights, lr, momentum, replicas, sync)
+        handle["timed"] = self.fault.partition("timed-")[2] if lr < TIMED else ""
         for group in handle["sgd"].param_groups:
+            if handle["timed"] == "no-momentum":
+                group["momentum"] = 0.0
             if self.fault in ("momentum", "weight_decay"):
                 group[self.fault] = self.size
             if self.fault == "nesterov":
@@ -94,6 +99,10 @@ class Adapter(load(str(RECIPE))):
 
     def step(self, handle, batch, lr):
         self.steps, self.rate = self.steps + bool(handle["shard"]), lr
+        if handle["timed"] == "idle":
+            return batch[0].mean()
+        if handle["timed"] == "half":
+            batch = [tensor[::2] for tensor in batch]
         if handle["shard"] and self.steps > LATER and "same" in self.fault:
             for tensor in batch:
                 self.torch.distributed.broadcast(tensor, 0)

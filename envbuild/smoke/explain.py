@@ -32,7 +32,7 @@ TEXTS = {
         start. The largest relative error over parameters is at most 4e-5 in single precision (4e-6 is usual). More fails, and
         the fault that explains it is named, with its size: another learning rate, momentum or decay, wrong labels, a parameter or a
         replica that is left out, gradients in half precision. Only where an option or a
-        variable asks for TF32, bfloat16 or float16 is an error of that precision's size and spread a warning. TF32 is switched
+        variable asks for TF32, bfloat16 or float16 is an error that resembles that precision's a warning. TF32 is switched
         off on every GPU. A race is suspected only where the error is random and one device is right.
         Accuracy cannot see these faults: without any exchange it stays at 98 %.'''),
     'BUCKETS': ('a network larger than one exchange bucket gets the weights that it must get', '''
@@ -51,9 +51,10 @@ TEXTS = {
         batch. The difference is given in units of how much the gradients of the devices differ: 1 means that nothing is
         exchanged, or that a device had the wrong images; 0.1 is allowed, a healthy framework stays below 0.001. Losses of the
         ranks are compared throughout: two ranks with exactly equal losses had the same images. Devices that are meant to
-        train alone (indep) must end with different weights. Where NumPy can compute the network (LeNet), the gradient of a
-        single device that was timed must be NumPy's, to a quarter of its size. That is looked at with one device, too, where this
-        check is shown only if it fails.'''),
+        train alone (indep) must end with different weights. The gradient of a single device that was
+        timed must be NumPy's, to a quarter of its size; for ResNet-20 and VGG19 of at most 32 images, and where a reduced
+        precision is allowed, a step of those two must hold half of the gradient. That is looked at with one device, too, where
+        this check is shown only if it fails.'''),
     'LOSS': ('the loss falls', '''
         It must stay finite, and the last ten steps must be below a quarter of the first ten; on data that no limit is calibrated
         for it must fall at all. Where there was too little training to tell, it is not judged.'''),

@@ -6,16 +6,13 @@ from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
-from . import fitting, hypotheses
+from . import fitting, hypotheses, reduced
 from .simulate import simulate
 
 NAMED_BELOW = 0.02      # what a named fault may leave unexplained at most
 EXPLAINS = 0.2          # and as a share of the error that it explains
 CLEARER_THAN = 0.5      # and the runner-up must be at least twice as far
 ROUNDING_EXPLAINS = 0.7     # what a rounding may leave: libraries add in another order, and so round other numbers
-SIMILAR = 3.0           # an error by reduced precision may differ by this factor from the simulated, in each parameter
-ALIKE = 0.4             # the least correlation with the error of a simulated rounding
-AS_LARGE = 2.5          # and the factor by which its size may differ, in each parameter
 SIGNS = 5               # how often the signs of an error are drawn anew
 RANDOM_BELOW = 1.2      # times as strong as with random signs: an error with less structure is noise
 MOST_NOISE = 0.3        # of a parameter's way: what is more hides what was trained
@@ -26,14 +23,12 @@ NO_UPDATE = 'the parameters never changed: the optimizer step is missing or all 
 
 
 class Hypothesis(object):
-    """One fault: its id, its sentence, how far its simulation is from the weights, and its simulation's own error by parameter.
+    """One fault: its id, its sentence, how far its simulation is from the weights, and the simulated weights of each replica."""
 
-    `likeness` is the correlation of that error with the one of the worst copy, the median over parameters.
-    """
-
-    def __init__(self, key, sentence, distance, errors, likeness):
-        self.key, self.sentence, self.distance, self.errors, self.likeness = key, sentence, distance, errors, likeness
-        self.is_rounding = key.startswith(('reduced-', 'gradients-in-', 'weights-in-', 'start-in-'))
+    def __init__(self, key, sentence, distance, models):
+        self.key, self.sentence, self.distance, self.models = key, sentence, distance, models
+        self.is_reduced = key.startswith('reduced-')
+        self.is_rounding = self.is_reduced or key.startswith(('gradients-in-', 'weights-in-', 'start-in-'))
 
 
 class Search(object):
@@ -67,17 +62,9 @@ class Search(object):
         for key, sentence, switches in listed:
             models = simulate(self.case, **switches)
             distance = max(max(self.apart(got, models[replica]).values()) for replica, got in self.copies)
-            replica, got = self.worst
-            self.found.append(Hypothesis(key, sentence, distance, self.apart(models[replica], self.want), self._likeness(got, models[replica])))
-
-    def _likeness(self, got, model):
-        """The median over parameters of the correlation between two errors."""
-        found = []
-        for name in self.case.net.names:
-            a, b = (np.asarray(w[name], 'float64') - self.want[name] for w in (got, model))
-            size = np.linalg.norm(a) * np.linalg.norm(b)
-            found.append(float((a * b).sum() / size) if np.isfinite(size) and size > 0 else 0.0)
-        return float(np.median(found))
+            hypothesis = Hypothesis(key, sentence, distance, None)
+            hypothesis.models = models if hypothesis.is_reduced else None       # of the others nothing is asked later
+            self.found.append(hypothesis)
 
     def nearest(self):
         """(the nearest hypothesis, the nearest of another id)."""
@@ -91,25 +78,30 @@ class Search(object):
         return best if best.distance <= min(NAMED_BELOW, EXPLAINS * self.error) and alone else None
 
     def rounding(self):
-        """The nearest hypothesis, if it is a rounding of which the weights hold a good part. Two kinds of rounding are much alike."""
+        """The nearest hypothesis, if it is a rounding of numbers that are kept or exchanged, and the weights hold a good part of it."""
         best, _ = self.nearest()
-        return best if best.is_rounding and best.distance <= ROUNDING_EXPLAINS * self.error else None
+        explains = best.is_rounding and not best.is_reduced and best.distance <= ROUNDING_EXPLAINS * self.error
+        return best if explains else None
 
-    def like_reduced(self, possible):
-        """A reduced precision that can be in use and gives errors of this size in each parameter, if no fault explains half."""
+    def reduced(self, possible):
+        """The arithmetic in reduced precision that gives such errors in every copy; one of the `possible` if there is one."""
         if self._half_explained():
             return None
-        errors = self.apart(self.worst[1], self.want)
-        fitting_ones = [each for each in self.found if each.key in ['reduced-' + kind for kind in possible] and all(
-            each.errors[name] / SIMILAR <= errors[name] <= each.errors[name] * SIMILAR for name in errors)]
-        return min(fitting_ones, key=lambda each: each.distance) if fitting_ones else None
+        copies = [reduced.Errors(self.case, copy, self.want) for copy in self._different()]
+        found = []
+        for each in [each for each in self.found if each.is_reduced]:
+            likeness = [errors.likeness(each.models[errors.replica]) for errors in copies]
+            if None not in likeness:
+                found.append((each.key[len('reduced-'):] in possible, min(likeness), each))
+        return max(found, key=lambda entry: entry[:2])[2] if found else None
 
-    def like_rounding(self):
-        """The arithmetic in reduced precision of which the error looks most like this one: libraries round other numbers than a simulation."""
-        errors = self.apart(self.worst[1], self.want)
-        alike = [each for each in self.found if each.key.startswith('reduced-') and each.likeness >= ALIKE and all(
-            each.errors[name] / AS_LARGE <= errors[name] <= each.errors[name] * AS_LARGE for name in errors)]
-        return max(alike, key=lambda each: each.likeness) if alike and not self._half_explained() else None
+    def _different(self):
+        """The copies, those that are equal once."""
+        found = []
+        for replica, got in self.copies:
+            if not any(all(np.array_equal(got[name], other[name]) for name in got) for _, other in found):
+                found.append((replica, got))
+        return found
 
     def like_noise(self):
         """Noise, if the error has no structure: with random signs it would be as strong in its strongest direction."""
@@ -123,7 +115,7 @@ class Search(object):
             strengths = [np.linalg.norm(matrix * draw.choice([-1.0, 1.0], matrix.shape), 2) for _ in range(SIGNS)]
             if np.linalg.norm(matrix, 2) > RANDOM_BELOW * np.median(strengths):
                 return None
-        return Hypothesis('noise', 'gradients or updates carry random noise of about %.0e of their size' % size, 0.0, {}, 0.0)
+        return Hypothesis('noise', 'gradients or updates carry random noise of about %.0e of their size' % size, 0.0, None)
 
     def _half_explained(self):
         """Whether a fault that is no rounding explains half of the error."""
@@ -141,8 +133,7 @@ def name_fault(case, copies, want, suspects=(), possible=()):
     """The nearest hypothesis for `copies`, [(replica, its weights)]: what fits all of them.
 
     {'id', 'sentence', 'distance', 'second', 'second_distance'}; id and sentence are empty if none is near. `suspects` are
-    parameters. `possible` are the reduced precisions that can be in use: if one is, rounding of unknown kind is accepted if it
-    has the size and the spread over parameters that this precision gives.
+    parameters. `possible` are the reduced precisions that can be in use: of these, every way to round is simulated.
     """
     if not all(np.isfinite(got[name]).all() for _, got in copies for name in case.net.names):
         return _certain('not-finite', 'weights are not finite numbers')
@@ -162,8 +153,7 @@ def name_fault(case, copies, want, suspects=(), possible=()):
     search.ask(hypotheses.rounded(case.replicas))
     for kind in hypotheses.WORDS:
         search.ask(hypotheses.reduced(kind, every_way=kind in possible))
-    return search.answer(search.rounding() or search.like_rounding() or _by_labels(search, target)
-                         or search.like_reduced(possible) or search.like_noise())
+    return search.answer(search.rounding() or search.reduced(possible) or _by_labels(search, target) or search.like_noise())
 
 
 def _to_ask(search, target):

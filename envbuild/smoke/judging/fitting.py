@@ -3,7 +3,7 @@ from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
-from ..networks import refnet
+from ..networks import nets, refnet
 from .simulate import simulate
 
 UPDATES = 6             # of a fit: from a factor of three to six digits
@@ -32,8 +32,13 @@ class Target(object):
 
 
 def sized(target):
-    """[(id, sentence, switches)]: learning rate, momentum and decay, each with the size that fits best."""
-    return _sized(target, '', '', lambda **changes: changes)
+    """[(id, sentence, switches)]: learning rate, momentum, decay, dampening and smoothed labels, each with the size that fits best."""
+    found = _sized(target, '', '', lambda **changes: changes)
+    smoothing = fit(target, lambda size: dict(smoothing=size), 0.0, 1e-3)
+    if smoothing is not None:
+        found.append(('label-smoothing', 'labels are smoothed by %.2g: each class gets %.2g of every label' % (
+            smoothing, smoothing / nets.CLASSES), dict(smoothing=smoothing)))
+    return found
 
 
 def sized_of_one(target):
@@ -56,7 +61,20 @@ def _sized(target, ending, where, changed):
     decay = fit(target, lambda size: changed(decay=size), 0.0, 1e-5)
     if decay is not None:
         found.append(('weight-decay' + ending, '%sa weight decay of %.2g is active' % (where, decay), changed(decay=decay)))
+    dampening = fit(target, lambda size: changed(counts=_dampened(case, size)), 0.0, 1e-3)
+    if dampening is not None:
+        found.append(('dampening' + ending, '%sa dampening of %.2g is active: after the first step gradients count %s' % (
+            where, dampening, _counted(1 - dampening)), changed(counts=_dampened(case, dampening))))
     return found
+
+
+def _dampened(case, size):
+    """How much the gradient of each step counts in an optimizer that dampens, as PyTorch's does: the first one whole."""
+    return [1.0] + [1 - size] * (case.steps - 1)
+
+
+def _counted(factor):
+    return '%.2g %% %s' % (100 * abs(factor - 1), 'more' if factor > 1 else 'less')
 
 
 def _compared(factor):

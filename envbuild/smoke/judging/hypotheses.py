@@ -95,7 +95,9 @@ def rounded(replicas):
 
 
 def reduced(kind, every_way):
-    """[(id, sentence, switches)] of arithmetic in 'tf32', 'bf16' or 'fp16'; every way: which layers and which rounding."""
-    ways = [(ops, nearest) for ops in (('conv', 'dense'), ('conv',), ('dense',)) for nearest in (True, False)]
-    return [('reduced-' + kind, 'layers compute in %s' % WORDS[kind], dict(numbers=rounding.Reduced(kind, ops, nearest)))
-            for ops, nearest in (ways if every_way else ways[:2])]
+    """[(id, sentence, switches)] of arithmetic in 'tf32', 'bf16' or 'fp16'; every way: which layers, which rounding, what is rounded."""
+    layers = (('conv', 'dense'), ('conv',), ('dense',))
+    ways = [(layers[0], True, True), (layers[0], False, True)]
+    if every_way:
+        ways = [(ops, nearest, mixed) for ops in layers for nearest in (True, False) for mixed in (True, False)[:1 if kind == 'tf32' else 2]]
+    return [('reduced-' + kind, 'layers compute in %s' % WORDS[kind], dict(numbers=rounding.Reduced(kind, *way))) for way in ways]

@@ -102,7 +102,7 @@ class Judge(object):
             limit = part.limit(self._trained_on(part)['name'], entry['steps'] * entry['global_batch'], options['min_accuracy'])
             self._note_training(n, part, entry)
             made += checks.learning(n, learned, limit)
-        alone = timed.single(n, own)
+        alone = timed.single(n, own, self._precisions(plan))
         if n > 1:
             losses = [result['phases']['oracle']['losses'] for result in results if 'oracle' in result['phases']]
             alone = timed.replicas(n, own) + (alone or timed.exchange(n, own, losses))

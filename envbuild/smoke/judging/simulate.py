@@ -34,9 +34,12 @@ class Faults(object):
     silent      (parameter, replica): this replica adds nothing to the mean of this parameter
     frozen      (parameter, replica or None for all): it is never updated
     without     (parameter, replica or None for all): a bias that the network does not add
-    other       (replica or None for all, {lr, momentum, decay, never}): how this replica's updates differ; parameters whose
-                names end with `never` are not updated
+    other       (replica or None for all, {lr, momentum, decay, counts, never}): how this replica's updates differ; parameters
+                whose names end with `never` are not updated
+    counts      how much the gradient counts in each step, 1 if it is right
+    shares      how much the gradient of each replica counts in the mean, 1 if it is right
     labels      other labels than the case's
+    smoothing   the share of each label that goes to all classes alike
     lr          a factor; momentum, decay (of the weights), nesterov, skip (updates left out), late (gradients of the step before)
     loss_sum    the loss is summed; divisor: of the images; flip: of kernels; nhwc: order of the first dense layer
     numbers     precision of the arithmetic: see rounding
@@ -44,13 +47,15 @@ class Faults(object):
 
     def __init__(self, exchange='mean', cast=None, shard='own', unexchanged=(), silent=None, frozen=None, without=None, labels=None,
                  lr=1.0, momentum=None, decay=0.0, nesterov=False, skip=0, late=False, loss_sum=False, divisor=255.0, flip=False,
-                 nhwc=False, numbers=rounding.EXACT, start=None, kept=None, stale=None, other=None):
+                 nhwc=False, numbers=rounding.EXACT, start=None, kept=None, stale=None, other=None, counts=None, shares=None,
+                 smoothing=0.0):
         self.exchange, self.cast, self.shard, self.unexchanged = exchange, cast, shard, unexchanged
         self.silent, self.frozen, self.without, self.labels = silent, frozen, without, labels
         self.lr, self.momentum, self.decay, self.nesterov = lr, momentum, decay, nesterov
         self.skip, self.late, self.loss_sum, self.divisor = skip, late, loss_sum, divisor
         self.flip, self.nhwc, self.numbers = flip, nhwc, numbers
         self.start, self.kept, self.stale, self.other = start, kept, stale, other
+        self.counts, self.shares, self.smoothing = counts, shares, smoothing
 
     def keeps_replicas_equal(self):
         """Whether it is enough to simulate one replica's weights."""
@@ -79,7 +84,7 @@ def simulate(case, **switches):
                 gradients, before = _stale(gradients, before, *faults.stale)
             used, waiting = (waiting, gradients) if faults.late else (gradients, None)
             for replica in range(keep if used else 0):
-                _update(case, faults, used, replica, weights[replica], speeds[replica])
+                _update(case, faults, used, step, replica, weights[replica], speeds[replica])
     weights = [_turned(case, faults, each, back=True) for each in weights]
     return [weights[replica % keep] for replica in range(case.replicas)]
 
@@ -95,15 +100,17 @@ def _gradients(case, faults, weights, step):
         lost = faults.without is not None and faults.without[1] in (None, replica) and faults.without[0]
         if lost:
             p = dict(p, **{lost: np.zeros_like(p[lost])})
-        _, g = refnet.loss_and_gradient(case.net, p, x, labels[low:low + per], faults.numbers)
+        _, g = refnet.loss_and_gradient(case.net, p, x, labels[low:low + per], faults.numbers, faults.smoothing)
         if lost:
             g[lost] = np.zeros_like(g[lost])
         out.append(g)
     return out
 
 
-def _update(case, faults, gradients, replica, weights, speeds):
+def _update(case, faults, gradients, step, replica, weights, speeds):
     own, per = faults.others(replica), case.batch // case.replicas
+    counts = own.get('counts', faults.counts)
+    count = (per if faults.loss_sum else 1.0) * (counts[step] if counts else 1.0)
     momentum = own.get('momentum', case.momentum if faults.momentum is None else faults.momentum)
     for name in case.net.names:
         if faults.frozen is not None and faults.frozen[0] == name and faults.frozen[1] in (None, replica):
@@ -111,7 +118,7 @@ def _update(case, faults, gradients, replica, weights, speeds):
         if name.endswith(own.get('never', '.')):
             continue
         g = _combined([each[name] for each in gradients], faults, name, replica)
-        g = g * (per if faults.loss_sum else 1.0) + own.get('decay', faults.decay) * weights[name]
+        g = g * count + own.get('decay', faults.decay) * weights[name]
         speeds[name] = momentum * speeds[name] + g
         move = g + momentum * speeds[name] if faults.nesterov else speeds[name]
         weights[name] = weights[name] - own.get('lr', faults.lr) * case.lr * move
@@ -122,6 +129,8 @@ def _update(case, faults, gradients, replica, weights, speeds):
 def _combined(gradients, faults, name, replica):
     """What a replica gets of one parameter's gradients."""
     n, how = len(gradients), faults.exchange
+    if faults.shares:
+        gradients = [share * g for share, g in zip(faults.shares, gradients)]
     if how == 'own' or name in faults.unexchanged:
         return gradients[replica]
     silent = how[1] if isinstance(how, tuple) else faults.silent[1] if faults.silent and faults.silent[0] == name else None

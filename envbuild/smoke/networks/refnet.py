@@ -1,20 +1,15 @@
 """A network in plain NumPy, forward, backward, and SGD with momentum, from its list of layers.
 
 In float64 it says what the weights must be after some steps; every framework is judged against it, for every number of
-devices. Layout is canonical: images NCHW, kernels OIHW, dense weights (out, in), flattened in C, H, W order. Each layer reads
-the one before it. Convolutions have no stride and no padding; OPS lists what there is beside them.
+devices. Layout is canonical: images NCHW, kernels OIHW, dense weights (out, in), flattened in C, H, W order. It trains: batch
+normalisation takes the mean and variance of the batch.
 """
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
+from .nets import EPSILON
 from .rounding import EXACT
-
-
-def can_compute(net):
-    """Whether each layer of a network is one of those below, and reads the one before it."""
-    return all(layer.op in OPS and tuple(layer.of) == (before,) and (layer.stride, layer.pad, layer.bias) == (1, 0, True)
-               for layer, before in zip(net.layers, ['images'] + [each.name for each in net.layers]))
 
 
 def scaled(images, dtype='float64'):
@@ -27,32 +22,37 @@ def logits(net, p, x):
     return forward(net, p, x)[0]
 
 
-def loss_and_gradient(net, p, x, y, numbers=EXACT):
-    """Mean cross-entropy over the batch, and its gradient for every parameter. `numbers` is the precision: see rounding."""
+def loss_and_gradient(net, p, x, y, numbers=EXACT, smoothing=0.0):
+    """Mean cross-entropy over the batch, and its gradient for every parameter. `numbers` is the precision: see rounding.
+
+    Of each label, the share `smoothing` goes to all classes alike.
+    """
     z, kept = forward(net, p, x, numbers)
     n = len(x)
     shifted = z - z.max(axis=1)[:, None]
     log_p = shifted - np.log(np.exp(shifted).sum(axis=1))[:, None]
-    loss = -log_p[np.arange(n), y].mean()
-    dy = np.exp(log_p)
-    dy[np.arange(n), y] -= 1
+    loss = -((1 - smoothing) * log_p[np.arange(n), y] + smoothing * log_p.mean(axis=1)).mean()
+    dy = np.exp(log_p) - np.asarray(smoothing / z.shape[1], z.dtype)
+    dy[np.arange(n), y] -= 1 - smoothing
     dy /= n
-    g, first = {}, net.names[0]
+    g, first, flows = {}, net.names[0], {net.layers[-1].name: dy}
     for layer, saved in zip(reversed(net.layers), reversed(kept)):
         last = layer.name + '_w' == first       # nothing before it has parameters
-        dy = numbers.give(layer.op, dy)
+        dy = numbers.give(layer.op, flows.pop(layer.name))
         dy = OPS[layer.op][1](layer, p, dy, saved, g, not last, numbers)
         if last:
             break
+        for name in layer.of:
+            flows[name] = flows[name] + dy if name in flows else dy
     return loss, g
 
 
 def forward(net, p, x, numbers=EXACT):
     """Logits, and for each layer what its backward pass needs."""
-    kept = []
+    kept, given = [], {'images': x}
     for layer in net.layers:
-        x, saved = OPS[layer.op][0](layer, p, x, numbers)
-        x = numbers.give(layer.op, x)
+        x, saved = OPS[layer.op][0](layer, p, *([given[name] for name in layer.of] + [numbers]))
+        given[layer.name] = x = numbers.give(layer.op, x)
         kept.append(saved)
     return x, kept
 
@@ -95,17 +95,22 @@ def _norm(a):
 
 def _conv(layer, p, x, numbers):
     w, x = numbers.read('conv', p[layer.name + '_w']), numbers.read('conv', x)
-    columns, place = _columns(np.ascontiguousarray(x), layer.kernel)
-    y = columns.dot(w.reshape(len(w), -1).T) + p[layer.name + '_b']
+    if layer.pad:
+        x = np.pad(x, ((0, 0), (0, 0)) + ((layer.pad, layer.pad),) * 2, mode='constant')
+    columns, place = _columns(np.ascontiguousarray(x), layer.kernel, layer.stride)
+    y = columns.dot(w.reshape(len(w), -1).T)
+    if layer.bias:
+        y = y + p[layer.name + '_b']
     return y.reshape(place + (len(w),)).transpose(0, 3, 1, 2), (x.shape, columns)
 
 
-def _columns(x, k):
-    """Every k x k patch of x as a row: (n * height * width, channels * k * k)."""
+def _columns(x, k, s):
+    """Every k x k patch of x, s apart, as a row: (n * height * width, channels * k * k)."""
     n, c, rows, cols = x.shape
-    out_rows, out_cols = rows - k + 1, cols - k + 1
+    out_rows, out_cols = (rows - k) // s + 1, (cols - k) // s + 1
     step = x.strides
-    view = np.lib.stride_tricks.as_strided(x, (n, out_rows, out_cols, c, k, k), (step[0], step[2], step[3]) + step[1:])
+    strides = (step[0], s * step[2], s * step[3]) + step[1:]
+    view = np.lib.stride_tricks.as_strided(x, (n, out_rows, out_cols, c, k, k), strides)
     return view.reshape(n * out_rows * out_cols, c * k * k), (n, out_rows, out_cols)
 
 
@@ -114,18 +119,19 @@ def _conv_back(layer, p, dy, saved, g, wanted, numbers):
     w = numbers.read('conv', p[layer.name + '_w'])
     out, channels, k, _ = w.shape
     rows = dy.transpose(0, 2, 3, 1).reshape(-1, out)
-    g[layer.name + '_b'] = rows.sum(axis=0)
+    if layer.bias:
+        g[layer.name + '_b'] = rows.sum(axis=0)
     rows = numbers.read('conv', rows)
     g[layer.name + '_w'] = numbers.give('conv', rows.T.dot(columns).reshape(w.shape))
     if not wanted:
         return None
     n, _, height, width = dy.shape
     patches = rows.dot(w.reshape(out, -1)).reshape(n, height, width, channels, k, k).transpose(0, 3, 4, 5, 1, 2)
-    dx = np.zeros(shape, dy.dtype)
+    dx, s = np.zeros(shape, dy.dtype), layer.stride
     for i in range(k):
         for j in range(k):
-            dx[:, :, i:i + height, j:j + width] += patches[:, :, i, j]
-    return dx
+            dx[:, :, i:i + s * height:s, j:j + s * width:s] += patches[:, :, i, j]
+    return dx[:, :, layer.pad:shape[2] - layer.pad, layer.pad:shape[3] - layer.pad]
 
 
 def _dense(layer, p, x, numbers):
@@ -155,6 +161,40 @@ def _tanh(layer, p, x, numbers):
 
 def _tanh_back(layer, p, dy, y, g, wanted, numbers):
     return dy * (1 - y * y)
+
+
+def _channels(array):
+    return array[None, :, None, None]
+
+
+def _batch_norm(layer, p, x, numbers):
+    scale = 1 / np.sqrt(x.var(axis=(0, 2, 3)) + np.asarray(EPSILON, x.dtype))
+    unit = (x - _channels(x.mean(axis=(0, 2, 3)))) * _channels(scale)
+    return unit * _channels(p[layer.name + '_w']) + _channels(p[layer.name + '_b']), (unit, scale)
+
+
+def _batch_norm_back(layer, p, dy, saved, g, wanted, numbers):
+    unit, scale = saved
+    factor, bias, count = (dy * unit).sum(axis=(0, 2, 3)), dy.sum(axis=(0, 2, 3)), dy.size // dy.shape[1]
+    g[layer.name + '_w'], g[layer.name + '_b'] = factor, bias
+    dx = dy - _channels(bias / count) - unit * _channels(factor / count)
+    return dx * _channels(scale * p[layer.name + '_w'])
+
+
+def _add(layer, p, x, y, numbers):
+    return x + y, None
+
+
+def _add_back(layer, p, dy, saved, g, wanted, numbers):
+    return dy           # of both
+
+
+def _mean(layer, p, x, numbers):
+    return x.mean(axis=(2, 3)), x.shape
+
+
+def _mean_back(layer, p, dy, shape, g, wanted, numbers):
+    return (dy / (shape[2] * shape[3]))[:, :, None, None] * np.ones(shape[2:], dy.dtype)
 
 
 def _blocks(x):
@@ -195,5 +235,6 @@ def _flatten_back(layer, p, dy, shape, g, wanted, numbers):
 
 OPS = {
     'conv': (_conv, _conv_back), 'dense': (_dense, _dense_back), 'relu': (_relu, _relu_back), 'tanh': (_tanh, _tanh_back),
-    'pool': (_pool, _pool_back), 'average': (_average, _average_back), 'flatten': (_flatten, _flatten_back),
+    'norm': (_batch_norm, _batch_norm_back), 'add': (_add, _add_back), 'mean': (_mean, _mean_back), 'pool': (_pool, _pool_back),
+    'average': (_average, _average_back), 'flatten': (_flatten, _flatten_back),
 }

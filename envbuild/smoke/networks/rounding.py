@@ -34,11 +34,11 @@ class Exact(object):
 
 
 class Reduced(Exact):
-    """Layers of some kinds multiply numbers of fewer bits; in mixed precision all layers give such numbers, too."""
+    """Layers of some kinds multiply numbers of fewer bits. If it is `mixed`, all layers give such numbers, too, as autocast does."""
 
-    def __init__(self, kind, ops=('conv', 'dense'), nearest=True):
+    def __init__(self, kind, ops=('conv', 'dense'), nearest=True, mixed=True):
         self._bits, self._ops, self._nearest = MANTISSA[kind], ops, nearest
-        self._mixed = kind != 'tf32'
+        self._mixed = mixed and kind != 'tf32'
 
     def __repr__(self):
         return 'Reduced(%r, %r, %r, %r)' % (self._bits, self._ops, self._nearest, self._mixed)

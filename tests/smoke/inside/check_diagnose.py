@@ -80,7 +80,9 @@ class Sized(unittest.TestCase):
                 (dict(momentum=.95), 'momentum', 'momentum is 0.95, not 0.9'),
                 (dict(momentum=.89), 'momentum', 'momentum is 0.89, not 0.9'),
                 (dict(decay=5e-4), 'weight-decay', 'a weight decay of 0.0005 is active'),
-                (dict(decay=1e-5), 'weight-decay', 'a weight decay of 1e-05 is active')):
+                (dict(decay=1e-5), 'weight-decay', 'a weight decay of 1e-05 is active'),
+                (dict(counts=(1, .99, .99, .99)), 'dampening', 'a dampening of 0.01 is active: after the first step gradients count 1 % less'),
+                (dict(smoothing=.02), 'label-smoothing', 'labels are smoothed by 0.02: each class gets 0.002 of every label')):
             fault = self.named(one, trained(one, **switches))
             self.assertEqual(fault['id'], key, (switches, fault))
             self.assertIn(words, fault['sentence'])
@@ -140,19 +142,22 @@ class Rounded(Judged):
                 made = self.judged(one, copies, *possible)
                 self.assertEqual((made['status'], made['detail']['hypothesis']['id']), (status, 'reduced-' + kind), made)
 
-    def test_a_rounding_that_nobody_simulates_passes_by_its_size_and_spread(self):
-        """Products of TF32 in a network whose libraries transform their operands first: noise of the same size elsewhere."""
+    def test_noise_as_large_as_a_rounding_error_is_no_rounding(self):
         one = case(1)
         want, draw = reference(one), np.random.RandomState(5)
-        rounded = simulate.simulate(one, numbers=rounding.Reduced('tf32'))[0]
+        rounded = simulate.simulate(one, numbers=rounding.Reduced('bf16'))[0]
+        noise = [(0, dict((name, want[name] + np.linalg.norm(rounded[name] - want[name]) * draw.normal(0, 1, a.shape)
+                           / np.sqrt(a.size)) for name, a in want.items()))]
+        made = self.judged(one, noise, 'bf16')
+        self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', 'noise'))
 
-        def noise(size):
-            return [(0, dict((name, want[name] + size * np.linalg.norm(rounded[name] - want[name]) * draw.normal(0, 1, a.shape)
-                              / np.sqrt(a.size)) for name, a in want.items()))]
-
-        self.assertEqual(self.judged(one, noise(1), 'tf32')['status'], 'warn')
-        self.assertEqual(self.judged(one, noise(1))['status'], 'fail')
-        self.assertEqual(self.judged(one, noise(20), 'tf32')['status'], 'fail')
+    def test_a_small_fault_does_not_hide_behind_bfloat16(self):
+        """Their errors are as large as that of bfloat16, or they come on top of it."""
+        one, rounded = case(2), rounding.Reduced('bf16')
+        for switches in (dict(shares=(1.012, .988)), dict(numbers=rounded, lr=1.03)):
+            made = self.judged(one, trained(one, **switches), 'bf16')
+            self.assertEqual(made['status'], 'fail', (switches, made))
+        self.assertEqual(self.judged(one, trained(one, numbers=rounded), 'bf16')['status'], 'warn')
 
     def test_a_fault_is_no_precision_where_that_can_be_in_use(self):
         one = case(2)

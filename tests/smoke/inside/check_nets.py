@@ -56,6 +56,16 @@ class Gradient(unittest.TestCase):
                 numeric = self._difference(net, start, name, place)
                 self.assertAlmostEqual(gradient[name][place], numeric, delta=1e-7 + 1e-5 * abs(numeric), msg=name)
 
+    def test_the_guest_computes_the_same_gradient(self):
+        for net in (_tiny(), _round(), nets.of('resnet20')):
+            start = dict((name, array.astype('float64')) for name, array in net.initial(7).items())
+            images, labels = _batch(net)
+            loss, want = Reference(net, start).loss_and_gradient(images, labels)
+            got_loss, got = refnet.loss_and_gradient(net, start, refnet.scaled(images), labels)
+            self.assertAlmostEqual(got_loss, loss, places=9)
+            for name in net.names:
+                np.testing.assert_allclose(got[name], want[name], rtol=1e-7, atol=1e-12, err_msg=name)
+
     @staticmethod
     def _difference(net, start, name, place, e=1e-6):
         losses = []

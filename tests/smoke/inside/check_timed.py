@@ -165,19 +165,22 @@ class Looking(unittest.TestCase):
         for divide, apart in ((2., .5), (1e9, 1.)):         # half of its images is left out; nothing moves
             for entry in self.single(divide):
                 self.assertAlmostEqual(entry['apart'], apart, delta=.1)
-            made, = timed.single(1, [{'phases': {'bench': [{'single': self.single(divide)}]}}])
+            made, = timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': self.single(divide)}]}}])
             self.assertEqual((made['id'], made['status']), ('EXCHANGE', 'fail'))
             self.assertIn('do not move its weights by the gradient of their images', made['message'])
 
     def test_where_one_device_is_right_nothing_is_said(self):
-        self.assertEqual(timed.single(1, [{'phases': {'bench': [{'single': self.single(1)}, {'single': None}]}}]), [])
+        self.assertEqual(timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': self.single(1)}, {'net': 'lenet', 'single': None}]}}]), [])
         self.assertEqual(timed.single(1, [{'phases': {}}]), [])
-        hidden = {'lr': 1e-9, 'apart': 3.0, 'rounding': .9, 'rank': 0}
-        self.assertEqual(timed.single(1, [{'phases': {'bench': [{'single': [hidden]}]}}]), [])
+        hidden = {'lr': 1e-9, 'apart': 3.0, 'holds': 0.0, 'rounding': .9, 'rank': 0}
+        self.assertEqual(timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': [hidden]}]}}]), [])
 
-    def test_networks_that_numpy_cannot_compute_are_left_out(self):
-        self.assertTrue(all(refnet.can_compute(net) for net in (nets.LENET, nets.REFERENCE, nets.WIDE)))
-        self.assertFalse(any(refnet.can_compute(nets.of(name)) for name in ('resnet20', 'vgg19_bn')))
+    def test_a_large_network_in_bfloat16_must_hold_most_of_its_gradient(self):
+        rounded = {'lr': .05, 'apart': .65, 'holds': .81, 'rounding': 1e-5, 'rank': 0}
+        for net, precisions, holds, count in (('vgg19_bn', {'bf16': ''}, .81, 0), ('vgg19_bn', {'bf16': ''}, .1, 1),
+                                              ('vgg19_bn', {}, .81, 1), ('lenet', {'bf16': ''}, .81, 1)):
+            own = [{'phases': {'bench': [{'net': net, 'single': [dict(rounded, holds=holds)]}]}}]
+            self.assertEqual(len(timed.single(1, own, precisions)), count, (net, precisions, holds))
 
 
 if __name__ == '__main__':

@@ -1,0 +1,61 @@
+"""Is an error the one that arithmetic in reduced precision gives?
+
+Libraries round other numbers than a simulation does, so the two errors are only similar. A small fault may have an error of the same
+size, and where such a precision is allowed it would pass. So the error is taken apart. One part is what smooth faults can do to
+weights: gradients that count more or less in some step or on some replica, decay, smoothed labels, scaled images. The rest must resemble
+the simulated one in direction and size, and in the smooth part the two must hardly differ. The limits come from PyTorch's autocast on
+a CPU (docs/explanation/reference-check.md): a cosine of 0.60 to 0.71 in bfloat16 and 0.41 to 0.53 in float16, smooth parts that
+differ by 0.08 to 0.26 of the rest, and parameters whose errors are 0.6 to 3.1 times the simulated ones.
+"""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+from .fitting import Target
+from .simulate import simulate
+
+ALIKE = 0.3             # the least cosine between the rests of the two errors
+SMOOTH_APART = 0.5      # how far the smooth parts may be apart, as a share of the rest
+AS_LARGE = 3.5          # the factor by which errors may differ, in each parameter
+NUDGE = 1e-3            # of each smooth fault: small enough that its effect is a straight line
+DECAY = 1e-4
+
+
+class Errors(object):
+    """The errors of one copy of the weights, (replica, its weights), and what smooth faults can have to do with them."""
+
+    def __init__(self, case, copy, want):
+        self._target, self._want, self._names = Target(case, copy, want), want, case.net.names
+        self.replica, self._got = copy
+        tries = [self._target.of(switches) - self._target.healthy for switches in _smooth(case)]
+        self._smooth = np.linalg.qr(np.stack([each / max(np.linalg.norm(each), 1e-300) for each in tries], axis=1))[0]
+
+    def likeness(self, model):
+        """The cosine between the rests of this error and of a simulated one; None where the error is not of this kind."""
+        error, simulated = (self._target.vector(weights) - self._target.healthy for weights in (self._got, model))
+        rest, simulated_rest = self._rest(error), self._rest(simulated)
+        size = float(np.linalg.norm(rest))
+        sizes = size * float(np.linalg.norm(simulated_rest))
+        if not np.isfinite(sizes) or sizes == 0 or not self._as_large(model):
+            return None
+        cosine = float(rest.dot(simulated_rest)) / sizes
+        apart = float(np.linalg.norm(self._smooth.T.dot(error - simulated)))
+        return cosine if cosine >= ALIKE and apart <= SMOOTH_APART * size else None
+
+    def _rest(self, error):
+        return error - self._smooth.dot(self._smooth.T.dot(error))
+
+    def _as_large(self, model):
+        for name in self._names:
+            here, there = (float(np.linalg.norm(np.asarray(weights[name], 'float64') - self._want[name])) for weights in (self._got, model))
+            if not there / AS_LARGE <= here <= there * AS_LARGE:
+                return False
+        return True
+
+
+def _smooth(case):
+    """Switches of small faults that change what weights do, but no single number more than others."""
+    steps = [dict(counts=[1 + NUDGE * (step == other) for other in range(case.steps)]) for step in range(case.steps)]
+    replicas = [dict(shares=[1 + NUDGE * ((replica == other) - 1.0 / case.replicas) for other in range(case.replicas)])
+                for replica in range(case.replicas - 1)]
+    return steps + replicas + [dict(decay=DECAY), dict(smoothing=NUDGE), dict(divisor=255.0 * (1 + NUDGE))]
