@@ -3,7 +3,7 @@
 It knows nothing of the smoke test.
 
     PYTHON_WITH_TORCH benchmarks/plain_loop.py [DATA.npz] [--network lenet] [--batch 64] [--threads N] [--laps 9]
-        [--lap-seconds 0.25] [--warm-seconds 0.5] [--freed BYTES] [--json FILE]
+        [--lap-seconds 0.25] [--steps N] [--warm-seconds 0.5] [--freed BYTES] [--json FILE]
 
 DATA.npz holds `images` (uint8), `labels`, and LeNet's starting weights (`conv1_w`, `conv1_b` …); without it one random batch is
 trained on. Prints the median of the laps, or writes all of them to a file of JSON.
@@ -75,6 +75,7 @@ parser.add_argument("--batch", type=int, default=64)
 parser.add_argument("--threads", type=int, default=0)
 parser.add_argument("--laps", type=int, default=9)
 parser.add_argument("--lap-seconds", type=float, default=0.25)
+parser.add_argument("--steps", type=int, default=0, help="of a lap, in place of --lap-seconds")
 parser.add_argument("--warm-seconds", type=float, default=0.5)
 parser.add_argument("--freed", type=int, default=0, metavar="BYTES")
 parser.add_argument("--json", type=Path, metavar="FILE")
@@ -118,7 +119,7 @@ warm = time.perf_counter() + options.warm_seconds
 one = train(5) / 5
 while time.perf_counter() < warm:
     one = train(5) / 5
-count = max(1, round(options.lap_seconds / one))
+count = options.steps or max(1, round(options.lap_seconds / one))
 rates = [options.batch * count / train(count) for _ in range(options.laps)]
 if options.json:
     told = {"device": torch.cuda.get_device_name(0) if device.type == "cuda" else "cpu", "pytorch": torch.__version__}
