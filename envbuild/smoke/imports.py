@@ -257,7 +257,7 @@ def missing_libraries(one, here):
 
 
 def markers():
-    """What PEP 508 lets a requirement depend on."""
+    """The variables that markers of PEP 508 may use."""
     version = sys.version_info
     implementation = getattr(sys, 'implementation', None)
     told = implementation.version if implementation else version

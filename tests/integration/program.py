@@ -135,7 +135,7 @@ def fresh_root(folder: Path) -> Path:
 
 
 def share_bases(home: Path) -> None:
-    """Bootstrapped bases are kept under the hash of their content: so tests can use those of the user's cache."""
+    """Bootstrapped bases are stored under the hash of their content, so tests can use those of the user's cache."""
     from envbuild import workspace
 
     shared = workspace.find(str(ROOT)).bases

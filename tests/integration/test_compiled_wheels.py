@@ -1,4 +1,4 @@
-"""What a build compiles of a source archive is the same file each time, although pip unpacks it into random folders."""
+"""A build compiles a source archive to the same file each time, although pip unpacks it into random folders."""
 
 from __future__ import annotations
 

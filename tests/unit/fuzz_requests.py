@@ -163,7 +163,7 @@ class _Saying:
         self.frameworks.append((build.framework, clauses, ""))
 
     def say_version(self, build: Build, name: str) -> tuple[str, str]:
-        """How the framework with its version is said, and what that means."""
+        """The words for a framework with its version, and their meaning."""
         version = build.version if self.often(8) else self.one(self.requests.world.builds[build.framework]).version
         parts = version.split(".")
         line = ".".join(parts[: self.draw(st.integers(1, len(parts)))])

@@ -145,7 +145,7 @@ def make_wheel(
 
 
 def unpack(blob: bytes) -> dict[str, tuple[int, bytes | None]]:
-    """What a layer holds: mode and content by path; a folder has no content. Fails on what no layer of ours may have."""
+    """What a layer holds: mode and content by path; a folder has no content. Fails if an entry is not allowed in a layer."""
     found: dict[str, tuple[int, bytes | None]] = {}
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(blob))) as tar:
         for member in tar:

@@ -120,7 +120,7 @@ class Group(object):
                 sock.setblocking(False)
 
     def _host(self, rendezvous, port, until):
-        """Rank 0: collect if everybody listens, tell everybody."""
+        """Rank 0 collects whether every rank listens, and tells all ranks."""
         if rendezvous.startswith('tcp://'):
             host, root_port = _find(rendezvous, until)
             root = _listen('', root_port)
