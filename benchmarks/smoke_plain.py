@@ -5,7 +5,7 @@
 The smoke test reports two figures of one device: with the allocator settings that it gives its ranks, and without them
 (`plain_runs`). plain_loop.py, a training loop that knows nothing of the smoke test, is timed with the same settings and without
 any. All of it takes turns, so that what else the machine does meets all alike. Laps have as many steps as the smoke test's: on
-a busy machine a short lap often runs without interruption, so the median of short laps is faster. Prints the medians and exits
+a busy machine a short lap may run without interruption, and the median of such laps is faster. Prints the medians and exits
 with 1 where one of the two figures is further from the loop's than the limit.
 
 Without settings a loop's speed depends on what its process did before: glibc gives memory back in every step until a block
