@@ -35,6 +35,7 @@ SCHEMAS = {
     "smoke-report": ("report-fields.md", "Fields of a smoke report"),
     "resolution": ("resolution-fields.md", "Fields of a resolution"),
     "refusal": ("refusal-fields.md", "Fields of a refusal"),
+    "measurement": ("measurement-fields.md", "Fields of a measurement"),
     "batch": ("batch-fields.md", "Fields of the answer about several environments"),
 }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from envbuild.cli import matrix_show, options, wording
+from envbuild.cli import matrix_measure, matrix_show, options, wording
 from envbuild.cli.session import Session
 from envbuild.errors import InvalidInputError, Problem, UsageError
 
@@ -35,6 +35,7 @@ def command() -> None:
 
 
 command.add_command(matrix_show.command)
+command.add_command(matrix_measure.command)
 
 
 @command.command("check")

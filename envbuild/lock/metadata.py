@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import email.parser
 import hashlib
-import io
-import time
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,9 +17,9 @@ from packaging.version import Version
 
 from envbuild import files
 from envbuild.errors import EnvbuildError
+from envbuild.index import remote_file
 from envbuild.index.limits import METADATA_S
-from envbuild.index.server_errors import FileUnavailableError, unreachable
-from envbuild.index.transport import name_in
+from envbuild.index.server_errors import FileUnavailableError
 from envbuild.lock import archives, sdist
 from envbuild.lock.target import read_requirement
 from envbuild.model import OnProgress
@@ -135,7 +133,7 @@ class MetadataReader:
         return content.decode("utf-8", errors="replace")
 
     def _inner_text(self, file: IndexFile) -> str:
-        remote = _open_remote(self._index, file)
+        remote = remote_file.open_remote(self._index, file.url, within_s=METADATA_S, tail=_TAIL, block=_BLOCK)
         if remote is None and not self._whole:
             raise UnusableFileError(f"{file.filename}: its server gives no parts of files")
         source = remote or self._index.download(file, self._folder / (file.sha256 or "unhashed"), self._on_progress)
@@ -167,53 +165,3 @@ def _requirements(texts: Sequence[str], file: IndexFile) -> tuple[Requirement, .
         except InvalidRequirement as error:
             raise UnusableFileError(f"{file.filename}: its requirement {text[:200]!r} cannot be read") from error
     return tuple(requirements)
-
-
-def _open_remote(index: Index, file: IndexFile) -> io.BufferedIOBase | None:
-    """Open the file as a seekable stream that downloads only the parts that are read; None if the server cannot do so."""
-    tail = index.read_range(file.url, -_TAIL, None)
-    if tail is None:
-        return None
-    return io.BufferedReader(_RemoteFile(index, file.url, *tail), buffer_size=_BLOCK)
-
-
-class _RemoteFile(io.RawIOBase):
-    def __init__(self, index: Index, url: str, tail: bytes, size: int) -> None:
-        self._index = index
-        self._url = url
-        self._tail = tail
-        self._size = size
-        self._place = 0
-        self._end = time.monotonic() + METADATA_S
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
-        self._place = max(0, start + offset)
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
-
-    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]  # a buffer protocol object, unnamed before 3.12
-        wanted = min(len(buffer), self._size - self._place)
-        if wanted <= 0:
-            return 0
-        start_of_tail = self._size - len(self._tail)
-        if self._place >= start_of_tail:
-            piece = self._tail[self._place - start_of_tail :][:wanted]
-        else:
-            if time.monotonic() > self._end:
-                raise unreachable(self._url, f"its metadata was not read within {METADATA_S:.0f} s", file=name_in(self._url))
-            answer = self._index.read_range(self._url, self._place, self._place + wanted - 1)
-            if answer is None or answer[1] != self._size:
-                raise zipfile.BadZipFile("the server stopped serving parts of it")
-            piece = answer[0]
-        buffer[: len(piece)] = piece
-        self._place += len(piece)
-        return len(piece)

@@ -16,6 +16,7 @@ from envbuild.yaml_reader import Table, load, raise_for
 
 SCHEMA = 1
 FOLDER = "matrix"  # beside the entry file
+_MEASURED = "measured"  # in that folder: files that `matrix measure` writes, which are no rows
 _THEN = ": the rows are compared with each other when all of them can be read"
 _TABLES = (
     *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),
@@ -55,6 +56,7 @@ def unnamed_files(entry: Path) -> list[Problem]:
     content = files.read_bytes(entry)
     named = {name for name, _ in _includes(content, entry.name)}
     there = sorted(path for path in (entry.parent / FOLDER).rglob("*") if path.is_file() and not path.name.startswith("."))
+    there = [path for path in there if path.parent != entry.parent / FOLDER / _MEASURED]
     found = (path.relative_to(entry.parent).as_posix() for path in there)
     why = f"is not read: name it under `include` in {entry.name}, or remove it"
     return [Problem(where=name, line=0, message=why) for name in found if name not in named]

@@ -1,0 +1,107 @@
+"""What is told of a measured file: as JSON (``schemas/measurement.json``), whole or the part that is kept."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Any
+
+from envbuild.measure.gpu_code import GpuList
+from envbuild.measure.measuring import Library, Measured
+
+# Tools that repair wheels put a hash into the names of the libraries that they add.
+_CUDART = re.compile(r"libcudart(?:-[0-9a-f]+)?\.so\.(\d+(?:\.\d+)?)(?:\.\d+)*")
+_CUDNN = re.compile(r"libcudnn(?:-[0-9a-f]+)?\.so\.(\d+)(?:\.\d+)*")
+
+
+def as_json(measured: Measured) -> dict[str, Any]:
+    """Everything that was measured."""
+    return {**summary(measured), "libraries": [_library(each) for each in measured.libraries]}
+
+
+def summary(measured: Measured) -> dict[str, Any]:
+    """What a file needs as a whole: this is kept of it."""
+    return {
+        "filename": measured.filename,
+        "sha256": measured.sha256,
+        "size": measured.size,
+        "project": measured.project,
+        "version": measured.version,
+        "tags": list(measured.tags),
+        "requires_python": measured.requires_python,
+        "glibc": measured.highest("glibc"),
+        "glibcxx": measured.highest("glibcxx"),
+        "cxxabi": measured.highest("cxxabi"),
+        "needed": _outside(measured),
+        "cuda": _versions(_CUDART, measured),
+        "cudnn": _versions(_CUDNN, measured),
+        "libcuda": _libcuda(measured),
+        "nccl": [{"version": version, "cuda": cuda} for version, cuda in sorted(_nccl(measured))],
+        "gpu_code": _gpu_code(measured),
+    }
+
+
+def _gpu_code(measured: Measured) -> dict[str, Any] | None:
+    own = measured.own
+    if own is None:
+        return None
+    versions = {version for library in measured.libraries for version in library.code.ptx_versions}
+    return {
+        "native": list(own.native),
+        "ptx": list(own.ptx),
+        "share": own.share,
+        "certainty": own.certainty,
+        "ptx_versions": sorted(versions, key=lambda text: tuple(map(int, text.split(".")))),
+        "lists": [_list(each) for each in measured.lists],
+    }
+
+
+def _list(each: GpuList) -> dict[str, Any]:
+    return {
+        "native": list(each.native),
+        "ptx": list(each.ptx),
+        "containers": each.containers,
+        "bytes": each.size,
+        "of_cuda": each.of_cuda,
+    }
+
+
+def _library(library: Library) -> dict[str, Any]:
+    needs = library.needs
+    return {
+        "path": library.path,
+        "size": library.size,
+        "soname": needs.soname,
+        "needed": list(needs.needed),
+        "rpath": list(needs.rpath),
+        "runpath": list(needs.runpath),
+        "glibc": needs.symbols.glibc,
+        "glibcxx": needs.symbols.glibcxx,
+        "cxxabi": needs.symbols.cxxabi,
+        "libcuda": needs.libcuda,
+        "of_nvidia": library.of_nvidia,
+        "entries": {name: dict(sorted(counts.items())) for name, counts in library.code.counts.items()},
+    }
+
+
+def _outside(measured: Measured) -> list[str]:
+    """The libraries that the file needs and does not hold."""
+    held = {library.needs.soname for library in measured.libraries}
+    held |= {PurePosixPath(library.path).name for library in measured.libraries}
+    return sorted({name for library in measured.libraries for name in library.needs.needed} - held)
+
+
+def _versions(pattern: re.Pattern[str], measured: Measured) -> list[str]:
+    """The versions in the names of needed libraries: from CUDA 11 on, those of all releases of a major are the same."""
+    names = {name for library in measured.libraries for name in library.needs.needed}
+    found = {match[1] for name in names if (match := pattern.fullmatch(name))}
+    return sorted({each.partition(".")[0] if int(each.partition(".")[0]) >= 11 else each for each in found})
+
+
+def _libcuda(measured: Measured) -> str:
+    found = {library.needs.libcuda for library in measured.libraries}
+    return next((word for word in ("linked", "by name") if word in found), "no")
+
+
+def _nccl(measured: Measured) -> set[tuple[str, str]]:
+    return {library.needs.nccl for library in measured.libraries if library.needs.nccl is not None}

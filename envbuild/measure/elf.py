@@ -1,0 +1,189 @@
+"""Read what a shared library needs: libraries, versions of symbols, search paths, and where its GPU code is."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from envbuild.measure.damage import DamagedError
+
+# Sections of shared libraries number in the dozens; objects compiled with a section for each function have 50,000.
+_MOST_SECTIONS, _MOST_RECORDS = 60_000, 20_000
+_MOST_STRINGS = 2**30  # bytes of a string table or hash table; the largest seen has 60 MB
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_NOBITS, _HASH, _GNU_HASH = 8, 5, 0x6FFFFFF6
+_ALLOCATED, _EXECUTABLE = 2, 4
+_PIECE = 4 * 2**20
+_LONGEST = 200  # bytes of what is searched for
+_NCCL = re.compile(rb"NCCL version (\d+\.\d+[\d.]*)\+cuda(\d+\.\d+)")
+_X86_64 = 62
+
+
+class Symbols(NamedTuple):
+    """The highest versions of symbols that are needed of glibc, libstdc++ and its C++ ABI; empty if none is."""
+
+    glibc: str
+    glibcxx: str
+    cxxabi: str
+
+
+class Needs(NamedTuple):
+    """What an ELF file says about itself. ``libcuda`` is ``linked``, ``by name`` or ``no``; ``nccl`` is (version, CUDA)."""
+
+    soname: str
+    needed: tuple[str, ...]
+    rpath: tuple[str, ...]
+    runpath: tuple[str, ...]
+    symbols: Symbols
+    libcuda: str
+    nccl: tuple[str, str] | None
+    fatbins: tuple[tuple[str, int, int], ...]
+
+
+class _Section(NamedTuple):
+    kind: int
+    flags: int
+    offset: int
+    size: int
+
+
+def is_elf(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is a 64-bit little-endian ELF file for x86-64: all that images here hold."""
+    return head[:6] == b"\x7fELF\x02\x01" and len(head) >= 20 and int.from_bytes(head[18:20], "little") == _X86_64
+
+
+def read(path: Path) -> Needs:
+    """Read an ELF file in bounded memory. Raises :class:`DamagedError`, and OSError if the disk fails."""
+    with path.open("rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        sections = _checked_sections(stream, size)
+        try:
+            return _read(stream, sections)
+        except DamagedError:
+            raise
+        except OSError:
+            raise
+        except Exception as error:  # the file is untrusted: the parser may raise anything
+            raise DamagedError(f"is a malformed ELF file ({type(error).__name__}: {str(error)[:200]})") from error
+
+
+def _checked_sections(stream: IO[bytes], size: int) -> list[_Section]:
+    """All sections. A section that ends behind the file's end would make the parser, or us, read what is not there."""
+    head = stream.read(64)
+    if len(head) < 64:
+        raise DamagedError("ends within its ELF header")
+    begin, each, count = int.from_bytes(head[40:48], "little"), *struct.unpack("<HH", head[58:62])
+    if not begin:
+        return []
+    if each != _SECTION.size or count > _MOST_SECTIONS or count == 0 or begin + each * count > size:
+        raise DamagedError("has a list of sections that is damaged, or was cut off")
+    stream.seek(begin)
+    table = stream.read(each * count)
+    if len(table) < each * count:
+        raise DamagedError("has a list of sections that was cut off")
+    sections = []
+    for fields in _SECTION.iter_unpack(table):
+        section = _Section(fields[1], fields[2], fields[4], fields[5])
+        if section.kind not in (0, _NOBITS) and section.offset + section.size > size:
+            raise DamagedError(f"has a section of {section.size} bytes at byte {section.offset}, but only {size} bytes")
+        if section.kind in (_HASH, _GNU_HASH):
+            _check_hash(stream, section)
+        sections.append(section)
+    return sections
+
+
+def _check_hash(stream: IO[bytes], section: _Section) -> None:
+    """Refuse a hash table that claims more buckets than fit: the parser makes a list of them."""
+    stream.seek(section.offset)
+    first = stream.read(16)
+    buckets = int.from_bytes(first[:4], "little")
+    other = int.from_bytes(first[4:8], "little") if section.kind == _HASH else int.from_bytes(first[8:12], "little") * 2
+    if (buckets + other) * 4 > section.size or section.size > _MOST_STRINGS:
+        raise DamagedError("has a hash table that claims more than its section has")
+
+
+def _read(stream: IO[bytes], sections: list[_Section]) -> Needs:
+    from elftools.elf.dynamic import DynamicSection
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.gnuversions import GNUVerNeedSection
+
+    stream.seek(0)
+    parsed: Any = ELFFile(stream)
+    strings: dict[str, list[str]] = {}
+    versions: set[str] = set()
+    fatbins = []
+    for section in parsed.iter_sections():
+        if isinstance(section, DynamicSection):
+            for tag in _bounded(section.iter_tags()):
+                for kind, name in (
+                    ("DT_NEEDED", "needed"),
+                    ("DT_RPATH", "rpath"),
+                    ("DT_RUNPATH", "runpath"),
+                    ("DT_SONAME", "soname"),
+                ):
+                    if tag.entry.d_tag == kind:
+                        strings.setdefault(kind, []).append(str(getattr(tag, name)))
+        elif isinstance(section, GNUVerNeedSection):
+            for _, needed in _bounded(section.iter_versions()):
+                versions |= {str(each.name) for each in _bounded(needed)}
+        elif _has_kernels(section):
+            fatbins.append((str(section.name), int(section["sh_offset"]), int(section["sh_size"])))
+    needed_names = tuple(strings.get("DT_NEEDED", ()))
+    covered = {(begin, length) for _, begin, length in fatbins}
+    by_name, nccl = _search(stream, [each for each in sections if (each.offset, each.size) not in covered])
+    return Needs(
+        soname=next(iter(strings.get("DT_SONAME", ())), ""),
+        needed=needed_names,
+        rpath=_paths(strings.get("DT_RPATH", ())),
+        runpath=_paths(strings.get("DT_RUNPATH", ())),
+        symbols=Symbols(*(_highest(versions, kind) for kind in ("GLIBC", "GLIBCXX", "CXXABI"))),
+        libcuda="linked" if any(name.startswith("libcuda.so") for name in needed_names) else "by name" if by_name else "no",
+        nccl=nccl,
+        fatbins=tuple(fatbins),
+    )
+
+
+def _has_kernels(section: Any) -> bool:
+    """Whether a section holds GPU code. Files of separated debug information keep the name without the content."""
+    return str(section.name).endswith(("nv_fatbin", "nv_relfatbin")) and str(section["sh_type"]) != "SHT_NOBITS"
+
+
+def _bounded(items: Any) -> Iterator[Any]:
+    """The items, if there are not absurdly many: chains of records can lead back to their beginning."""
+    found = itertools.islice(items, _MOST_RECORDS + 1)
+    for count, item in enumerate(found):
+        if count >= _MOST_RECORDS:
+            raise DamagedError(f"has a table of more than {_MOST_RECORDS} records")
+        yield item
+
+
+def _paths(texts: Any) -> tuple[str, ...]:
+    return tuple(part for text in texts for part in text.split(":") if part)
+
+
+def _highest(names: set[str], kind: str) -> str:
+    numbers = [match[1] for name in names if (match := re.fullmatch(rf"{kind}_(\d+(?:\.\d+)*)", name))]
+    return max(numbers, key=lambda text: tuple(map(int, text.split("."))), default="")
+
+
+def _search(stream: IO[bytes], sections: list[_Section]) -> tuple[bool, tuple[str, str] | None]:
+    """Whether constants hold the name of libcuda, and the NCCL that is linked in, if there is one."""
+    by_name, nccl = False, None
+    for section in sections:
+        constant = section.flags & _ALLOCATED and not section.flags & _EXECUTABLE
+        if section.kind != 1 or not constant:
+            continue
+        kept = b""
+        for at in range(section.offset, section.offset + section.size, _PIECE):
+            stream.seek(at)
+            piece = kept + stream.read(min(_PIECE, section.offset + section.size - at))
+            by_name = by_name or b"libcuda.so" in piece
+            if nccl is None and (match := _NCCL.search(piece)):
+                nccl = (match[1].decode(), match[2].decode())
+            kept = piece[-_LONGEST:]
+    return by_name, nccl

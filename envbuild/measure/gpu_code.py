@@ -1,0 +1,155 @@
+"""Sum up the GPU code of libraries, and tell a framework's own kernels from those of CUDA libraries linked into it.
+
+All source files of a framework are compiled for one list of GPUs; each CUDA library linked statically has a list of its own. So
+containers with the same list are counted together. A list whose kernels have names of CUDA's libraries is theirs. Of the other
+lists, the one with the most containers is the framework's own, with a certainty that follows from its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from envbuild.measure.damage import DamagedError
+from envbuild.measure.fatbin import NATIVE, PTX, Container, Entry, Read, containers
+from envbuild.measure.kernel_names import first_kernel, is_of_cuda
+
+_SAMPLES = 24
+_UNLINKED = "nv_relfatbin"
+# The most varied library measured so far has 40 lists.
+_MOST_LISTS = 2000
+
+
+class GpuList(NamedTuple):
+    """Containers that have code for the same GPUs. ``of_cuda``: their kernels have names of CUDA's own libraries."""
+
+    native: tuple[str, ...]
+    ptx: tuple[str, ...]
+    containers: int
+    size: int
+    of_cuda: bool
+    kernels: tuple[str, ...]
+
+
+class OwnCode(NamedTuple):
+    """The GPUs that a framework itself was compiled for; ``share`` is the part of its containers that agree."""
+
+    native: tuple[str, ...]
+    ptx: tuple[str, ...]
+    share: float
+    certainty: str
+
+
+@dataclass
+class _Counted:
+    containers: int = 0
+    size: int = 0
+    stride: int = 1
+    samples: list[Entry] = field(default_factory=list)
+
+    def add(self, container: Container) -> None:
+        """Count a container; keep some, evenly over the file, to read names from."""
+        if self.containers % self.stride == 0 and container.entries:
+            self.samples.append(min(container.entries, key=lambda entry: (entry.kind != NATIVE, entry.size)))
+            if len(self.samples) > _SAMPLES:
+                self.samples = self.samples[::2]
+                self.stride *= 2
+        self.containers += 1
+        self.size += container.size
+
+
+class Reading(NamedTuple):
+    """The GPU code of one library, and the versions of PTX in it."""
+
+    lists: tuple[GpuList, ...]
+    ptx_versions: tuple[str, ...]
+    counts: Mapping[str, Mapping[str, int]]
+
+
+def read_sections(read: Read, sections: Sequence[tuple[str, int, int]]) -> Reading:
+    """The lists of GPUs in the sections (name, offset, size). Raises :class:`DamagedError`.
+
+    ``__nv_relfatbin`` has what kernels were linked from; the result stands in ``.nv_fatbin``. So it is listed only where it is
+    alone. ``counts`` has the number of entries of each section, by ``8.6`` for native code and ``8.6 PTX``.
+    """
+    found: dict[tuple[tuple[str, ...], tuple[str, ...]], _Counted] = {}
+    versions: set[str] = set()
+    counts: dict[str, dict[str, int]] = {}
+    linked = any(not name.endswith(_UNLINKED) for name, _, _ in sections)
+    for name, begin, size in sections:
+        here = counts.setdefault(name, {})
+        listed = not (linked and name.endswith(_UNLINKED))
+        for container in containers(read, begin, size):
+            key = (_of_kind(container, NATIVE), _of_kind(container, PTX))
+            if key not in found and len(found) >= _MOST_LISTS:
+                raise DamagedError(f"has more than {_MOST_LISTS} different lists of GPUs")
+            if listed and any(key):
+                found.setdefault(key, _Counted()).add(container)
+            versions |= {entry.version for entry in container.entries if entry.version}
+            _count(here, container)
+    lists = tuple(_list(read, native, ptx, counted) for (native, ptx), counted in found.items())
+    return Reading(by_count(lists), tuple(sorted(versions, key=_version)), counts)
+
+
+def _count(here: dict[str, int], container: Container) -> None:
+    for entry in container.entries:
+        label = entry.capability + (" PTX" if entry.kind == PTX else "")
+        here[label] = here.get(label, 0) + 1
+
+
+def merged(lists: Iterable[GpuList]) -> tuple[GpuList, ...]:
+    """Join the lists of several libraries: those with code for the same GPUs become one."""
+    found: dict[tuple[object, ...], GpuList] = {}
+    for each in lists:
+        key = (each.native, each.ptx, each.of_cuda)
+        known = found.get(key)
+        if known is not None:
+            kernels = tuple(dict.fromkeys([*known.kernels, *each.kernels]))[:3]
+            each = each._replace(  # noqa: PLW2901
+                containers=known.containers + each.containers, size=known.size + each.size, kernels=kernels
+            )
+        found[key] = each
+    return by_count(found.values())
+
+
+def by_count(lists: Iterable[GpuList]) -> tuple[GpuList, ...]:
+    """The lists in the order of their containers, the most first."""
+    return tuple(sorted(lists, key=lambda each: (-each.containers, -each.size, each.native, each.ptx)))
+
+
+def own_code(lists: Sequence[GpuList]) -> OwnCode | None:
+    """What the framework itself was compiled for; None if there is no GPU code.
+
+    If all kernels are of CUDA's libraries, the file is one of them, and what it has is its own.
+    """
+    own = [each for each in lists if not each.of_cuda] or list(lists)
+    if not own:
+        return None
+    most = by_count(own)[0]
+    share = most.containers / sum(each.containers for each in own)
+    certainty = "certain" if share >= 0.9 else "likely" if share >= 0.5 else "unclear"
+    return OwnCode(most.native, most.ptx, round(share, 3), certainty)
+
+
+def capability_order(capability: str) -> tuple[int, int, str]:
+    """The key that sorts ``9.0``, ``9.0a``, ``10.0``."""
+    number = capability.rstrip("af")
+    major, _, minor = number.partition(".")
+    return int(major), int(minor), capability[len(number) :]
+
+
+def _of_kind(container: Container, kind: int) -> tuple[str, ...]:
+    return tuple(sorted({entry.capability for entry in container.entries if entry.kind == kind}, key=capability_order))
+
+
+def _list(read: Read, native: tuple[str, ...], ptx: tuple[str, ...], counted: _Counted) -> GpuList:
+    names = [name for entry in counted.samples if (name := first_kernel(read, entry))]
+    # Many kernels of CUDA's libraries have names that tell nothing, so a quarter of recognised ones is enough.
+    of_cuda = bool(names) and sum(map(is_of_cuda, names)) * 4 >= len(names)
+    shown = tuple(dict.fromkeys(name[:120] for name in names))[:3]
+    return GpuList(native, ptx, counted.containers, counted.size, of_cuda, shown)
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))

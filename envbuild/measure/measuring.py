@@ -1,0 +1,255 @@
+"""Measure a wheel or a shared library: what it needs, and which GPUs its kernels are for.
+
+A wheel's libraries are unpacked one after another to a temporary file, which is read by parts: a library of a gigabyte takes a
+few megabytes of memory.
+"""
+
+from __future__ import annotations
+
+import email.parser
+import io
+import os
+import re
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from envbuild.errors import InvalidInputError
+from envbuild.files import sha256_of
+from envbuild.measure import elf, gpu_code
+from envbuild.measure.damage import DamagedError
+from envbuild.model import OnProgress, Progress, ignore_progress
+
+# The largest library in a wheel so far has 1.3 GB; deflate cannot make more than 1,032 bytes of one.
+_LARGEST_LIBRARY, _ALL_LIBRARIES, _RATIO = 8 * 2**30, 32 * 2**30, 1032
+_DIRECTORY_BYTES, _MOST_MEMBERS, _METADATA_BYTES = 32 * 2**20, 200_000, 4 * 2**20
+_PIECE = 2**20
+_SHARED = re.compile(r"\.so(?:\.[\w.]+)?$")
+# NVIDIA's own libraries, which wheels may bundle beside those of the framework.
+_OF_NVIDIA = re.compile(
+    r"lib(?:cu(?:dart|blas|blaslt|dnn\w*|fft\w*|pti|rand|solver\w*|sparse\w*|tensor\w*|file\w*|inj\w*)"
+    r"|nccl|nvrtc\S*|nvjitlink|nvtoolsext|nvjpeg|nvshmem\S*|npp\w*|nvblas)[-.]",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Library:
+    """One library: its path in the wheel or its file name, what it needs, and its GPU code."""
+
+    path: str
+    size: int
+    needs: elf.Needs
+    code: gpu_code.Reading
+
+    @property
+    def of_nvidia(self) -> bool:
+        """Whether it is one of CUDA's own libraries, by its name."""
+        return any(_OF_NVIDIA.match(name) for name in (self.needs.soname, PurePosixPath(self.path).name) if name)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """A measured file. ``project``, ``version``, ``tags`` and ``requires_python`` are empty if it is no wheel."""
+
+    filename: str
+    sha256: str
+    size: int
+    project: str
+    version: str
+    tags: tuple[str, ...]
+    requires_python: str
+    libraries: tuple[Library, ...]
+
+    @property
+    def lists(self) -> tuple[gpu_code.GpuList, ...]:
+        """The lists of GPUs of all libraries, without NVIDIA's own if there are others with GPU code."""
+        other = [each for library in self.libraries if not library.of_nvidia for each in library.code.lists]
+        return gpu_code.merged(other or [each for library in self.libraries for each in library.code.lists])
+
+    @property
+    def own(self) -> gpu_code.OwnCode | None:
+        """The GPUs that the framework itself was compiled for; None without GPU code."""
+        return gpu_code.own_code(self.lists)
+
+    def highest(self, field: str) -> str:
+        """The highest ``glibc``, ``glibcxx`` or ``cxxabi`` that any library needs; empty if none needs one."""
+        found = [text for library in self.libraries if (text := str(getattr(library.needs.symbols, field)))]
+        return max(found, key=lambda text: tuple(map(int, text.split("."))), default="")
+
+
+def measure(path: Path, folder: Path, on_progress: OnProgress = ignore_progress) -> Measured:
+    """Measure a file; ``folder`` holds temporary files meanwhile.
+
+    Raises :class:`InvalidInputError` (``measure-damaged``) if it is damaged, or neither a wheel nor a library.
+    """
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(64)
+        if elf.is_elf(head):
+            return _bare(path)
+        if head[:2] != b"PK":
+            raise DamagedError("is neither a wheel nor a shared library for x86-64")
+        with path.open("rb") as stream:
+            return measure_wheel(stream, path.name, folder, sha256_of(path), on_progress)
+    except DamagedError as error:
+        raise damaged(path.name, error) from error
+
+
+def damaged(name: str, error: DamagedError) -> InvalidInputError:
+    """The error for users."""
+    return InvalidInputError(
+        f"{name} {error}.", code="measure-damaged", hint="Download the file again, and compare its sha256 with the index's."
+    )
+
+
+def measure_wheel(
+    stream: IO[bytes] | io.BufferedIOBase, name: str, folder: Path, sha256: str, on_progress: OnProgress = ignore_progress
+) -> Measured:
+    """Measure a wheel that is read from a seekable stream. Raises :class:`DamagedError`."""
+    size = stream.seek(0, io.SEEK_END)
+    with opened(stream, name) as archive:
+        metadata = _metadata(archive)
+        libraries = tuple(_libraries(archive, folder, name, on_progress))
+    message = email.parser.Parser().parsestr(metadata, headersonly=True)
+    return Measured(
+        filename=name,
+        sha256=sha256,
+        size=size,
+        project=message.get("Name", "")[:200],
+        version=message.get("Version", "")[:200],
+        tags=_tags(name),
+        requires_python=message.get("Requires-Python", "")[:200],
+        libraries=libraries,
+    )
+
+
+@contextmanager
+def opened(stream: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[zipfile.ZipFile]:
+    """A wheel whose directory was checked. What zipfile raises meanwhile becomes a :class:`DamagedError`."""
+    size = stream.seek(0, io.SEEK_END)
+    if not name.endswith(".whl"):
+        raise DamagedError("is a zip archive, but no wheel: its name must end with .whl")
+    _check_directory(stream, size)
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            _check_members(archive.infolist(), size)
+            yield archive
+    except DamagedError:
+        raise
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError, RuntimeError, zlib.error) as error:
+        raise DamagedError(f"is no readable wheel ({str(error)[:200] or type(error).__name__})") from error
+
+
+def libraries_in(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """The members that are shared libraries by their names."""
+    return [each for each in archive.infolist() if _SHARED.search(each.filename) and not each.is_dir()]
+
+
+def _bare(path: Path) -> Measured:
+    library = _library(path, path.name)
+    return Measured(
+        filename=path.name,
+        sha256=sha256_of(path),
+        size=library.size,
+        project="",
+        version="",
+        tags=(),
+        requires_python="",
+        libraries=(library,),
+    )
+
+
+def _library(path: Path, name: str) -> Library:
+    needs = elf.read(path)
+    with path.open("rb") as stream:
+        number = stream.fileno()
+        code = gpu_code.read_sections(lambda begin, size: os.pread(number, size, begin), needs.fatbins)
+        return Library(path=name, size=os.fstat(number).st_size, needs=needs, code=code)
+
+
+def _libraries(archive: zipfile.ZipFile, folder: Path, name: str, on_progress: OnProgress) -> Iterator[Library]:
+    possible = libraries_in(archive)
+    total, done = sum(each.file_size for each in possible), 0
+    for member in possible:
+        on_progress(Progress(stage="measure", message=name, done=done, total=total, unit="bytes"))
+        done += member.file_size
+        with archive.open(member) as packed:
+            head = packed.read(64)
+            if not elf.is_elf(head):  # scripts of the linker, and libraries for other systems
+                continue
+            with _unpacked(packed, head, member, folder) as path:
+                try:
+                    yield _library(path, member.filename)
+                except DamagedError as error:
+                    raise DamagedError(f"holds {member.filename}, which {error}") from error
+
+
+@contextmanager
+def _unpacked(packed: IO[bytes], head: bytes, member: zipfile.ZipInfo, folder: Path) -> Iterator[Path]:
+    """A temporary file with the member's content, of which ``head`` was read already."""
+    free = shutil.disk_usage(folder).free
+    if member.file_size > free - 2**28:
+        raise InvalidInputError(
+            f"{member.filename} needs {member.file_size >> 20} MB of temporary space, and {free >> 20} MB are free.",
+            code="measure-space",
+            hint="Free some space in envbuild's cache folder, or set ENVBUILD_HOME to a folder on another disk.",
+        )
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".measure-") as out:
+        out.write(head)
+        while piece := packed.read(_PIECE):
+            out.write(piece)
+        out.flush()
+        yield Path(out.name)
+
+
+def _check_directory(stream: IO[bytes] | io.BufferedIOBase, size: int) -> None:
+    """Refuse an archive without an end, or whose directory would take much memory: zipfile holds all of it."""
+    stream.seek(max(0, size - 22 - 65535))
+    tail = stream.read(22 + 65535)
+    at = tail.rfind(b"PK\5\6")
+    if at < 0 or len(tail) - at < 22:
+        raise DamagedError("is truncated, or no wheel: the end of its directory is missing")
+    length = int.from_bytes(tail[at + 12 : at + 16], "little")
+    if length > _DIRECTORY_BYTES:  # also 0xFFFFFFFF: zip64 is for directories that no wheel has
+        raise DamagedError(f"has a directory of {length} bytes; at most {_DIRECTORY_BYTES} are read")
+    stream.seek(0)
+
+
+def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
+    if len(members) > _MOST_MEMBERS:
+        raise DamagedError(f"has {len(members)} files; at most {_MOST_MEMBERS} are read")
+    for member in members:
+        lies = member.compress_size > size or member.file_size > member.compress_size * _RATIO + 1024
+        if lies or member.file_size > _LARGEST_LIBRARY:
+            raise DamagedError(f"says that {member.filename[:200]!r} has {member.file_size} bytes, which cannot be")
+    if sum(member.compress_size for member in members) > size:
+        raise DamagedError("has files that overlap each other")
+    if sum(member.file_size for member in members) > _ALL_LIBRARIES:
+        raise DamagedError(f"unpacks to more than {_ALL_LIBRARIES >> 30} GB")
+
+
+def _metadata(archive: zipfile.ZipFile) -> str:
+    found = [
+        each for each in archive.infolist() if each.filename.count("/") == 1 and each.filename.endswith(".dist-info/METADATA")
+    ]
+    if len(found) != 1:
+        raise DamagedError(f"has {len(found)} METADATA files instead of one")
+    if found[0].file_size > _METADATA_BYTES:
+        raise DamagedError(f"has a METADATA of {found[0].file_size} bytes")
+    return archive.read(found[0]).decode("utf-8", errors="replace")
+
+
+def _tags(name: str) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(map(str, parse_wheel_filename(name)[3])))
+    except InvalidWheelFilename:
+        return ()

@@ -1,0 +1,124 @@
+"""`matrix measure` through the program: on files made here, on a real wheel, and beside NVIDIA's own cuobjdump."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib import resources
+from pathlib import Path
+
+import jsonschema
+import pytest
+from program import Answer, Program, fresh_root
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+from elf_files import NATIVE, PTX, Shared, container, entry, wheel
+
+# 5 MB, with GPU code in four libraries.
+SMALL = "jax-cuda12-plugin==0.7.2"
+# Files for the judge: compressed and plain code, old and new, with PTX and without.
+JUDGED = ("cupy-cuda12x==13.3.0", "jax-cuda12-plugin==0.7.2", "jax-cuda13-plugin==0.10.2")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Program:
+    return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home")
+
+
+def valid(answer: Answer) -> list[dict]:
+    schema = json.loads(resources.files("envbuild.schemas").joinpath("measurement.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schema).validate(answer.document)
+    return answer.document["files"]
+
+
+def _tensor(folder: Path, native: tuple[int, ...]) -> Path:
+    """A wheel that says it is a release in the matrix."""
+    code = container(*(entry(NATIVE, each) for each in native), *(entry(PTX, each) for each in native))
+    path = folder / "tensorflow_gpu-1.12.0-cp36-cp36m-manylinux1_x86_64.whl"
+    library = Shared(fatbins={".nv_fatbin": code}, needed=["libcudart.so.9.0"], versions={"libc.so.6": ["GLIBC_2.14"]})
+    path.write_bytes(wheel({"tensorflow/lib.so": library.data()}, project="tensorflow-gpu", version="1.12.0"))
+    return path
+
+
+def test_files_without_a_network(own: Program, tmp_path: Path) -> None:
+    no_index = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull}
+    path = _tensor(tmp_path, (35, 37, 52, 60, 61, 70))
+    (measured,) = valid(own.run("matrix", "measure", "--json", "--record", str(path), env=no_index).expect(0))
+    assert {each["field"]: each["verdict"] for each in measured["compared"]} == dict.fromkeys(
+        ("native", "ptx", "glibc", "cuda"), "agrees"
+    )
+    record = json.loads((own.root / "matrix/measured/tensorflow-gpu.json").read_text())
+    assert [each["filename"] for each in record["files"]][-1] == path.name
+    own.run("matrix", "check").expect(0)
+
+    path = _tensor(tmp_path, (35, 70))
+    answer = own.run("matrix", "measure", str(path), env=no_index).expect(5)
+    assert "tensorflow 1.12.0 (gpu): native is 3.5 3.7 5.2 6.0 6.1 7.0; measured in" in answer.err
+    assert "likely" not in answer.out
+    own.run("matrix", "measure", "--no-compare", str(path), env=no_index).expect(0)
+
+    path.write_bytes(path.read_bytes()[:-60])
+    refused = own.run("matrix", "measure", "--json", str(path)).expect(5)
+    assert refused.document["error"]["code"] == "measure-damaged"
+    own.run("matrix", "measure").expect(2)
+    own.run("matrix", "measure", "nonsense").expect(2)
+    own.run("matrix", "measure", str(tmp_path / "none.so")).expect(2)
+    assert [each.name for each in (own.home / "downloads").iterdir()] == []
+
+
+@pytest.mark.network
+def test_a_wheel_of_the_index(own: Program) -> None:
+    """The expected GPUs are those that cuobjdump 13 lists."""
+    answer = own.run("matrix", "measure", "--json", SMALL)
+    if answer.code == 7:
+        pytest.skip(f"no package index: {answer.err}")
+    (measured,) = valid(answer.expect(0))
+    assert measured["gpu_code"]["native"] == ["5.0", "6.0", "7.0", "8.0", "9.0", "10.0", "12.0"]
+    assert measured["gpu_code"]["ptx"] == ["12.0"]
+    assert measured["gpu_code"]["certainty"] == "certain"
+    assert (measured["project"], measured["version"], measured["glibc"]) == ("jax-cuda12-plugin", "0.7.2", "2.16")
+    assert own.run("matrix", "measure", "jax-cuda12-plugin==0.7.99").expect(4)
+
+
+@pytest.mark.network
+@pytest.mark.prove
+@pytest.mark.parametrize("wanted", JUDGED)
+def test_nvidia_counts_the_same(own: Program, tmp_path: Path, wanted: str) -> None:
+    """cuobjdump 13 lists the same entries of each library, GPU by GPU."""
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(tmp_path)]
+    judge = subprocess.run([*pip, "nvidia-cuda-cuobjdump==13.5.37"], capture_output=True, text=True, check=False)
+    if judge.returncode:
+        pytest.skip(f"no package index: {judge.stderr[-300:]}")
+    with zipfile.ZipFile(next(tmp_path.glob("nvidia_cuda_cuobjdump*.whl"))) as archive:
+        program = Path(archive.extract(next(name for name in archive.namelist() if name.endswith("/cuobjdump")), tmp_path))
+    program.chmod(0o755)
+    platform = ["--python-version", "3.11", "--platform", "manylinux_2_27_x86_64", "--platform", "manylinux2014_x86_64"]
+    subprocess.run([*pip, *platform, wanted], check=True, capture_output=True)
+    path = next(path for path in tmp_path.glob("*.whl") if not path.name.startswith("nvidia_cuda"))
+    (measured,) = valid(own.run("matrix", "measure", "--json", "--no-compare", str(path)).expect(0))
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    judged = 0
+    for library in measured["libraries"]:
+        if library["entries"]:
+            assert _listed(program, tmp_path / "unpacked" / library["path"]) == library["entries"][".nv_fatbin"], library[
+                "path"
+            ]
+            judged += 1
+    assert judged
+    shutil.rmtree(tmp_path / "unpacked")
+
+
+def _listed(program: Path, library: Path) -> dict[str, int]:
+    found: collections.Counter[str] = collections.Counter()
+    for option, suffix in (("--list-elf", ""), ("--list-ptx", " PTX")):
+        out = subprocess.run([program, option, library], capture_output=True, text=True, check=False).stdout
+        for number, letter in re.findall(r"\.sm_(\d+)([af]?)\.", out):
+            found[f"{number[:-1]}.{number[-1]}{letter}{suffix}"] += 1
+    return dict(found)

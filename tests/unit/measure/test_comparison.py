@@ -1,0 +1,100 @@
+"""What a measured wheel says, beside the rows of the toy matrix; and the data files of measurements."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from elf_files import NATIVE, PTX, Shared, container, entry, wheel
+from online_world import TOY
+
+from envbuild.errors import InvalidInputError
+from envbuild.measure import answer, kept, measuring
+from envbuild.measure.comparison import compare
+
+
+def summary(
+    folder, version="1.12.3", project="widget-gpu", *, native=(35, 60, 70), ptx=(70,), glibc="2.17", needed=(), constants=b""
+):
+    code = container(*(entry(NATIVE, each) for each in native), *(entry(PTX, each) for each in ptx)) if native or ptx else b""
+    library = Shared(
+        fatbins={".nv_fatbin": code} if code else {},
+        needed=needed,
+        versions={"libc.so.6": [f"GLIBC_{glibc}"]},
+        constants=constants,
+    )
+    path = folder / f"{project.replace('-', '_')}-{version}-cp36-cp36m-manylinux1_x86_64.whl"
+    path.write_bytes(wheel({"widget/libwidget.so": library.data()}, project=project, version=version))
+    return answer.summary(measuring.measure(path, folder))
+
+
+def verdicts(measured):
+    return {each.field: each.verdict for each in compare(TOY, measured)}
+
+
+def test_a_row_that_agrees(tmp_path):
+    measured = summary(
+        tmp_path, needed=["libcudart.so.9.0", "libcudnn.so.7"], glibc="2.16", constants=b"NCCL version 2.3.7+cuda9.0\0"
+    )
+    found = compare(TOY, measured)
+    assert {each.field: each.verdict for each in found} == dict.fromkeys(
+        ("native", "ptx", "glibc", "cuda", "cudnn", "nccl"), "agrees"
+    )
+    assert {(each.framework, each.version, each.variant) for each in found} == {("widget", "1.12.3", "gpu")}
+
+
+@pytest.mark.parametrize(
+    ("field", "changed"),
+    [
+        ("native", {"native": (35, 60, 70, 75)}),
+        ("native", {"native": ()}),
+        ("ptx", {"ptx": ()}),
+        ("glibc", {"glibc": "2.18"}),
+        ("cuda", {"needed": ["libcudart.so.9.2"]}),
+        ("cudnn", {"needed": ["libcudnn-0a1b.so.6"]}),
+        ("nccl", {"constants": b"NCCL version 2.4.8+cuda9.0\0"}),
+    ],
+)
+def test_each_fact_that_differs(tmp_path, field, changed):
+    said = verdicts(summary(tmp_path, **changed))
+    assert {name for name, verdict in said.items() if verdict == "differs"} == {field}
+
+
+def test_a_row_that_names_one_nccl_alone(tmp_path):
+    for version, verdict in (("2.7.8", "agrees"), ("2.7.9", "differs")):
+        measured = summary(tmp_path, "2.0.0", "widget", constants=f"NCCL version {version}+cuda11.0\0".encode())
+        assert verdicts(measured)["nccl"] == verdict
+
+
+def test_gpu_code_where_the_row_has_none(tmp_path):
+    assert verdicts(summary(tmp_path, project="widget"))["gpu code"] == "differs"
+    assert "gpu code" not in verdicts(summary(tmp_path, project="widget", native=(), ptx=()))
+
+
+def test_what_the_matrix_does_not_have(tmp_path):
+    assert verdicts(summary(tmp_path, "9.9")) == {}
+    assert verdicts(summary(tmp_path, project="other")) == {}
+
+
+def test_data_files(tmp_path):
+    folder = tmp_path / "measured"
+    folder.mkdir()
+    first, second = summary(tmp_path, "1.12.3"), summary(tmp_path, "1.4.0")
+    assert kept.keep(folder, [first, second]) == [folder / "widget-gpu.json"]
+    text = (folder / "widget-gpu.json").read_text()
+    assert kept.read(folder) == [second, first]
+    kept.keep(folder, [summary(tmp_path, "1.4.0", native=(50,))])
+    assert [each["gpu_code"]["native"] for each in kept.read(folder)] == [["5.0"], ["3.5", "6.0", "7.0"]]
+    kept.keep(folder, [second])
+    assert (folder / "widget-gpu.json").read_text() == text, "measured again, it has the same bytes"
+    for damaged in ("{", "[]", json.dumps({"schema": 2, "files": []}), json.dumps({"schema": 1, "files": [{}]})):
+        (folder / "widget-gpu.json").write_text(damaged)
+        with pytest.raises(InvalidInputError, match="is no file of measurements"):
+            kept.read(folder)
+
+
+def test_a_library_alone_is_not_kept(tmp_path):
+    path = tmp_path / "libwidget.so"
+    path.write_bytes(Shared().data())
+    with pytest.raises(InvalidInputError, match="has no project to be recorded under"):
+        kept.keep(tmp_path, [answer.summary(measuring.measure(path, tmp_path))])

@@ -1,0 +1,272 @@
+"""What is read from libraries and wheels: the files are made here, byte by byte."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import zstandard
+from elf_files import EXACT, FAMILY, LZ4, NATIVE, PTX, ZSTD, Shared, container, cubin, entry, lz4_of, wheel
+from fuzzing import fuzz
+from hypothesis import strategies as st
+
+from envbuild.errors import InvalidInputError
+from envbuild.measure import answer, kernel_names, measuring
+
+NAME = "widget-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+OWN = container(*(entry(NATIVE, number) for number in (70, 80, 90)), entry(PTX, 90, version=(8, 5)))
+
+
+def measured(folder, content, name="libwidget.so"):
+    path = folder / name
+    path.write_bytes(content)
+    found = measuring.measure(path, folder)
+    assert [each.name for each in folder.iterdir()] == [name], "temporary files stay"
+    return found
+
+
+def test_everything_a_library_says_about_itself(tmp_path):
+    library = Shared(
+        fatbins={".nv_fatbin": OWN * 3, "__nv_relfatbin": OWN},
+        needed=["libcudart.so.12", "libcudnn-1a2b3c4d.so.9", "libcuda.so.1", "libc.so.6"],
+        soname="libwidget.so.1",
+        rpath="$ORIGIN:/usr/local/lib",
+        runpath="$ORIGIN/..",
+        versions={
+            "libc.so.6": ["GLIBC_2.2.5", "GLIBC_2.17", "GLIBC_2.9", "GLIBC_PRIVATE"],
+            "libstdc++.so.6": ["GLIBCXX_3.4.9", "GLIBCXX_3.4.21", "CXXABI_1.3.11", "CXXABI_1.3.2"],
+        },
+        constants=b"x" * 5_000_000 + b"NCCL version 2.21.5+cuda12.4\0",
+    )
+    found = measured(tmp_path, library.data())
+    said = answer.as_json(found)
+    assert said["gpu_code"] == {
+        "native": ["7.0", "8.0", "9.0"],
+        "ptx": ["9.0"],
+        "share": 1.0,
+        "certainty": "certain",
+        "ptx_versions": ["8.5"],
+        "lists": [{"native": ["7.0", "8.0", "9.0"], "ptx": ["9.0"], "containers": 3, "bytes": 3 * len(OWN), "of_cuda": False}],
+    }
+    (one,) = said["libraries"]
+    assert one["entries"] == {
+        ".nv_fatbin": {"7.0": 3, "8.0": 3, "9.0": 3, "9.0 PTX": 3},
+        "__nv_relfatbin": {"7.0": 1, "8.0": 1, "9.0": 1, "9.0 PTX": 1},
+    }
+    assert (one["soname"], one["rpath"], one["runpath"]) == ("libwidget.so.1", ["$ORIGIN", "/usr/local/lib"], ["$ORIGIN/.."])
+    assert (said["glibc"], said["glibcxx"], said["cxxabi"]) == ("2.17", "3.4.21", "1.3.11")
+    assert (said["libcuda"], said["cuda"], said["cudnn"]) == ("linked", ["12"], ["9"])
+    assert said["nccl"] == [{"version": "2.21.5", "cuda": "12.4"}]
+
+
+def test_what_kernels_were_linked_from_is_listed_only_where_it_is_alone(tmp_path):
+    parts = container(entry(PTX, 90, version=(8, 5))) * 9
+    both = measured(tmp_path, Shared(fatbins={"__nv_relfatbin": parts, ".nv_fatbin": container(entry(NATIVE, 80))}).data())
+    assert (both.own.native, both.own.ptx) == (("8.0",), ())
+    assert measured(tmp_path, Shared(fatbins={"__nv_relfatbin": parts}).data()).own.ptx == ("9.0",)
+
+
+def test_libcuda_that_is_opened_by_name(tmp_path):
+    assert answer.summary(measured(tmp_path, Shared(constants=b"\0libcuda.so.1\0").data()))["libcuda"] == "by name"
+    assert answer.summary(measured(tmp_path, Shared(constants=b"\0libcudart.so\0").data()))["libcuda"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("number", "flags", "told"),
+    [(35, 0, "3.5"), (90, EXACT, "9.0a"), (100, FAMILY, "10.0f"), (120, 0, "12.0"), (121, EXACT, "12.1a")],
+)
+def test_capabilities(tmp_path, number, flags, told):
+    found = measured(tmp_path, Shared(fatbins={".nv_fatbin": container(entry(NATIVE, number, flags=0x11 | flags))}).data())
+    assert found.own.native == (told,)
+
+
+def compressed(kernel, how):
+    name = cubin(kernel)
+    if how == LZ4:
+        return entry(NATIVE, 35, lz4_of(name), flags=0x11 | LZ4)
+    return entry(NATIVE, 35, zstandard.compress(name * 50), flags=0x11 | ZSTD) if how == ZSTD else entry(NATIVE, 35, name)
+
+
+@pytest.mark.parametrize("how", [0, LZ4, ZSTD])
+def test_kernels_of_cuda_libraries_linked_statically_are_not_the_own_ones(tmp_path, how):
+    """Theirs may even be the most."""
+    theirs = [container(compressed(f"_Z{number}gemv_kernelI6float219cublasGemvParams", how)) for number in range(60)]
+    own = [container(entry(NATIVE, 37, cubin(f"_Z{number}pointwise")), entry(NATIVE, 70)) for number in range(40)]
+    other = [container(entry(NATIVE, 60, cubin("_Z8magma_lu")))] * 10
+    code = b"".join([*theirs, bytes(24), *own, *other])
+    found = measured(tmp_path, Shared(fatbins={".nv_fatbin": code}).data())
+    assert found.own == (("3.7", "7.0"), (), 0.8, "likely")
+    assert [(each.native, each.containers, each.of_cuda) for each in found.lists] == [
+        (("3.5",), 60, True),
+        (("3.7", "7.0"), 40, False),
+        (("6.0",), 10, False),
+    ]
+
+
+def test_lists_of_equal_share_are_unclear(tmp_path):
+    code = b"".join(container(entry(NATIVE, number)) for number in (50, 60, 70))
+    assert measured(tmp_path, Shared(fatbins={".nv_fatbin": code}).data()).own.certainty == "unclear"
+
+
+def test_lz4_is_unpacked_as_far_as_asked():
+    data = cubin("_Z1a") + b"a" * 300 + b"bcd" + b"\0" * 20
+    assert kernel_names.unpack_lz4(lz4_of(data), 10_000) == data
+    assert kernel_names.unpack_lz4(lz4_of(data), 80) == data[:80]
+    assert kernel_names.unpack_lz4(lz4_of(data)[:40], 10_000) == data[: len(kernel_names.unpack_lz4(lz4_of(data)[:40], 10_000))]
+
+
+def test_a_wheel(tmp_path):
+    content = wheel(
+        {
+            "widget/lib/libwidget.so": Shared(fatbins={".nv_fatbin": OWN}, needed=["libcudnn.so.8", "libinner.so.2"]).data(),
+            "widget/lib/libinner-v2.so.2": Shared(soname="libinner.so.2", needed=["libm.so.6"]).data(),
+            "widget/lib/libcublas.so.12": Shared(fatbins={".nv_fatbin": container(entry(NATIVE, 50)) * 9}).data(),
+            "widget/lib/libscript.so": b"INPUT(libwidget.so)",
+            "widget/other.txt": b"no library",
+        }
+    )
+    found = measured(tmp_path, content, NAME)
+    said = answer.summary(found)
+    assert (said["project"], said["version"], said["requires_python"]) == ("widget", "1.0", ">=3.8")
+    assert said["tags"] == ["cp311-cp311-manylinux_2_28_x86_64"]
+    assert said["needed"] == ["libcudnn.so.8", "libm.so.6"], "what the wheel holds is not needed from outside"
+    assert found.own.native == ("7.0", "8.0", "9.0"), "a library of NVIDIA's beside it does not count"
+    assert [each.of_nvidia for each in found.libraries] == [False, False, True]
+    assert len(said["sha256"]) == 64
+
+
+def section_sizes(content, size):
+    """The library with this size in every header of a section with GPU code."""
+    begin = int.from_bytes(content[40:48], "little")
+    at = begin + 64 * 5 + 32
+    return content[:at] + struct.pack("<Q", size) + content[at + 8 :]
+
+
+DAMAGED = {
+    "a section behind the end": (section_sizes(Shared(fatbins={".nv_fatbin": OWN}).data(), 2**60), "has a section of"),
+    "cut off": (Shared(fatbins={".nv_fatbin": OWN}).data()[:-100], "list of sections that is damaged, or was cut off"),
+    "only a head": (Shared().data()[:40], "ends within its ELF header"),
+    "no magic": (Shared(fatbins={".nv_fatbin": b"nonsense" * 4}).data(), "has no header of GPU code at byte"),
+    "a lying container": (
+        Shared(fatbins={".nv_fatbin": struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 2**63) + bytes(64)}).data(),
+        "claims 9223372036854775808 bytes",
+    ),
+    "a lying entry": (
+        Shared(fatbins={".nv_fatbin": container(struct.pack("<HHIQIIHHIIIQQQ", 2, 0, 64, 2**40, *[0] * 10))}).data(),
+        "claims more bytes than its container has",
+    ),
+    "an entry without an end": (
+        Shared(fatbins={".nv_fatbin": container(struct.pack("<HHIQIIHHIIIQQQ", 2, 0, 0, 0, *[0] * 10))}).data(),
+        "claims more bytes than its container has",
+    ),
+    "nothing but zeros": (Shared(fatbins={".nv_fatbin": bytes(2**20 + 64)}).data(), "more than 1048576 empty bytes"),
+    "too many entries": (Shared(fatbins={".nv_fatbin": container(*[entry(NATIVE, 70)] * 501)}).data(), "more than 500 entries"),
+    "text": (b"hello", "is neither a wheel nor a shared library"),
+    "nothing": (b"", "is neither a wheel nor a shared library"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_libraries(tmp_path, name):
+    content, why = DAMAGED[name]
+    with pytest.raises(InvalidInputError, match=why) as caught:
+        measured(tmp_path, content)
+    assert caught.value.code == "measure-damaged"
+    assert caught.value.message.startswith("libwidget.so ")
+
+
+def _lying(content, name, size):
+    """The wheel whose directory states another unpacked size for a member."""
+    at = content.index(name.encode(), content.index(b"PK\1\2")) - 46
+    return content[: at + 24] + struct.pack("<L", size) + content[at + 28 :]
+
+
+def test_damaged_wheels(tmp_path):
+    whole = wheel({"widget/libwidget.so": Shared(fatbins={".nv_fatbin": OWN * 50}).data()})
+    flipped = bytearray(whole)
+    flipped[60] ^= 0xFF
+    broken = wheel({"widget/libwidget.so": DAMAGED["a lying container"][0]})
+    cases = {
+        "truncated": (whole[:-200], "is truncated, or no wheel"),
+        "half": (whole[: len(whole) // 2], "is truncated, or no wheel"),
+        "damaged": (bytes(flipped), "is no readable wheel"),
+        "a size that cannot be": (_lying(whole, "widget/libwidget.so", 2**32 - 2), "which cannot be"),
+        "a smaller size": (_lying(whole, "widget/libwidget.so", 100), "is no readable wheel|cut off|CRC"),
+        "no metadata": (whole.replace(b"METADATA", b"METADATE"), "has 0 METADATA files"),
+        "a damaged member": (broken, "holds widget/libwidget.so, which has GPU code at byte"),
+    }
+    for name, (content, why) in cases.items():
+        with pytest.raises(InvalidInputError, match=why) as caught:
+            measured(tmp_path, content, NAME)
+        assert caught.value.code == "measure-damaged", name
+    with pytest.raises(InvalidInputError, match=r"its name must end with \.whl"):
+        (tmp_path / NAME).unlink()
+        measured(tmp_path, whole, "widget.zip")
+
+
+def test_memory_does_not_grow_with_the_library(tmp_path):
+    big = container(entry(NATIVE, 70, b"\1\2\3\4" * 1_500_000)) * 4
+    path = tmp_path / NAME
+    path.write_bytes(wheel({"widget/libwidget.so": Shared(fatbins={".nv_fatbin": big}, constants=bytes(20_000_000)).data()}))
+    del big
+    measuring.measure(path, tmp_path)  # imports come first
+    tracemalloc.start()
+    try:
+        assert measuring.measure(path, tmp_path).libraries[0].size > 40_000_000
+        assert tracemalloc.get_traced_memory()[1] < 18_000_000
+    finally:
+        tracemalloc.stop()
+
+
+_WHOLE = Shared(
+    fatbins={".nv_fatbin": container(compressed("_Z1a", LZ4), compressed("_Z1b", ZSTD)) + OWN},
+    needed=["libc.so.6"],
+    soname="libwidget.so",
+    versions={"libc.so.6": ["GLIBC_2.17"], "libm.so.6": ["GLIBC_2.3"]},
+    constants=b"NCCL version 2.1.5+cuda9.0",
+).data()
+_IN_WHEEL = wheel({"widget/libwidget.so": _WHOLE})
+
+
+def _never_a_traceback(path, content):
+    path.write_bytes(content)
+    try:
+        measuring.measure(path, path.parent)
+    except InvalidInputError as error:
+        assert error.code == "measure-damaged"
+
+
+_CHANGES = st.lists(st.tuples(st.integers(0, 2**16), st.binary(min_size=1, max_size=8)), min_size=1, max_size=6)
+
+
+def _changed(content, changes, cut):
+    data = bytearray(content)
+    for at, piece in changes:
+        place = at % len(data)
+        data[place : place + len(piece)] = piece
+    return bytes(data[: len(data) - cut])
+
+
+@fuzz(200, _CHANGES, st.sampled_from([0, 0, 1, 64, 700]))
+def test_a_changed_library_never_ends_in_a_traceback(changes, cut):
+    _in_a_folder("libwidget.so", _changed(_WHOLE, changes, cut))
+
+
+@fuzz(200, _CHANGES, st.sampled_from([0, 0, 1, 64, 300]))
+def test_a_changed_wheel_never_ends_in_a_traceback(changes, cut):
+    _in_a_folder(NAME, _changed(_IN_WHEEL, changes, cut))
+
+
+@fuzz(200, st.lists(st.binary(max_size=80), max_size=5), st.integers(0, 2**64 - 1))
+def test_any_gpu_code_never_ends_in_a_traceback(payloads, size):
+    body = b"".join(entry(NATIVE, 70, each, flags=0x11 | (LZ4 if len(each) % 2 else ZSTD)) for each in payloads)
+    code = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, size if size % 3 == 0 else len(body)) + body
+    _in_a_folder("libwidget.so", Shared(fatbins={".nv_fatbin": code}).data())
+
+
+def _in_a_folder(name, content):
+    with tempfile.TemporaryDirectory() as folder:
+        _never_a_traceback(Path(folder) / name, content)
