@@ -54,7 +54,7 @@ def test_files_without_a_network(own: Program, tmp_path: Path) -> None:
         ("native", "ptx", "glibc", "cuda"), "agrees"
     )
     record = json.loads((own.root / "matrix/measured/tensorflow-gpu.json").read_text())
-    assert [each["filename"] for each in record["files"]][-1] == path.name
+    assert path.name in [each["filename"] for each in record["files"]]
     own.run("matrix", "check").expect(0)
 
     path = _tensor(tmp_path, (35, 70))
