@@ -1,7 +1,7 @@
 """Read the headers of fat binaries: the containers in which CUDA's compiler stores kernels for several GPUs.
 
 Only headers are read, never kernels, so even compressed kernels cost nothing. NVIDIA publishes no specification of the format;
-what is used here was compared with the answers of its own program, cuobjdump (docs/decisions/0028-measuring.md).
+what is used here was compared with the answers of its own program, cuobjdump (docs/decisions/0031-measuring.md).
 
 A container begins with a header of 16 bytes: the magic number, a version, the size of this header, and the size of all that
 follows. Entries follow one another in it. Each has a header of its own, with kind, sizes and architecture, and a payload.
