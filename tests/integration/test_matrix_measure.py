@@ -20,6 +20,8 @@ from program import Answer, Program, fresh_root
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from elf_files import NATIVE, PTX, Shared, container, entry, wheel
 
+from envbuild.measure import fatbin
+
 # 5 MB, with GPU code in four libraries.
 SMALL = "jax-cuda12-plugin==0.7.2"
 # Files for the judge: compressed and plain code, old and new, with PTX and without.
@@ -113,6 +115,37 @@ def test_nvidia_counts_the_same(own: Program, tmp_path: Path, wanted: str) -> No
             judged += 1
     assert judged
     shutil.rmtree(tmp_path / "unpacked")
+
+
+# One GPU, one exact GPU, and two families of GPUs.
+TARGETS = {"75": "7.5", "90a": "9.0a", "100f": "10.0f", "120f": "12.0f"}
+
+
+@pytest.mark.network
+@pytest.mark.prove
+def test_nvidias_compiler_marks_exact_gpus_and_families_so(tmp_path: Path) -> None:
+    """Its assembler compiles the same kernel for each target, and its `fatbinary` packs them."""
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(tmp_path)]
+    got = subprocess.run([*pip, "nvidia-cuda-nvcc==13.5.37"], capture_output=True, text=True, check=False)
+    if got.returncode:
+        pytest.skip(f"no package index: {got.stderr[-300:]}")
+    with zipfile.ZipFile(next(tmp_path.glob("nvidia_cuda_nvcc*.whl"))) as archive:
+        archive.extractall(tmp_path)
+    programs = next(tmp_path.rglob("ptxas")).parent
+    images = []
+    for target in TARGETS:
+        source, compiled = tmp_path / f"{target}.ptx", tmp_path / f"{target}.cubin"
+        source.write_text(f".version 9.0\n.target sm_{target}\n.address_size 64\n.visible .entry k(.param .u64 p) {{ ret; }}\n")
+        for program in ("ptxas", "fatbinary"):
+            (programs / program).chmod(0o755)
+        subprocess.run([programs / "ptxas", f"-arch=sm_{target}", source, "-o", compiled], check=True)
+        images += [f"--image3=kind={kind},sm={target},file={path}" for kind, path in (("elf", compiled), ("ptx", source))]
+    packed = tmp_path / "all.fatbin"
+    subprocess.run([programs / "fatbinary", "--64", f"--create={packed}", *images], check=True)
+    content = packed.read_bytes()
+    (found,) = fatbin.containers(lambda at, size: content[at : at + size], 0, len(content))
+    told = {(each.kind, each.capability) for each in found.entries}
+    assert told == {(kind, capability) for kind in (NATIVE, PTX) for capability in TARGETS.values()}
 
 
 def _listed(program: Path, library: Path) -> dict[str, int]:
