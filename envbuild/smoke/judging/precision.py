@@ -28,6 +28,8 @@ def possible(kind, devices, options, variables):
         for each in values.get(variables.get(name, '').lower(), ()):
             found.setdefault(each, 'unset %s for single precision' % name)
     for each in OPTION.get(options.get('precision'), ()):
+        if (kind, each) == ('cuda', 'tf32'):
+            continue
         found.setdefault(each, 'option precision asks for it')
     return found
 

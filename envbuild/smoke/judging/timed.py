@@ -2,6 +2,7 @@
 from __future__ import absolute_import, division, print_function
 
 from ..networks import nets
+from ..rank.timed import NOT_FINITE
 from ..verdict import check
 from . import checks
 
@@ -10,7 +11,8 @@ APART = .10
 PARAMETER_APART = .30
 # Of the gradient itself. Single precision comes to 3e-7 (LeNet), 4e-3 (ResNet-20) and 1e-2 (VGG19), bfloat16 to 0.08, 0.32 and 0.65.
 SINGLE_APART = .25
-HOLDS = .5                  # where bfloat16 is allowed, the least share of the gradient that a step of the two large networks holds
+HOLDS = .5                  # where bfloat16 is allowed, the least share of the gradient that a step of the two large networks holds; the most is 1 / HOLDS
+MOST_ROUNDED = 1.0          # and the most by which it may be apart from the gradient
 UNTOLD = .20                # if rounding alone comes to so much, nothing can be told
 LEAST_LOSS = 1e-3           # smaller ones have few digits, and may be equal by chance
 LEAST_EQUAL = 3
@@ -72,7 +74,8 @@ def single(n, own, precisions=()):
     for measured in own[0]['phases'].get('bench', ()):
         rounded = bool(precisions) and nets.of(measured['net']).normalised
         for entry in measured.get('single') or ():
-            lost = entry['holds'] < HOLDS if rounded else entry['apart'] > SINGLE_APART + 2 * entry['rounding']
+            held = HOLDS <= entry['holds'] <= 1 / HOLDS and entry['apart'] <= MOST_ROUNDED
+            lost = not held if rounded else entry['apart'] > SINGLE_APART + 2 * entry['rounding']
             wrong += [entry] if lost and entry['rounding'] <= UNTOLD else []
     if not wrong:
         return []
@@ -88,6 +91,9 @@ def _averaged(n, entries):
     wrong = [entry for entry in entries if entry['apart'] > APART + 2 * entry['rounding'] or entry['parameter_apart'] > PARAMETER_APART]
     worst = max(wrong or [entry for entry in entries if entry['rounding'] < .01] or entries, key=lambda entry: max(entry['apart'] / APART, entry['parameter_apart'] / PARAMETER_APART))
     common = dict(value=worst['apart'], limit=APART, unit='of the difference between devices', detail={'worst': worst})
+    if worst['apart'] >= NOT_FINITE:
+        return check('EXCHANGE', n, 'fail', 'the %s move weights by numbers that are not finite (rank %d)' % (WORDS[worst['of']], worst['rank']),
+                     next_step='Compare with ORACLE: where it passes, later steps overflow, or divide by zero.', **common)
     if not wrong:
         return check('EXCHANGE', n, 'pass', 'the steps that were timed average the gradients of %d devices to %.1e' % (n, worst['apart']),
                      **common)

@@ -18,6 +18,7 @@ from .match import fingerprint
 LR = 0.05               # large enough that rounding of the weights does not hide what a step moved
 SAMPLE = 4096           # numbers of each parameter that are compared; the bits of all are compared by their digests
 MOST_IMAGES = 32        # of a network with batch normalisation: with more, NumPy needs more than 300 MB and 2 s for VGG19
+NOT_FINITE = 1e9        # stands for NaN and infinity, which JSON has no numbers for
 TINY = 0.01             # a parameter whose gradients differ less between devices than this share of the usual is left out
 
 
@@ -110,6 +111,8 @@ class _Look(object):
 
     def compare(self, got, singles, rate, copy, copies):
         """How far one copy's gradient is from the mean, in units of how far those of the devices are from it."""
+        if not (np.isfinite(singles).all() and np.isfinite(got).all()):
+            return {'lr': rate, 'apart': NOT_FINITE, 'rounding': 0.0, 'others': {}, 'parameter': '', 'parameter_apart': NOT_FINITE}
         mean, n = singles.mean(axis=0), len(singles)
         spread = np.sqrt(((singles - mean) ** 2).mean(axis=0))
         unit = max(float(np.linalg.norm(spread)), 1e-300)
@@ -151,4 +154,4 @@ class _Look(object):
 
 def _finite(value):
     """Return a number for JSON; NaN and infinity become a large number."""
-    return float(value) if np.isfinite(value) else 1e9
+    return float(value) if np.isfinite(value) else NOT_FINITE

@@ -200,6 +200,7 @@ class Possible(unittest.TestCase):
         self.assertEqual(self.kinds('6.1', MXNET_CUDA_TENSOR_OP_MATH_ALLOW_CONVERSION='1'), [])
         self.assertEqual(self.kinds('7.0', TF_ENABLE_AUTO_MIXED_PRECISION='1'), ['fp16'])
         self.assertEqual(self.kinds(options={'precision': 'bf16'}), ['bf16'])
+        self.assertEqual(self.kinds('9.0', options={'precision': 'tf32'}), [])          # the launch switches it off on GPUs
 
 
 class Likeness(Judged):

@@ -64,6 +64,13 @@ class Exchange(unittest.TestCase):
         self.assertEqual(self.judge(bench([entry(apart=.9, rounding=.5)]))['status'], 'skip')
         self.assertEqual(self.judge(bench([]))['status'], 'skip')        # an adapter that cannot set weights
 
+    def test_numbers_that_are_not_finite_fail_on_one_copy_and_on_all(self):
+        lost = dict(apart=looking.NOT_FINITE, rounding=0.0, others={}, parameter_apart=looking.NOT_FINITE)
+        for second in (entry(rank=1), entry(rank=1, **lost)):
+            made = self.judge(bench([entry(**lost), second]))
+            self.assertEqual(made['status'], 'fail')
+            self.assertIn('not finite (rank 0)', made['message'])
+
     def test_devices_that_train_alone_must_differ(self):
         made = self.judge(bench(indep=('a', 'b', 'b')))
         self.assertEqual(made['status'], 'fail')
@@ -135,12 +142,12 @@ def handle(n, divide, momentum=0.0):
 class Looking(unittest.TestCase):
     """The measuring side, with whatever momentum the timed laps have left."""
 
-    def apart(self, divide, momentum):
+    def apart(self, divide, momentum, alone=1):
         draw = np.random.RandomState(5)
         batch = draw.randint(0, 256, (32, 1, 28, 28)).astype('uint8'), draw.randint(0, 10, 32)
         together = handle(2, divide, momentum)
         part = Session.adapter.put(together, *batch)
-        found, = looking.exchange(Session(), handle(1, 1, momentum), batch, [('dp', together, part, .05)])
+        found, = looking.exchange(Session(), handle(1, alone, momentum), batch, [('dp', together, part, .05)])
         return found
 
     def test_the_mean_is_the_mean_whatever_the_momentum(self):
@@ -148,6 +155,11 @@ class Looking(unittest.TestCase):
             found = self.apart(2, momentum)
             self.assertLess(found['apart'], timed.APART / 2)    # about 1e-3; a switch of a ReLU that rounding throws adds to it
             self.assertLess(found['rounding'], .01)
+
+    def test_what_is_not_finite_is_as_far_apart_as_can_be(self):
+        for divide, alone in ((float('nan'), 1), (2, float('nan')), (float('nan'), float('nan'))):
+            found = self.apart(divide, 0.01, alone)
+            self.assertEqual((found['apart'], found['rounding']), (looking.NOT_FINITE, 0.0), (divide, alone))
 
     def test_a_sum_is_no_mean(self):
         found = self.apart(1, 0.01)
@@ -177,10 +189,13 @@ class Looking(unittest.TestCase):
 
     def test_a_large_network_in_bfloat16_must_hold_most_of_its_gradient(self):
         rounded = {'lr': .05, 'apart': .65, 'holds': .81, 'rounding': 1e-5, 'rank': 0}
-        for net, precisions, holds, count in (('vgg19_bn', {'bf16': ''}, .81, 0), ('vgg19_bn', {'bf16': ''}, .1, 1),
-                                              ('vgg19_bn', {}, .81, 1), ('lenet', {'bf16': ''}, .81, 1)):
-            own = [{'phases': {'bench': [{'net': net, 'single': [dict(rounded, holds=holds)]}]}}]
-            self.assertEqual(len(timed.single(1, own, precisions)), count, (net, precisions, holds))
+        allowed = {'bf16': ''}
+        for net, precisions, seen, count in (
+                ('vgg19_bn', allowed, {}, 0), ('vgg19_bn', allowed, {'holds': .1}, 1), ('vgg19_bn', {}, {}, 1), ('lenet', allowed, {}, 1),
+                ('vgg19_bn', allowed, {'holds': 32.0, 'apart': 31.0}, 1), ('vgg19_bn', allowed, {'holds': 1.0, 'apart': 9.0}, 1),
+                ('vgg19_bn', allowed, {'holds': looking.NOT_FINITE, 'apart': looking.NOT_FINITE}, 1)):
+            own = [{'phases': {'bench': [{'net': net, 'single': [dict(rounded, **seen)]}]}}]
+            self.assertEqual(len(timed.single(1, own, precisions)), count, (net, precisions, seen))
 
 
 if __name__ == '__main__':
