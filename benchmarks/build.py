@@ -147,7 +147,8 @@ def publish(case: Case, way: str, host: str) -> list[str]:
         return ours(case, compose=True, place=f"{host}/benchmark")
     tags = WAYS[way](case)
     if way.startswith(build.REPOSITORY):
-        publishing.push(case.tools, case.lock.environment.name, f"{host}/benchmark", None)
+        record = publishing.last_built(case.tools, case.lock.environment.name)
+        publishing.push(case.tools, record, f"{host}/benchmark", None)
     elif tags:
         target = f"{host}/{tags[0]}"
         case.engine.tag(tags[0], target)

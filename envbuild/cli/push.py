@@ -33,7 +33,8 @@ def command(session: Session, /, names: tuple[str, ...], repository: str, compre
         for name in names:
             tools = session.tools([name], on_progress=shown.news)
             environment = resolving.resolve_request(tools, [name], options.chosen({})).environment
-            pushed, tags = publishing.push(tools, environment.name, repository, compression)
+            record = publishing.last_built(tools, environment.name)
+            pushed, tags = publishing.push(tools, record, repository, compression)
             told.append({
                 "name": environment.name, "digest": pushed.digest, "tags": list(tags), "sent_bytes": pushed.sent,
                 "layers": pushed.layers, "present": pushed.present, "mounted": pushed.mounted,

@@ -65,7 +65,7 @@ def publish(tools: Tools, made: Made, to: Destination) -> Published:
 
         new.extend(referrers.attach(client, manifest, signed(stated, f"sha256:{manifest.digest}", to.key)))
 
-    pushed, tags = publishing.push(tools, made.environment.name, to.repository, to.compression, attach)
+    pushed, tags = publishing.push(tools, made.record, to.repository, to.compression, attach)
     return Published(pushed=pushed, tags=tags, attached=len(stated), new=len(new))
 
 
@@ -94,7 +94,7 @@ def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
 
         missing.append(referrers.lacking(client, manifest, signed(stated, f"sha256:{manifest.digest}", to.key)))
 
-    found = publishing.compare(tools, made.environment.name, to.repository, to.compression, count)
+    found = publishing.compare(tools, made.record, to.repository, to.compression, count)
     if found is None:
         return None
     return Planned(tags=found.tags, layers=found.layers, size=found.size, statements=sum(missing))

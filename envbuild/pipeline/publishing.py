@@ -50,7 +50,7 @@ def save(tools: Tools, name: str, target: Target, compression: Compression | Non
     """
     from envbuild.compose.store import LayerStore
 
-    record, store = _record(tools, name), LayerStore(tools.workspace.layers)
+    record, store = last_built(tools, name), LayerStore(tools.workspace.layers)
     image = _image(tools, record, store)
     if compression is not None:
         from envbuild.compose.outputs import compression as compressions
@@ -73,20 +73,21 @@ def write(image: ComposedImage, store: LayerStore, target: Target, references: S
 
 def push(
     tools: Tools,
-    name: str,
+    record: BuildRecord,
     repository: str,
     compression: Compression | None,
     before_moving: BeforeMoving = lambda _client, _manifest: None,
 ) -> tuple[Pushed, tuple[str, ...]]:
-    """Push the image last built of ``name`` to ``repository`` (``HOST/REPOSITORY``); returns what was sent, and the tags.
+    """Push the image of ``record`` to ``repository`` (``HOST/REPOSITORY``); returns what was sent, and the tags.
 
-    The tag with the digest of all inputs never moves to another image; the other tags do, after ``before_moving`` was called.
-    The pushed digest is added to the build record. Raises :class:`BuildError` (``no-image``) and :class:`PublishError`.
+    Another image that was built meanwhile is not pushed. The tag with the digest of all inputs never moves to another image;
+    the other tags do, after ``before_moving`` was called. The pushed digest is added to the build record. Raises
+    :class:`BuildError` and :class:`PublishError`.
     """
     from envbuild.compose.outputs import registry
     from envbuild.compose.store import LayerStore
 
-    record, store = _record(tools, name), LayerStore(tools.workspace.layers)
+    store = LayerStore(tools.workspace.layers)
     wanted = _tags(record)
     neighbours = _neighbours(repository, record.pushed)
 
@@ -100,12 +101,14 @@ def push(
     return pushed, (*wanted.moving, *wanted.fixed)
 
 
-def compare(tools: Tools, name: str, repository: str, compression: Compression | None, also: BeforeMoving) -> Lacking | None:
+def compare(
+    tools: Tools, record: BuildRecord, repository: str, compression: Compression | None, also: BeforeMoving
+) -> Lacking | None:
     """What :func:`push` would do now, without doing it; None if layers have to be compressed before that is known."""
     from envbuild.compose.outputs import registry
     from envbuild.compose.store import LayerStore
 
-    record, store = _record(tools, name), LayerStore(tools.workspace.layers)
+    store = LayerStore(tools.workspace.layers)
     image: ComposedImage | None = _image(tools, record, store)
     if compression is not None and image is not None:
         from envbuild.compose.outputs import compression as compressions
@@ -160,7 +163,8 @@ def _neighbours(repository: str, places: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for its_host, _, name in found if its_host == host and f"{host}/{name}" != repository))
 
 
-def _record(tools: Tools, name: str) -> BuildRecord:
+def last_built(tools: Tools, name: str) -> BuildRecord:
+    """The record of the image last built of ``name``. Raises :class:`BuildError` (``no-image``)."""
     from envbuild import build
 
     record = build.read_record(tools.workspace, name)

@@ -42,6 +42,9 @@ class Registry:
     basic: str = ""
     retry_after: str = ""
     scopes: list[list[str]] = field(default_factory=list)
+    given: list[str] = field(default_factory=list)  # every Authorization header that came
+    blobs_at: str = ""  # another server, to which every request for a blob is redirected
+    tells_digests: bool = True
 
     def count(self, method: str, part: str) -> int:
         """How many requests there were of this method, to paths with ``part``."""
@@ -95,6 +98,8 @@ class _Handler(BaseHTTPRequestHandler):
         place = urlsplit(self.path)
         query = parse_qs(place.query)
         self.registry.asked.append(f"{self.command} {self.path}")
+        if self.headers.get("Authorization"):
+            self.registry.given.append(self.headers["Authorization"])
         if place.path == "/token":
             self._give_token(query)
             return
@@ -162,6 +167,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.command == "HEAD":
             self._answer(200 if rest in blobs else 404)
         elif self.command == "GET":
+            if self.registry.blobs_at:
+                self._answer(307, Location=f"http://{self.registry.blobs_at}{self.path}")
+                return
             if rest == self.registry.silent:
                 self._keep_silent()
             self._give_blob(blobs.get(rest))
@@ -223,10 +231,14 @@ class _Handler(BaseHTTPRequestHandler):
         if found is None:
             self._answer(404)
             return
-        digest = f"sha256:{hashlib.sha256(found).hexdigest()}"
+        digest = self._digest(found)
         status = 201 if self.command == "PUT" else 200
         kind = INDEX if f'"mediaType":"{INDEX}"'.encode() in found else MANIFEST
-        self._answer(status, found, Content_Type=kind, Docker_Content_Digest=digest)
+        told = {"Docker_Content_Digest": digest} if self.registry.tells_digests else {}
+        self._answer(status, found, Content_Type=kind, **told)
+
+    def _digest(self, content: bytes) -> str:
+        return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
     def _list_referrers(self, name: str, digest: str) -> None:
         if not self.registry.knows_referrers:

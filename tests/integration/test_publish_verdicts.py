@@ -7,12 +7,14 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import composed
 import cyclonedx.schema
 import pytest
+import stand_in_registry
 from cyclonedx.validation.json import JsonStrictValidator
 from program import ROOT
 from signing import write_pair
@@ -237,6 +239,50 @@ def test_pull_fetches_only_what_is_signed_with_the_key(capsys, registry, pair, v
     else:
         assert (code, answer["error"]["code"]) == (11, "wrong-signature") and not (tmp_path / "out").exists()
         assert registry.count("GET", "/blobs/") == before + 5, "the bundles were read, and no layer"
+
+
+def test_a_digest_is_pulled_although_the_registry_tells_another_one(capsys, registry, pair, verdict, tmp_path, monkeypatch):
+    """`--key` leaves the pinned digest as it is: a registry could name another image with a right signature."""
+    wanted = publish(capsys, registry, pair[0])[1]["published"]["digest"]
+    other = "sha256:" + "0" * 64
+    monkeypatch.setattr(stand_in_registry._Handler, "_digest", lambda _self, _content: other)
+    argv = [
+        "pull",
+        NAME,
+        "--from",
+        f"{registry.host}/lab/dl",
+        "--tag",
+        wanted,
+        "--key",
+        str(pair[1]),
+        "--to",
+        f"oci:{tmp_path}/o",
+    ]
+    code = frame.run([*argv, "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert code == 0 and answer["images"][0]["digest"] == wanted
+    assert other not in " ".join(registry.asked)
+
+
+def test_an_image_that_is_built_meanwhile_is_not_published_with_the_proof_of_this_one(
+    capsys, registry, pair, verdict, tmp_path, monkeypatch
+):
+    workspace = Workspace(root=ROOT, output=ROOT / "images", home=tmp_path / "home")
+    other = composed.image([composed.add(LayerStore(workspace.layers), "other")])
+    engine_image.remember(workspace.composed_images, other)
+    plain = make.make
+
+    def made(*words: Any, **named: Any) -> make.Made:
+        told = plain(*words, **named)
+        meanwhile = replace(told.record, image=f"sha256:{hashlib.sha256(other.config).hexdigest()}", inputs="e" * 64)
+        files.write_atomic(workspace.build_record(NAME), codec.dumps(meanwhile))
+        return told
+
+    monkeypatch.setattr(make, "make", made)
+    would = publish(capsys, registry, pair[0], "--dry-run")[1]["would"]
+    _, document = publish(capsys, registry, pair[0])
+    held = json.loads(registry.manifests[f"lab/dl:{NAME}"])
+    assert held["config"]["digest"] == document["image"] and would["layers"] == len(held["layers"]) == 2
 
 
 def written(folder: Path, **changed: Any) -> Path:

@@ -40,7 +40,7 @@ def test_a_push_leaves_the_record_of_an_image_that_was_built_meanwhile(
 
     monkeypatch.setattr(registry, "push", push)
     monkeypatch.setattr(engine_image, "complete", lambda *_arguments: None)
-    publishing.push(Tools(workspace), NAME, "r.example/lab", None)
+    publishing.push(Tools(workspace), RECORD, "r.example/lab", None)
     pushed = (PLACE,) if image == RECORD.image else ()
     assert build.read_record(workspace, NAME) == replace(meanwhile, pushed=pushed)
 
