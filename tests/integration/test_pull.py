@@ -3,6 +3,7 @@ one."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import composed
 import pytest
-from stand_in_registry import Registry
+from stand_in_registry import Registry, serve
 
 from envbuild.compose.model import ComposedImage
 from envbuild.compose.outputs import bounded_adapter, manifest
@@ -263,6 +264,27 @@ def test_dockers_names_for_layers_are_understood(registry, there, here, image):
     docker = told.replace("oci.image.layer.v1.tar+gzip", "docker.image.rootfs.diff.tar.gzip")
     registry.manifests["lab/env:v1"] = docker.encode()
     assert pulled(registry, here).image == image
+
+
+def test_another_server_that_keeps_the_blobs_does_not_get_the_password(registry, there, here, image, docker_config):
+    share(image, there, registry)
+    basic = base64.b64encode(b"me:s3cret").decode()
+    docker_config.write_text(json.dumps({"auths": {registry.host: {"auth": basic}}}))
+    registry.basic = f"Basic {basic}"
+    with serve(Registry(token="x", blobs=registry.blobs)) as elsewhere:
+        registry.blobs_at = elsewhere.host
+        with pytest.raises(PublishError) as caught:
+            pulled(registry, here)
+        assert caught.value.code == "denied" and elsewhere.asked and not elsewhere.given and not elsewhere.scopes
+        elsewhere.token = ""
+        assert pulled(registry, here).image == image and not elsewhere.given
+
+
+def test_a_registry_that_tells_no_digest_is_asked_for_the_manifest(registry, there, here, image):
+    registry.tells_digests = False
+    digest = share(image, there, registry)
+    assert digest_of(f"{registry.host}/lab/env", "v1") == digest == pulled(registry, here).digest
+    assert push(image, there, f"{registry.host}/lab/env", Tags(fixed=["v1"]), ignore_progress).tags == ()
 
 
 def test_a_tag_that_is_not_there_is_named(registry, here):

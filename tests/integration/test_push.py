@@ -320,7 +320,7 @@ def test_a_registry_with_a_certificate_of_its_own(store, image, tmp_path, monkey
     both.write_text(both.read_text() + alone.read_text())
     others = tmp_path / "others.pem"
     shutil.copy(Path(requests.certs.where()), others)
-    monkeypatch.setattr(registry_client, "_CERTIFICATES", tmp_path / "certs.d")
+    monkeypatch.setattr(registry_client, "CERTIFICATES", tmp_path / "certs.d")
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(alone if trusted == "by a bundle" else others))
     with serve(Registry(), str(both)) as registry:
         if trusted == "by docker's folder":

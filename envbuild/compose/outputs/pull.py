@@ -13,9 +13,10 @@ from typing import Any, BinaryIO
 
 from envbuild.compose import estargz
 from envbuild.compose.model import ComposedImage, Layer
-from envbuild.compose.outputs import archive, credentials, manifest
+from envbuild.compose.outputs import archive, credentials, digests
 from envbuild.compose.outputs.bounded_adapter import LARGEST
-from envbuild.compose.outputs.registry_client import Client, Repository, parse
+from envbuild.compose.outputs.registry_client import Client, parse
+from envbuild.compose.outputs.registry_errors import Repository
 from envbuild.compose.outputs.transfer_progress import TransferProgress
 from envbuild.compose.store import LayerStore
 from envbuild.compose.unpack import DamagedError, noting, unpacked
@@ -26,7 +27,6 @@ from envbuild.model import OnProgress, Progress
 STAGE = "pull"
 _AT_ONCE = 3  # as many layers as docker fetches at once
 PATIENCE_S = 10.0  # how long a pull that was ended waits for what is under way
-_KINDS = ", ".join((manifest.MANIFEST, manifest.INDEX, *manifest.DOCKER_KINDS))
 # Docker's own names for the same files.
 _OCI = {
     "application/vnd.docker.image.rootfs.diff.tar.gzip": "application/vnd.oci.image.layer.v1.tar+gzip",
@@ -79,10 +79,9 @@ def digest_of(source: str, tag: str) -> str:
     repository = parse(source)
     client = Client(repository, credentials.find(repository.host), writes=False)
     try:
-        answer = client.ask("HEAD", client.url(f"manifests/{tag}"), (200, 404), headers={"Accept": _KINDS})
+        return digests.of_tag(client, tag)
     finally:
         client.close()
-    return answer.headers.get("Docker-Content-Digest", "") if answer.status_code == 200 else ""
 
 
 def absent(source: str, tag: str) -> PublishError:
@@ -110,7 +109,7 @@ class _Pull:
     def _manifest(self, tag: str, *, is_in_index: bool = False) -> tuple[str, Mapping[str, Any]]:
         """The digest and content of the image's manifest; of an index, that of the image for this kind of machine."""
         client = self._client
-        answer = client.ask("GET", client.url(f"manifests/{tag}"), (200, 404), headers={"Accept": _KINDS})
+        answer = client.ask("GET", client.url(f"manifests/{tag}"), (200, 404), headers={"Accept": digests.KINDS})
         if answer.status_code == 404:
             raise absent(str(client.repository), tag)
         digest = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"

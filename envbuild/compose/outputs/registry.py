@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from envbuild.compose.model import ComposedImage, Layer
-from envbuild.compose.outputs import archive, credentials, manifest
+from envbuild.compose.outputs import archive, credentials, digests, manifest
 from envbuild.compose.outputs.registry_client import Body, Client, parse
 from envbuild.compose.outputs.transfer_progress import TransferProgress
 from envbuild.compose.store import LayerStore
@@ -221,9 +221,7 @@ class _Push:
 
     def digest_of(self, tag: str) -> str:
         """The digest of the image that has ``tag``; empty if there is none."""
-        kinds = ", ".join((manifest.MANIFEST, manifest.INDEX, *manifest.DOCKER_KINDS))
-        answer = self._client.ask("HEAD", self._client.url(f"manifests/{tag}"), (200, 404), headers={"Accept": kinds})
-        return answer.headers.get("Docker-Content-Digest", "unknown") if answer.status_code == 200 else ""
+        return digests.of_tag(self._client, tag)
 
     def _send_layers(self, layers: Sequence[Layer]) -> None:
         largest_first = sorted(layers, key=lambda layer: -layer.size)

@@ -12,8 +12,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -22,6 +20,16 @@ from requests.auth import AuthBase
 
 from envbuild.compose.outputs.bounded_adapter import BoundedAdapter
 from envbuild.compose.outputs.credentials import DOCKER_HUB, Credentials
+from envbuild.compose.outputs.registry_errors import (
+    CERTIFICATES,
+    UNTRUSTED,
+    Repository,
+    broken_off,
+    insecure,
+    refused,
+    too_long,
+    unreachable,
+)
 from envbuild.errors import PublishError
 
 _ATTEMPTS = 6
@@ -31,21 +39,9 @@ _SILENCE_S = 300  # a registry reads a whole layer again before it answers
 _PIECE = 1 << 18
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 _UPLOAD_LOST = (404, 409, 416)  # the registry forgot the upload, or has another number of its bytes
-_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
-_CERTIFICATES = Path("/etc/docker/certs.d")
+_TOKEN = re.compile("[!-~]+")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _TARGET = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Repository:
-    """A repository of a registry: ``ghcr.io`` and ``lab/images``."""
-
-    host: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.host}/{self.name}"
 
 
 def parse(text: str) -> Repository:
@@ -138,7 +134,7 @@ class Client:
         try:
             return urljoin(base, address)
         except ValueError as error:
-            raise _unreachable(self.repository, error) from error
+            raise unreachable(self.repository, error) from error
 
     def ask(
         self,
@@ -165,10 +161,10 @@ class Client:
                 for piece in self._blob_from(digest, done):
                     done += len(piece)
                     if done > size:
-                        raise _too_long(self.repository, digest)
+                        raise too_long(self.repository, digest)
                     yield piece
                 if done < size:
-                    raise _PassingError(_broken_off(self.repository))
+                    raise _PassingError(broken_off(self.repository))
             except _PassingError as passing:
                 failures = 1 if done > before else failures + 1
                 if failures == _ATTEMPTS:
@@ -186,7 +182,7 @@ class Client:
                         yield piece[drop:]
                     drop = max(0, drop - len(piece))
             except requests.RequestException as error:
-                raise _PassingError(_unreachable(self.repository, error)) from error
+                raise _PassingError(unreachable(self.repository, error)) from error
 
     def upload(self, digest: str, body: Body | bytes) -> None:
         """Send a blob in one piece. After a temporary failure, send it again from the beginning as a new upload."""
@@ -197,7 +193,7 @@ class Client:
         try:
             location = urljoin(began.url, began.headers.get("Location", ""))
         except ValueError as error:
-            raise _PassingError(_unreachable(self.repository, error)) from error
+            raise _PassingError(unreachable(self.repository, error)) from error
         whole = f"{location}{'&' if '?' in location else '?'}digest=sha256:{digest}"
         kind = {"Content-Type": "application/octet-stream"}
         return self._once("PUT", whole, (201,), headers=kind, body=body, passing=(*_TRANSIENT, *_UPLOAD_LOST))
@@ -227,17 +223,17 @@ class Client:
         try:
             used = self._authorization
             answer = self._send(method, url, headers, body, used, stream=stream)
-            if answer.status_code == 401:
+            if answer.status_code == 401 and self._is_own(answer.url):
                 self._authorize(answer, used)
                 answer = self._send(method, url, headers, body, self._authorization, stream=stream)
         except (requests.RequestException, ValueError) as error:  # the registry may send an invalid address
-            raise _PassingError(_unreachable(self.repository, error)) from error
+            raise _PassingError(unreachable(self.repository, error)) from error
         if answer.status_code in expected:
             return answer
-        refused = _refused(self.repository, self._verb, method, answer)
+        refusal = refused(self.repository, self._verb, method, answer)
         if answer.status_code in passing:
-            raise _PassingError(refused, answer.headers.get("Retry-After", ""))
-        raise refused
+            raise _PassingError(refusal, answer.headers.get("Retry-After", ""))
+        raise refusal
 
     def _send(
         self,
@@ -249,7 +245,9 @@ class Client:
         *,
         stream: bool,
     ) -> requests.Response:
-        own = urlsplit(url).netloc == urlsplit(self._base).netloc  # a registry may redirect uploads to another server
+        own = self._is_own(url)  # a registry may send uploads to another server
+        if not own:
+            self._require_tls(url)
         data: Any = body
         return self._session.request(
             method,
@@ -262,6 +260,14 @@ class Client:
             allow_redirects=method in ("GET", "HEAD"),
             stream=stream,
         )
+
+    def _is_own(self, url: str) -> bool:
+        """Whether the registry itself is at ``url``. Nobody else gets its password or token, also not by plain http."""
+        return urlsplit(url)[:2] == urlsplit(self._base)[:2]
+
+    def _require_tls(self, url: str) -> None:
+        if urlsplit(url).scheme != "https" and urlsplit(self._base).scheme == "https":
+            raise insecure(self.repository, url)
 
     def _wait(self, number: int, passing: _PassingError) -> None:
         """Wait before the next attempt: longer each time, and at least as long as the registry asks for."""
@@ -278,7 +284,7 @@ class Client:
             try:
                 self._session.get(f"https://{host}/v2/", timeout=_CONNECT_S, auth=_Header(""), verify=self._verify)
             except requests.RequestException as error:
-                return f"https://{host}" if _UNTRUSTED in str(error) else f"http://{host}"
+                return f"https://{host}" if UNTRUSTED in str(error) else f"http://{host}"
         return f"https://{host}"
 
     def _authorize(self, answer: requests.Response, used: str) -> None:
@@ -292,28 +298,32 @@ class Client:
             elif kind.lower() == "bearer":
                 self._authorization = f"Bearer {self._token(dict(_PARAMETER.findall(rest)))}"
             else:
-                raise _refused(self.repository, self._verb, "", answer)
+                raise refused(self.repository, self._verb, "", answer)
 
     def _token(self, said: Mapping[str, str]) -> str:
         scopes = [f"repository:{self.repository.name}:{self._rights}", *(f"repository:{name}:pull" for name in self._also_read)]
         realm, service = said.get("realm", ""), said.get("service", "")
         who = self._credentials
         try:
+            self._require_tls(realm)
             if who.identity_token:
                 form = {"grant_type": "refresh_token", "service": service, "client_id": "envbuild", "scope": " ".join(scopes)}
                 form["refresh_token"] = who.identity_token
-                answer = self._session.post(realm, data=form, timeout=_CONNECT_S, auth=_Header(""))
+                answer = self._session.post(realm, data=form, timeout=_CONNECT_S, auth=_Header(""), allow_redirects=False)
             else:
                 query = {"service": service, "scope": scopes}
                 answer = self._session.get(realm, params=query, timeout=_CONNECT_S, auth=_Header(who.basic))
             if answer.status_code in _TRANSIENT:
-                raise _PassingError(_refused(self.repository, self._verb, "GET", answer), answer.headers.get("Retry-After", ""))
+                raise _PassingError(refused(self.repository, self._verb, "GET", answer), answer.headers.get("Retry-After", ""))
             if answer.status_code != 200:
-                raise _refused(self.repository, self._verb, "GET", answer)
+                raise refused(self.repository, self._verb, "GET", answer)
             told = answer.json()
-            return str(told.get("token") or told["access_token"])
+            token = str(told.get("token") or told["access_token"])
+            if not _TOKEN.fullmatch(token):
+                raise ValueError("what it gives as a token is none")
+            return token
         except (requests.RequestException, ValueError, LookupError, AttributeError) as error:
-            raise _PassingError(_unreachable(self.repository, error)) from error
+            raise _PassingError(unreachable(self.repository, error)) from error
 
 
 def _trust(session: requests.Session, host: str) -> str | None:
@@ -321,7 +331,7 @@ def _trust(session: requests.Session, host: str) -> str | None:
 
     To be passed with each request: where REQUESTS_CA_BUNDLE is set, requests ignores what a session trusts.
     """
-    folder = _CERTIFICATES / host
+    folder = CERTIFICATES / host
     if not folder.is_dir():
         return None
     for certificate in sorted(folder.glob("*.cert")):
@@ -337,59 +347,3 @@ def _is_local(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-def _refused(repository: Repository, verb: str, method: str, answer: requests.Response) -> PublishError:
-    try:
-        told = answer.json()["errors"][0]
-        words = f"{told.get('code', '')}: {told.get('message', '')}".strip(": ")
-    except (requests.RequestException, ValueError, LookupError, TypeError, AttributeError):
-        words = answer.reason or ""
-    what = f"{answer.status_code} {words}".strip()
-    if answer.status_code in (401, 403):
-        return PublishError(
-            f"The registry does not let this user {verb} {repository} ({what}).",
-            code="denied",
-            hint=f"`docker login {repository.host}` as somebody who may {'write' if 'push' in verb else 'read'} there.",
-        )
-    return PublishError(
-        f"The registry of {repository} refused a request ({f'{method} ' if method else ''}{what}).",
-        code="registry-refused",
-        hint="Run the command again: it transfers only the layers that have not arrived.",
-    )
-
-
-def _too_long(repository: Repository, digest: str) -> PublishError:
-    return PublishError(
-        f"What {repository} gives for sha256:{digest} is longer than its manifest says.",
-        code="digest-differs",
-        hint="Something between here and the registry changes what is sent, or the registry's disk is damaged.",
-    )
-
-
-def _broken_off(repository: Repository) -> PublishError:
-    return PublishError(
-        f"The registry of {repository} stopped in the middle of a layer.",
-        code="registry-unreachable",
-        hint="Run the command again: it transfers only the layers that have not arrived.",
-    )
-
-
-def _unreachable(repository: Repository, error: Exception) -> PublishError:
-    words = " ".join(str(error).split())
-    certificate = _UNTRUSTED in words
-    return PublishError(
-        f"The registry of {repository} cannot be reached: {_cause(error)}.",
-        code="registry-unreachable",
-        hint=f"Put its CA into {_CERTIFICATES / repository.host}/ca.crt, or name a bundle in REQUESTS_CA_BUNDLE."
-        if certificate
-        else "Run the command again: it transfers only the layers that have not arrived.",
-    )
-
-
-def _cause(error: BaseException) -> str:
-    """Return the operating system's message of the first failure. The text that requests adds repeats the address twice."""
-    while (before := error.__cause__ or error.__context__) is not None:
-        error = before
-    words = " ".join(str(getattr(error, "strerror", None) or error).split())
-    return words[:300].rstrip(".") or type(error).__name__

@@ -1,0 +1,27 @@
+"""Which manifest has a tag in a registry."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from envbuild.compose.outputs import manifest
+from envbuild.compose.outputs.registry_client import Client
+
+KINDS = ", ".join((manifest.MANIFEST, manifest.INDEX, *manifest.DOCKER_KINDS))
+
+
+def of_tag(client: Client, tag: str) -> str:
+    """The digest (``sha256:…``) of what has ``tag``; empty if nothing has it. A ``tag`` that is a digest stays what it is.
+
+    A registry that does not tell the digest is asked for the manifest. Raises :class:`PublishError`.
+    """
+    url, headers = client.url(f"manifests/{tag}"), {"Accept": KINDS}
+    answer = client.ask("HEAD", url, (200, 404), headers=headers)
+    if answer.status_code == 404 or tag.startswith("sha256:"):
+        return tag if answer.status_code == 200 else ""
+    told = answer.headers.get("Docker-Content-Digest", "")
+    if re.fullmatch("sha256:[0-9a-f]{64}", told):
+        return told
+    answer = client.ask("GET", url, (200, 404), headers=headers)
+    return f"sha256:{hashlib.sha256(answer.content).hexdigest()}" if answer.status_code == 200 else ""

@@ -1,0 +1,95 @@
+"""The errors of registries: what they refused, or sent wrongly, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import requests
+
+from envbuild.errors import PublishError
+
+UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+CERTIFICATES = Path("/etc/docker/certs.d")
+_LONGEST = 300  # characters of what a registry says
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Repository:
+    """A repository of a registry: ``ghcr.io`` and ``lab/images``."""
+
+    host: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.host}/{self.name}"
+
+
+def insecure(repository: Repository, address: str) -> PublishError:
+    """The error of a registry that is asked by https and names an address without TLS."""
+    return PublishError(
+        f"The registry of {repository} names an address without TLS: {address.partition('?')[0][:_LONGEST]!r}.",
+        code="insecure-address",
+        hint="Tell whoever runs the registry. Behind a proxy that ends TLS, it needs the header X-Forwarded-Proto.",
+    )
+
+
+def refused(repository: Repository, verb: str, method: str, answer: requests.Response) -> PublishError:
+    """The error of an answer that refuses what was asked; ``verb`` is what this user wanted, such as ``pull from``."""
+    try:
+        told = answer.json()["errors"][0]
+        words = f"{told.get('code', '')}: {told.get('message', '')}".strip(": ")
+    except (requests.RequestException, ValueError, LookupError, TypeError, AttributeError):
+        words = answer.reason or ""
+    words = "".join(each if each.isprintable() else " " for each in words[:_LONGEST])
+    what = f"{answer.status_code} {words}".strip()
+    if answer.status_code in (401, 403):
+        return PublishError(
+            f"The registry does not let this user {verb} {repository} ({what}).",
+            code="denied",
+            hint=f"`docker login {repository.host}` as somebody who may {'write' if 'push' in verb else 'read'} there.",
+        )
+    return PublishError(
+        f"The registry of {repository} refused a request ({f'{method} ' if method else ''}{what}).",
+        code="registry-refused",
+        hint="Run the command again: it transfers only the layers that have not arrived.",
+    )
+
+
+def too_long(repository: Repository, digest: str) -> PublishError:
+    """The error of a blob with more bytes than were told."""
+    return PublishError(
+        f"What {repository} gives for sha256:{digest} is longer than its manifest says.",
+        code="digest-differs",
+        hint="Something between here and the registry changes what is sent, or the registry's disk is damaged.",
+    )
+
+
+def broken_off(repository: Repository) -> PublishError:
+    """The error of a blob that ends too early."""
+    return PublishError(
+        f"The registry of {repository} stopped in the middle of a layer.",
+        code="registry-unreachable",
+        hint="Run the command again: it transfers only the layers that have not arrived.",
+    )
+
+
+def unreachable(repository: Repository, error: Exception) -> PublishError:
+    """The error of a connection that failed with ``error``."""
+    words = " ".join(str(error).split())
+    certificate = UNTRUSTED in words
+    return PublishError(
+        f"The registry of {repository} cannot be reached: {_cause(error)}.",
+        code="registry-unreachable",
+        hint=f"Put its CA into {CERTIFICATES / repository.host}/ca.crt, or name a bundle in REQUESTS_CA_BUNDLE."
+        if certificate
+        else "Run the command again: it transfers only the layers that have not arrived.",
+    )
+
+
+def _cause(error: BaseException) -> str:
+    """Return the operating system's message of the first failure. The text that requests adds repeats the address twice."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    words = " ".join(str(getattr(error, "strerror", None) or error).split())
+    return words[:_LONGEST].rstrip(".") or type(error).__name__
