@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 
 from envbuild.errors import InvalidInputError
 from envbuild.files import sha256_of
@@ -33,6 +34,9 @@ _LARGEST_LIBRARY, _ALL_LIBRARIES, _RATIO = 8 * 2**30, 32 * 2**30, 1032
 _DIRECTORY_BYTES, _MOST_MEMBERS, _METADATA_BYTES = 32 * 2**20, 200_000, 4 * 2**20
 _PIECE = 2**20
 _SHARED = re.compile(r"\.so(?:\.[\w.]+)?$")
+# A project's name becomes the name of a file. https://packaging.python.org/en/latest/specifications/name-normalization/
+_PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
+_LINUX = re.compile(r"(?:many)?linux\w*_x86_64")
 # NVIDIA's own libraries, which wheels may bundle beside those of the framework.
 _OF_NVIDIA = re.compile(
     r"lib(?:cu(?:dart|blas|blaslt|dnn\w*|fft\w*|pti|rand|solver\w*|sparse\w*|tensor\w*|file\w*|inj\w*)"
@@ -114,19 +118,25 @@ def damaged(name: str, error: DamagedError) -> InvalidInputError:
 def measure_wheel(
     stream: IO[bytes] | io.BufferedIOBase, name: str, folder: Path, sha256: str, on_progress: OnProgress = ignore_progress
 ) -> Measured:
-    """Measure a wheel that is read from a seekable stream. Raises :class:`DamagedError`."""
+    """Measure a wheel that is read from a seekable stream.
+
+    Raises :class:`DamagedError`, and :class:`InvalidInputError` (``measure-platform``) if it is for other systems.
+    """
     size = stream.seek(0, io.SEEK_END)
     with opened(stream, name) as archive:
-        metadata = _metadata(archive)
+        message = email.parser.Parser().parsestr(_metadata(archive), headersonly=True)
+        project, version = str(message.get("Name", "")).strip(), str(message.get("Version", "")).strip()
+        tags = _checked_tags(name, project, version)
         libraries = tuple(_libraries(archive, folder, name, on_progress))
-    message = email.parser.Parser().parsestr(metadata, headersonly=True)
+    if libraries and not any(_LINUX.fullmatch(tag.rpartition("-")[2]) for tag in tags):
+        raise DamagedError("is said to be for every system, but holds libraries")
     return Measured(
         filename=name,
         sha256=sha256,
         size=size,
-        project=message.get("Name", "")[:200],
-        version=message.get("Version", "")[:200],
-        tags=_tags(name),
+        project=project,
+        version=version,
+        tags=tags,
         requires_python=message.get("Requires-Python", "")[:200],
         libraries=libraries,
     )
@@ -138,8 +148,8 @@ def opened(stream: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[zipfile
     size = stream.seek(0, io.SEEK_END)
     if not name.endswith(".whl"):
         raise DamagedError("is a zip archive, but no wheel: its name must end with .whl")
-    _check_directory(stream, size)
     try:
+        _check_directory(stream, size)
         with zipfile.ZipFile(stream) as archive:
             _check_members(archive.infolist(), size)
             yield archive
@@ -218,8 +228,10 @@ def _check_directory(stream: IO[bytes] | io.BufferedIOBase, size: int) -> None:
     at = tail.rfind(b"PK\5\6")
     if at < 0 or len(tail) - at < 22:
         raise DamagedError("is truncated, or no wheel: the end of its directory is missing")
+    if tail[max(0, at - 20) : at].startswith(b"PK\6\7"):  # zipfile would believe the sizes that stand there instead
+        raise DamagedError("has a zip64 directory, which no wheel needs")
     length = int.from_bytes(tail[at + 12 : at + 16], "little")
-    if length > _DIRECTORY_BYTES:  # also 0xFFFFFFFF: zip64 is for directories that no wheel has
+    if length > _DIRECTORY_BYTES:
         raise DamagedError(f"has a directory of {length} bytes; at most {_DIRECTORY_BYTES} are read")
     stream.seek(0)
 
@@ -228,6 +240,8 @@ def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
     if len(members) > _MOST_MEMBERS:
         raise DamagedError(f"has {len(members)} files; at most {_MOST_MEMBERS} are read")
     for member in members:
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack without a limit
+            raise DamagedError(f"holds {member.filename[:200]!r}, compressed by a method that wheels do not use")
         lies = member.compress_size > size or member.file_size > member.compress_size * _RATIO + 1024
         if lies or member.file_size > _LARGEST_LIBRARY:
             raise DamagedError(f"says that {member.filename[:200]!r} has {member.file_size} bytes, which cannot be")
@@ -248,8 +262,19 @@ def _metadata(archive: zipfile.ZipFile) -> str:
     return archive.read(found[0]).decode("utf-8", errors="replace")
 
 
-def _tags(name: str) -> tuple[str, ...]:
+def _checked_tags(name: str, project: str, version: str) -> tuple[str, ...]:
+    """The tags in a wheel's file name, if its METADATA has the same project and version, and Linux on x86-64 can use it."""
     try:
-        return tuple(sorted(map(str, parse_wheel_filename(name)[3])))
-    except InvalidWheelFilename:
-        return ()
+        named, numbered, _, tags = parse_wheel_filename(name)
+        same = _PROJECT.fullmatch(project) and (canonicalize_name(project), Version(version)) == (named, numbered)
+    except (InvalidWheelFilename, InvalidVersion) as error:
+        raise DamagedError(f"has no proper name or version ({str(error)[:200]})") from error
+    if not same:
+        raise DamagedError(f"is {project[:80]!r} {version[:40]!r} by its METADATA, which its file name contradicts")
+    if not any(tag.platform == "any" or _LINUX.fullmatch(tag.platform) for tag in tags):
+        raise InvalidInputError(
+            f"{name} is not for Linux on x86-64.",
+            code="measure-platform",
+            hint="Give the wheel with `linux` and `x86_64` in its name: images are made for these alone.",
+        )
+    return tuple(sorted(map(str, tags)))

@@ -20,6 +20,8 @@ from envbuild.measure.damage import DamagedError
 from envbuild.measure.measuring import Measured, damaged, libraries_in, measure, measure_wheel, opened
 from envbuild.model import OnProgress
 
+_TAIL = 66 * 2**10  # the end of a zip's directory and its longest comment
+
 if TYPE_CHECKING:
     from envbuild.index.client import Index
     from envbuild.index.project_pages import IndexFile
@@ -71,7 +73,9 @@ def measure_published(index: Index, file: IndexFile, folder: Path, on_progress: 
 @contextmanager
 def _open(index: Index, file: IndexFile) -> Iterator[io.BufferedIOBase | None]:
     """The file as a stream of parts; None if the index knows no sha256 or its server cannot send parts."""
-    stream = remote_file.open_remote(index, file.url, within_s=None, block=SMALL_FILE_BYTES - 1) if file.sha256 else None
+    stream = None
+    if file.sha256:
+        stream = remote_file.open_remote(index, file.url, within_s=None, tail=_TAIL, block=SMALL_FILE_BYTES - 1)
     if stream is None:
         yield None
         return

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import tempfile
 import tracemalloc
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from envbuild.errors import InvalidInputError
 from envbuild.measure import answer, kernel_names, measuring
+from envbuild.measure.damage import DamagedError
 
 NAME = "widget-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
 OWN = container(*(entry(NATIVE, number) for number in (70, 80, 90)), entry(PTX, 90, version=(8, 5)))
@@ -184,6 +187,55 @@ def _lying(content, name, size):
     return content[: at + 24] + struct.pack("<L", size) + content[at + 28 :]
 
 
+def _saying(project, version):
+    """A wheel whose METADATA says this."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("widget-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n")
+    return out.getvalue()
+
+
+def _packed(how):
+    out = io.BytesIO(wheel({}))
+    with zipfile.ZipFile(out, "a", how) as archive:
+        archive.writestr("widget/libwidget.so", bytes(5000))
+    return out.getvalue()
+
+
+def test_wheels_for_other_systems(tmp_path):
+    content = wheel({"widget/libwidget.so": Shared(fatbins={".nv_fatbin": OWN}).data()})
+    for tags in ("win_amd64", "macosx_11_0_arm64", "manylinux_2_28_aarch64", "musllinux_1_2_x86_64"):
+        name = f"widget-1.0-cp311-cp311-{tags}.whl"
+        with pytest.raises(InvalidInputError, match="is not for Linux on x86-64") as caught:
+            measured(tmp_path, content, name)
+        assert caught.value.code == "measure-platform"
+        (tmp_path / name).unlink()
+    name = "widget-1.0-py3-none-any.whl"
+    with pytest.raises(InvalidInputError, match="is said to be for every system, but holds libraries"):
+        measured(tmp_path, content, name)
+    assert measured(tmp_path, wheel({"widget/code.py": b""}), name).own is None
+    (tmp_path / name).unlink()
+    assert measured(tmp_path, content, "widget-1.0-cp311-cp311-manylinux_2_28_aarch64.linux_x86_64.whl").own is not None
+
+
+class _StopsServing(io.BytesIO):
+    """A server that sends the end of a file, and then no more parts."""
+
+    def read(self, size=-1):
+        if self.tell() < len(self.getvalue()) - 300:
+            raise zipfile.BadZipFile("the server stopped serving parts of it")
+        return super().read(size)
+
+
+def test_a_server_that_stops_serving_parts():
+    content = wheel({"widget/libwidget.so": Shared(fatbins={".nv_fatbin": OWN}).data()})
+    with (
+        pytest.raises(DamagedError, match="the server stopped serving parts"),
+        measuring.opened(_StopsServing(content), NAME),
+    ):
+        pytest.fail("it was read")
+
+
 def test_damaged_wheels(tmp_path):
     whole = wheel({"widget/libwidget.so": Shared(fatbins={".nv_fatbin": OWN * 50}).data()})
     flipped = bytearray(whole)
@@ -196,6 +248,14 @@ def test_damaged_wheels(tmp_path):
         "a size that cannot be": (_lying(whole, "widget/libwidget.so", 2**32 - 2), "which cannot be"),
         "a smaller size": (_lying(whole, "widget/libwidget.so", 100), "is no readable wheel|cut off|CRC"),
         "no metadata": (whole.replace(b"METADATA", b"METADATE"), "has 0 METADATA files"),
+        "a project that is a path": (_saying("/tmp/x/owned", "1.0"), "which its file name contradicts"),
+        "a path of the same name": (_saying("widget\n /../x", "1.0"), "which its file name contradicts"),
+        "another project": (_saying("gadget", "1.0"), "which its file name contradicts"),
+        "another version": (_saying("widget", "1.0.1"), "which its file name contradicts"),
+        "no version": (_saying("widget", "../1"), "has no proper name or version"),
+        "bzip2": (_packed(zipfile.ZIP_BZIP2), "compressed by a method that wheels do not use"),
+        "lzma": (_packed(zipfile.ZIP_LZMA), "compressed by a method that wheels do not use"),
+        "zip64": (whole[:-22] + struct.pack("<IIQI", 0x07064B50, 0, 0, 1) + whole[-22:], "has a zip64 directory"),
         "a damaged member": (broken, "holds widget/libwidget.so, which has GPU code at byte"),
     }
     for name, (content, why) in cases.items():
