@@ -2,96 +2,145 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from envbuild.cli import options, wording
-from envbuild.cli.session import Session
-from envbuild.errors import EnvbuildError, InvalidInputError, Problem, UsageError
+from envbuild.cli.session import Session, describe
+from envbuild.errors import (
+    EnvbuildError,
+    InterruptedByUserError,
+    InvalidInputError,
+    Problem,
+    SmokeInconclusiveError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from envbuild.measure.comparison import Compared
     from envbuild.measure.measuring import Measured
     from envbuild.model import OnProgress
 
+_PREFIX = ".measure-"
+
+
+@dataclass(kw_only=True)
+class _Run:
+    """What one run measured (with whether it is the wheel of a record), which files it wrote, and what failed by target."""
+
+    measured: list[tuple[Measured, bool]] = field(default_factory=list)
+    written: set[Path] = field(default_factory=set)
+    failures: list[tuple[str, EnvbuildError]] = field(default_factory=list)
+
 
 @click.command("measure")
 @click.argument("targets", nargs=-1, metavar="FILE|PROJECT==VERSION…")
 @click.option("--record", is_flag=True, help="Keep what was measured in matrix/measured/<project>.json.")
-@click.option("--recorded", is_flag=True, help="Measure all wheels of matrix/measured again, from the package index.")
+@click.option("--replace", is_flag=True, help="With --record: replace what is kept there of the same file and differs.")
+@click.option(
+    "--recorded",
+    is_flag=True,
+    help="Measure all wheels of matrix/measured again, from the package index, and compare with what is kept there.",
+)
 @click.option("--no-compare", is_flag=True, help="Only measure; do not compare with the matrix.")
 @options.common
 @click.pass_obj
-def command(session: Session, /, targets: tuple[str, ...], record: bool, recorded: bool, no_compare: bool) -> int:
+def command(
+    session: Session, /, targets: tuple[str, ...], *, record: bool, replace: bool, recorded: bool, no_compare: bool
+) -> int:
     """Read from wheels and shared libraries what they need: GPUs, libraries, glibc. Compare it with the matrix.
 
     A FILE is a wheel or a library on this machine, or the name of a wheel on the package index. PROJECT==VERSION means the
-    wheel for the newest Python. Wheels of the index are not kept. Exit code 5: a file is damaged, or a row differs.
+    wheel for the newest Python. Wheels of the index are not kept. Exit code 5: a file is damaged, or a row or a record differs.
+    Exit code 10: a file was compared with nothing, or its own GPU code is unclear (not with --no-compare or --recorded).
     """
     from envbuild.measure import answer, comparison, kept
 
     folder = session.workspace.root / "matrix" / "measured"
-    if recorded:
-        targets = (*targets, *(each["filename"] for each in kept.read(folder)))
-    if not targets:
+    known = {each["filename"]: each for each in kept.read(folder)} if recorded else {}
+    wanted = dict.fromkeys([*((each, False) for each in targets), *((each, True) for each in known)])
+    if not wanted:
         raise UsageError("Nothing to measure is named.", hint="For example: envbuild matrix measure nvidia-nccl-cu12==2.21.5")
-    measured, failures = _measure(session, targets)
-    summaries = [answer.summary(each) for each in measured]
-    changed = kept.keep(folder, summaries) if record else []
+    if replace and not record:
+        raise UsageError("--replace is about --record.", hint="Give both, or neither.")
+    keep = functools.partial(kept.keep, folder, replace=replace) if record else None
+    run = _measure(session, list(wanted), keep)
     matrix = None if no_compare else session.tools().matrix
-    compared = [comparison.compare(matrix, each) if matrix is not None else [] for each in summaries]
-    wrong = [_problem(each, summary) for summary, found in zip(summaries, compared, strict=True) for each in found
-             if each.verdict == "differs"]  # fmt: skip
-    for each, summary, found in zip(measured, summaries, compared, strict=True):
-        session.out("\n".join([*_shown(summary, len(each.libraries)), *_verdicts(found)]) + "\n")
-    if failures and len(targets) == 1:
-        raise failures[0]
-    if failures or wrong:
-        raise InvalidInputError(
-            _sentence(len(failures), len(wrong)),
-            code="measured",
-            problems=[*(Problem(where="", line=0, message=each.message) for each in failures), *wrong],
-            hint="Correct the row, with the measured file as its source; or say in its note why the row is right.",
-        )
-    files = [{**answer.as_json(each), "compared": [one._asdict() for one in found]}
-             for each, found in zip(measured, compared, strict=True)]  # fmt: skip
-    session.document(
-        {"schema": 1, "files": files, "recorded": [str(path.relative_to(folder.parent.parent)) for path in changed]}
-    )
-    return 0
+    files, wrong, outdated, undecided = [], [], [], False
+    for each, is_recorded in run.measured:
+        summary = answer.summary(each)
+        found = comparison.compare(matrix, summary) if matrix is not None else []
+        nothing = comparison.compared_with_nothing(matrix, summary, found) if matrix is not None else "--no-compare was given"
+        wrong += [_problem(one, summary) for one in found if one.verdict == "differs"]
+        undecided |= bool(nothing) or any(one.verdict == "unclear" for one in found)
+        if is_recorded and not record:  # else it was compared when it was kept
+            outdated += _outdated(kept.path_of(folder, each.project), known[each.filename], summary)
+        remark = [f"  compared with nothing: {nothing}"] if nothing and matrix is not None else []
+        session.out("\n".join([*_shown(summary, len(each.libraries)), *_verdicts(found), *remark]) + "\n")
+        files.append({**answer.as_json(each), "compared": [one._asdict() for one in found], "not_compared": nothing})
+    if run.failures and len(wanted) == 1 and not files:
+        raise run.failures[0][1]
+    written = [str(path.relative_to(folder.parent.parent)) for path in sorted(run.written)]
+    document = {"schema": 1, "files": files, "recorded": written}
+    error = _refusal(run.failures, wrong, outdated)
+    if error is not None:
+        session.document({**document, "error": error.to_json()})
+        session.failure(describe(error))
+        return error.exit_code
+    session.document(document)
+    return SmokeInconclusiveError.exit_code if undecided and not no_compare and not recorded else 0
 
 
-def _measure(session: Session, targets: Sequence[str]) -> tuple[list[Measured], list[EnvbuildError]]:
-    """What could be measured, and the errors of the others; a missing name or index ends the run."""
+def _measure(session: Session, wanted: Sequence[tuple[str, bool]], keep: Callable[[list[Any]], list[Path]] | None) -> _Run:
+    """Measure each target, and keep it at once: what fails later takes nothing away. Of a record, only the name is a target."""
     from envbuild.cli.progress_display import display
     from envbuild.index.client import Index
+    from envbuild.measure import answer
 
-    index = Index()
-    measured: list[Measured] = []
-    failures: list[EnvbuildError] = []
-    session.workspace.downloads.mkdir(parents=True, exist_ok=True)
-    with display(session) as shown, tempfile.TemporaryDirectory(dir=session.workspace.downloads, prefix=".measure-") as folder:
-        for target in dict.fromkeys(targets):
+    index, run, downloads = Index(), _Run(), session.workspace.downloads
+    downloads.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(downloads)
+    with display(session) as shown, tempfile.TemporaryDirectory(dir=downloads, prefix=_PREFIX) as folder:
+        for target, is_recorded in wanted:
             try:
-                measured.append(_measure_one(index, target, Path(folder), shown.news))
-            except InvalidInputError as error:
-                failures.append(error)
-    return measured, failures
+                found = _measure_one(index, target, Path(folder), shown.news, is_recorded)
+                run.measured.append((found, is_recorded))
+                if keep is not None:
+                    run.written.update(keep([answer.summary(found)]))
+            except InterruptedByUserError:
+                raise
+            except EnvbuildError as error:
+                run.failures.append((target, error))
+    return run
 
 
-def _measure_one(index: Any, target: str, folder: Path, on_progress: OnProgress) -> Measured:
+def _remove_leftovers(downloads: Path) -> None:
+    """Remove temporary folders of runs that were killed; those of a day ago belong to none that still runs."""
+    for path in downloads.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if path.is_dir() and path.stat().st_mtime < time.time() - 86_400:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _measure_one(index: Any, target: str, folder: Path, on_progress: OnProgress, is_recorded: bool) -> Measured:
     from envbuild.files import explain_os_error
     from envbuild.measure import measuring, published
 
     path = Path(target)
-    if not path.is_file() and (path.is_dir() or "/" in target or target.endswith(".so")):
+    is_file = path.is_file() and not is_recorded  # the wheel of a record is the index's, whatever lies in this folder
+    if not is_file and (path.is_dir() or "/" in target or target.endswith(".so")):
         raise UsageError(f"There is no file {target}.", hint="Give a wheel, a shared library, or PROJECT==VERSION.")
     try:
-        if path.is_file():
+        if is_file:
             return measuring.measure(path, folder, on_progress)
         return published.measure_published(index, published.find(index, target), folder, on_progress)
     except OSError as error:
@@ -107,14 +156,40 @@ def _problem(each: Compared, summary: Mapping[str, Any]) -> Problem:
     return Problem(where=where, line=int(line), message=message)
 
 
-def _sentence(failures: int, wrong: int) -> str:
-    parts = []
+def _outdated(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Problem]:
+    from envbuild.measure import kept
+
+    differences = kept.differing(old, new)
+    message = f"measured again, {old['filename']} has another {', '.join(differences)}"
+    return [Problem(where=f"matrix/measured/{path.name}", line=0, message=message)] if differences else []
+
+
+def _refusal(
+    failures: Sequence[tuple[str, EnvbuildError]], wrong: Sequence[Problem], outdated: Sequence[Problem]
+) -> EnvbuildError | None:
+    if not (failures or wrong or outdated):
+        return None
+    parts, hints = [], []
     if wrong:
-        parts.append(f"the matrix differs from the measured files in {wrong} place{'s' if wrong > 1 else ''}")
+        parts.append(f"the matrix differs from the measured files in {_number(wrong, 'place')}")
+        hints.append("Correct the row, with the measured file as its source; or say in its note why the row is right.")
+    if outdated:
+        parts.append(f"matrix/measured differs from what was measured in {_number(outdated, 'entry', 'entries')}")
+        hints.append("If the new measurement is right, keep it with --record --replace.")
     if failures:
-        parts.append(f"{failures} file{'s' if failures > 1 else ''} could not be measured")
+        parts.append(f"{_number(failures, 'target')} could not be measured or kept")
+        hints += dict.fromkeys(error.hint for _, error in failures if error.hint)
     text = ", and ".join(parts)
-    return text[0].upper() + text[1:] + "."
+    return InvalidInputError(
+        text[0].upper() + text[1:] + ".",
+        code="measured",
+        problems=[*(Problem(where=target, line=0, message=error.message) for target, error in failures), *wrong, *outdated],
+        hint=" ".join(hints[:3]),
+    )
+
+
+def _number(items: Sequence[object], one: str, several: str = "") -> str:
+    return f"{len(items)} {one if len(items) == 1 else several or one + 's'}"
 
 
 def _shown(summary: Mapping[str, Any], libraries: int) -> list[str]:

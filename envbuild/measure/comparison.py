@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
@@ -13,7 +14,9 @@ from envbuild.matrix.versions import has_prefix, numbers
 
 
 class Compared(NamedTuple):
-    """A fact of a row and what was measured. ``verdict``: ``agrees``, ``differs``, or ``silent`` if the row lacks it."""
+    """A fact of a row and what was measured. ``verdict``: ``agrees``, ``differs``, ``silent`` if the row lacks it, or
+    ``unclear`` if the file does not tell which GPU code is the framework's own.
+    """
 
     framework: str
     version: str
@@ -30,14 +33,31 @@ def compare(matrix: Matrix, measured: Mapping[str, Any]) -> list[Compared]:
     found = []
     for name, release, variant in rows(matrix, measured["project"], measured["version"]):
         for field, said, seen, agrees in _facts(variant, measured):
-            verdict = "silent" if not said else "agrees" if agrees else "differs"
+            unclear = field in ("native", "ptx") and measured["gpu_code"] and measured["gpu_code"]["certainty"] == "unclear"
+            verdict = "silent" if not said else "unclear" if unclear else "agrees" if agrees else "differs"
             known = Compared(name, release.version, variant.name, field, verdict, said, seen, variant.origin.at)
             found.append(known)
     return found
 
 
+def compared_with_nothing(matrix: Matrix, measured: Mapping[str, Any], found: Iterable[Compared]) -> str:
+    """Why no fact of the file was judged; empty if one was."""
+    verdicts = {each.verdict for each in found}
+    if verdicts & {"agrees", "differs"}:
+        return ""
+    if "unclear" in verdicts:
+        return "which GPU code is the framework's own is unclear, and its rows have nothing else that was measured"
+    if verdicts:
+        return "the rows for it have none of the facts that were measured"
+    if not measured["project"]:
+        return "it is no wheel, and rows of the matrix are for wheels"
+    if not any(rows(matrix, measured["project"], measured["version"])):
+        return f"no row of the matrix is for {measured['project']} {measured['version']}"
+    return "the rows for it are about files of other packages"
+
+
 def rows(matrix: Matrix, project: str, version: str) -> Iterator[tuple[str, Release, Variant]]:
-    """The builds that come from this release of ``project`` on the host's own index."""
+    """The builds that come from this release of ``project`` on the host's own index, or get their GPU code from it."""
     try:
         wanted = Version(version)
     except InvalidVersion:
@@ -46,10 +66,30 @@ def rows(matrix: Matrix, project: str, version: str) -> Iterator[tuple[str, Rele
     for framework in matrix.frameworks:
         for release in framework.releases:
             for variant in release.variants:
-                if variant.index != "default" or not variant.pins("") or canonicalize_name(variant.package) != name:
+                if variant.index != "default" or not variant.pins("") or name not in _packages(variant):
                     continue
                 if Version(release.version + variant.local_version) == wanted:
                     yield framework.name, release, variant
+
+
+def _packages(variant: Variant) -> set[str]:
+    """The package of a build, and the plugins with its GPU code: ``widget[cuda12]`` installs ``widget-cuda12-plugin``."""
+    project, extras = _requirement(variant)
+    return {canonicalize_name(variant.package), *(canonicalize_name(f"{project}-{each}-plugin") for each in extras)}
+
+
+def _requirement(variant: Variant) -> tuple[str, set[str]]:
+    try:
+        parsed = Requirement(variant.requirement)
+    except InvalidRequirement:
+        return variant.package, set()
+    return parsed.name, parsed.extras
+
+
+def _has_code_elsewhere(variant: Variant, measured: Mapping[str, Any]) -> bool:
+    """Whether the GPU code of a build is in other packages: those of the framework under it, or those that its extras name."""
+    is_pure = all(tag.endswith("-any") for tag in measured["tags"])
+    return bool(variant.upon) or (is_pure and bool(_requirement(variant)[1]))
 
 
 def _facts(variant: Variant, measured: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
@@ -57,11 +97,16 @@ def _facts(variant: Variant, measured: Mapping[str, Any]) -> Iterator[tuple[str,
     code = measured["gpu_code"]
     if code is not None and variant.cuda_libraries == "none":
         yield "gpu code", "none", _listed(code["native"], code["ptx"]), False
-    elif code is not None:
+    elif code is None:
+        if not _has_code_elsewhere(variant, measured):
+            for field, said in (("native", variant.sass), ("ptx", variant.ptx)):
+                if said:
+                    yield field, " ".join(said), "none", False
+    else:
         silent = not (variant.sass or variant.ptx)
         for field, said, seen in (("native", variant.sass, code["native"]), ("ptx", variant.ptx, code["ptx"])):
             text = "" if silent else " ".join(said) or "none"
-            yield field, text, " ".join(seen) or "none", _plain(seen) == _plain(said)
+            yield field, text, " ".join(seen) or "none", _plain(seen, field) == _plain(said, field)
     if measured["glibc"] and not variant.systems:  # with a list of systems, the row names no glibc
         agrees = bool(variant.glibc) and numbers(measured["glibc"]) <= numbers(variant.glibc)
         yield "glibc", variant.glibc, measured["glibc"], agrees
@@ -94,9 +139,14 @@ def _within(need: LibraryNeed, version: str) -> bool:
     return numbers(need.minimum) <= numbers(version) and not (need.below and numbers(version) >= numbers(need.below))
 
 
-def _plain(capabilities: Iterable[str]) -> set[str]:
-    """The capabilities without those for one exact GPU (9.0a) beside the common one (9.0): rows name the common one."""
-    listed = set(capabilities)
+def _plain(capabilities: Iterable[str], field: str) -> set[str]:
+    """The capabilities as rows name them.
+
+    Code for one exact GPU (9.0a) counts only where there is none for the common one (9.0): then other GPUs cannot use it.
+    Native code for a family (10.0f) runs on the family's first GPU (10.0) like common code. PTX for a family does not count so:
+    it is no PTX for later GPUs.
+    """
+    listed = {each.rstrip("f") if field == "native" else each for each in capabilities}
     return {each for each in listed if each.rstrip("af") == each or each.rstrip("af") not in listed}
 
 

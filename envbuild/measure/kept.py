@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
 from envbuild import files
 from envbuild.errors import InvalidInputError
 
 SCHEMA = 1
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def path_of(folder: Path, project: str) -> Path:
@@ -26,10 +28,11 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return [each for path in sorted(folder.glob("*.json")) for each in _read(path)]
 
 
-def keep(folder: Path, summaries: Sequence[Mapping[str, Any]]) -> list[Path]:
-    """Add measurements of wheels to the data files; one of the same file name replaces the former one.
+def keep(folder: Path, summaries: Sequence[Mapping[str, Any]], *, replace: bool = False) -> list[Path]:
+    """Add measurements of wheels to the data files, and return those that changed.
 
-    Raises :class:`InvalidInputError` for a file that is no wheel: nobody could get it to measure it again.
+    Raises :class:`InvalidInputError` for a file that is no wheel, since nobody could get it to measure it again; and, unless
+    ``replace``, for one of which something else is kept: another file of that name, or an older answer.
     """
     changed: dict[Path, dict[str, dict[str, Any]]] = {}
     for each in summaries:
@@ -41,10 +44,27 @@ def keep(folder: Path, summaries: Sequence[Mapping[str, Any]]) -> list[Path]:
             )
         path = path_of(folder, each["project"])
         known = changed.setdefault(path, {old["filename"]: old for old in (_read(path) if path.exists() else ())})
+        old = known.get(each["filename"])
+        differences = differing(old, each) if old is not None else []
+        if differences and not replace:
+            raise InvalidInputError(
+                f"{path} has another {', '.join(differences)} of {each['filename']}.",
+                code="measured-file",
+                hint="If the new measurement is right, repeat it with --record --replace.",
+            )
         known[each["filename"]] = dict(each)
-    for path, known in changed.items():
-        files.write_atomic(path, _text(sorted(known.values(), key=_order)))
-    return sorted(changed)
+    written = []
+    for path, known in sorted(changed.items()):
+        text = _text(sorted(known.values(), key=_order))
+        if not path.exists() or files.read_text(path) != text:
+            files.write_atomic(path, text)
+            written.append(path)
+    return written
+
+
+def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The fields in which two measurements of a file differ."""
+    return [key for key in dict.fromkeys([*old, *new]) if key not in old or key not in new or old[key] != new[key]]
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -54,14 +74,25 @@ def _read(path: Path) -> list[dict[str, Any]]:
             raise ValueError(f"its schema is {document['schema']}, not {SCHEMA}")
         found = [dict(each) for each in document["files"]]
         for each in found:
-            _order(each)
-    except (ValueError, KeyError, TypeError) as error:
+            _check(each, path)
+        if len({each["filename"] for each in found}) < len(found):
+            raise ValueError("it has a file twice")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInputError(
             f"{path} is no file of measurements: {str(error)[:200]}.",
             code="measured-file",
             hint="Restore it, or remove it and measure its wheels again.",
         ) from error
     return found
+
+
+def _check(each: Mapping[str, Any], path: Path) -> None:
+    """Raise ValueError, KeyError or TypeError unless an entry names a wheel of the file's project, with a sha256."""
+    project, version = parse_wheel_filename(each["filename"])[:2]
+    if (project, version) != (canonicalize_name(each["project"]), Version(each["version"])) or f"{project}.json" != path.name:
+        raise ValueError(f"{each['filename']} is not the wheel of its project and version")
+    if not _SHA256.fullmatch(each["sha256"]):
+        raise ValueError(f"the sha256 of {each['filename']} is none")
 
 
 def _text(summaries: Sequence[Mapping[str, Any]]) -> str:
@@ -82,7 +113,4 @@ def _value(value: Any) -> str:
 
 
 def _order(each: Mapping[str, Any]) -> tuple[Version, str]:
-    try:
-        return Version(each["version"]), each["filename"]
-    except InvalidVersion:
-        return Version("0"), each["filename"]
+    return Version(each["version"]), each["filename"]

@@ -60,10 +60,28 @@ def test_files_without_a_network(own: Program, tmp_path: Path) -> None:
     own.run("matrix", "check").expect(0)
 
     path = _tensor(tmp_path, (35, 70))
+    refused = own.run("matrix", "measure", "--json", "--record", str(path), env=no_index).expect(5)
+    assert json.loads((own.root / "matrix/measured/tensorflow-gpu.json").read_text()) == record, "it replaces nothing unasked"
+    assert len(refused.document["files"]) == 1
+    assert "another sha256" in refused.document["error"]["problems"][0]["message"]
     answer = own.run("matrix", "measure", str(path), env=no_index).expect(5)
     assert "tensorflow 1.12.0 (gpu): native is 3.5 3.7 5.2 6.0 6.1 7.0; measured in" in answer.err
     assert "likely" not in answer.out
+    assert "hint: Correct the row" in answer.err
     own.run("matrix", "measure", "--no-compare", str(path), env=no_index).expect(0)
+    own.run("matrix", "measure", "--replace", str(path)).expect(2)
+
+    other = tmp_path / "widget-1.0-py3-none-any.whl"
+    other.write_bytes(wheel({"widget/code.py": b""}))
+    answer = own.run("matrix", "measure", str(other)).expect(10)
+    assert "compared with nothing: no row of the matrix is for widget 1.0" in answer.out
+    # One target that fails takes nothing from the others.
+    gone = str(tmp_path / "gone.so")
+    some = own.run("matrix", "measure", "--json", "--record", "--no-compare", gone, str(other)).expect(5).document
+    assert [each["filename"] for each in some["files"]] == [other.name]
+    assert some["recorded"] == ["matrix/measured/widget.json"]
+    assert [each["where"] for each in some["error"]["problems"]] == [gone]
+    assert "Correct the row" not in some["error"]["hint"]
 
     path.write_bytes(path.read_bytes()[:-60])
     refused = own.run("matrix", "measure", "--json", str(path)).expect(5)
@@ -81,6 +99,8 @@ def test_a_wheel_of_the_index(own: Program) -> None:
     if answer.code == 7:
         pytest.skip(f"no package index: {answer.err}")
     (measured,) = valid(answer.expect(0))
+    assert {each["variant"] for each in measured["compared"]} == {"cuda12"}
+    assert {each["verdict"] for each in measured["compared"]} == {"agrees"}
     assert measured["gpu_code"]["native"] == ["5.0", "6.0", "7.0", "8.0", "9.0", "10.0", "12.0"]
     assert measured["gpu_code"]["ptx"] == ["12.0"]
     assert measured["gpu_code"]["certainty"] == "certain"

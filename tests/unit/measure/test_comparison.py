@@ -6,11 +6,12 @@ import json
 
 import pytest
 from elf_files import NATIVE, PTX, Shared, container, entry, wheel
-from online_world import TOY
+from online_world import SOURCES, TOY
 
 from envbuild.errors import InvalidInputError
+from envbuild.matrix.reading.loader import compile_matrix
 from envbuild.measure import answer, kept, measuring
-from envbuild.measure.comparison import compare
+from envbuild.measure.comparison import compare, compared_with_nothing
 
 
 def summary(
@@ -72,8 +73,66 @@ def test_gpu_code_where_the_row_has_none(tmp_path):
 
 
 def test_what_the_matrix_does_not_have(tmp_path):
-    assert verdicts(summary(tmp_path, "9.9")) == {}
-    assert verdicts(summary(tmp_path, project="other")) == {}
+    for measured in (summary(tmp_path, "9.9"), summary(tmp_path, project="other")):
+        assert verdicts(measured) == {}
+        assert compared_with_nothing(TOY, measured, []) == (
+            f"no row of the matrix is for {measured['project']} {measured['version']}"
+        )
+
+
+def test_no_gpu_code_where_the_row_has_it(tmp_path):
+    measured = summary(tmp_path, native=(), ptx=())
+    told = {each.field: (each.verdict, each.row, each.measured) for each in compare(TOY, measured)}
+    assert told["native"] == ("differs", "3.5 6.0 7.0", "none")
+    assert told["ptx"] == ("differs", "7.0", "none")
+
+
+def _with_extra():
+    """The toy matrix, in which `widget-gpu[cuda9]` installs the GPU code of 1.12."""
+    name = "matrix/frameworks/widget.yaml"
+    text = SOURCES[name].replace("package: widget-gpu\n", 'package: widget-gpu\n        requirement: "widget-gpu[cuda9]"\n')
+    assert text != SOURCES[name]
+    return compile_matrix({key: value.encode() for key, value in {**SOURCES, name: text}.items()})
+
+
+def test_gpu_code_in_another_package(tmp_path):
+    """The plugin that an extra installs is compared with the row; the pure wheel beside it is not judged by that code."""
+    facts = _with_extra()
+    plugin = summary(tmp_path, project="widget-gpu-cuda9-plugin")
+    assert {each.field: each.verdict for each in compare(facts, plugin)}["native"] == "agrees"
+    path = tmp_path / "widget_gpu-1.12.3-py3-none-any.whl"
+    path.write_bytes(wheel({"widget/code.py": b""}, project="widget-gpu", version="1.12.3"))
+    pure = answer.summary(measuring.measure(path, tmp_path))
+    assert compare(facts, pure) == []
+    assert compared_with_nothing(facts, pure, []) == "the rows for it are about files of other packages"
+    assert verdicts(pure)["native"] == "differs", "without an extra, the code should be in it"
+
+
+def test_unclear_gpu_code_is_not_judged(tmp_path):
+    measured = summary(tmp_path)
+    measured["gpu_code"]["certainty"] = "unclear"
+    said = verdicts(measured)
+    assert (said["native"], said["ptx"], said["glibc"]) == ("unclear", "unclear", "agrees")
+    found = [each for each in compare(TOY, measured) if each.verdict == "unclear"]
+    assert "is unclear" in compared_with_nothing(TOY, measured, found)
+
+
+@pytest.mark.parametrize(
+    ("native", "ptx", "agree"),
+    [
+        (["3.5", "6.0", "7.0f"], ["7.0"], ("agrees", "agrees")),
+        (["3.5", "6.0", "7.0", "7.0a"], ["7.0"], ("agrees", "agrees")),
+        (["3.5", "6.0", "7.0a"], ["7.0"], ("differs", "agrees")),
+        (["3.5", "6.0", "7.0"], ["7.0f"], ("agrees", "differs")),
+        (["3.5", "6.0", "7.0"], ["7.0a"], ("agrees", "differs")),
+    ],
+)
+def test_code_for_a_family_or_one_gpu(tmp_path, native, ptx, agree):
+    """The first GPU of a family runs native code for the family; PTX for it, or code for one exact GPU, is for fewer GPUs."""
+    measured = summary(tmp_path)
+    measured["gpu_code"] |= {"native": native, "ptx": ptx}
+    said = verdicts(measured)
+    assert (said["native"], said["ptx"]) == agree
 
 
 def test_data_files(tmp_path):
@@ -83,11 +142,20 @@ def test_data_files(tmp_path):
     assert kept.keep(folder, [first, second]) == [folder / "widget-gpu.json"]
     text = (folder / "widget-gpu.json").read_text()
     assert kept.read(folder) == [second, first]
-    kept.keep(folder, [summary(tmp_path, "1.4.0", native=(50,))])
+    other = summary(tmp_path, "1.4.0", native=(50,))
+    with pytest.raises(InvalidInputError, match=r"has another sha256, (size, )?gpu_code of widget_gpu-1\.4\.0"):
+        kept.keep(folder, [other])
+    assert (folder / "widget-gpu.json").read_text() == text, "nothing replaces it unasked"
+    kept.keep(folder, [other], replace=True)
     assert [each["gpu_code"]["native"] for each in kept.read(folder)] == [["5.0"], ["3.5", "6.0", "7.0"]]
-    kept.keep(folder, [second])
+    kept.keep(folder, [second], replace=True)
     assert (folder / "widget-gpu.json").read_text() == text, "measured again, it has the same bytes"
-    for damaged in ("{", "[]", json.dumps({"schema": 2, "files": []}), json.dumps({"schema": 1, "files": [{}]})):
+    assert kept.keep(folder, [second]) == []
+    entry = json.loads(text)["files"][0]
+    wrong = ({"filename": "/tmp/other.whl"}, {"version": "1.5"}, {"project": "other"}, {"sha256": "0"}, {"sha256": 0})
+    entries = ([{}], ["text"], [entry, entry], *([{**entry, **each}] for each in wrong))
+    files = [json.dumps({"schema": 1, "files": each}) for each in entries]
+    for damaged in ("{", "[]", json.dumps({"schema": 2, "files": []}), *files):
         (folder / "widget-gpu.json").write_text(damaged)
         with pytest.raises(InvalidInputError, match="is no file of measurements"):
             kept.read(folder)
