@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import re
@@ -20,8 +21,9 @@ _NOBITS, _HASH, _GNU_HASH = 8, 5, 0x6FFFFFF6
 _ALLOCATED, _EXECUTABLE = 2, 4
 _PIECE = 4 * 2**20
 _LONGEST = 200  # bytes of what is searched for
-_NCCL = re.compile(rb"NCCL version (\d+\.\d+[\d.]*)\+cuda(\d+\.\d+)")
+_NCCL = re.compile(rb"NCCL version (\d{1,3}(?:\.\d{1,4}){1,3})\+cuda(\d{1,3}\.\d{1,3})")
 _X86_64 = 62
+_MOST_READ, _LONGEST_NAME, _NAME_PIECE = 2**28, 4096, 64  # pyelftools reads names by pieces of 64 bytes
 
 
 class Symbols(NamedTuple):
@@ -45,6 +47,41 @@ class Needs(NamedTuple):
     fatbins: tuple[tuple[str, int, int], ...]
 
 
+class _Limited(io.RawIOBase):
+    """A library as the parser reads it: no more than ``_MOST_READ`` bytes in all, no long names, nothing behind its end."""
+
+    def __init__(self, stream: IO[bytes], size: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._size = size
+        self._left = _MOST_READ
+        self._of_name = 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._of_name = 0
+        if whence == io.SEEK_SET and not 0 <= offset <= self._size:
+            raise DamagedError(f"refers to byte {offset}, but has only {self._size} bytes")
+        return self._stream.seek(offset, whence)
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0 or size > self._left:
+            raise DamagedError(f"has more than {_MOST_READ >> 20} MB of names and lists")
+        self._left -= size
+        self._of_name = self._of_name + size if size == _NAME_PIECE else 0
+        if self._of_name > _LONGEST_NAME + _NAME_PIECE:
+            raise DamagedError(f"has a name of more than {_LONGEST_NAME} bytes")
+        return self._stream.read(size)
+
+
 class _Section(NamedTuple):
     kind: int
     flags: int
@@ -63,7 +100,7 @@ def read(path: Path) -> Needs:
         size = os.fstat(stream.fileno()).st_size
         sections = _checked_sections(stream, size)
         try:
-            return _read(stream, sections)
+            return _read(stream, sections, size)
         except DamagedError:
             raise
         except OSError:
@@ -94,6 +131,9 @@ def _checked_sections(stream: IO[bytes], size: int) -> list[_Section]:
         if section.kind in (_HASH, _GNU_HASH):
             _check_hash(stream, section)
         sections.append(section)
+    # Sections do not overlap, so together they are no larger than the file; some tools leave a few that do.
+    if sum(each.size for each in sections if each.kind not in (0, _NOBITS)) > 2 * size:
+        raise DamagedError("has sections that overlap each other")
     return sections
 
 
@@ -107,13 +147,14 @@ def _check_hash(stream: IO[bytes], section: _Section) -> None:
         raise DamagedError("has a hash table that claims more than its section has")
 
 
-def _read(stream: IO[bytes], sections: list[_Section]) -> Needs:
+def _read(stream: IO[bytes], sections: list[_Section], size: int) -> Needs:
     from elftools.elf.dynamic import DynamicSection
     from elftools.elf.elffile import ELFFile
     from elftools.elf.gnuversions import GNUVerNeedSection
 
     stream.seek(0)
-    parsed: Any = ELFFile(stream)
+    limited: Any = _Limited(stream, size)
+    parsed: Any = ELFFile(limited)
     strings: dict[str, list[str]] = {}
     versions: set[str] = set()
     fatbins = []

@@ -243,6 +243,8 @@ def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack without a limit
             raise DamagedError(f"holds {member.filename[:200]!r}, compressed by a method that wheels do not use")
         lies = member.compress_size > size or member.file_size > member.compress_size * _RATIO + 1024
+        if not 0 <= member.header_offset < size:
+            raise DamagedError(f"has {member.filename[:200]!r} at byte {member.header_offset}, but only {size} bytes")
         if lies or member.file_size > _LARGEST_LIBRARY:
             raise DamagedError(f"says that {member.filename[:200]!r} has {member.file_size} bytes, which cannot be")
     if sum(member.compress_size for member in members) > size:

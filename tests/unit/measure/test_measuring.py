@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import tempfile
+import time
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -141,6 +142,15 @@ def test_a_wheel(tmp_path):
     assert len(said["sha256"]) == 64
 
 
+def overlapping(content):
+    """The library with the whole file in the last three sections but one."""
+    begin = int.from_bytes(content[40:48], "little")
+    heads = bytearray(content[begin:])
+    for number in (4, 5, 6):
+        struct.pack_into("<QQ", heads, 64 * number + 24, 0, len(content))
+    return content[:begin] + bytes(heads)
+
+
 def section_sizes(content, size):
     """The library with this size in every header of a section with GPU code."""
     begin = int.from_bytes(content[40:48], "little")
@@ -167,6 +177,18 @@ DAMAGED = {
     ),
     "nothing but zeros": (Shared(fatbins={".nv_fatbin": bytes(2**20 + 64)}).data(), "more than 1048576 empty bytes"),
     "too many entries": (Shared(fatbins={".nv_fatbin": container(*[entry(NATIVE, 70)] * 501)}).data(), "more than 500 entries"),
+    "a name without an end": (
+        Shared(soname="x" * 4200, versions={"libc.so.6": ["GLIBC_2.5"]}).data(),
+        "has a name of more than 4096 bytes",
+    ),
+    "overlapping sections": (
+        overlapping(Shared(fatbins={".nv_fatbin": OWN, "a.nv_fatbin": OWN}).data()),
+        "has sections that overlap each other",
+    ),
+    "a name far behind the end": (
+        Shared(soname="x").data().replace(struct.pack("<QQ", 14, 1), struct.pack("<QQ", 14, 2**55)),
+        "refers to byte 36028797018964",
+    ),
     "text": (b"hello", "is neither a wheel nor a shared library"),
     "nothing": (b"", "is neither a wheel nor a shared library"),
 }
@@ -185,6 +207,20 @@ def _lying(content, name, size):
     """The wheel whose directory states another unpacked size for a member."""
     at = content.index(name.encode(), content.index(b"PK\1\2")) - 46
     return content[: at + 24] + struct.pack("<L", size) + content[at + 28 :]
+
+
+def _placed_at(content, place):
+    """The wheel whose directory says, in a zip64 field, that its first member begins there."""
+    begin = content.index(b"PK\1\2")
+    name = int.from_bytes(content[begin + 28 : begin + 30], "little")
+    entry = bytearray(content[begin : begin + 46 + name])
+    extra = struct.pack("<HHQ", 1, 8, place)
+    struct.pack_into("<H", entry, 30, len(extra))
+    struct.pack_into("<I", entry, 42, 0xFFFFFFFF)
+    rest = bytearray(content[begin + 46 + name :])
+    size = int.from_bytes(rest[-10:-6], "little") + len(extra)
+    struct.pack_into("<I", rest, len(rest) - 10, size)
+    return content[:begin] + bytes(entry) + extra + bytes(rest)
 
 
 def _saying(project, version):
@@ -247,6 +283,7 @@ def test_damaged_wheels(tmp_path):
         "damaged": (bytes(flipped), "is no readable wheel"),
         "a size that cannot be": (_lying(whole, "widget/libwidget.so", 2**32 - 2), "which cannot be"),
         "a smaller size": (_lying(whole, "widget/libwidget.so", 100), "is no readable wheel|cut off|CRC"),
+        "a place far behind the end": (_placed_at(whole, 2**55), "at byte 36028797018963968, but only"),
         "no metadata": (whole.replace(b"METADATA", b"METADATE"), "has 0 METADATA files"),
         "a project that is a path": (_saying("/tmp/x/owned", "1.0"), "which its file name contradicts"),
         "a path of the same name": (_saying("widget\n /../x", "1.0"), "which its file name contradicts"),
@@ -265,6 +302,16 @@ def test_damaged_wheels(tmp_path):
     with pytest.raises(InvalidInputError, match=r"its name must end with \.whl"):
         (tmp_path / NAME).unlink()
         measured(tmp_path, whole, "widget.zip")
+
+
+def test_text_like_that_of_nccl_takes_no_time(tmp_path):
+    """A text that almost matches once took time that grew with the square of its length."""
+    begun = time.process_time()
+    found = measured(tmp_path, Shared(constants=b"NCCL version 1." + b"1" * 4_000_000).data())
+    assert answer.summary(found)["nccl"] == []
+    found = measured(tmp_path, Shared(constants=b"NCCL version 1.1." * 200_000 + b"NCCL version 2.27.7+cuda13.0\0").data())
+    assert answer.summary(found)["nccl"] == [{"version": "2.27.7", "cuda": "13.0"}]
+    assert time.process_time() - begun < 30
 
 
 def test_memory_does_not_grow_with_the_library(tmp_path):
