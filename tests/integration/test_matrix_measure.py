@@ -109,6 +109,29 @@ def test_a_wheel_of_the_index(own: Program) -> None:
 
 
 @pytest.mark.network
+def test_records_are_compared_with_the_index(own: Program, tmp_path: Path) -> None:
+    """A number that somebody changed is found, and a file of the same name in the current folder is not read."""
+    folder = own.root / "matrix/measured"
+    path = folder / "jax-cuda12-plugin.json"
+    true = next(each for each in json.loads(path.read_text())["files"] if each["version"] == "0.7.2")
+    for each in folder.iterdir():
+        each.unlink()
+    path.write_text(json.dumps({"schema": 1, "files": [{**true, "glibc": "2.99"}]}))
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / true["filename"]).write_bytes(b"no wheel")
+    answer = own.run("matrix", "measure", "--recorded", "--json", cwd=here)
+    if answer.code == 7:
+        pytest.skip(f"no package index: {answer.err}")
+    (problem,) = answer.expect(5).document["error"]["problems"]
+    assert problem["where"] == "matrix/measured/jax-cuda12-plugin.json"
+    assert problem["message"] == f"measured again, {true['filename']} has another glibc"
+    own.run("matrix", "measure", "--recorded", "--record", cwd=here).expect(5)
+    own.run("matrix", "measure", "--recorded", "--record", "--replace", cwd=here).expect(0)
+    assert json.loads(path.read_text())["files"] == [true]
+
+
+@pytest.mark.network
 @pytest.mark.prove
 @pytest.mark.parametrize("wanted", JUDGED)
 def test_nvidia_counts_the_same(own: Program, tmp_path: Path, wanted: str) -> None:
