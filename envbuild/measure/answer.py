@@ -10,8 +10,8 @@ from envbuild.measure.gpu_code import GpuList
 from envbuild.measure.measuring import Library, Measured
 
 # Tools that repair wheels put a hash into the names of the libraries that they add.
-_CUDART = re.compile(r"libcudart(?:-[0-9a-f]+)?\.so\.(\d+(?:\.\d+)?)(?:\.\d+)*")
-_CUDNN = re.compile(r"libcudnn(?:-[0-9a-f]+)?\.so\.(\d+)(?:\.\d+)*")
+_CUDART = re.compile(r"libcudart(?:-[0-9a-f]+)?\.so\.(\d{1,4}(?:\.\d{1,4})?)(?:\.\d{1,4})*")
+_CUDNN = re.compile(r"libcudnn(?:-[0-9a-f]+)?\.so\.(\d{1,4})(?:\.\d{1,4})*")
 
 
 def as_json(measured: Measured) -> dict[str, Any]:

@@ -208,7 +208,7 @@ def _paths(texts: Any) -> tuple[str, ...]:
 
 
 def _highest(names: set[str], kind: str) -> str:
-    numbers = [match[1] for name in names if (match := re.fullmatch(rf"{kind}_(\d+(?:\.\d+)*)", name))]
+    numbers = [match[1] for name in names if (match := re.fullmatch(rf"{kind}_(\d{{1,4}}(?:\.\d{{1,4}}){{0,5}})", name))]
     return max(numbers, key=lambda text: tuple(map(int, text.split("."))), default="")
 
 

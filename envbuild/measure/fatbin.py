@@ -22,7 +22,7 @@ MAGIC = 0xBA55ED50
 PTX, NATIVE = 1, 2
 LZ4, ZSTD = 0x2000, 0x8000
 # Kernels for one exact GPU (9.0a) or one family of GPUs (10.0f) carry one of these bits.
-_EXACT, _FAMILY = 0x100000, 0x200000
+_EXACT, _FAMILY, _UNKNOWN = 0x100000, 0x200000, 0xC00000
 _CONTAINER = struct.Struct("<IHHQ")
 # kind, -, header size, payload size, compressed size, -, minor and major version, architecture, -, -, flags, -, unpacked size
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
@@ -94,5 +94,9 @@ def _entries(read: Read, begin: int, size: int) -> Iterator[Entry]:
 
 
 def _capability(number: int, flags: int) -> str:
+    if flags & _UNKNOWN or (flags & _EXACT and flags & _FAMILY):
+        raise DamagedError(
+            f"has GPU code for {number // 10}.{number % 10} with marks that no known compiler makes ({flags:#x})"
+        )
     suffix = "a" if flags & _EXACT else "f" if flags & _FAMILY else ""
     return f"{number // 10}.{number % 10}{suffix}"

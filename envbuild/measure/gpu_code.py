@@ -17,8 +17,8 @@ from envbuild.measure.kernel_names import first_kernel, is_of_cuda
 
 _SAMPLES = 24
 _UNLINKED = "nv_relfatbin"
-# The most varied library measured so far has 40 lists.
-_MOST_LISTS = 2000
+# The most varied library measured so far has 40 lists, and two dozen GPUs.
+_MOST_LISTS, _MOST_GPUS, _MOST_VERSIONS = 2000, 2000, 200
 
 
 class GpuList(NamedTuple):
@@ -88,6 +88,8 @@ def read_sections(read: Read, sections: Sequence[tuple[str, int, int]]) -> Readi
                 found.setdefault(key, _Counted()).add(container)
             versions |= {entry.version for entry in container.entries if entry.version}
             _count(here, container)
+            if len(here) > _MOST_GPUS or len(versions) > _MOST_VERSIONS:
+                raise DamagedError("has GPU code for more GPUs, or of more versions of PTX, than there are")
     lists = tuple(_list(read, native, ptx, counted) for (native, ptx), counted in found.items())
     return Reading(by_count(lists), tuple(sorted(versions, key=_version)), counts)
 

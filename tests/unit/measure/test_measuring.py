@@ -17,7 +17,7 @@ from fuzzing import fuzz
 from hypothesis import strategies as st
 
 from envbuild.errors import InvalidInputError
-from envbuild.measure import answer, kernel_names, measuring
+from envbuild.measure import answer, elf, kernel_names, measuring
 from envbuild.measure.damage import DamagedError
 
 NAME = "widget-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
@@ -189,6 +189,27 @@ DAMAGED = {
         Shared(soname="x").data().replace(struct.pack("<QQ", 14, 1), struct.pack("<QQ", 14, 2**55)),
         "refers to byte 36028797018964",
     ),
+    "too many GPUs": (
+        Shared(
+            fatbins={
+                ".nv_fatbin": container(*(entry(NATIVE, n) for n in range(500))) * 2
+                + b"".join(container(*(entry(NATIVE, 500 * m + n) for n in range(500))) for m in range(1, 5))
+            }
+        ).data(),
+        "has GPU code for more GPUs",
+    ),
+    "too many versions of PTX": (
+        Shared(fatbins={".nv_fatbin": container(*(entry(PTX, 90, version=(n, 0)) for n in range(201)))}).data(),
+        "more versions of PTX, than there are",
+    ),
+    "an unknown mark": (
+        Shared(fatbins={".nv_fatbin": container(entry(NATIVE, 90, flags=0x400011))}).data(),
+        "with marks that no",
+    ),
+    "both marks": (
+        Shared(fatbins={".nv_fatbin": container(entry(NATIVE, 90, flags=0x11 | EXACT | FAMILY))}).data(),
+        "with marks that no",
+    ),
     "text": (b"hello", "is neither a wheel nor a shared library"),
     "nothing": (b"", "is neither a wheel nor a shared library"),
 }
@@ -302,6 +323,26 @@ def test_damaged_wheels(tmp_path):
     with pytest.raises(InvalidInputError, match=r"its name must end with \.whl"):
         (tmp_path / NAME).unlink()
         measured(tmp_path, whole, "widget.zip")
+
+
+def test_absurd_versions_are_no_versions(tmp_path):
+    """Python refuses to make a number of more than 4,300 digits."""
+    digits = "9" * 4000
+    library = Shared(
+        needed=[f"libcudart.so.{digits}", f"libcudnn.so.{digits}", f"libcudart.so.1{digits[:400]}", "libcudart.so.12"],
+        versions={"libc.so.6": [f"GLIBC_{digits}", "GLIBC_2.17"]},
+    )
+    said = answer.summary(measured(tmp_path, library.data()))
+    assert (said["cuda"], said["cudnn"], said["glibc"]) == (["12"], [], "2.17")
+
+
+def test_what_the_parser_may_read_is_limited(tmp_path, monkeypatch):
+    path = tmp_path / "libwidget.so"
+    path.write_bytes(Shared(needed=[f"lib{number}.so" for number in range(500)]).data())
+    assert len(elf.read(path).needed) == 500
+    monkeypatch.setattr(elf, "_MOST_READ", 20_000)
+    with pytest.raises(DamagedError, match="MB of names and lists"):
+        elf.read(path)
 
 
 def test_text_like_that_of_nccl_takes_no_time(tmp_path):
