@@ -23,7 +23,7 @@ _PIECE = 4 * 2**20
 _LONGEST = 200  # bytes of what is searched for
 _NCCL = re.compile(rb"NCCL version (\d{1,3}(?:\.\d{1,4}){1,3})\+cuda(\d{1,3}\.\d{1,3})")
 _X86_64 = 62
-_MOST_READ, _LONGEST_NAME, _NAME_PIECE = 2**28, 4096, 64  # pyelftools reads names by pieces of 64 bytes
+_LONGEST_NAME, _NAME_PIECE = 4096, 64  # pyelftools reads names by pieces of 64 bytes
 
 
 class Symbols(NamedTuple):
@@ -47,34 +47,39 @@ class Needs(NamedTuple):
     fatbins: tuple[tuple[str, int, int], ...]
 
 
-class _Limited(io.RawIOBase):
-    """A library as the parser reads it: no more than ``_MOST_READ`` bytes in all, no long names, nothing behind its end."""
+class Limited(io.RawIOBase):
+    """A library as the parser reads it: ``most`` bytes in all, no long names, nothing behind its end."""
 
-    def __init__(self, stream: IO[bytes], size: int) -> None:
+    def __init__(self, stream: IO[bytes], size: int, most: int = 2**28) -> None:
         super().__init__()
         self._stream = stream
         self._size = size
-        self._left = _MOST_READ
+        self._most = self._left = most
         self._of_name = 0
 
     def seekable(self) -> bool:
+        """Yes."""
         return True
 
     def readable(self) -> bool:
+        """Yes."""
         return True
 
     def tell(self) -> int:
+        """The place in the file."""
         return self._stream.tell()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place in the file. Raises :class:`DamagedError` for one behind its end."""
         self._of_name = 0
         if whence == io.SEEK_SET and not 0 <= offset <= self._size:
             raise DamagedError(f"refers to byte {offset}, but has only {self._size} bytes")
         return self._stream.seek(offset, whence)
 
     def read(self, size: int = -1) -> bytes:
+        """The next ``size`` bytes. Raises :class:`DamagedError` if these are too many."""
         if size < 0 or size > self._left:
-            raise DamagedError(f"has more than {_MOST_READ >> 20} MB of names and lists")
+            raise DamagedError(f"has more than {self._most} bytes of names and lists")
         self._left -= size
         self._of_name = self._of_name + size if size == _NAME_PIECE else 0
         if self._of_name > _LONGEST_NAME + _NAME_PIECE:
@@ -153,7 +158,7 @@ def _read(stream: IO[bytes], sections: list[_Section], size: int) -> Needs:
     from elftools.elf.gnuversions import GNUVerNeedSection
 
     stream.seek(0)
-    limited: Any = _Limited(stream, size)
+    limited: Any = Limited(stream, size)
     parsed: Any = ELFFile(limited)
     strings: dict[str, list[str]] = {}
     versions: set[str] = set()

@@ -336,13 +336,13 @@ def test_absurd_versions_are_no_versions(tmp_path):
     assert (said["cuda"], said["cudnn"], said["glibc"]) == (["12"], [], "2.17")
 
 
-def test_what_the_parser_may_read_is_limited(tmp_path, monkeypatch):
-    path = tmp_path / "libwidget.so"
-    path.write_bytes(Shared(needed=[f"lib{number}.so" for number in range(500)]).data())
-    assert len(elf.read(path).needed) == 500
-    monkeypatch.setattr(elf, "_MOST_READ", 20_000)
-    with pytest.raises(DamagedError, match="MB of names and lists"):
-        elf.read(path)
+def test_what_the_parser_may_read_is_limited():
+    limited = elf.Limited(io.BytesIO(bytes(5000)), 5000, most=4000)
+    assert len(limited.read(3000)) == 3000
+    with pytest.raises(DamagedError, match="more than 4000 bytes of names and lists"):
+        limited.read(1001)
+    with pytest.raises(DamagedError, match="more than 4000 bytes of names and lists"):
+        limited.read()
 
 
 def test_text_like_that_of_nccl_takes_no_time(tmp_path):
