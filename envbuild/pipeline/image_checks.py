@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild import codec, disk_cache, files
-from envbuild.errors import BuildError, InvalidInputError, Problem, VerifyError
+from envbuild.errors import BuildError, InvalidInputError, Problem, TimedOutError, VerifyError
 from envbuild.model import as_news
 from envbuild.model.lock import Lock
 from envbuild.pipeline import evidence, proofs, stage_cache, user_recipe
@@ -156,23 +156,28 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
         **_circumstances(tools.engine.endpoint, options),
     }
     known = stage_cache.recall(tools.workspace, name, "smoke", key) if replay else None
-    if known is not None and all(Path(path).exists() for path in known["paths"].values()):
-        return _smoked(known, replayed=True)
-    outcome = smoketest.run(
-        tools.engine,
-        image,
-        lock,
-        options,
-        tools.workspace.report_folder(name),
-        tools.on_progress,
-        reserve=lambda devices: _reserved(tools, devices),
-    )
+    if known is not None and (stored := _stored(known)) is not None:
+        return stored
+    try:
+        outcome = smoketest.run(
+            tools.engine,
+            image,
+            lock,
+            options,
+            tools.workspace.report_folder(name),
+            tools.on_progress,
+            reserve=lambda devices: _reserved(tools, devices),
+        )
+    except TimedOutError:  # the report of this test is in the place of the stored one
+        stage_cache.forget(tools.workspace, name, "smoke")
+        raise
     answer = {
         "status": outcome.status,
         "exit_code": outcome.exit_code,
         "sentence": outcome.sentence,
         "hint": outcome.hint,
         "paths": {kind: str(path) for kind, path in outcome.paths.items()},
+        "report": _hash(outcome.paths),
     }
     if outcome.status == "error":
         stage_cache.forget(tools.workspace, name, "smoke")  # the test crashed, so the next run tries again
@@ -207,6 +212,18 @@ def _reserved(tools: Tools, devices: Sequence[str]) -> Iterator[None]:
             wait = as_news("smoke", tools.on_progress)
             held.enter_context(files.locked(tools.workspace.device_lock(device), wait))
         yield
+
+
+def _stored(known: Mapping[str, Any]) -> Smoked | None:
+    """The stored verdict; None if its report is gone, or another test has written its own in that place."""
+    paths = {kind: Path(path) for kind, path in known["paths"].items()}
+    if not all(path.exists() for path in paths.values()) or known.get("report") != _hash(paths):
+        return None
+    return _smoked(known, replayed=True)
+
+
+def _hash(paths: Mapping[str, Path]) -> str:
+    return files.sha256_of(paths["json"]) if "json" in paths else ""
 
 
 def _smoked(answer: Mapping[str, Any], *, replayed: bool) -> Smoked:

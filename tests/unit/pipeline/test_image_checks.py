@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from envbuild import smoketest
+from envbuild.errors import TimedOutError
 from envbuild.host import nvidia
 from envbuild.host.nvidia import Driver
 from envbuild.model.lock import Lock
@@ -27,10 +29,18 @@ class World:
         self.workspace = Workspace(root=root, output=root / "images", home=root / "home")
         self.report = root / "report.json"
         self.runs = 0
+        self.times_out = False
+
+    def write(self, status: str, image: str) -> None:
+        told = {"schema": "envbuild-smoke/1", "status": status, "image": {"ref": "x", "id": image}}
+        self.report.write_text(json.dumps(told))
 
     def run(self, *_words: Any, **_more: Any) -> SmokeOutcome:
         self.runs += 1
-        self.report.write_text('{"schema": "envbuild-smoke/1"}')
+        if self.times_out:
+            self.write("error", "sha256:1")
+            raise TimedOutError("The time limit passed.")
+        self.write("fail", "sha256:1")
         return SmokeOutcome(status="fail", exit_code=9, sentence="", hint="", report={}, paths={"json": self.report})
 
     def is_replayed(self, options: SmokeOptions, endpoint: str = "unix:///engine") -> bool:
@@ -58,6 +68,25 @@ def test_data_that_was_mended_is_trained_on_again(world, tmp_path):
     assert world.is_replayed(options)
     (tmp_path / "data" / "images.gz").write_bytes(b"mended")
     assert not world.is_replayed(options)
+
+
+def test_a_test_beyond_its_time_limit_takes_the_place_of_the_stored_verdict(world):
+    assert not world.is_replayed(SmokeOptions()) and world.is_replayed(SmokeOptions())
+    world.times_out = True
+    with pytest.raises(TimedOutError):
+        world.is_replayed(SmokeOptions(timeout_s=5))
+    world.times_out = False
+    assert not world.is_replayed(SmokeOptions())
+
+
+@pytest.mark.parametrize("report", [("error", "sha256:1"), ("pass", "sha256:1"), ("fail", "sha256:2"), None])
+def test_a_verdict_whose_report_was_replaced_does_not_count(world, report):
+    assert not world.is_replayed(SmokeOptions())
+    if report:
+        world.write(*report)
+    else:
+        world.report.write_text("{")
+    assert not world.is_replayed(SmokeOptions())
 
 
 def test_a_verdict_of_this_machine_does_not_stand_for_another(world):
