@@ -64,6 +64,7 @@ def signing_key(path: Path, password: str) -> SigningKey:
     Raises :class:`InvalidInputError` (``signing-key``) and, without the library, :class:`UsageError` (``no-cryptography``).
     """
     _require_library()
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -74,7 +75,7 @@ def signing_key(path: Path, password: str) -> SigningKey:
         else:
             secret = password.encode() if b"ENCRYPTED" in content else None
             key = serialization.load_pem_private_key(content, password=secret)
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError, UnsupportedAlgorithm) as error:
         raise InvalidInputError(
             f"The signing key in {path} cannot be read: {_why(error)}.",
             code="signing-key",
@@ -88,12 +89,13 @@ def signing_key(path: Path, password: str) -> SigningKey:
 def public_key(path: Path) -> PublicKey:
     """The public key in ``path``, in PEM. Raises as :func:`signing_key` does, with the code ``public-key``."""
     _require_library()
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     try:
         key = serialization.load_pem_public_key(_read(path, "public-key"))
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise InvalidInputError(
             f"{path} holds no public key in PEM.", code="public-key", hint="cosign writes one as cosign.pub."
         ) from error

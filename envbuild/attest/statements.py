@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envbuild.attest.keys import PublicKey, SigningKey
+from envbuild.errors import InvalidInputError
 
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
@@ -24,6 +25,7 @@ SIGNED = "https://sigstore.dev/cosign/sign/v1"
 SBOM = "https://cyclonedx.org/bom"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 VERIFIED = "https://envbuild.invalid/attestations/verify/v1"
+ABOUT = "dev.sigstore.bundle.predicateType"  # the annotation of a bundle that tells which of these it states
 SMOKE = "https://envbuild.invalid/attestations/smoke/v1"
 
 
@@ -41,13 +43,32 @@ class UntrustedError(Exception):
 
 def smoke(image: str, lock: str, status: str, report: Mapping[str, Any]) -> Statement:
     """The verdict of a smoke test of ``image`` (its id in the engine), which was made of ``lock``, with the whole report."""
-    return Statement(kind=SMOKE, predicate={"image": image, "lock": lock, "status": status, "report": report})
+    used = device(report)
+    return Statement(kind=SMOKE, predicate={"image": image, "lock": lock, "status": status, "device": used, "report": report})
+
+
+def device(report: Mapping[str, Any]) -> str | None:
+    """The kind of device that a smoke test used, ``cpu`` or ``cuda``; None if the report does not say so."""
+    used = _mapping(report.get("mode")).get("device")
+    return used if isinstance(used, str) else None
+
+
+def used_its_devices(report: Mapping[str, Any]) -> bool:
+    """Whether the smoke test of each framework that is built for GPUs used GPUs."""
+    parts = report.get("parts")
+    reports = [report, *(_mapping(_mapping(each).get("report")) for each in (parts if isinstance(parts, list) else ()))]
+    modes = [_mapping(each.get("mode")) for each in reports]
+    return all(mode.get("device") == "cuda" for mode in modes if mode.get("gpu_image"))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def bundle(statement: Statement, digest: str, key: SigningKey) -> bytes:
     """The signed bundle that states ``statement`` of the image with the manifest ``digest`` (``sha256:…``).
 
-    The same statement and key give the same bytes.
+    The same statement and key give the same bytes. Raises :class:`InvalidInputError` (``report``) for text that is no Unicode.
     """
     algorithm, _, value = digest.partition(":")
     told = {
@@ -56,7 +77,14 @@ def bundle(statement: Statement, digest: str, key: SigningKey) -> bytes:
         "predicateType": statement.kind,
         "predicate": statement.predicate,
     }
-    payload = json.dumps(told, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+    try:
+        payload = json.dumps(told, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(
+            f"What is to be stated cannot be written as UTF-8: it holds half of a pair of surrogates ({error.reason}).",
+            code="report",
+            hint="Test the image again: the report may be damaged.",
+        ) from error
     envelope = {
         "payload": base64.b64encode(payload).decode(),
         "payloadType": _PAYLOAD,
@@ -75,9 +103,10 @@ def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
         envelope = json.loads(content)["dsseEnvelope"]
         payload, kind = base64.b64decode(envelope["payload"], validate=True), str(envelope["payloadType"])
         signatures = [base64.b64decode(each["sig"], validate=True) for each in envelope["signatures"]]
+        to_sign = _to_sign(kind, payload)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UntrustedError("it is no bundle with a DSSE envelope") from error
-    if not any(key.accepts(each, _to_sign(kind, payload)) for each in signatures):
+    if not any(key.accepts(each, to_sign) for each in signatures):
         raise UntrustedError("it is signed with another key, or was changed")
     try:
         told = json.loads(payload)

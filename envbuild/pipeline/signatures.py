@@ -18,16 +18,15 @@ def require_signed(repository: str, digest: str, key: PublicKey) -> None:
     """
     from envbuild.compose.outputs import referrers
 
-    bundles = referrers.read(repository, digest, statements.BUNDLE)
     objections = []
-    for content in bundles:
+    for content in referrers.read(repository, digest, statements.BUNDLE, (statements.ABOUT, statements.SIGNED)):
         try:
             if statements.opened(content, digest, key).kind == statements.SIGNED:
                 return
             objections.append("it states something else than a signature")
         except statements.UntrustedError as error:
             objections.append(str(error))
-    if not bundles:
+    if not objections:
         raise PublishError(
             f"{repository}@{digest} is not signed.",
             code="unsigned",
@@ -37,5 +36,5 @@ def require_signed(repository: str, digest: str, key: PublicKey) -> None:
         f"{repository}@{digest} is not signed with this key.",
         code="wrong-signature",
         hint="Ask whoever publishes these images for the public key, and do not use the image until one fits.",
-        details=[f"{objections.count(each)} of {len(bundles)}: {each}" for each in dict.fromkeys(objections)],
+        details=[f"{objections.count(each)} of {len(objections)}: {each}" for each in dict.fromkeys(objections)],
     )

@@ -45,6 +45,7 @@ class Registry:
     given: list[str] = field(default_factory=list)  # every Authorization header that came
     blobs_at: str = ""  # another server, to which every request for a blob is redirected
     tells_digests: bool = True
+    endless: bool = False  # each page of the list of referrers names a next one
 
     def count(self, method: str, part: str) -> int:
         """How many requests there were of this method, to paths with ``part``."""
@@ -244,13 +245,13 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.registry.knows_referrers:
             self._answer(404)
             return
-        found = []
+        found, more = [], {"Link": f'<{self.path}>; rel="next"'} if self.registry.endless else {}
         for reference, content in sorted(self.registry.manifests.items()):
             told = json.loads(content)
             if reference.startswith(f"{name}:sha256:") and told.get("subject", {}).get("digest") == digest:
                 about = {part: told[part] for part in ("mediaType", "artifactType", "annotations")}
                 found.append({"digest": reference.removeprefix(f"{name}:"), "size": len(content), **about})
-        self._answer(200, json.dumps({"schemaVersion": 2, "manifests": found}).encode(), Content_Type=INDEX)
+        self._answer(200, json.dumps({"schemaVersion": 2, "manifests": found}).encode(), Content_Type=INDEX, **more)
 
 
 def _parts(path: str) -> tuple[str, str, str]:

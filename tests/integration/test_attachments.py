@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -74,7 +75,7 @@ def publish(
 
 
 def attached(to: str, digest: str) -> list[bytes]:
-    return referrers.read(to, digest, statements.BUNDLE)
+    return [*referrers.read(to, digest, statements.BUNDLE)]
 
 
 def test_statements_are_attached_once_and_read_again(registry, store, image, pair):
@@ -101,15 +102,76 @@ def test_other_artifacts_and_damaged_ones_are_passed_over(registry, store, image
     blobs[told["layers"][0]["digest"]] = b"x" * told["layers"][0]["size"]
     registry.manifests[f"lab/env:{new[1]}"] = json.dumps({**told, "annotations": {}}).encode()
     assert len(attached(to, pushed.digest)) == 1
-    assert referrers.read(to, pushed.digest, "application/other") == []
+    assert [*referrers.read(to, pushed.digest, "application/other")] == []
 
 
-@pytest.mark.parametrize("listed", [b"no json", b"[]", b'{"manifests": 1}'])
+def attach_raw(registry: Registry, subject: str, content: bytes, **layer: object) -> str:
+    """Attach a bundle with any content as a stranger with write access may do; returns the digest of the bundle."""
+    blob = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    registry.blobs["lab/env"][blob] = content
+    told = {
+        "mediaType": manifest.MANIFEST, "artifactType": statements.BUNDLE, "subject": {"digest": subject},
+        "layers": [{"mediaType": statements.BUNDLE, "digest": blob, "size": len(content), **layer}],
+        "annotations": {statements.ABOUT: statements.SIGNED},
+    }  # fmt: skip
+    body = json.dumps(told).replace("Infinity", "1e999").encode()
+    name = f"sha256:{hashlib.sha256(body).hexdigest()}"
+    registry.manifests[f"lab/env:{name}"] = body
+    if not registry.knows_referrers:
+        tag = f"lab/env:{subject.replace(':', '-')}"
+        held = json.loads(registry.manifests[tag])["manifests"] if tag in registry.manifests else []
+        registry.manifests[tag] = json.dumps({"mediaType": manifest.INDEX, "manifests": [{"digest": name}, *held]}).encode()
+    return blob
+
+
+def test_bad_attachments_do_not_hide_a_signature(registry, store, image, pair):
+    to, public = f"{registry.host}/lab/env", keys.public_key(pair[1])
+    digest = publish(image, store, to, pair[0])[0].digest
+    for kind in ("\\ud800", "x"):
+        envelope = b'{"dsseEnvelope": {"payload": "", "payloadType": "%s", "signatures": [{"sig": ""}]}}' % kind.encode()
+        attach_raw(registry, digest, envelope)
+    attach_raw(registry, digest, b"huge", size=float("inf"))
+    attach_raw(registry, digest, b"elsewhere", digest="sha256:../../x")
+    for number, change in enumerate((b"longer than told", b"x", None)):
+        blob = attach_raw(registry, digest, b"content %d" % number)
+        if change is None:
+            del registry.blobs["lab/env"][blob]
+        else:
+            registry.blobs["lab/env"][blob] = change
+    signatures.require_signed(to, digest, public)
+    assert len(attached(to, digest)) == 3 + 2
+
+
+def test_a_signature_is_found_behind_many_other_statements(store, image, pair, monkeypatch):
+    """Those that are annotated as signatures come first, and nothing is fetched behind the one that fits."""
+    monkeypatch.setattr(referrers, "_MOST", 2)
+    with serve(Registry(knows_referrers=True)) as registry:
+        to, public = f"{registry.host}/lab/env", keys.public_key(pair[1])
+        digest, new = publish(image, store, to, pair[0])
+        for reference in list(registry.manifests):  # the API lists them by digest
+            if reference.removeprefix("lab/env:") in new[1:]:
+                for number in range(10):
+                    told = json.loads(registry.manifests[reference]) | {"number": number}
+                    body = json.dumps(told).encode()
+                    registry.manifests[f"lab/env:sha256:{hashlib.sha256(body).hexdigest()}"] = body
+        before = registry.count("GET", "/blobs/")
+        signatures.require_signed(to, digest.digest, public)
+        assert registry.count("GET", "/blobs/") == before + 1
+
+
+def test_a_list_that_never_ends_is_left(store, image, pair):
+    with serve(Registry(knows_referrers=True, endless=True)) as registry:
+        to = f"{registry.host}/lab/env"
+        digest = push(image, store, to, TAGS, ignore_progress).digest
+        assert attached(to, digest) == [] and registry.count("GET", "/referrers/") == 20
+
+
+@pytest.mark.parametrize("listed", [b"no json", b"[]", b'{"manifests": 1}', b"{}", b"[" * 100_000])
 def test_a_list_that_is_none_is_told(store, image, pair, listed):
     with serve(Registry()) as registry:
         to = f"{registry.host}/lab/env"
         pushed = push(image, store, to, TAGS, ignore_progress)
-        registry.manifests[f"lab/env:{pushed.digest.replace(':', '-')}"] = json.dumps({"mediaType": "x"}).encode()
+        registry.manifests[f"lab/env:{pushed.digest.replace(':', '-')}"] = listed
         with pytest.raises(PublishError) as caught:
             attached(to, pushed.digest)
         assert caught.value.code == "unknown-format"

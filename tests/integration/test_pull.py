@@ -138,7 +138,7 @@ def test_a_layer_with_another_digest_never_gets_into_the_store(registry, there, 
     registry.blobs["lab/env"][name] = damaged[harm]
     with pytest.raises(PublishError) as caught:
         pulled(registry, here)
-    assert caught.value.code == ("registry-unreachable" if harm in ("cut", "empty") else "digest-differs")
+    assert caught.value.code == ("digest-differs")
     assert not here.has(layer) and layer.digest not in here.blob_files()
 
 

@@ -136,6 +136,17 @@ def test_a_fixed_tag_never_moves(registry, store, image):
     assert "lab/env:latest" not in registry.manifests, "no tag moved"
 
 
+def test_a_fixed_tag_that_another_push_sets_meanwhile_keeps_the_moving_tags(registry, store, image):
+    other, tags = composed.image(image.layers[:1]), Tags(fixed=["v1"], moving=["latest"])
+
+    def meanwhile(*_words: object) -> None:
+        registry.manifests["lab/env:v1"] = manifest.manifest(other).content
+
+    with pytest.raises(PublishError) as caught:
+        push(image, store, to(registry), tags, ignore_progress, before_moving=meanwhile)
+    assert caught.value.code == "tag-taken" and "lab/env:latest" not in registry.manifests
+
+
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
 @pytest.mark.parametrize("method", ["HEAD", "POST", "PUT"])
 def test_failures_that_pass_are_tried_again(registry, store, image, method, status):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ _EMPTY = b"{}"
 _EMPTY_KIND = "application/vnd.oci.empty.v1+json"
 _LARGEST = 64 << 20  # of one artifact: the smoke report of a machine with many GPUs has some hundred kB
 _MOST = 200  # artifacts that are looked at: a stranger who may write could attach any number
+_PAGES = 20  # of the list: a registry could name a next one without end
 _ATTEMPTS = 5
 _NO_API = (400, 404, 405, 406)  # how registries answer that do not know the referrers API
 
@@ -65,20 +67,25 @@ def _lacking(client: Client, subject: Document, artifacts: Sequence[Artifact]) -
     return [pair for digest, pair in told.items() if f"sha256:{digest}" not in known], has_api
 
 
-def contents(client: Client, digest: str, kind: str) -> list[bytes]:
-    """The blobs of the type ``kind`` that are attached to the manifest with this ``digest`` (``sha256:…``).
+def read(source: str, digest: str, kind: str, first: tuple[str, str] = ("", "")) -> Iterator[bytes]:
+    """The blobs of the type ``kind`` that are attached to the manifest with this ``digest`` (``sha256:…``) in ``source``.
 
-    What is damaged or too large is left out: who checks signatures needs no more. The list itself need not tell the types:
+    They are fetched one by one, those with the annotation ``first`` (name and value) before the others. What is damaged, gone
+    or too large is left out: who checks signatures needs no more. The list itself need not tell the types or annotations:
     cosign's does not where it writes the list under a tag. Raises :class:`PublishError`.
     """
-    entries, _ = _listed(client, digest)
-    return [blob for entry in entries[:_MOST] if (blob := _content(client, entry, digest, kind)) is not None]
 
+    def rank(entry: Mapping[str, Any]) -> int:
+        notes = entry.get("annotations")
+        found = notes.get(first[0]) if isinstance(notes, dict) else None
+        return 0 if found == first[1] else 1 if found is None else 2
 
-def read(source: str, digest: str, kind: str) -> list[bytes]:
-    """:func:`contents`, of an image in the repository ``source`` (``HOST/REPOSITORY``)."""
     with opened(source, writes=False) as client:
-        return contents(client, digest, kind)
+        entries, _ = _listed(client, digest)
+        for entry in sorted(entries, key=rank)[:_MOST]:
+            content = _content(client, entry, digest, kind)
+            if content is not None:
+                yield content
 
 
 @contextlib.contextmanager
@@ -140,7 +147,10 @@ def _listed(client: Client, digest: str) -> tuple[list[dict[str, Any]], bool]:
     answer = client.ask("GET", client.url(f"referrers/{digest}"), (200, *_NO_API), headers={"Accept": manifest.INDEX})
     if answer.status_code == 200 and answer.headers.get("Content-Type", "").partition(";")[0] == manifest.INDEX:
         entries = _entries(client, answer.content)
-        while (following := answer.links.get("next", {}).get("url")) and len(entries) < 10 * _MOST:
+        for _ in range(_PAGES - 1):
+            following = answer.links.get("next", {}).get("url")
+            if not following or len(entries) >= 10 * _MOST:
+                break
             answer = client.ask("GET", client.absolute(answer.url, following), (200,), headers={"Accept": manifest.INDEX})
             entries += _entries(client, answer.content)
         return entries, True
@@ -181,19 +191,22 @@ def _tag(digest: str) -> str:
 def _entries(client: Client, content: bytes) -> list[dict[str, Any]]:
     try:
         entries = json.loads(content)["manifests"] or []
+        return [entry for entry in entries if isinstance(entry, dict)]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise PublishError(
             f"What {client.repository} gives as the list of what is attached to an image is no list.",
             code="unknown-format",
             hint="Somebody else may use the tag that begins with sha256- for another purpose.",
         ) from error
-    return [entry for entry in entries if isinstance(entry, dict)]
 
 
 def _content(client: Client, entry: Mapping[str, Any], subject: str, kind: str) -> bytes | None:
+    """The blob of an entry of the list; None if it is not one of the type ``kind`` that is attached to ``subject``."""
     digest = str(entry.get("digest"))
-    answer = client.ask("GET", client.url(f"manifests/{digest}"), (200, 404), headers={"Accept": manifest.MANIFEST})
+    if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
+        return None
     try:
+        answer = client.ask("GET", client.url(f"manifests/{digest}"), (200, 404), headers={"Accept": manifest.MANIFEST})
         if f"sha256:{hashlib.sha256(answer.content).hexdigest()}" != digest:
             return None
         told = json.loads(answer.content)
@@ -201,7 +214,13 @@ def _content(client: Client, entry: Mapping[str, Any], subject: str, kind: str) 
         size, blob = int(layer["size"]), str(layer["digest"]).removeprefix("sha256:")
         if told["subject"]["digest"] != subject or layer["mediaType"] != kind or not 0 < size <= _LARGEST:
             return None
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        if not re.fullmatch("[0-9a-f]{64}", blob):
+            return None
+        content = b"".join(client.blob(blob, size))
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
-    content = b"".join(client.blob(blob, size))
+    except PublishError as error:  # one damaged entry does not hide the others
+        if error.code not in ("digest-differs", "registry-refused", "unknown-format"):
+            raise
+        return None
     return content if hashlib.sha256(content).hexdigest() == blob else None

@@ -185,9 +185,12 @@ class _Push:
             if tag in tags.fixed:
                 self._set(tag)
         before_moving(self._client, self._told)
-        for tag in missing:
-            if tag not in tags.fixed:
-                self._set(tag)
+        moving = [tag for tag in missing if tag not in tags.fixed]
+        for tag in tags.fixed if moving else ():  # somebody else may have set it since it was asked for
+            if (there := self.digest_of(tag)) != f"sha256:{self._told.digest}":
+                raise self._taken(tag, there)
+        for tag in moving:
+            self._set(tag)
         return Pushed(
             digest=f"sha256:{self._told.digest}",
             sent=self._sent,
@@ -211,13 +214,16 @@ class _Push:
             if there == f"sha256:{self._told.digest}":
                 continue
             if there and tag in tags.fixed:
-                raise PublishError(
-                    f"{self._client.repository}:{tag} is another image already ({there}).",
-                    code="tag-taken",
-                    hint="This tag never moves. Remove it from the registry, or push to another repository.",
-                )
+                raise self._taken(tag, there)
             wanted.append(tag)
         return wanted
+
+    def _taken(self, tag: str, there: str) -> PublishError:
+        return PublishError(
+            f"{self._client.repository}:{tag} is another image already ({there}).",
+            code="tag-taken",
+            hint="This tag never moves. Remove it from the registry, or push to another repository.",
+        )
 
     def digest_of(self, tag: str) -> str:
         """The digest of the image that has ``tag``; empty if there is none."""

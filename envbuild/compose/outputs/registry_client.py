@@ -26,8 +26,8 @@ from envbuild.compose.outputs.registry_errors import (
     Repository,
     broken_off,
     insecure,
+    other_size,
     refused,
-    too_long,
     unreachable,
 )
 from envbuild.errors import PublishError
@@ -158,10 +158,10 @@ class Client:
         while done < size:
             before = done
             try:
-                for piece in self._blob_from(digest, done):
+                for piece in self._blob_from(digest, size, done):
                     done += len(piece)
                     if done > size:
-                        raise too_long(self.repository, digest)
+                        raise other_size(self.repository, digest)
                     yield piece
                 if done < size:
                     raise _PassingError(broken_off(self.repository))
@@ -171,10 +171,14 @@ class Client:
                     raise passing.reason from passing
                 self._wait(failures, passing)
 
-    def _blob_from(self, digest: str, begin: int) -> Iterator[bytes]:
+    def _blob_from(self, digest: str, size: int, begin: int) -> Iterator[bytes]:
         """The rest of a blob. A registry that does not know ranges sends all of it, and its beginning is dropped here."""
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={begin}-"} if begin else {})}
         with self._once("GET", self.url(f"blobs/sha256:{digest}"), (200, 206), headers=headers, stream=True) as answer:
+            told = answer.headers.get("Content-Length", "")
+            is_whole = answer.status_code == 200 and "Content-Encoding" not in answer.headers
+            if is_whole and re.fullmatch("[0-9]{1,19}", told) and int(told) != size:
+                raise other_size(self.repository, digest)
             drop = begin if answer.status_code == 200 else 0
             try:
                 for piece in answer.iter_content(_PIECE):

@@ -56,10 +56,10 @@ def refused(repository: Repository, verb: str, method: str, answer: requests.Res
     )
 
 
-def too_long(repository: Repository, digest: str) -> PublishError:
-    """The error of a blob with more bytes than were told."""
+def other_size(repository: Repository, digest: str) -> PublishError:
+    """The error of a blob with more or fewer bytes than were told."""
     return PublishError(
-        f"What {repository} gives for sha256:{digest} is longer than its manifest says.",
+        f"What {repository} gives for sha256:{digest} has another size than its manifest says.",
         code="digest-differs",
         hint="Something between here and the registry changes what is sent, or the registry's disk is damaged.",
     )

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from nacl.secret import SecretBox
@@ -87,9 +88,11 @@ def test_a_wrong_password_is_told(tmp_path, key, form, password):
         {"kdf": {"name": "scrypt", "params": {"N": 1 << 40, "r": 8, "p": 1}, "salt": ""}},
         {"kdf": {"name": "other", "params": {}, "salt": ""}},
         {"kdf": None},
+        {"kdf": {"name": "scrypt", "params": {"N": float("inf"), "r": 8, "p": 1}, "salt": ""}},
+        {"kdf": {"name": "scrypt", "params": {"N": 1 << 70, "r": 8, "p": 1}, "salt": ""}},
         {"ciphertext": "!"},
     ],
-    ids=["all the memory", "another way", "nothing", "no base64"],
+    ids=["all the memory", "another way", "nothing", "without end", "more than a number", "no base64"],
 )
 def test_a_damaged_key_is_refused(tmp_path, key, changed):
     with pytest.raises(InvalidInputError) as caught:
@@ -108,6 +111,28 @@ def test_what_is_no_key_is_refused(tmp_path, content):
         with pytest.raises(InvalidInputError) as caught:
             load(tmp_path / "nowhere")
         assert caught.value.code == code
+
+
+def test_a_key_that_is_nested_without_end_is_refused(tmp_path):
+    body = base64.encodebytes(b"[" * 100_000).decode()
+    text = f"-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----\n{body}-----END ENCRYPTED SIGSTORE PRIVATE KEY-----\n"
+    with pytest.raises(InvalidInputError) as caught:
+        keys.signing_key(written(tmp_path, text.encode()), "")
+    assert caught.value.code == "signing-key"
+
+
+@pytest.mark.parametrize("kind", ["public", "private"])
+def test_a_key_of_an_unknown_kind_is_refused(tmp_path, key, monkeypatch, kind):
+    """Of a curve that the library does not know, for example."""
+
+    def load(*_words: object, **_named: object) -> None:
+        raise UnsupportedAlgorithm("this curve is not known")
+
+    monkeypatch.setattr(serialization, f"load_pem_{kind}_key", load)
+    path = written(tmp_path, b"-----BEGIN KEY-----\n")
+    with pytest.raises(InvalidInputError) as caught:
+        keys.signing_key(path, "") if kind == "private" else keys.public_key(path)
+    assert caught.value.code == ("signing-key" if kind == "private" else "public-key")
 
 
 def test_other_kinds_of_keys_are_refused(tmp_path):

@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from envbuild.attest import keys, statements
 from envbuild.attest.statements import Statement, UntrustedError
+from envbuild.errors import InvalidInputError
 
 DIGEST = "sha256:" + "a" * 64
 STATED = Statement(kind=statements.SMOKE, predicate={"status": "pass", "é": 1})
@@ -71,8 +72,11 @@ def test_a_changed_statement_is_refused(key, part):
         statements.opened(json.dumps(told).encode(), DIGEST, key.public)
 
 
+ODD = b'{"dsseEnvelope": {"payload": "", "payloadType": "\\ud800", "signatures": []}}'
+
+
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{}", b'{"dsseEnvelope": 1}', b'{"dsseEnvelope": {"payload": "!"}}', b"[" * 100000, b"\xff"]
+    "content", [ODD, b"", b"[]", b"{}", b'{"dsseEnvelope": 1}', b'{"dsseEnvelope": {"payload": "!"}}', b"[" * 100000, b"\xff"]
 )
 def test_what_is_no_bundle_is_refused(key, content):
     with pytest.raises(UntrustedError, match="no bundle"):
@@ -92,6 +96,29 @@ def test_what_is_no_bundle_is_refused(key, content):
 def test_what_is_signed_and_no_statement_is_refused(key, payload):
     with pytest.raises(UntrustedError, match="no in-toto statement"):
         statements.opened(signed(key, payload), DIGEST, key.public)
+
+
+def test_text_that_is_no_unicode_is_refused_before_it_is_signed(key):
+    with pytest.raises(InvalidInputError) as caught:
+        statements.bundle(statements.smoke("i", "l", "pass", {"host": "\ud800"}), DIGEST, key)
+    assert caught.value.code == "report"
+
+
+@pytest.mark.parametrize(
+    ("report", "used", "device"),
+    [
+        ({}, True, None),
+        ({"mode": {"gpu_image": False, "device": "cpu"}}, True, "cpu"),
+        ({"mode": {"gpu_image": True, "device": "cuda"}}, True, "cuda"),
+        ({"mode": {"gpu_image": True, "device": "cpu"}}, False, "cpu"),
+        ({"mode": {"gpu_image": True, "device": None}}, False, None),
+        ({"mode": {"gpu_image": True, "device": "cuda"}, "parts": [{"report": {"mode": {"gpu_image": True}}}]}, False, "cuda"),
+        ({"mode": {"gpu_image": True, "device": "cuda"}, "parts": [{"report": None}, 1]}, True, "cuda"),
+    ],
+)
+def test_a_gpu_image_is_proved_by_its_gpus_only(report, used, device):
+    assert statements.used_its_devices(report) is used
+    assert statements.smoke("i", "l", "pass", report).predicate["device"] == device
 
 
 def test_a_statement_of_another_type_of_payload_is_refused(key):
