@@ -14,7 +14,9 @@ _OURS = "https://envbuild.invalid"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Build:
-    """How an image was built. The hashes are sha256 in hex: of the lock, of all inputs, of the rendering and of the guest.
+    """How an image was built. ``engine`` is the product and its version, empty if they are not known.
+
+    The hashes are sha256 in hex: of the lock, of all inputs, of the rendering and of the guest.
 
     ``commit`` is the git commit of the facts and recipes, empty if they are in no repository; ``is_modified`` is true if files
     differed from it.
@@ -46,7 +48,7 @@ def predicate(lock: Lock, build: Build) -> Mapping[str, Any]:
         "runDetails": {
             "builder": {
                 "id": f"{_OURS}/builders/{build.builder}",
-                "version": {"envbuild": build.version, "engine": build.engine},
+                "version": {"envbuild": build.version} | ({"engine": build.engine} if build.engine else {}),
             },
             "metadata": {"finishedOn": build.built_at},
         },

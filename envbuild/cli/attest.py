@@ -31,7 +31,7 @@ def command(session: Session, /, name: str, report: Path, *, repository: str, ta
     key = keys.signing_key(key_file, os.environ.get(options.PASSWORD, ""))
     tools = session.tools([name])
     canonical = resolving.resolve_request(tools, [name], options.chosen({})).environment.name
-    told = attesting.attest(canonical, report, repository, tag or canonical.replace("+", "_"), key)
+    told = attesting.attest(tools, canonical, report, repository, tag or canonical.replace("+", "_"), key)
     session.document({
         "schema": 1, "name": canonical, "repository": repository, "digest": told.digest, "status": told.status,
         "attached": told.is_new,

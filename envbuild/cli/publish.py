@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,7 @@ def command(
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news, **tools_from)
         made = run_stages(tools, [name], options.chosen(constraints), wanted, lambda note: shown.line(make.stage_line(note)))
+        made = replace(made, smoked=publication.judged(made.smoked))
         told = publication.publish(tools, made, to) if publication.may_be_published(made.smoked, allowed) else None
     if told is None:
         session.err(_NOT_PUBLISHED)
@@ -117,6 +119,8 @@ def _show_plan(  # noqa: PLR0917 - what a plan rests on
     from envbuild.pipeline import publication, unchanged
 
     made = unchanged.without_work(unchanged.view(tools), canonical, stages)
+    if made is not None:
+        made = replace(made, smoked=publication.judged(made.smoked))
     if made is not None and not publication.may_be_published(made.smoked, allowed):
         session.err(_NOT_PUBLISHED)
         return verdict.show(session, make.document(made), made.smoked)

@@ -67,6 +67,7 @@ def command(
                 "name": environment.name, "image": found.image, "digest": found.pulled.digest, "tag": found.tag,
                 "tags": list(found.tags), "received_bytes": found.pulled.received, "layers": layers,
                 "present": found.pulled.present, "same_inputs": found.ours, "place": place, "signed": key is not None,
+                "verified": found.ours and target is None,
             })  # fmt: skip
             shown.line(
                 f"{found.tags[0] if found.tags else place}  {wording.size(found.pulled.received)} received, "
@@ -75,5 +76,7 @@ def command(
             shown.line(f"  digest  {found.pulled.digest}")
             if not found.ours:
                 shown.line("  This is not the image that this checkout builds, and was not verified.")
+            elif target is not None:
+                shown.line("  The image was not verified: only an engine can start it.")
     session.document({"schema": 1, "repository": repository, "images": told})
     return 0

@@ -14,27 +14,40 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from envbuild.build import BuildRecord
     from envbuild.pipeline.make import Made
 
+_FORM = 2  # of the stored origin; increased when it gets more fields
 
-def of_image(tools: Tools, made: Made) -> list[Statement]:
+
+def of_image(tools: Tools, made: Made, *, stores: bool = True) -> list[Statement]:
     """The statements about the image that was made.
 
-    They are the same each time for one image and its verdicts, so that publishing it again adds nothing.
+    They are the same each time for one image and its verdicts, so that publishing it again adds nothing: what is asked now is
+    stored for the next time, unless ``stores`` is false. An image that was pulled has no provenance: who built it is not known
+    here.
     """
+    from envbuild.build import PULLED
+
     verified = image_checks.verify_image(tools, made.lock, made.digest, made.record.image, replay=True)
     subject = {"image": made.record.image, "lock": made.digest}
+    report = {name: value for name, value in verified.report.items() if name != "seconds"}  # it differs each time
+    unchecked = sum(text.startswith("not checked") for text in report["notes"])
+    origin = [] if made.record.builder == PULLED else [_origin(tools, made, stores=stores)]
     return [
         Statement(kind=statements.SIGNED, predicate={}),
-        Statement(kind=statements.SBOM, predicate=_contents(tools, made)),
-        Statement(kind=statements.PROVENANCE, predicate=_origin(tools, made)),
-        Statement(kind=statements.VERIFIED, predicate={**subject, "status": "pass", "report": verified.report}),
+        Statement(kind=statements.SBOM, predicate=_contents(tools, made, stores=stores)),
+        *(Statement(kind=statements.PROVENANCE, predicate=each) for each in origin),
+        Statement(kind=statements.VERIFIED, predicate={**subject, "status": "pass", "unchecked": unchecked, "report": report}),
         statements.smoke(made.record.image, made.digest, made.smoked.status, made.smoked.report),
     ]
 
 
-def _contents(tools: Tools, made: Made) -> Mapping[str, Any]:
-    """The bill of materials of the image. The image is asked once which Debian packages are installed."""
+def _contents(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
+    """The bill of materials of the image. The image is asked once which Debian packages are installed.
+
+    If it does not say so, the bill has what the lock says, and calls itself incomplete.
+    """
     from envbuild import sbom
     from envbuild.verify import installed
 
@@ -44,25 +57,29 @@ def _contents(tools: Tools, made: Made) -> Mapping[str, Any]:
     if known is None:
         try:
             known = {"packages": installed.packages(tools.engine, image)}
-        except VerifyError:  # an image without dpkg: what the lock says is all that is known
+        except VerifyError:  # without dpkg, or it failed this time: the next run asks again
             known = {"packages": []}
-        stage_cache.keep(tools.workspace, name, "packages", key, known)
+        if stores and known["packages"]:
+            stage_cache.keep(tools.workspace, name, "packages", key, known)
     built = sbom.Built(image=image, packages=[tuple(each) for each in known["packages"]]) if known["packages"] else None
-    document: Mapping[str, Any] = json.loads(sbom.dumps(made.lock, made.digest, built))
-    return document
+    document: dict[str, Any] = json.loads(sbom.dumps(made.lock, made.digest, built))
+    return document if built else {**document, "compositions": [{"aggregate": "incomplete"}]}
 
 
-def _origin(tools: Tools, made: Made) -> Mapping[str, Any]:
+def _origin(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
     """The provenance. The commit is the one at which the image was published first: its inputs are the same at later ones."""
     import envbuild
 
     record = made.record
-    key = {"image": record.image, "inputs": record.inputs}
+    key = {"image": record.image, "inputs": record.inputs, "form": _FORM}
     known = stage_cache.recall(tools.workspace, record.name, "origin", key)
     if known is None:
         commit, is_modified = changed_since.head(tools.workspace)
-        known = {"commit": commit, "is_modified": is_modified, "version": envbuild.__version__}
-        stage_cache.keep(tools.workspace, record.name, "origin", key, known)
+        known = {
+            "commit": commit, "is_modified": is_modified, "version": envbuild.__version__, "engine": _engine(tools, record),
+        }  # fmt: skip
+        if stores:
+            stage_cache.keep(tools.workspace, record.name, "origin", key, known)
     build = provenance.Build(
         name=record.name,
         lock=record.lock,
@@ -70,8 +87,17 @@ def _origin(tools: Tools, made: Made) -> Mapping[str, Any]:
         rendering=record.rendering,
         guest=record.guest,
         builder=record.builder,
-        engine=record.engine,
         built_at=record.built_at,
         **known,
     )
     return provenance.predicate(made.lock, build)
+
+
+def _engine(tools: Tools, record: BuildRecord) -> str:
+    """The product and version of the engine that built the image; empty if another one is used now.
+
+    The statement is public: it does not tell the engine's address, which may hold the name of a user and of a machine.
+    """
+    if tools.engine_or_none() is None or tools.engine_name != record.engine:
+        return ""
+    return f"{tools.engine.product} {tools.engine.info.version}"

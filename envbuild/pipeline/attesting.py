@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild import files
 from envbuild.attest import statements
-from envbuild.errors import InvalidInputError, Problem
+from envbuild.errors import InvalidInputError, Problem, PublishError
+from envbuild.pipeline.stored_locks import read_locked
+from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.attest.keys import SigningKey
@@ -28,22 +30,28 @@ class Attested:
     is_new: bool
 
 
-def attest(name: str, path: Path, repository: str, tag: str, key: SigningKey) -> Attested:
+def attest(  # noqa: PLR0917 - what is stated, of which image, by whom
+    tools: Tools, name: str, path: Path, repository: str, tag: str, key: SigningKey
+) -> Attested:
     """State the report in ``path`` of the image that ``repository`` has under ``tag``, which must be the image of the report.
 
-    Raises :class:`InvalidInputError` (``report``, ``report-of-another-image``) and :class:`PublishError`.
+    The report must also be about the lock of this checkout. Raises :class:`InvalidInputError` (``report``,
+    ``report-of-another-image``) and :class:`PublishError`.
     """
     from envbuild.compose.outputs import referrers
     from envbuild.pipeline import publication
 
     report = _read(name, path)
+    lock = _lock(tools, name, path, report)
+    passed = report["status"] == "pass" and not statements.used_its_devices(report)
+    status = "inconclusive" if passed else report["status"]
     with referrers.opened(repository, writes=True) as client:
         image = referrers.image(client, tag)
         _require_same(path, report, image, f"{repository}:{tag}")
-        stated = statements.smoke(report["image"]["id"], report["environment"].get("lock", ""), report["status"], report)
+        stated = statements.smoke(report["image"]["id"], lock, status, report)
         made = publication.signed([stated], f"sha256:{image.digest}", key)
         new = referrers.attach(client, image, made)
-    return Attested(digest=f"sha256:{image.digest}", status=report["status"], is_new=bool(new))
+    return Attested(digest=f"sha256:{image.digest}", status=status, is_new=bool(new))
 
 
 def _read(name: str, path: Path) -> Mapping[str, Any]:
@@ -57,12 +65,20 @@ def _read(name: str, path: Path) -> Mapping[str, Any]:
         raise InvalidInputError(
             f"{path} is no whole smoke report.",
             code="report",
-            hint="`envbuild smoke NAME` writes one, and so does `envbuild-smoke --json FILE` in the image.",
+            hint="`envbuild smoke NAME` writes one, and prints its path.",
             problems=[Problem(where=str(path), line=0, message=each) for each in problems],
         )
     if report["status"] not in _FINISHED:
         raise InvalidInputError(
             f"The smoke test of {path} did not finish, so that its report states nothing.",
+            code="report",
+            hint="Run the test again.",
+        )
+    if report["status"] == "pass" and not (
+        report["checks"] and (report["runs"] or report.get("parts")) and statements.device(report)
+    ):
+        raise InvalidInputError(
+            f"The report in {path} says pass, and tells of no checks, no training or no device.",
             code="report",
             hint="Run the test again.",
         )
@@ -74,9 +90,35 @@ def _read(name: str, path: Path) -> Mapping[str, Any]:
     return report
 
 
+def _lock(tools: Tools, name: str, path: Path, report: Mapping[str, Any]) -> str:
+    """The lock that the report names, which must be that of this checkout: nothing else here vouches for it."""
+    locked = read_locked(tools, name)
+    told = str(report["environment"].get("lock", ""))
+    if locked is None or told != locked.digest:
+        raise InvalidInputError(
+            f"The report in {path} is about the lock {told[:16] or 'without a hash'}, and {name} has "
+            + (f"the lock {locked.digest[:16]} here." if locked else "no lock here."),
+            code="report-of-another-image",
+            hint="Check out the revision with which the image was built.",
+        )
+    return locked.digest
+
+
+def _config(image: Document, place: str) -> str:
+    """The digest of the image's configuration. Raises :class:`PublishError` (``unknown-format``) if it is no image."""
+    try:
+        return str(json.loads(image.content)["config"]["digest"])
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise PublishError(
+            f"{place} is no image, or one for several kinds of machines.",
+            code="unknown-format",
+            hint="`--tag` names another tag or digest.",
+        ) from error
+
+
 def _require_same(path: Path, report: Mapping[str, Any], image: Document, place: str) -> None:
     """Engines name an image by the digest of its configuration; those with containerd's image store by that of its manifest."""
-    config = str(json.loads(image.content).get("config", {}).get("digest", ""))
+    config = _config(image, place)
     tested = str(report["image"]["id"])
     if not tested or tested not in (config, f"sha256:{image.digest}"):
         raise InvalidInputError(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from envbuild.attest import statements
+from envbuild.errors import SmokeInconclusiveError
 from envbuild.pipeline import attestations, publishing
 from envbuild.pipeline.tools import Tools
 
@@ -47,8 +48,21 @@ class Published:
         return not (self.pushed.tags or self.new)
 
 
+def judged(smoked: Smoked) -> Smoked:
+    """The verdict for publishing. A pass of a GPU image without its GPUs, which ``--expect cpu`` gives, is inconclusive."""
+    if smoked.status != "pass" or statements.used_its_devices(smoked.report):
+        return smoked
+    return replace(
+        smoked,
+        status="inconclusive",
+        exit_code=SmokeInconclusiveError.exit_code,
+        sentence="The image is made for GPUs, and the smoke test used none.",
+        hint="Publish it on a machine with a GPU, or with --allow inconclusive.",
+    )
+
+
 def may_be_published(smoked: Smoked, allowed: Collection[str]) -> bool:
-    """Whether an image with this verdict is published: it passed, or its verdict is one of those that are ``allowed``."""
+    """Whether an image with a verdict by :func:`judged` is published: it passed, or the verdict is one of ``allowed``."""
     return smoked.status == "pass" or smoked.status in allowed
 
 
@@ -86,7 +100,7 @@ class Planned:
 
 def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
     """What :func:`publish` would do now, found by reading; None if layers have to be compressed before that is known."""
-    stated = attestations.of_image(tools, made)
+    stated = attestations.of_image(tools, made, stores=False)
     missing: list[int] = []
 
     def count(client: Client, manifest: Document) -> None:
@@ -110,7 +124,7 @@ def signed(stated: Sequence[Statement], digest: str, key: SigningKey) -> list[Ar
             kind=statements.BUNDLE,
             annotations={
                 "dev.sigstore.bundle.content": "dsse-envelope",
-                "dev.sigstore.bundle.predicateType": each.kind,
+                statements.ABOUT: each.kind,
             },
         )
         for each in stated

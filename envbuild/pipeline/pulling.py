@@ -63,7 +63,8 @@ def pull(  # noqa: PLR0917 - what is pulled, from where, and to where
     if own and wanted != own.fixed and registry.digest_of(repository, own.fixed) != pulled.digest:
         own = None
     if target is not None:
-        image = publishing.write(pulled.image, store, target, (f"{_REPOSITORY}:{wanted}",), tools.on_progress)
+        reference = f"{_REPOSITORY}:{own.fixed}" if own else f"{_OTHERS}:{wanted.replace(':', '-')}"
+        image = publishing.write(pulled.image, store, target, (reference,), tools.on_progress)
         return Fetched(pulled=pulled, image=image, tag=wanted, tags=(), ours=own is not None)
     tags = own.tags if own else (f"{_OTHERS}:{wanted.replace(':', '-')}",)
     unverified = f"{_REPOSITORY}/unverified:{pulled.digest.removeprefix('sha256:')[:32]}"

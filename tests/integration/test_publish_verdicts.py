@@ -6,9 +6,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import composed
@@ -20,19 +22,23 @@ from program import ROOT
 from signing import write_pair
 from stand_in_registry import Registry, serve
 
+import envbuild
 from envbuild import codec, files
 from envbuild.attest import keys, statements
-from envbuild.build import BaseRecord, BuildRecord
+from envbuild.build import PULLED, BaseRecord, BuildRecord
 from envbuild.cli import frame
 from envbuild.compose import engine_image
 from envbuild.compose.outputs import referrers
 from envbuild.compose.store import LayerStore
-from envbuild.pipeline import make, stage_cache, unchanged
+from envbuild.errors import VerifyError
+from envbuild.pipeline import attestations, make, stage_cache, tools, unchanged
 from envbuild.pipeline.image_checks import Smoked
 from envbuild.pipeline.stored_locks import read_lock
+from envbuild.verify import installed
 from envbuild.workspace import Workspace
 
 NAME = "opencv-5.0.0.93-cpu-py311-debian12"
+ENGINE = "default socket (unix:///run/docker.sock)"
 EXITS = {"pass": 0, "fail": 9, "inconclusive": 10}
 REPORT = {"schema": "envbuild-smoke/1", "host": {"name": "machine"}}
 
@@ -49,15 +55,15 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The verdict of the smoke test, which a test may change. The image is one of a few bytes, made of a real lock and
     verified."""
-    chosen = {"status": "pass"}
+    chosen: dict[str, Any] = {"status": "pass"}
     for name, value in (("ENVBUILD_HOME", tmp_path / "home"), ("ENVBUILD_ROOT", ROOT), ("DOCKER_CONFIG", tmp_path)):
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
-    workspace = Workspace(root=ROOT, output=ROOT / "images", home=tmp_path / "home")
+    workspace = chosen["workspace"] = Workspace(root=ROOT, output=ROOT / "images", home=tmp_path / "home")
     store = LayerStore(workspace.layers)
     image = composed.image([composed.add(store, "base"), composed.add(store, "wheels")])
     engine_image.remember(workspace.composed_images, image)
@@ -66,7 +72,7 @@ def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     record = BuildRecord(
         name=NAME, lock=digest, inputs="b" * 64, image=f"sha256:{hashlib.sha256(image.config).hexdigest()}",
         tags=(f"envbuild:{NAME}", f"envbuild:{NAME}-aaaaaaaa", f"envbuild:{NAME}-{digest[:8]}-bbbbbbbb"),
-        base=BaseRecord(reference="b", image="sha256:b", how="pulled", digest="", notes=()), engine="an engine",
+        base=BaseRecord(reference="b", image="sha256:b", how="pulled", digest="", notes=()), engine=ENGINE,
         built_at="2026-11-23T10:00:00+00:00", seconds=1.0, steps=2, cached=0, size=1, kept=False, builder="compose",
         rendering="c" * 64, guest="d" * 64,
     )  # fmt: skip
@@ -76,12 +82,13 @@ def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     stage_cache.keep(workspace, NAME, "packages", key, {"packages": packages})
 
     def made(*_arguments: object, **_named: object) -> make.Made:
-        status = chosen["status"]
+        status, report = chosen["status"], {**REPORT, "mode": {"device": "cpu", "gpu_image": "gpu" in chosen}}
         smoked = Smoked(
-            status=status, exit_code=EXITS[status], sentence=f"it is {status}", hint="", report=REPORT, paths={}, replayed=True
+            status=status, exit_code=EXITS[status], sentence=f"it is {status}", hint="", report=report, paths={}, replayed=True
         )
         return make.Made(
-            environment=lock.environment, lock=lock, digest=digest, record=record, engine="e", smoked=smoked,
+            environment=lock.environment, lock=lock, digest=digest, engine="e", smoked=smoked,
+            record=replace(record, builder=chosen.get("builder", "compose")),
             stages=(make.StageNote(stage="smoke", outcome="replayed", detail="", seconds=0.0),), seconds=0.0,
         )  # fmt: skip
 
@@ -94,7 +101,9 @@ def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 class Verified:
     """The answer of `verify`."""
 
-    report: Mapping[str, Any] = {"problems": [], "counts": {"files": 3}}
+    report: Mapping[str, Any] = {
+        "problems": [], "counts": {"files": 3}, "seconds": 1.5, "notes": ["not checked: a", "other", "not checked: b"],
+    }  # fmt: skip
 
 
 def publish(capsys: pytest.CaptureFixture[str], registry: Registry, key: Path, *words: str) -> tuple[int, dict[str, Any]]:
@@ -121,8 +130,10 @@ def test_a_proved_image_is_published_with_what_was_proved(capsys, registry, pair
     assert tags(registry) == set(told["tags"]) == set(told["moved"]) and len(told["tags"]) == 3
     found = stated(registry, pair, told["digest"])
     assert found[statements.SIGNED] == {}
-    assert found[statements.VERIFIED]["report"] == Verified.report
-    assert (found[statements.SMOKE]["status"], found[statements.SMOKE]["report"]) == ("pass", REPORT)
+    checked = found[statements.VERIFIED]
+    assert checked["report"] == {name: value for name, value in Verified.report.items() if name != "seconds"}
+    assert (checked["status"], checked["unchecked"]) == ("pass", 2)
+    assert (found[statements.SMOKE]["status"], found[statements.SMOKE]["report"]["host"]) == ("pass", REPORT["host"])
     assert found[statements.SMOKE]["image"] == document["image"]
     bill = found[statements.SBOM]
     assert JsonStrictValidator(cyclonedx.schema.SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None
@@ -198,6 +209,75 @@ def test_a_later_pass_is_stated_beside_the_inconclusive_run(capsys, registry, pa
     verdict["status"] = "pass"
     code, document = publish(capsys, registry, pair[0])
     assert (code, document["published"]["attached"], document["published"]["sent_bytes"]) == (0, 1, 0)
+
+
+def test_a_gpu_image_that_passed_without_its_gpus_is_inconclusive(capsys, registry, pair, verdict):
+    """`--allow-cpu --expect cpu` lets the smoke test pass, which proves nothing of the GPU build."""
+    verdict["gpu"] = "yes"
+    for words in ((), ("--dry-run",)):
+        code, document = publish(capsys, registry, pair[0], *words)
+        assert (code, document["status"], document["error"]["code"]) == (10, "inconclusive", "smoke-inconclusive")
+    assert not registry.asked
+    code, document = publish(capsys, registry, pair[0], "--allow", "inconclusive")
+    smoke = stated(registry, pair, document["published"]["digest"])[statements.SMOKE]
+    assert (code, smoke["status"], smoke["device"]) == (0, "inconclusive", "cpu")
+
+
+def test_who_built_a_pulled_image_is_not_stated(capsys, registry, pair, verdict):
+    verdict["builder"] = PULLED
+    _, document = publish(capsys, registry, pair[0])
+    kinds = set(stated(registry, pair, document["published"]["digest"]))
+    assert document["published"]["statements"] == 4 == len(kinds) and statements.PROVENANCE not in kinds
+
+
+def test_a_dry_run_stores_nothing_that_a_statement_rests_on(capsys, registry, pair, verdict, monkeypatch):
+    heads = iter([("1" * 40, True), ("2" * 40, False)])
+    monkeypatch.setattr("envbuild.pipeline.changed_since.head", lambda _workspace: next(heads))
+    publish(capsys, registry, pair[0], "--dry-run")
+    _, document = publish(capsys, registry, pair[0])
+    told = stated(registry, pair, document["published"]["digest"])[statements.PROVENANCE]
+    assert told["buildDefinition"]["resolvedDependencies"][1]["digest"] == {"gitCommit": "2" * 40}
+    assert publish(capsys, registry, pair[0])[1]["nothing_to_do"], "the stored commit is stated again"
+
+
+def test_the_address_of_the_engine_is_not_stated(capsys, registry, pair, verdict, monkeypatch):
+    engine = SimpleNamespace(product="Docker", info=SimpleNamespace(version="29.1"))
+    monkeypatch.setattr(tools.Tools, "engine_or_none", lambda _self: engine)
+    monkeypatch.setattr(tools.Tools, "engine", engine)
+    for name, version in (("DOCKER_HOST (ssh://alice@host)", {}), (ENGINE, {"engine": "Docker 29.1"})):
+        monkeypatch.setattr(tools.Tools, "engine_name", name)
+        made = make.make()
+        found = attestations.of_image(tools.Tools(verdict["workspace"]), made, stores=False)
+        told = next(each.predicate for each in found if each.kind == statements.PROVENANCE)
+        assert "alice" not in json.dumps(told)
+        assert {"envbuild": envbuild.__version__, **version} == told["runDetails"]["builder"]["version"]
+
+
+def test_packages_that_could_not_be_listed_are_asked_for_again(capsys, registry, pair, verdict, tmp_path, monkeypatch):
+    workspace = verdict["workspace"]
+    stage_cache.forget(workspace, NAME, "packages")
+
+    def refuse(*_words: object) -> None:
+        raise VerifyError("dpkg-query: killed")
+
+    monkeypatch.setattr(tools.Tools, "engine", None)
+    monkeypatch.setattr(installed, "packages", refuse)
+    bill = stated(registry, pair, publish(capsys, registry, pair[0])[1]["published"]["digest"])[statements.SBOM]
+    assert bill["compositions"] == [{"aggregate": "incomplete"}]
+    assert JsonStrictValidator(cyclonedx.schema.SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None
+    monkeypatch.setattr(installed, "packages", lambda *_words: [("bash", "5", "amd64")])
+    assert publish(capsys, registry, pair[0])[1]["published"]["attached"] == 1
+
+
+def test_an_image_that_was_not_verified_gets_no_name_of_a_verified_one(capsys, registry, pair, verdict, tmp_path):
+    _, document = publish(capsys, registry, pair[0])
+    place = tmp_path / "image.tar"
+    for tag in (document["published"]["digest"], NAME):
+        argv = ["pull", NAME, "--from", f"{registry.host}/lab/dl", "--tag", tag, "--to", f"docker-archive:{place}"]
+        assert frame.run(argv) == 0 and "not verified" in "".join(capsys.readouterr())
+        with tarfile.open(place) as archive:
+            names = json.loads(archive.extractfile("manifest.json").read())[0]["RepoTags"]
+        assert names == [f"envbuild/pulled:{tag.replace(':', '-')}"]
 
 
 def test_a_wrong_key_is_told_before_anything_is_made(capsys, registry, pair, verdict):
@@ -288,7 +368,7 @@ def test_an_image_that_is_built_meanwhile_is_not_published_with_the_proof_of_thi
 def written(folder: Path, **changed: Any) -> Path:
     """A whole smoke report of this environment, with changes."""
     report = json.loads((ROOT / "tests/unit/data/report-pass.json").read_text())
-    report["environment"]["name"] = NAME
+    report["environment"] |= {"name": NAME, "lock": files.sha256_of(ROOT / f"images/environments/{NAME}/lock.json")}
     path = folder / "report.json"
     path.write_text(json.dumps({**report, **changed}))
     return path
@@ -309,7 +389,7 @@ def test_a_report_of_another_machine_is_stated_of_the_same_image(capsys, registr
     theirs = write_pair(tmp_path, "theirs")
     code, document = attest(capsys, registry, theirs[0], report)
     assert (code, document["digest"], document["status"], document["attached"]) == (0, told["digest"], status, True)
-    bundles = referrers.read(f"{registry.host}/lab/dl", told["digest"], statements.BUNDLE)
+    bundles = [*referrers.read(f"{registry.host}/lab/dl", told["digest"], statements.BUNDLE)]
     found = []
     for each in bundles:
         with contextlib.suppress(statements.UntrustedError):
@@ -318,21 +398,34 @@ def test_a_report_of_another_machine_is_stated_of_the_same_image(capsys, registr
     assert attest(capsys, registry, theirs[0], report)[1]["attached"] is False, "the same report is stated once"
 
 
-@pytest.mark.parametrize(
-    ("changed", "code"),
-    [
-        ({"image": {"ref": "x", "id": "sha256:" + "0" * 64}}, "report-of-another-image"),
-        ({"image": {"ref": "", "id": ""}}, "report-of-another-image"),
-        ({"status": "error"}, "report"),
-        ({"runs": "many"}, "report"),
-        ({"schema": "other"}, "report"),
-    ],
+REFUSED = (
+    ({"image": {"ref": "x", "id": "sha256:" + "0" * 64}}, "report-of-another-image"),
+    ({"image": {"ref": "", "id": ""}}, "report-of-another-image"),
+    ({"environment": {"name": NAME, "lock": "0" * 64}}, "report-of-another-image"),
+    ({"environment": {"name": NAME}}, "report-of-another-image"),
+    ({"status": "error"}, "report"),
+    ({"runs": "many"}, "report"),
+    ({"schema": "other"}, "report"),
+    ({"checks": []}, "report"),
+    ({"runs": []}, "report"),
+    ({"mode": {"device": None, "gpu_image": False, "allow_cpu": False, "expect": None}}, "report"),
+    ({"reason": "\ud800"}, "report"),
 )
-def test_a_report_that_is_not_whole_or_not_of_this_image_is_refused(capsys, registry, pair, verdict, tmp_path, changed, code):
-    publish(capsys, registry, pair[0])
-    before = dict(registry.manifests)
-    exit_code, document = attest(capsys, registry, pair[0], written(tmp_path, **changed))
-    assert (exit_code, document["error"]["code"]) == (5, code) and registry.manifests == before
+
+
+def test_a_report_that_is_not_whole_or_not_of_this_image_is_refused(capsys, registry, pair, verdict, tmp_path):
+    _, document = publish(capsys, registry, pair[0])
+    before, same = dict(registry.manifests), {"image": {"ref": "x", "id": document["image"]}}
+    for changed, code in REFUSED:
+        exit_code, document = attest(capsys, registry, pair[0], written(tmp_path, **{**same, **changed}))
+        assert (exit_code, document["error"]["code"], changed) == (5, code, changed) and registry.manifests == before
+
+
+def test_what_is_no_image_gets_no_statement(capsys, registry, pair, verdict, tmp_path):
+    for content in (b"<html>", b"[]", b'{"config": null}', b'{"manifests": []}', b"[" * 100_000):
+        registry.manifests[f"lab/dl:{NAME}"] = content
+        code, document = attest(capsys, registry, pair[0], written(tmp_path))
+        assert (code, document["error"]["code"]) == (11, "unknown-format")
 
 
 def test_a_report_about_another_environment_is_refused(capsys, registry, pair, verdict, tmp_path):
