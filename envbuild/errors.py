@@ -156,7 +156,7 @@ class SmokeFailedError(EnvbuildError):
 
 
 class SmokeInconclusiveError(EnvbuildError):
-    """The smoke test could not judge: skipped, too few devices. Never a pass."""
+    """The smoke test could not judge (skipped, too few devices), or `matrix measure` had nothing to compare. Never a pass."""
 
     exit_code = 10
     default_code = "smoke-inconclusive"
