@@ -77,6 +77,21 @@ class _Header(AuthBase):
         return request
 
 
+class _Session(requests.Session):
+    """Follows no redirect from https to plain http: an answer may be a token."""
+
+    def __init__(self, repository: Repository) -> None:
+        super().__init__()
+        self._repository = repository
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """Where ``resp`` sends the request; None if nowhere. Raises :class:`PublishError` (``insecure-address``)."""
+        target = super().get_redirect_target(resp)
+        if target and urlsplit(resp.url).scheme == "https" and urlsplit(urljoin(resp.url, target)).scheme != "https":
+            raise insecure(self._repository, target)
+        return target
+
+
 class Body:
     """A body of known length that can be sent several times."""
 
@@ -115,7 +130,7 @@ class Client:
         self._on_retry = on_retry
         self._authorization = ""
         self._lock = threading.Lock()
-        self._session = requests.Session()
+        self._session = _Session(repository)
         self._session.mount("https://", BoundedAdapter(pool_maxsize=8))
         self._session.mount("http://", BoundedAdapter(pool_maxsize=8))
         self._verify = _trust(self._session, repository.host)

@@ -87,6 +87,23 @@ def test_a_token_is_asked_for_by_https_only(realm, who):
     assert caught.value.code == "insecure-address" and not network.secrets
 
 
+def test_no_redirect_to_plain_http_is_followed():
+    blob, realm = f"https://{HOST}/v2/lab/env/blobs/sha256:{'a' * 64}", f"https://{HOST}/token"
+    asks = (401, {"WWW-Authenticate": f'Bearer realm="{realm}"'}, b"")
+    for answers in (
+        {blob: (307, {"Location": "http://other.example/blob"}, b"")},
+        {
+            blob: (307, {"Location": "https://b.example/1"}, b""),
+            "https://b.example/1": (302, {"Location": "http://c.example"}, b""),
+        },
+        {blob: asks, realm: (302, {"Location": f"http://{HOST}/token"}, b"")},
+    ):
+        made, network = client(answers)
+        with pytest.raises(PublishError) as caught:
+            b"".join(made.blob("a" * 64, 1))
+        assert caught.value.code == "insecure-address" and all(url.startswith("https://") for url in network.asked)
+
+
 def test_a_refresh_token_is_not_passed_on_by_a_redirect():
     realm = f"https://{HOST}/token"
     asks = (401, {"WWW-Authenticate": f'Bearer realm="{realm}"'}, b"")
