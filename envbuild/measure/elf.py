@@ -23,7 +23,8 @@ _PIECE = 4 * 2**20
 _LONGEST = 200  # bytes of what is searched for
 _NCCL = re.compile(rb"NCCL version (\d{1,3}(?:\.\d{1,4}){1,3})\+cuda(\d{1,3}\.\d{1,3})")
 _X86_64 = 62
-_LONGEST_NAME, _NAME_PIECE = 4096, 64  # pyelftools reads names by pieces of 64 bytes
+# TensorFlow 2.21 has search paths of more than 4,096 bytes.
+_LONGEST_NAME, _LONGEST_TEXT, _NAME_PIECE = 4096, 2**16, 64  # pyelftools reads names by pieces of 64 bytes
 
 
 class Symbols(NamedTuple):
@@ -82,8 +83,8 @@ class Limited(io.RawIOBase):
             raise DamagedError(f"has more than {self._most} bytes of names and lists")
         self._left -= size
         self._of_name = self._of_name + size if size == _NAME_PIECE else 0
-        if self._of_name > _LONGEST_NAME + _NAME_PIECE:
-            raise DamagedError(f"has a name of more than {_LONGEST_NAME} bytes")
+        if self._of_name > _LONGEST_TEXT:
+            raise DamagedError(f"has a text of more than {_LONGEST_TEXT} bytes where names are")
         return self._stream.read(size)
 
 
@@ -173,7 +174,7 @@ def _read(stream: IO[bytes], sections: list[_Section], size: int) -> Needs:
                     ("DT_SONAME", "soname"),
                 ):
                     if tag.entry.d_tag == kind:
-                        strings.setdefault(kind, []).append(str(getattr(tag, name)))
+                        strings.setdefault(kind, []).append(_name(tag, name))
         elif isinstance(section, GNUVerNeedSection):
             for _, needed in _bounded(section.iter_versions()):
                 versions |= {str(each.name) for each in _bounded(needed)}
@@ -192,6 +193,13 @@ def _read(stream: IO[bytes], sections: list[_Section], size: int) -> Needs:
         nccl=nccl,
         fatbins=tuple(fatbins),
     )
+
+
+def _name(tag: Any, name: str) -> str:
+    text = str(getattr(tag, name))
+    if len(text) > _LONGEST_NAME and name in ("needed", "soname"):
+        raise DamagedError(f"has a name of more than {_LONGEST_NAME} bytes")
+    return text
 
 
 def _has_kernels(section: Any) -> bool:

@@ -177,10 +177,8 @@ DAMAGED = {
     ),
     "nothing but zeros": (Shared(fatbins={".nv_fatbin": bytes(2**20 + 64)}).data(), "more than 1048576 empty bytes"),
     "too many entries": (Shared(fatbins={".nv_fatbin": container(*[entry(NATIVE, 70)] * 501)}).data(), "more than 500 entries"),
-    "a name without an end": (
-        Shared(soname="x" * 4200, versions={"libc.so.6": ["GLIBC_2.5"]}).data(),
-        "has a name of more than 4096 bytes",
-    ),
+    "a name without an end": (Shared(soname="x" * 4200).data(), "has a name of more than 4096 bytes"),
+    "a path without an end": (Shared(runpath="x" * 70_000).data(), "has a text of more than 65536 bytes where names are"),
     "overlapping sections": (
         overlapping(Shared(fatbins={".nv_fatbin": OWN, "a.nv_fatbin": OWN}).data()),
         "has sections that overlap each other",
@@ -323,6 +321,11 @@ def test_damaged_wheels(tmp_path):
     with pytest.raises(InvalidInputError, match=r"its name must end with \.whl"):
         (tmp_path / NAME).unlink()
         measured(tmp_path, whole, "widget.zip")
+
+
+def test_long_search_paths(tmp_path):
+    folders = [f"$ORIGIN/../../nvidia/some_library_{number}/lib" for number in range(200)]
+    assert measured(tmp_path, Shared(runpath=":".join(folders)).data()).libraries[0].needs.runpath == tuple(folders)
 
 
 def test_absurd_versions_are_no_versions(tmp_path):
