@@ -31,9 +31,9 @@ class Apart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
-    """One framework of a stack: its request, and the Pythons that it can use, best first.
+    """One framework of a stack. ``request`` names it, ``pythons`` are the versions of Python that it can use, best first.
 
-    ``source`` is the source for these Pythons, if they differ from those of the whole stack.
+    ``source`` is the document that these versions are from. It is empty if they are those of the whole stack.
     """
 
     request: str

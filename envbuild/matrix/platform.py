@@ -83,7 +83,7 @@ class SystemRow(NamedTuple):
 
 
 class ArchiveRow(NamedTuple):
-    """A file that a build downloads: an interpreter, a conda package, or a program in one file."""
+    """A file that a build downloads: a Python interpreter, a conda package, or a program that is a single file."""
 
     name: str
     url: str

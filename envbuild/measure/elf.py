@@ -78,7 +78,7 @@ class Limited(io.RawIOBase):
         return self._stream.seek(offset, whence)
 
     def read(self, size: int = -1) -> bytes:
-        """The next ``size`` bytes. Raises :class:`DamagedError` if these are too many."""
+        """Read the next ``size`` bytes. Raises :class:`DamagedError` if too much was read, or one text is too long."""
         if size < 0 or size > self._left:
             raise DamagedError(f"has more than {self._most} bytes of names and lists")
         self._left -= size

@@ -27,10 +27,10 @@ class Placed:
 
 
 def build_to(tools: Tools, lock: Lock, rendering: Mapping[str, str], place: str) -> Placed:
-    """Compose the image of ``lock`` at ``place``: oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY.
+    """Compose the image that ``lock`` describes, and write it to ``place``.
 
-    Nothing verifies it, so its tag says so: a tag without that word means a verified image. Layers are sent to a registry while
-    others are still made.
+    The place is oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY. A registry gets each layer as soon as it is made.
+    Nothing verifies the image. So its tag ends in ``-unverified``; tags without this ending name verified images.
     """
     from envbuild import build, image_inputs
 

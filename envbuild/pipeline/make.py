@@ -133,7 +133,7 @@ def make(
 
 
 def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints, known: Rendering | None) -> Environment:
-    """Resolve ``texts``. If ``known`` has a current rendering of an earlier run, the decision of its lock is used."""
+    """Return the environment that ``texts`` ask for. If the rendering of an earlier run is still valid, its lock says which."""
     locked = read_locked(tools, known.name) if known is not None and known.is_lock_whole else None
     return locked.lock.environment if locked else resolving.resolve_buildable(tools, texts, constraints).environment
 

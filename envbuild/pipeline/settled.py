@@ -54,7 +54,10 @@ class Settled:
             return None
 
     def keep(self, name: str, request: str, document: Mapping[str, Any], exit_code: int) -> None:
-        """Remember the answer, unless something changed just before. The report is not stored; the answer names its file."""
+        """Store the answer for the next run. The report is left out, as the answer names its file.
+
+        Nothing is stored if a file changed so shortly before that its time could not show the next change.
+        """
         if "image" not in document or self._watch.recall(name) is None:
             return
         told = {part: value for part, value in document.items() if part != "report"}

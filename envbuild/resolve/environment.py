@@ -126,7 +126,7 @@ def _unusual_libraries(lookup: Lookup, chosen: Candidate) -> list[str]:
 
 
 def _unusual_supply(lookup: Lookup, request: Request, place: Place) -> str:
-    """The supply of Python, if it is not the default one."""
+    """Return what Python is installed from, or nothing if that is the default for this version and system."""
     usual = python_on(lookup, place.python.version, place.system, request.image)
     ours = place.python.provided_by
     return "" if isinstance(usual, Python) and usual.provided_by == ours else ours

@@ -103,8 +103,7 @@ def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: 
 
 
 def _check_names(matrix: Matrix, stack: Stack) -> None:
-    """Raise :class:`InvalidInputError` for frameworks that are named twice, and for an ``apart`` that names no earlier
-    framework."""
+    """Raise :class:`InvalidInputError` if a framework is named twice, or if ``apart`` names one that does not come before."""
     before: list[str] = []
     messages: list[str] = []
     for member in stack.members:

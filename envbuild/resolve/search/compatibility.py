@@ -217,9 +217,10 @@ def reduced(need: Need, names: Collection[str]) -> Need:
 
 
 def same_packages(builds: Sequence[Build]) -> Iterator[tuple[Build, Build]]:
-    """The builds whose packages contain one major version of CUDA in different versions. The packages are named after the
-    major, and often
-    asked for in one exact version: https://github.com/ICAMS/grace-tensorpotential/issues/23
+    """Return the pairs of builds that need packages of the same major version of CUDA, but of different minor versions.
+
+    Only one of them can be installed, for the name of such a package has the major version alone, and many builds pin the
+    package exactly: https://github.com/ICAMS/grace-tensorpotential/issues/23
     """
     pairs = itertools.combinations(builds, 2)
     yield from ((one, other) for one, other in pairs if one.variant.cuda != other.variant.cuda and share_packages(one, other))
