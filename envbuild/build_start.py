@@ -1,4 +1,4 @@
-"""What a build begins with: the base in the engine, the build context, and the secrets of this machine."""
+"""Prepares a build: the base in the engine, the build context, and the secrets of this machine."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from envbuild.workspace import Workspace
 
 # The repository for the temporary name of an image that is not verified yet: the builder requires a name.
 UNVERIFIED = "envbuild/unverified"
-_UNBOUNDED = "2020-01-01"  # the day of an image whose dependencies have no date limit: that of its files
+_UNBOUNDED = "2020-01-01"  # the creation time of an image whose dependencies have no date limit: the time of its files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ingredients:
-    """What an image is made from. ``tag`` is the name that it gets; ``secrets`` must not get into it."""
+    """The prepared inputs of a build. ``tag`` is the name that it gets; ``secrets`` must not get into it."""
 
     context: Path
     tag: str
@@ -37,7 +37,7 @@ class Ingredients:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """``base_layers`` are those of the base that the engine has under the name that the build uses."""
+    """``base_layers`` are the layers of the image that the engine has under the base's name."""
 
     base: bases.RealisedBase
     base_layers: tuple[str, ...]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from envbuild.errors import InvalidInputError, Problem
 
 T = TypeVar("T")
-_MOST_PROBLEMS = 50  # people read only the first ones, and a damaged file can have a million
+_MOST_PROBLEMS = 50  # problems that are shown; a damaged file can have a million
 _SHOWN = 80  # characters shown of a wrong value
 
 

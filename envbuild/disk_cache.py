@@ -22,7 +22,7 @@ FORMAT = 4
 # Two changes within one tick of a file system's clock have the same time: a stamp with a newer file than this proves nothing.
 SETTLED_NS = 2 * 10**9
 _LARGEST = 256 * 2**20  # the compiled matrix has 5 MB
-_KEPT = 16  # for other checkouts and overlays; older ones are removed
+_KEPT = 16  # this many answers are kept, for other checkouts and overlays; older ones are removed
 
 
 class Kept:
@@ -91,7 +91,7 @@ def stamp(places: Iterable[Path]) -> tuple[str, int]:
 
 
 def _files(places: Iterable[Path]) -> Iterator[tuple[str, os.stat_result]]:
-    """The files at and below ``places``, in no order; what Python compiles is none of them."""
+    """The files at and below ``places``, in no order, without compiled Python files."""
     paths = [str(place) for place in places]
     while paths:
         path = paths.pop()

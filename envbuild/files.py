@@ -50,17 +50,17 @@ def _write(path: Path, data: bytes, mode: int) -> bool:
 
 
 class NewFile:
-    """A file that is being written. It is gone unless :meth:`keep` gives it a name."""
+    """A file that is being written. It is deleted unless :meth:`keep` gives it a name."""
 
     def __init__(self, stream: BinaryIO, temporary: str) -> None:
         self.stream = stream
         self._temporary = temporary
 
     def keep(self, path: Path, *, mode: int = 0o644) -> bool:
-        """Put the file at ``path``, in the same folder, replacing what is there, once all of it is on the disk.
+        """Rename the file to ``path``, in the same folder, after all of it is on the disk; an existing file is replaced.
 
-        Returns False if another process, which put a file at ``path`` at this moment, took this one's temporary name away:
-        the file is lost then. Callers with large files hold a lock.
+        Returns False if another process, which was writing to ``path`` at the same moment, removed the temporary name; then the
+        file is lost. Callers with large files hold a lock.
         """
         self.stream.flush()
         os.fsync(self.stream.fileno())
@@ -87,8 +87,8 @@ class NewFile:
 def new_file(folder: Path, prefix: str = ".new.") -> Iterator[NewFile]:
     """A file to be written in ``folder`` and kept under a name that may depend on its content.
 
-    It has no name until then, so that a kill leaves nothing of it. On the few file systems that cannot do so, its temporary
-    name begins with ``prefix``. Raises OSError.
+    It has no name until then, so that nothing remains if the process is killed. On the few file systems that cannot do so, its
+    temporary name begins with ``prefix``. Raises OSError.
     """
     descriptor, temporary = _open_nameless(folder, prefix)
     with os.fdopen(descriptor, "wb") as stream:

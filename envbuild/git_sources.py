@@ -29,7 +29,7 @@ def archive(repository: str, revision: str, folder: Path, on_progress: OnProgres
 
     The same commit makes the same bytes. An archive of an earlier run is used only if its hash is ``sha256``, the lock's, or,
     if the lock has none, the one that was written beside it when it was made; otherwise it is fetched again. Raises
-    :class:`BuildError` (``source-unreachable``; ``hash-differs`` where what was fetched now is not what the lock pins).
+    :class:`BuildError` (``source-unreachable``; ``hash-differs`` if the fetched archive is not the one that the lock pins).
     """
     target = archive_path(repository, revision, folder)
     with files.locked(target.with_suffix(".running"), as_news("source", on_progress)):

@@ -73,7 +73,8 @@ def _digest(parts: Mapping[str, bytes]) -> str:
 def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> dict[str, Path]:
     """Our own programs that go into the image: path in the context → file here.
 
-    They are the smoke package, the adapters of the environment's recipes and those they name, and what lets users add packages.
+    They are the smoke package, the adapters of the environment's recipes and those they name, and the programs with which users
+    add packages.
     """
     guest: dict[str, Path] = {}
     for folder, folders, names in os.walk(workspace.guest):

@@ -93,7 +93,7 @@ class Trial:
     reserve: Reserve = lambda _devices: contextlib.nullcontext()
 
 
-def run(  # noqa: PLR0917 - the form that all stages have
+def run(  # noqa: PLR0917 - all stages have this signature
     engine: Engine,
     image: str,
     lock: Lock,
@@ -267,7 +267,7 @@ def judge(trial: Trial, result: RunResult) -> dict[str, Any]:
                 f"{COMMAND} refused its arguments: {' '.join(tail[-1:])}",
                 hint="`envbuild smoke --help` says what may be given.",
             )
-        if result.code in (126, 127) and COMMAND in result.output:  # what an init answers when it cannot find the command
+        if result.code in (126, 127) and COMMAND in result.output:  # the exit status of an init that cannot find the command
             raise _no_guest(trial.image)
         return _replacement(trial, f"The smoke test left no report: {_cause(result)}.", _next_step(result), tail)
     content, problems = read_report(answer)

@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
 _COSIGN = ("ENCRYPTED SIGSTORE PRIVATE KEY", "ENCRYPTED COSIGN PRIVATE KEY")
-_MEMORY = 1 << 28  # the most that deriving a key from a password may take; cosign's parameters take a quarter of it
+_MEMORY = 1 << 28  # bytes of memory that deriving a key from a password may use; cosign's parameters use a quarter of it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublicKey:
-    """A public key. ``hint`` tells keys apart in a bundle."""
+    """A public key. ``hint`` identifies the key in a bundle."""
 
     hint: str
     _key: EllipticCurvePublicKey = field(repr=False)
 
     def accepts(self, signature: bytes, signed: bytes) -> bool:
-        """Whether ``signature`` was made of ``signed`` with the private key."""
+        """Whether ``signature`` is the private key's signature of ``signed``."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -112,7 +112,7 @@ def _public(key: EllipticCurvePublicKey) -> PublicKey:
 
 
 def _decrypted(content: bytes, password: str) -> bytes:
-    """The key (PKCS #8, DER) that cosign encrypted. Raises ValueError for another password."""
+    """Return the key (PKCS #8, DER) that cosign encrypted. Raises ValueError for a wrong password."""
     from nacl.exceptions import CryptoError
     from nacl.secret import SecretBox
 

@@ -18,7 +18,7 @@ class Build:
 
     The hashes are sha256 in hex: of the lock, of all inputs, of the rendering and of the guest.
 
-    ``commit`` is the git commit of the facts and recipes, empty if they are in no repository; ``is_modified`` is true if files
+    ``commit`` is the git commit of the matrix and recipes, empty if they are in no repository; ``is_modified`` is true if files
     differed from it.
     """
 

@@ -20,12 +20,12 @@ BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 _PAYLOAD = "application/vnd.in-toto+json"
 
-# What a statement is about. The first is what `cosign sign` states: that the holder of the key stands for the image.
+# The kinds of statements. The first is the statement of `cosign sign`: the holder of the key signs the image.
 SIGNED = "https://sigstore.dev/cosign/sign/v1"
 SBOM = "https://cyclonedx.org/bom"
 PROVENANCE = "https://slsa.dev/provenance/v1"
 VERIFIED = "https://envbuild.invalid/attestations/verify/v1"
-ABOUT = "dev.sigstore.bundle.predicateType"  # the annotation of a bundle that tells which of these it states
+ABOUT = "dev.sigstore.bundle.predicateType"  # the annotation of a bundle that names its kind of statement
 SMOKE = "https://envbuild.invalid/attestations/smoke/v1"
 
 
@@ -38,7 +38,7 @@ class Statement:
 
 
 class UntrustedError(Exception):
-    """The file is no bundle, or it is not signed with this key, or it is about another image. The text says which."""
+    """The file is not a bundle, or it is not signed with this key, or it is about another image. The message says which."""
 
 
 def smoke(image: str, lock: str, status: str, report: Mapping[str, Any]) -> Statement:
@@ -68,7 +68,8 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def bundle(statement: Statement, digest: str, key: SigningKey) -> bytes:
     """The signed bundle that states ``statement`` of the image with the manifest ``digest`` (``sha256:…``).
 
-    The same statement and key give the same bytes. Raises :class:`InvalidInputError` (``report``) for text that is no Unicode.
+    The same statement and key give the same bytes. Raises :class:`InvalidInputError` (``report``) for text that is not valid
+    Unicode.
     """
     algorithm, _, value = digest.partition(":")
     told = {

@@ -10,9 +10,9 @@ from typing import NoReturn
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the ``envbuild`` command with ``argv`` (default: this process's arguments) and end the process with its exit code."""
-    gc.set_threshold(50_000)  # a command makes thousands of objects that stay: looking for garbage among them takes time
+    gc.set_threshold(50_000)  # a command makes thousands of objects and keeps them, so garbage collection would only take time
     from envbuild.cli import frame
 
     code = frame.run(sys.argv[1:] if argv is None else [*argv])  # `list` is a module here
-    gc.freeze()  # the process ends: looking for garbage among all that is left took a fifth of a short command
+    gc.freeze()  # the process ends now; a last garbage collection took a fifth of a short command
     sys.exit(code)

@@ -22,8 +22,8 @@ from envbuild.cli.session import Session
 def command(session: Session, /, name: str, report: Path, *, repository: str, tag: str, key_file: Path) -> int:
     """Attach the smoke test's REPORT to the image of NAME in a registry, signed with your key.
 
-    It must be the report of a test of this very image, on any machine, and may tell of a failure. Whoever pulls the image sees
-    the statement, and decides by the key whether to believe it. No statement that is there is changed.
+    It must be the report of a test of exactly this image, from any machine, passed or failed. Everyone who pulls the image can
+    read the statement, and decides by its key whether to trust it. Statements that are attached already stay unchanged.
     """
     from envbuild.attest import keys
     from envbuild.pipeline import attesting, resolving

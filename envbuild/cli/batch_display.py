@@ -36,7 +36,7 @@ class BatchDisplay(Protocol):
         """The verb has ended for this environment."""
 
     def remark(self, text: str) -> None:
-        """Print a line about all environments."""
+        """Print a line that concerns all environments."""
 
     def close(self) -> None:
         """Remove the display."""
@@ -61,7 +61,7 @@ def display_batch(session: Session, total: int, done: int) -> Iterator[BatchDisp
 
 
 class _PlainBatch:
-    """Lines that begin with the name of their environment. With ``--progress none`` only beginnings and ends are told."""
+    """Lines that begin with the name of their environment. With ``--progress none`` only beginnings and ends are printed."""
 
     def __init__(self, session: Session, total: int, done: int) -> None:
         self._session = session

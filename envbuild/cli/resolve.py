@@ -25,7 +25,7 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
     tools = session.tools(request)
     resolution = resolving.resolve_request(tools, request, options.chosen(constraints))
     kinds: tuple[str, ...] = ()
-    if tools.workspace.has_evidence(resolution.environment.name):  # few have any, and reading evidence needs more modules
+    if tools.workspace.has_evidence(resolution.environment.name):  # rare, and reading proofs needs more modules
         from envbuild.pipeline import proofs
 
         kinds = proofs.held_kinds(tools, resolution.environment.name)

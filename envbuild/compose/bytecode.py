@@ -25,7 +25,7 @@ _BLOCK = 512
 _PIECE = 1 << 20
 # The same as `compile` of step.sh, for the same reasons. A file that cannot be compiled is not an error, so `find` lists the
 # files that were compiled.
-# What one run leaves is removed, so that the next one begins with the prefix as it was.
+# The files of one run are removed, so that the next one starts with the unchanged prefix.
 _SCRIPT = """
 set -eu
 export LC_ALL=C.UTF-8
@@ -127,12 +127,12 @@ def source_of(path: str) -> str:
 
 
 def _dotted(path: PurePosixPath) -> str:
-    """Return the same path for a module whose own name has a dot."""
+    """Return the module's path if the module's own name contains a dot."""
     return str(path.parent.parent / f"{path.name.rsplit('.', 2)[0]}.py")
 
 
 def _archive(wheel: Path, place: Place, archive: Path) -> list[str]:
-    """Write the modules of ``wheel`` to ``archive``, a tar without its end, and return their paths."""
+    """Write the modules of ``wheel`` to ``archive``, a tar without its end marker, and return their paths."""
     paths = []
     with archive.open("wb") as stream:
         for path, content in wheel_layer.sources(wheel, place):

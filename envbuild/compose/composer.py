@@ -1,4 +1,5 @@
-"""Composes the image of a lock: a builder makes its skeleton, the wheels become layers between."""
+"""Composes the image of a lock: the builder makes its skeleton, and the layers of the wheels are put between the skeleton's
+layers."""
 
 from __future__ import annotations
 
@@ -39,9 +40,9 @@ class Composed:
 class Composer:
     """Makes the image of ``lock``. ``build`` builds a stage of the skeleton; ``downloads`` may already be running.
 
-    ``on_layer`` is told of layers, lowest first, as soon as they can be read, until no more are to be made. ``check`` is called
-    with the id of the skeleton while wheels are still converted, and what it raises ends the work. Where the image is not
-    ``for_engine``, which has the layers below the wheels, the store gets these, too.
+    ``on_layer`` is called for layers, lowest first, as soon as each can be read. ``check`` is called with the id of the
+    skeleton while wheels are still converted; if it raises, the work ends. The engine has the layers below the wheels already;
+    if the image is not ``for_engine``, they are copied into the store too.
     """
 
     engine: Engine
@@ -85,7 +86,7 @@ class Composer:
         return Composed(image=composed, layers=len(layers), made=len(jobs))
 
     def _upper(self, foundation: str) -> tuple[skeleton.Skeleton, dict[str, Layer]]:
-        """The skeleton, and its layers that the engine does not need to have, by their diff ids."""
+        """The skeleton, and by diff id those of its layers that the engine need not keep."""
         whole = skeleton.skeleton(self.engine, foundation, self.build("").id)
         checked = DaemonPool(1).submit(self.check, whole.image)
         wanted = whole.above if self.for_engine else (*whole.below, *whole.above)
@@ -103,7 +104,7 @@ class Composer:
         for count, layer in enumerate(planned, 1):
             made = _awaited(jobs[layer.key], upper) if layer.key in jobs else self._stored(layer.key)
             self._tell(Progress(stage="build", message="writing layers", done=count, total=len(planned)))
-            if not all(job.done() for job in jobs.values()):  # otherwise the load of the whole image sends the rest at once
+            if not all(job.done() for job in jobs.values()):  # otherwise loading the whole image sends the remaining layers
                 self.on_layer(made)
             yield made
 

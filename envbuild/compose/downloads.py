@@ -23,7 +23,7 @@ Fetch = Callable[[Artifact, OnProgress], Path]
 
 @dataclass(kw_only=True, slots=True)
 class Downloads:
-    """The files of wheels by their sha256, each as soon as ``fetch`` has downloaded and checked it."""
+    """The files of wheels by their sha256; each is available as soon as ``fetch`` has downloaded and checked it."""
 
     lock: Lock
     store: LayerStore
@@ -36,8 +36,9 @@ class Downloads:
     def begin(self) -> None:
         """Start to fetch the wheels of all layers that are certainly not in the store, the largest first.
 
-        A prefix is not certain if the lock does not pin its interpreter, or if some of its packages are built from source.
-        For such a prefix all wheels are fetched. A second call adds those whose layers were removed since the first.
+        The layers of a prefix are not known yet if the lock does not pin its interpreter, or if some of its packages are built
+        from source. For such a prefix all wheels are fetched. A second call adds those whose layers were removed since the
+        first.
         """
         pool = DaemonPool(_AT_A_TIME)
         for prefix in self.lock.prefixes:
@@ -67,5 +68,5 @@ def has_sdists(prefix: Prefix) -> bool:
 
 
 def wheel(artifact: Artifact) -> Wheel:
-    """A pinned wheel as a part of a layer."""
+    """Convert a pinned wheel to a part of a layer."""
     return Wheel(filename=artifact.filename, sha256=artifact.sha256, size=artifact.size or 0)

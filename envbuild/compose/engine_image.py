@@ -27,14 +27,14 @@ def unpacked_layer(diff_id: str) -> Layer:
 
 
 def remember(folder: Path, image: ComposedImage) -> None:
-    """Write down which layers ``image`` is composed of, under the sha256 of its configuration."""
+    """Record the layers of ``image`` under the sha256 of its configuration."""
     content = {"config": image.config.decode(), "layers": [asdict(layer) for layer in image.layers]}
     name = f"{hashlib.sha256(image.config).hexdigest()}.json"
     files.write_atomic(folder / name, json.dumps(content, sort_keys=True))
 
 
 def recall(folder: Path, image_id: str) -> ComposedImage | None:
-    """What :func:`remember` wrote down of the image with this id (``sha256:…``); None if it did not, or the file is damaged."""
+    """The record of :func:`remember` for the image with this id (``sha256:…``); None if there is none, or if it is damaged."""
     digest = image_id.removeprefix("sha256:")
     try:
         content: dict[str, Any] = json.loads(files.read_text(folder / f"{digest}.json"))
@@ -48,9 +48,9 @@ def recall(folder: Path, image_id: str) -> ComposedImage | None:
 def complete(engine: Callable[[], Engine], image_id: str, known: ComposedImage | None, store: LayerStore) -> ComposedImage:
     """Return the image with this id, and the digests of all its layers in the store.
 
-    ``known`` is the record of a composed image; None for one that the engine built. Layers that the store never had
-    are taken from the engine, which is asked for only then. Raises :class:`EngineError` (``unknown-format``) if it does not
-    give one of them.
+    ``known`` is the record of a composed image; None for one that the engine built. Layers that the store never had are taken
+    from the engine, which is started only in this case. Raises :class:`EngineError` (``unknown-format``) if it does not give
+    one of them.
     """
     if known is None:
         known = _described(engine(), image_id)
@@ -62,7 +62,7 @@ def complete(engine: Callable[[], Engine], image_id: str, known: ComposedImage |
 
 
 def keep_layers(engine: Engine, image: str, wanted: Collection[str], store: LayerStore) -> dict[str, Layer]:
-    """The layers of ``image`` with the diff ids ``wanted``, in the store. The engine saves the image if the store lacks one.
+    """The layers of ``image`` with the diff ids ``wanted``, in the store. If the store lacks one, the engine saves the image.
 
     Raises :class:`EngineError` (``unknown-format``) if the engine does not give one of them.
     """

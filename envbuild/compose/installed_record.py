@@ -15,8 +15,8 @@ from envbuild.compose.model import Place
 from envbuild.compose.wheel_zip import WheelMember, bad_wheel
 
 _ALGORITHMS = ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")
-_EDITED = ("METADATA", "WHEEL")  # publishers rename a version after building, and leave RECORD as it was
-_SIGNATURES = ("RECORD.jws", "RECORD.p7s")  # of the list itself, which therefore cannot name them
+_EDITED = ("METADATA", "WHEEL")  # some publishers change the version after building, but not RECORD
+_SIGNATURES = ("RECORD.jws", "RECORD.p7s")  # signatures of RECORD itself, which therefore cannot list them
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ def _encode(digest: bytes) -> str:
 
 
 class InstalledRecord:
-    """The rows of a wheel's RECORD, which become those of the installed one.
+    """The rows of a wheel's RECORD, which are turned into the RECORD of the installed package.
 
     Raises :class:`BuildError` (``bad-wheel``) where they are malformed or do not agree with the archive.
     """
@@ -106,7 +106,7 @@ class InstalledRecord:
         self._check()
 
     def content(self, name: str) -> Content:
-        """The content of the member of this name, which is compared with its hash when it is copied."""
+        """The content of the member of this name; copying it compares its hash."""
         member = self._members[name]
         row = self._at.get(name)
         return CheckedMember(member, row.hash) if row is not None and row.hash and name not in self._edited else member
@@ -116,16 +116,16 @@ class InstalledRecord:
         return name in self._at
 
     def install(self, name: str, path: str) -> None:
-        """The member of this name is installed at ``path``, from the folder of modules."""
+        """Note that the member of this name is installed at ``path``, relative to the folder of modules."""
         self._installed[name] = path
 
     def change(self, name: str, content: bytes) -> None:
-        """The member of this name is installed with another content."""
+        """Note that the member of this name is installed with changed content."""
         row = self._at[name]
         row.hash, row.size = f"sha256={_encode(hashlib.sha256(content).digest())}", str(len(content))
 
     def add(self, path: str, content: bytes) -> None:
-        """The installer made a file at ``path``, from the folder of modules."""
+        """Note that the installer made a file at ``path``, relative to the folder of modules."""
         self._rows.append(_Row(path, f"sha256={_encode(hashlib.sha256(content).digest())}", str(len(content))))
 
     def text(self) -> bytes:

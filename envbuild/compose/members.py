@@ -1,7 +1,8 @@
 """Gzip members, of which a layer consists. They have the same bytes on every machine and processor.
 
-A deflate stream of a wheel is copied as it is: its CRC and size stand in the wheel, and a member is no more than these three.
-All other data is compressed by libdeflate, whose output depends on its version alone. Builds of zlib differ from each other.
+A deflate stream of a wheel is copied unchanged: a member consists of the stream, its CRC and its size, and the wheel has all
+three. All other data is compressed by libdeflate, whose output depends only on its version. The output of zlib differs between
+its builds.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import deflate
 
 from envbuild.errors import BuildError
 
-PIECE = 2**20  # the most bytes that are held of a file
+PIECE = 2**20  # bytes of a file that are held in memory at most
 COMPRESSOR = f"deflate {deflate.__version__}"  # another version may give other bytes, so it belongs to the key of a layer
-HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # deflate; no name, no time, no system
+HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # gzip header: deflate, without name, time or system
 
 Buffer = bytes | bytearray | memoryview
 Sink = Callable[[Buffer], object]

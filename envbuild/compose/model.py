@@ -1,4 +1,4 @@
-"""What the parts of the composer hand to each other."""
+"""Values that the parts of the composer pass to each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One layer. ``digest`` is the sha256 (hex) of the blob, ``diff_id`` that of the unpacked tar; sizes in bytes of each.
+    """One layer. ``digest`` is the sha256 (hex) of the blob, ``diff_id`` that of the unpacked tar; each has its size in bytes.
 
     ``files`` is the sha256 (hex) of the list of its files, if it has one: see :mod:`envbuild.compose.estargz`.
     """

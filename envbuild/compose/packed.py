@@ -9,7 +9,7 @@ from typing import BinaryIO
 from envbuild.compose.members import COMPRESSOR, OnDisk
 from envbuild.compose.model import Layer
 
-RULES = f"packed 1, {COMPRESSOR}"  # decides the bytes, beside the tar file itself
+RULES = f"packed 1, {COMPRESSOR}"  # everything besides the tar file that determines the bytes
 
 
 def write(stream: BinaryIO, *, tar: Path) -> Layer:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from envbuild.compose.model import Place
 
-PLACEHOLDER = b"#!python"  # what the first line of a wheel's own script begins with, for installers to replace
-_LONGEST_FIRST_LINE = 127  # of a program, on Linux before 5.1; installers write another form if it is longer
+PLACEHOLDER = b"#!python"  # the first line of a wheel's own script begins with this; installers replace it
+_LONGEST_FIRST_LINE = 127  # longest first line on Linux before 5.1; installers write another form beyond it
 
 _UV = """\
 #!{python}
@@ -62,7 +62,7 @@ def interpreter(place: Place) -> str:
 def rewrite(script: bytes, place: Place) -> bytes:
     """A wheel's own script that begins with the placeholder, with a first line that names the interpreter.
 
-    To uv, a carriage return ends a line, too.
+    For uv, a carriage return also ends a line.
     """
     end = re.search(rb"\r\n|\r|\n" if place.installer == "uv" else rb"\n", script)
     rest = script[end.end() :] if end else b""

@@ -1,4 +1,4 @@
-"""The skeleton of an image: what a builder makes of its Dockerfile without the steps that install wheels."""
+"""Builds the skeleton of an image: its Dockerfile without the steps that install wheels."""
 
 from __future__ import annotations
 

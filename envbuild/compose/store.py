@@ -38,7 +38,7 @@ _LAYOUT = {"oci-layout": '{"imageLayoutVersion":"1.0.0"}', "index.json": '{"sche
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """The index's entry for a key. ``about`` names the input in words; ``used`` is a time in seconds since 1970."""
+    """The index's entry for a key. ``about`` describes the input in words; ``used`` is a time in seconds since 1970."""
 
     key: str
     layer: Layer
@@ -59,11 +59,11 @@ class LayerStore:
         self._is_ready = False
 
     def find(self, key: str) -> Layer | None:
-        """The layer of ``key``, marked as used now; None where its blob is absent or has another size than it should."""
+        """The layer of ``key``, marked as used now; None if its blob is absent or has a wrong size."""
         entry = self._read(self._entry_file(key))
         if entry is None or not self.has(entry.layer):
             return None
-        with contextlib.suppress(OSError):  # a store that this user may only read works as well
+        with contextlib.suppress(OSError):  # a store that this user may only read also works
             os.utime(self._entry_file(key))
         return entry.layer
 
@@ -76,7 +76,7 @@ class LayerStore:
         """Return the layer of ``key``. If it is absent, ``write`` writes it to the stream that it gets.
 
         If another process or thread writes the same layer, this waits and returns that layer. The digest that ``write`` returns
-        is trusted; its size is compared with the file's. Killed at any moment, this leaves no part of a layer. Raises
+        is trusted; its size is compared with the file's. A kill at any moment leaves no partial layer. Raises
         :class:`BuildError` (``no-space``) if the disk is full, and whatever ``write`` raises.
         """
         found = self.find(key)

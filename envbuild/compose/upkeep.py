@@ -1,4 +1,4 @@
-"""Keeps the layer store small and sound: what it holds, removing what was not used for longest, reading all of it again."""
+"""Maintains the layer store: lists its layers, removes the least recently used ones, and checks all of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ class Pruned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verified:
-    """What :func:`verify` read, and the digests and keys that it removed because they were damaged."""
+    """The numbers of layers and bytes that :func:`verify` read, and the digests and keys that it removed because they were
+    damaged."""
 
     layers: int
     bytes: int

@@ -1,7 +1,8 @@
-"""Which files installing a wheel makes, and where. The `installer` library reads the metadata and finds each file's place.
+"""Computes which files the installation of a wheel makes, and where. The `installer` library reads the metadata and finds each
+file's place.
 
-No file is unpacked for that. The library passes streams on from the source to the destination; ours carry the archive's member.
-The rest is as uv 0.13 does it, or pip 20.3, down to the bytes: tests install the same wheels by both.
+No file is unpacked for that. The library only passes streams from its source to its destination; our streams stand for members
+of the archive. The rest is as uv 0.13 does it, or pip 20.3, down to the bytes: tests install the same wheels by both.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class Entry:
 
 
 def read_entries(wheel: WheelZip, place: Place, *, is_requested: bool) -> list[Entry]:
-    """Everything that installing ``wheel`` at ``place`` makes, except the folders above. Contents are checked when they are
-    copied.
+    """Everything that the installation of ``wheel`` at ``place`` makes, except the folders above. The contents of files are
+    checked when they are copied.
 
     ``is_requested``: whether a user asked for it by name, rather than another package for it. Raises :class:`BuildError`
     (``bad-wheel``) if the wheel cannot be installed.
@@ -62,13 +63,13 @@ def read_entries(wheel: WheelZip, place: Place, *, is_requested: bool) -> list[E
         install(source, destination, metadata)
         if place.installer == "uv":
             destination.add_empty_folders()
-    except (InstallerError, configparser.Error, ValueError, AssertionError) as error:  # whichever the library meets first
+    except (InstallerError, configparser.Error, ValueError, AssertionError) as error:  # whichever comes first
         raise bad_wheel(wheel.file, f"its metadata is invalid ({type(error).__name__}: {error})".rstrip(".")) from error
     return destination.entries()
 
 
 class _Stream(io.RawIOBase):
-    """Stands for the content of a member. Never called: a file's bytes go directly from the archive into the layer."""
+    """Stands for the content of a member. It is never read: a file's bytes go directly from the archive into the layer."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -136,7 +137,7 @@ class _Source(WheelSource):
         return Scheme(scheme), path
 
     def bytecode(self) -> Iterator[str]:
-        """The files that the library leaves out, and that uv and pip install."""
+        """The files that uv and pip install, but the library leaves out."""
         return (name for name in self.files if "__pycache__" in name.split("/")[:-1])
 
 
@@ -188,7 +189,7 @@ class _Destination(WheelDestination):
             self._make(path, script.text(self._place), is_executable=True, rank=1 if self._is_uv else 2)
         content = self._source.record.text()
         mode = self._source.files[record_file_path].member.mode
-        is_executable = self._is_uv and bool(mode & 0o111)  # uv changes the unpacked file, pip replaces it
+        is_executable = self._is_uv and bool(mode & 0o111)  # uv changes the unpacked file in place; pip writes a new file
         self._put(f"{self._site}/{record_file_path}", InMemory(content), is_executable=is_executable, rank=3)
 
     def add_empty_folders(self) -> None:
@@ -244,7 +245,8 @@ class _Destination(WheelDestination):
         self._put(path, InMemory(content), is_executable=is_executable, rank=rank)
 
     def _put(self, path: str, content: Content, *, is_executable: bool, rank: int) -> None:
-        """Install a file. Where two have the same path, the one of the higher ``rank`` stays: the installer writes it later."""
+        """Install a file. If two files have the same path, the one with the higher ``rank`` stays, because the installer writes
+        it later."""
         path = self._real(path)
         before = self._found.get(path)
         if before is not None and before[0] == rank:
@@ -264,6 +266,6 @@ class _Destination(WheelDestination):
 
 
 def _is_program_name(name: str) -> bool:
-    """Whether the name of a script is a plain name, and not the interpreter's."""
+    """Whether a script has a plain name that is not the interpreter's."""
     is_plain = name not in ("", ".", "..") and "/" not in name and name.isprintable()
     return is_plain and not re.fullmatch(r"python(w|3|3[.][0-9]+)?", name)

@@ -21,10 +21,10 @@ Bytecode = Mapping[str, bytes | Path | Content]  # absolute paths in the image, 
 
 
 def write(stream: BinaryIO, wheels: Sequence[tuple[Path, bool]], place: Place, bytecode: Bytecode) -> Layer:
-    """Write one layer of all ``wheels`` (each with whether a user asked for it by name). Of equal paths, the later wheel's file
-    stays.
+    """Write one layer of all ``wheels`` (each with whether a user asked for it by name). If two wheels have a file at the same
+    path, the later wheel's file stays.
 
-    ``bytecode`` replaces what wheels have at the same paths. Without wheels, the layer holds bytecode only. The same arguments
+    ``bytecode`` replaces files of wheels at the same paths. Without wheels, the layer holds bytecode only. The same arguments
     give the same bytes. Raises :class:`BuildError` (``bad-wheel``) if a wheel cannot be installed; the bytes in ``stream`` are
     then not a layer.
     """

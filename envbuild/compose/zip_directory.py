@@ -1,9 +1,8 @@
 """Strict reading of a zip archive's directory.
 
-A program may believe the central directory of a zip, its local headers, or the order of its bytes. An archive in which these
-disagree unpacks to one thing here and to another there. Such an archive is refused, and so is one with bytes that belong to no
-member.
-Field numbers and sizes: APPNOTE 6.3.10, https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
+A program may believe the central directory of a zip, its local headers, or the order of its bytes. If these disagree, different
+programs unpack different files. Such an archive is refused, and so is one with bytes that belong to no member. Field numbers
+and sizes: APPNOTE 6.3.10, https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _LARGEST_DIRECTORY = 32 * 2**20
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 2000  # bytes; with the folders above it, a path may have 4095 on Linux
 _HAS_DESCRIPTOR, _IS_UTF8 = 0x0008, 0x0800
-_KNOWN_FLAGS = 0x0006 | _HAS_DESCRIPTOR | _IS_UTF8  # the first two flags tell the compression level
+_KNOWN_FLAGS = 0x0006 | _HAS_DESCRIPTOR | _IS_UTF8  # the first two flags give the compression level
 _ENCRYPTED_FLAGS = 0x0041 | 0x2000
 _EXTRA_ZIP64, _EXTRA_UNICODE_NAME = 0x0001, 0x7075
 _UNIX = 3
@@ -201,7 +200,7 @@ def _widen(extra: dict[int, bytes], name: str, fields: tuple[tuple[int, int], ..
 
 
 def _check_name_again(extra: dict[int, bytes], name: str) -> None:
-    """Some programs take the name from this field, where its CRC is that of the ordinary name."""
+    """Some programs take the name from this field if its CRC matches the ordinary name."""
     again = extra.get(_EXTRA_UNICODE_NAME, b"")
     if again and again[5:] != name.encode():
         raise ZipError(f"{name!r} has a second, different name")
@@ -259,7 +258,8 @@ def _folders_above(name: str) -> Iterator[str]:
 
 
 def _check_local(read: Read, member: Member, flags: int, following: int) -> Member:
-    """The member with ``begin`` at its data, compared with the header in front of them. ``following`` is where the next is."""
+    """The member with ``begin`` set to the offset of its data, after comparison with the local header. ``following`` is the
+    offset of the next member."""
     head = read(member.begin, 30)
     if len(head) < 30 or head[:4] != _LOCAL:
         raise ZipError(f"{member.name!r} is not where the directory says")
@@ -290,8 +290,8 @@ def _check_local(read: Read, member: Member, flags: int, following: int) -> Memb
 
 
 def _possible_descriptors(crc: int, packed: int, size: int) -> Iterator[bytes]:
-    """Try all forms of a data descriptor, with and without a signature, in 32 or 64 bits: the archive does not say which it
-    has."""
+    """Try all forms of a data descriptor, with and without a signature, in 32 or 64 bits: the archive does not say which form
+    it uses."""
     for form in ("<LQQ",) if max(packed, size) > _MAX32 else ("<LLL", "<LQQ"):
         numbers = struct.pack(form, crc, packed, size)
         yield numbers

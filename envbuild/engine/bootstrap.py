@@ -51,7 +51,7 @@ find "$1/var/tmp" -mindepth 1 -delete
 class Rootfs:
     """A root file system on this machine, with its packages. ``archive_sha256`` is the hash of the tar file.
 
-    ``adopted``: another machine made it, and nothing here proves what is in it beside the names of its packages.
+    ``adopted`` is true if another machine made it: then only the names of its packages are known, not its other content.
     """
 
     path: Path
@@ -107,7 +107,7 @@ def source_lines(sources: Sequence[apt.Source]) -> bytes:
     return "".join(f"{source.line()}\n" for source in sources).encode()
 
 
-@functools.lru_cache(maxsize=4)  # locks of one run use the same few suites
+@functools.lru_cache(maxsize=4)  # cached, because the locks of one run use the same few suites
 def archive(workspace: Workspace, suite: str) -> Archive:
     """Return the packages of ``suite`` on the host's mirrors now; raises :class:`BuildError` (``base-unreachable``)."""
     return _updated(workspace, mirror(workspace, suite), dates_matter=not apt.dates_ignored(apt.host_options()))
@@ -148,7 +148,7 @@ def plan(workspace: Workspace, suite: str) -> Bootstrap:
 def cached(workspace: Workspace, bootstrap: Bootstrap) -> Rootfs | None:
     """Return the root file system of exactly these packages, if it was made before.
 
-    An adopted one serves only where it is needed: with ``--offline``, on a machine without mmdebstrap.
+    An adopted one is used only with ``--offline``, on a machine without mmdebstrap.
     """
     found = _read(_folder(workspace, bootstrap.suite) / key(bootstrap))
     if found is not None and found.adopted and not (network.is_forbidden() and procs.find("mmdebstrap") is None):

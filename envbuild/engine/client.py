@@ -37,7 +37,7 @@ class Engine:
 
     @functools.cached_property
     def client(self) -> DockerClient:
-        """The SDK's client of this engine, opened on first use."""
+        """The Docker SDK's client of this engine, opened on first use."""
         found = self._open_client()
         found.api.timeout = _PATIENCE_S
         return found
@@ -157,7 +157,7 @@ class Engine:
         return held
 
     def settings(self, image: str) -> dict[str, Any]:
-        """What containers of ``image`` begin with: user, variables, command, labels, in the words of Docker's interface."""
+        """The settings of ``image`` for containers (user, variables, command, labels), in the form of Docker's API."""
         return dict((self._inspected(image) or {}).get("Config") or {})
 
     def _inspected(self, reference: str) -> dict[str, Any] | None:

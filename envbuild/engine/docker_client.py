@@ -32,9 +32,10 @@ def open_client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
 
 
 def reach(endpoint: str, environ: Mapping[str, str]) -> Callable[[], DockerClient]:
-    """What gives a client of the engine at ``endpoint``, which has answered; raises what :func:`open_client` raises.
+    """Return a function that opens a client of the engine at ``endpoint``, after the engine has answered. Raises as
+    :func:`open_client`.
 
-    The SDK is not imported yet for an engine at a unix socket: many runs need nothing more of it than :meth:`Engine.image`.
+    For an engine at a unix socket the SDK is not imported yet, because many runs need only :meth:`Engine.image`.
     """
     if endpoint.startswith(unix_socket.SCHEME):
         unix_socket.ping(endpoint, _HANDSHAKE_S)

@@ -1,4 +1,4 @@
-"""What is told of a measured file: as JSON (``schemas/measurement.json``), whole or the part that is kept."""
+"""The answer for a measured file as JSON (``schemas/measurement.json``): all of it, or the summary that is kept."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _CUDNN = re.compile(r"libcudnn(?:-[0-9a-f]+)?\.so\.(\d{1,4})(?:\.\d{1,4})*")
 
 
 def as_json(measured: Measured) -> dict[str, Any]:
-    """Everything that was measured."""
+    """The full answer."""
     return {**summary(measured), "libraries": [_library(each) for each in measured.libraries]}
 
 
 def summary(measured: Measured) -> dict[str, Any]:
-    """What a file needs as a whole: this is kept of it."""
+    """The summary of a file's needs, which is kept."""
     return {
         "filename": measured.filename,
         "sha256": measured.sha256,
@@ -92,7 +92,7 @@ def _outside(measured: Measured) -> list[str]:
 
 
 def _versions(pattern: re.Pattern[str], measured: Measured) -> list[str]:
-    """The versions in the names of needed libraries: from CUDA 11 on, those of all releases of a major are the same."""
+    """The versions in the names of needed libraries; from CUDA 11 on, all releases of a major version have the same."""
     names = {name for library in measured.libraries for name in library.needs.needed}
     found = {match[1] for name in names if (match := pattern.fullmatch(name))}
     return sorted({each.partition(".")[0] if int(each.partition(".")[0]) >= 11 else each for each in found})

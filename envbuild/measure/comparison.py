@@ -15,7 +15,7 @@ from envbuild.matrix.versions import has_prefix, numbers
 
 class Compared(NamedTuple):
     """A fact of a row and what was measured. ``verdict``: ``agrees``, ``differs``, ``silent`` if the row lacks it, or
-    ``unclear`` if the file does not tell which GPU code is the framework's own.
+    ``unclear`` if the file does not show which GPU code is the framework's own.
     """
 
     framework: str
@@ -57,7 +57,7 @@ def compared_with_nothing(matrix: Matrix, measured: Mapping[str, Any], found: It
 
 
 def rows(matrix: Matrix, project: str, version: str) -> Iterator[tuple[str, Release, Variant]]:
-    """The builds that come from this release of ``project`` on the host's own index, or get their GPU code from it."""
+    """The builds that install this release of ``project`` from the host's own index, or get their GPU code from it."""
     try:
         wanted = Version(version)
     except InvalidVersion:
@@ -87,7 +87,7 @@ def _requirement(variant: Variant) -> tuple[str, set[str]]:
 
 
 def _has_code_elsewhere(variant: Variant, measured: Mapping[str, Any]) -> bool:
-    """Whether the GPU code of a build is in other packages: those of the framework under it, or those that its extras name."""
+    """Whether the GPU code of a build is in other packages: those of its base framework, or those that its extras name."""
     is_pure = all(tag.endswith("-any") for tag in measured["tags"])
     return bool(variant.upon) or (is_pure and bool(_requirement(variant)[1]))
 
@@ -107,7 +107,7 @@ def _facts(variant: Variant, measured: Mapping[str, Any]) -> Iterator[tuple[str,
         for field, said, seen in (("native", variant.sass, code["native"]), ("ptx", variant.ptx, code["ptx"])):
             text = "" if silent else " ".join(said) or "none"
             yield field, text, " ".join(seen) or "none", _plain(seen, field) == _plain(said, field)
-    if measured["glibc"] and not variant.systems:  # with a list of systems, the row names no glibc
+    if measured["glibc"] and not variant.systems:  # a row with a list of systems names no glibc
         agrees = bool(variant.glibc) and numbers(measured["glibc"]) <= numbers(variant.glibc)
         yield "glibc", variant.glibc, measured["glibc"], agrees
     yield from _libraries(variant, measured)
@@ -140,11 +140,11 @@ def _within(need: LibraryNeed, version: str) -> bool:
 
 
 def _plain(capabilities: Iterable[str], field: str) -> set[str]:
-    """The capabilities as rows name them.
+    """The capabilities in the form of the matrix's rows.
 
-    Code for one exact GPU (9.0a) counts only where there is none for the common one (9.0): then other GPUs cannot use it.
-    Native code for a family (10.0f) runs on the family's first GPU (10.0) like common code. PTX for a family does not count so:
-    it is no PTX for later GPUs.
+    Code for one exact GPU (9.0a) is listed only if there is none for the plain capability (9.0), because other GPUs cannot use
+    it. Native code for a family (10.0f) runs on the family's first GPU (10.0) like common code. PTX for a family does not,
+    because later GPUs cannot use it.
     """
     listed = {each.rstrip("f") if field == "native" else each for each in capabilities}
     return {each for each in listed if each.rstrip("af") == each or each.rstrip("af") not in listed}

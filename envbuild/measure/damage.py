@@ -1,4 +1,4 @@
-"""What is wrong with a file that cannot be measured."""
+"""The error for a file that cannot be measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read what a shared library needs: libraries, versions of symbols, search paths, and where its GPU code is."""
+"""Read what a shared library needs: libraries, versions of symbols, search paths, and the sections with its GPU code."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from envbuild.measure.damage import DamagedError
 
 # Sections of shared libraries number in the dozens; objects compiled with a section for each function have 50,000.
 _MOST_SECTIONS, _MOST_RECORDS = 60_000, 20_000
-_MOST_STRINGS = 2**30  # bytes of a string table or hash table; the largest seen has 60 MB
+_MOST_STRINGS = 2**30  # most bytes of a string table or hash table; the largest seen has 60 MB
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _NOBITS, _HASH, _GNU_HASH = 8, 5, 0x6FFFFFF6
 _ALLOCATED, _EXECUTABLE = 2, 4
 _PIECE = 4 * 2**20
-_LONGEST = 200  # bytes of what is searched for
+_LONGEST = 200  # length of the longest text that is searched for
 _NCCL = re.compile(rb"NCCL version (\d{1,3}(?:\.\d{1,4}){1,3})\+cuda(\d{1,3}\.\d{1,3})")
 _X86_64 = 62
 # The longest search path seen has 20,297 bytes.
@@ -28,7 +28,7 @@ _LONGEST_NAME, _LONGEST_TEXT, _NAME_PIECE = 4096, 2**16, 64  # pyelftools reads 
 
 
 class Symbols(NamedTuple):
-    """The highest versions of symbols that are needed of glibc, libstdc++ and its C++ ABI; empty if none is."""
+    """The highest symbol versions that are needed from glibc, libstdc++ and its C++ ABI; empty if none is needed."""
 
     glibc: str
     glibcxx: str
@@ -36,7 +36,7 @@ class Symbols(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What an ELF file says about itself. ``libcuda`` is ``linked``, ``by name`` or ``no``; ``nccl`` is (version, CUDA)."""
+    """The facts read from an ELF file. ``libcuda`` is ``linked``, ``by name`` or ``no``; ``nccl`` is (version, CUDA)."""
 
     soname: str
     needed: tuple[str, ...]
@@ -49,7 +49,8 @@ class Needs(NamedTuple):
 
 
 class Limited(io.RawIOBase):
-    """A library as the parser reads it: ``most`` bytes in all, no long names, nothing behind its end."""
+    """A bounded stream of a library for the parser: at most ``most`` bytes in all, no long names, and nothing behind the
+    end."""
 
     def __init__(self, stream: IO[bytes], size: int, most: int = 2**28) -> None:
         super().__init__()
@@ -208,7 +209,7 @@ def _has_kernels(section: Any) -> bool:
 
 
 def _bounded(items: Any) -> Iterator[Any]:
-    """The items, if there are not absurdly many: chains of records can lead back to their beginning."""
+    """The items; refuse absurdly many, because chains of records can lead back to their beginning."""
     found = itertools.islice(items, _MOST_RECORDS + 1)
     for count, item in enumerate(found):
         if count >= _MOST_RECORDS:
@@ -226,7 +227,7 @@ def _highest(names: set[str], kind: str) -> str:
 
 
 def _search(stream: IO[bytes], sections: list[_Section]) -> tuple[bool, tuple[str, str] | None]:
-    """Whether constants hold the name of libcuda, and the NCCL that is linked in, if there is one."""
+    """Whether the constants contain the name of libcuda; and the version of NCCL, if it is linked statically."""
     by_name, nccl = False, None
     for section in sections:
         constant = section.flags & _ALLOCATED and not section.flags & _EXECUTABLE

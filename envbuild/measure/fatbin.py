@@ -28,7 +28,7 @@ _CONTAINER = struct.Struct("<IHHQ")
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 # The largest library measured so far has 1,700 containers, the fullest container 25 entries.
 _MOST_CONTAINERS, _MOST_ENTRIES = 200_000, 500
-_MOST_PADDING = 2**20  # bytes in a section, where the linker joined parts
+_MOST_PADDING = 2**20  # most empty bytes between containers, which the linker adds when it joins parts
 
 
 class Entry(NamedTuple):

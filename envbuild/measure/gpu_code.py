@@ -1,8 +1,9 @@
 """Sum up the GPU code of libraries, and tell a framework's own kernels from those of CUDA libraries linked into it.
 
 All source files of a framework are compiled for one list of GPUs; each CUDA library linked statically has a list of its own. So
-containers with the same list are counted together. A list whose kernels have names of CUDA's libraries is theirs. Of the other
-lists, the one with the most containers is the framework's own, with a certainty that follows from its share.
+containers with the same list are counted together. A list whose kernels have names of CUDA's libraries belongs to these
+libraries. Of the other lists, the one with the most containers is the framework's own, with a certainty that follows from its
+share.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class Reading(NamedTuple):
 def read_sections(read: Read, sections: Sequence[tuple[str, int, int]]) -> Reading:
     """The lists of GPUs in the sections (name, offset, size). Raises :class:`DamagedError`.
 
-    ``__nv_relfatbin`` has what kernels were linked from; the result stands in ``.nv_fatbin``. So it is listed only where it is
-    alone. ``counts`` has the number of entries of each section, by ``8.6`` for native code and ``8.6 PTX``.
+    ``__nv_relfatbin`` has the kernels before they were linked; the result is in ``.nv_fatbin``. So it is listed only if there
+    is no ``.nv_fatbin``. ``counts`` has the number of entries of each section, by ``8.6`` for native code and ``8.6 PTX``.
     """
     found: dict[tuple[tuple[str, ...], tuple[str, ...]], _Counted] = {}
     versions: set[str] = set()
@@ -116,14 +117,14 @@ def merged(lists: Iterable[GpuList]) -> tuple[GpuList, ...]:
 
 
 def by_count(lists: Iterable[GpuList]) -> tuple[GpuList, ...]:
-    """The lists in the order of their containers, the most first."""
+    """The lists, sorted by their number of containers, largest first."""
     return tuple(sorted(lists, key=lambda each: (-each.containers, -each.size, each.native, each.ptx)))
 
 
 def own_code(lists: Sequence[GpuList]) -> OwnCode | None:
-    """What the framework itself was compiled for; None if there is no GPU code.
+    """The GPUs that the framework itself was compiled for; None if there is no GPU code.
 
-    If all kernels are of CUDA's libraries, the file is one of them, and what it has is its own.
+    If all kernels belong to CUDA's libraries, the file is such a library, and all its code counts.
     """
     own = [each for each in lists if not each.of_cuda] or list(lists)
     if not own:
@@ -147,7 +148,7 @@ def _of_kind(container: Container, kind: int) -> tuple[str, ...]:
 
 def _list(read: Read, native: tuple[str, ...], ptx: tuple[str, ...], counted: _Counted) -> GpuList:
     names = [name for entry in counted.samples if (name := first_kernel(read, entry))]
-    # Many kernels of CUDA's libraries have names that tell nothing, so a quarter of recognised ones is enough.
+    # Many kernels of CUDA's libraries have names that identify nothing, so it is enough if a quarter is recognised.
     of_cuda = bool(names) and sum(map(is_of_cuda, names)) * 4 >= len(names)
     shown = tuple(dict.fromkeys(name[:120] for name in names))[:3]
     return GpuList(native, ptx, counted.containers, counted.size, of_cuda, shown)

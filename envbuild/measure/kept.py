@@ -31,8 +31,8 @@ def read(folder: Path) -> list[dict[str, Any]]:
 def keep(folder: Path, summaries: Sequence[Mapping[str, Any]], *, replace: bool = False) -> list[Path]:
     """Add measurements of wheels to the data files, and return those that changed.
 
-    Raises :class:`InvalidInputError` for a file that is no wheel, since nobody could get it to measure it again; and, unless
-    ``replace``, for one of which something else is kept: another file of that name, or an older answer.
+    Raises :class:`InvalidInputError` for a file that is no wheel, because others could not get it to repeat the measurement;
+    and, unless ``replace``, if a different measurement is kept under this file name.
     """
     changed: dict[Path, dict[str, dict[str, Any]]] = {}
     for each in summaries:

@@ -23,7 +23,7 @@ _LIBRARY = re.compile(
 
 
 def first_kernel(read: Read, entry: Entry) -> str:
-    """The mangled name of a kernel of ``entry``; empty if its beginning does not tell one."""
+    """The mangled name of a kernel of ``entry``; empty if its beginning contains none."""
     data = read(entry.begin, min(entry.size, _PACKED))
     if entry.flags & LZ4:
         data = unpack_lz4(data, _UNPACKED)
@@ -41,7 +41,7 @@ def is_of_cuda(kernel: str) -> bool:
 def unpack_lz4(data: bytes, most: int) -> bytes:
     """The first ``most`` bytes, or fewer, of an LZ4 block; whatever could be unpacked before damage or the end of ``data``.
 
-    The format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md. Libraries for it unpack whole blocks only.
+    The format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md. LZ4 libraries unpack only whole blocks.
     """
     out = bytearray()
     at = 0
@@ -86,6 +86,6 @@ def _unpack_zstd(data: bytes) -> bytes:
             out += stream.decompress(data[at : at + 512])
             if len(out) >= _UNPACKED:
                 break
-    except zstandard.ZstdError:  # damaged, or its end is missing: what came before serves
+    except zstandard.ZstdError:  # damaged, or its end is missing: the part before is enough
         pass
     return out[:_UNPACKED]

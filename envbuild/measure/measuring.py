@@ -91,7 +91,7 @@ class Measured:
 
 
 def measure(path: Path, folder: Path, on_progress: OnProgress = ignore_progress) -> Measured:
-    """Measure a file; ``folder`` holds temporary files meanwhile.
+    """Measure a file; Temporary files are written to ``folder``.
 
     Raises :class:`InvalidInputError` (``measure-damaged``) if it is damaged, or neither a wheel nor a library.
     """
@@ -144,7 +144,7 @@ def measure_wheel(
 
 @contextmanager
 def opened(stream: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[zipfile.ZipFile]:
-    """A wheel whose directory was checked. What zipfile raises meanwhile becomes a :class:`DamagedError`."""
+    """A wheel whose directory was checked. Errors of zipfile become :class:`DamagedError`."""
     size = stream.seek(0, io.SEEK_END)
     if not name.endswith(".whl"):
         raise DamagedError("is a zip archive, but no wheel: its name must end with .whl")
@@ -194,7 +194,7 @@ def _libraries(archive: zipfile.ZipFile, folder: Path, name: str, on_progress: O
         done += member.file_size
         with archive.open(member) as packed:
             head = packed.read(64)
-            if not elf.is_elf(head):  # scripts of the linker, and libraries for other systems
+            if not elf.is_elf(head):  # linker scripts, and libraries for other systems
                 continue
             with _unpacked(packed, head, member, folder) as path:
                 try:
@@ -222,13 +222,13 @@ def _unpacked(packed: IO[bytes], head: bytes, member: zipfile.ZipInfo, folder: P
 
 
 def _check_directory(stream: IO[bytes] | io.BufferedIOBase, size: int) -> None:
-    """Refuse an archive without an end, or whose directory would take much memory: zipfile holds all of it."""
+    """Refuse an archive without an end record, or with a huge directory, because zipfile holds all of it in memory."""
     stream.seek(max(0, size - 22 - 65535))
     tail = stream.read(22 + 65535)
     at = tail.rfind(b"PK\5\6")
     if at < 0 or len(tail) - at < 22:
         raise DamagedError("is truncated, or no wheel: the end of its directory is missing")
-    if tail[max(0, at - 20) : at].startswith(b"PK\6\7"):  # zipfile would believe the sizes that stand there instead
+    if tail[max(0, at - 20) : at].startswith(b"PK\6\7"):  # zipfile would trust the sizes in it
         raise DamagedError("has a zip64 directory, which no wheel needs")
     length = int.from_bytes(tail[at + 12 : at + 16], "little")
     if length > _DIRECTORY_BYTES:
@@ -240,7 +240,7 @@ def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
     if len(members) > _MOST_MEMBERS:
         raise DamagedError(f"has {len(members)} files; at most {_MOST_MEMBERS} are read")
     for member in members:
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unpack without a limit
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others have no limit
             raise DamagedError(f"holds {member.filename[:200]!r}, compressed by a method that wheels do not use")
         lies = member.compress_size > size or member.file_size > member.compress_size * _RATIO + 1024
         if not 0 <= member.header_offset < size:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def find(index: Index, text: str) -> IndexFile:
-    """The wheel that ``PROJECT==VERSION`` or the name of a wheel means: for a version, the one for the newest Python.
+    """Find the wheel for ``PROJECT==VERSION`` or for the name of a wheel; of a version, the wheel for the newest Python.
 
     Raises :class:`UnknownNameError` if the index lacks it, and :class:`UsageError` for other texts.
     """
@@ -54,11 +54,11 @@ def find(index: Index, text: str) -> IndexFile:
 
 
 def measure_published(index: Index, file: IndexFile, folder: Path, on_progress: OnProgress) -> Measured:
-    """Measure a file of the index. ``folder`` holds what must be on disk meanwhile, and nothing of it afterwards.
+    """Measure a file of the index. Temporary files are in ``folder`` and are removed afterwards.
 
     A wheel is downloaded whole if most of it is libraries: one download is faster than many parts, and its sha256 is compared.
-    Of other wheels, and of those for which the disk has no room, only the libraries are fetched. Then the sha256 is what the
-    index says, and the wheel's own checksum of each library is compared.
+    Of other wheels, and if the disk has too little room, only the libraries are fetched. In that case the sha256 is taken from
+    the index, and each library is checked by the wheel's own checksum.
     """
     with _open(index, file) as stream:
         if stream is not None and (_mostly_else(stream, file.filename) or _has_no_room(file, folder)):
@@ -87,7 +87,7 @@ def _open(index: Index, file: IndexFile) -> Iterator[io.BufferedIOBase | None]:
 
 
 def _mostly_else(stream: io.BufferedIOBase, name: str) -> bool:
-    """Whether less than half of a wheel is libraries."""
+    """Whether libraries are less than half of a wheel."""
     size = stream.seek(0, io.SEEK_END)
     with opened(stream, name) as archive:
         return 2 * sum(member.compress_size for member in libraries_in(archive)) < size

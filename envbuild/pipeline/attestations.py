@@ -1,4 +1,4 @@
-"""What is stated of a published image: its contents, its origin, and what was proved of it on this machine."""
+"""Makes the statements about a published image: its contents, its origin, and its proofs on this machine."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from envbuild.build import BuildRecord
     from envbuild.pipeline.make import Made
 
-_FORM = 2  # of the stored origin; increased when it gets more fields
+_FORM = 2  # version of the stored origin; increased when it gets more fields
 
 
 def of_image(tools: Tools, made: Made, *, stores: bool = True) -> list[Statement]:
     """The statements about the image that was made.
 
-    They are the same each time for one image and its verdicts, so that publishing it again adds nothing: what is asked now is
-    stored for the next time, unless ``stores`` is false. An image that was pulled has no provenance: who built it is not known
-    here.
+    They stay the same for one image and its verdicts, so that publishing it again adds nothing. For that, answers of the image
+    are stored for the next time, unless ``stores`` is false. A pulled image gets no provenance, because its builder is not
+    known here.
     """
     from envbuild.build import PULLED
 
     verified = image_checks.verify_image(tools, made.lock, made.digest, made.record.image, replay=True)
     subject = {"image": made.record.image, "lock": made.digest}
-    report = {name: value for name, value in verified.report.items() if name != "seconds"}  # it differs each time
+    report = {name: value for name, value in verified.report.items() if name != "seconds"}  # differs each time
     unchecked = sum(text.startswith("not checked") for text in report["notes"])
     origin = [] if made.record.builder == PULLED else [_origin(tools, made, stores=stores)]
     return [
@@ -46,7 +46,7 @@ def of_image(tools: Tools, made: Made, *, stores: bool = True) -> list[Statement
 def _contents(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
     """The bill of materials of the image. The image is asked once which Debian packages are installed.
 
-    If it does not say so, the bill has what the lock says, and calls itself incomplete.
+    If it does not answer, the bill lists the packages of the lock, and is marked as incomplete.
     """
     from envbuild import sbom
     from envbuild.verify import installed
@@ -67,7 +67,8 @@ def _contents(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
 
 
 def _origin(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
-    """The provenance. The commit is the one at which the image was published first: its inputs are the same at later ones."""
+    """The provenance. The commit is the one at which the image was first published; at later commits its inputs are the
+    same."""
     import envbuild
 
     record = made.record

@@ -1,4 +1,4 @@
-"""``attest``: the report of a smoke test on any machine, stated of the image in a registry."""
+"""``attest``: attaches the smoke report of any machine to an image in a registry, as a signed statement."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _FINISHED = ("pass", "fail", "inconclusive")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attested:
-    """The ``digest`` of the image, the verdict (``status``) that was stated of it, and whether it ``is_new`` there."""
+    """The ``digest`` of the image, the stated verdict (``status``), and whether the statement ``is_new`` in the registry."""
 
     digest: str
     status: str
     is_new: bool
 
 
-def attest(  # noqa: PLR0917 - what is stated, of which image, by whom
+def attest(  # noqa: PLR0917 - the statement, its image and its signer
     tools: Tools, name: str, path: Path, repository: str, tag: str, key: SigningKey
 ) -> Attested:
-    """State the report in ``path`` of the image that ``repository`` has under ``tag``, which must be the image of the report.
+    """Attach the report in ``path`` to the image with ``tag`` in ``repository``, which must be the image that was tested.
 
     The report must also be about the lock of this checkout. Raises :class:`InvalidInputError` (``report``,
     ``report-of-another-image``) and :class:`PublishError`.
@@ -91,7 +91,7 @@ def _read(name: str, path: Path) -> Mapping[str, Any]:
 
 
 def _lock(tools: Tools, name: str, path: Path, report: Mapping[str, Any]) -> str:
-    """The lock that the report names, which must be that of this checkout: nothing else here vouches for it."""
+    """Check that the report's lock is that of this checkout; return it. Without that, nothing shows what was tested."""
     locked = read_locked(tools, name)
     told = str(report["environment"].get("lock", ""))
     if locked is None or told != locked.digest:
@@ -117,7 +117,8 @@ def _config(image: Document, place: str) -> str:
 
 
 def _require_same(path: Path, report: Mapping[str, Any], image: Document, place: str) -> None:
-    """Engines name an image by the digest of its configuration; those with containerd's image store by that of its manifest."""
+    """Raise unless the report is about this image. Most engines use the digest of the configuration as an image's id; those
+    with containerd's image store use the digest of the manifest."""
     config = _config(image, place)
     tested = str(report["image"]["id"])
     if not tested or tested not in (config, f"sha256:{image.digest}"):

@@ -1,4 +1,4 @@
-"""What a build of a lock needs, and whether a bundle has it."""
+"""Lists the files that a build of a lock needs, and finds those that a bundle lacks."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Lack:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """What was found of one environment. ``error`` is a reason, apart from files, why it cannot be built; empty if there is
-    none.
+    """The result of the check for one environment. ``error`` is a reason, apart from files, why it cannot be built; empty if
+    there is none.
 
     ``lacks`` are files without which this machine cannot build it. ``unused_lacks`` do not prevent a build: the base as a tar
     file, where mmdebstrap makes the base again.
@@ -63,7 +63,7 @@ class Checked:
 
 
 def needed(lock: Lock) -> tuple[Needed, ...]:
-    """Every file that a build of ``lock`` takes, beside the base as a tar file, which can be made from Debian packages."""
+    """Every file that a build of ``lock`` uses, except the base as a tar file, which can be made from Debian packages."""
     found = [Needed(name=pin.filename, kind=_kind(pin), sha256=pin.sha256) for pin in fetching.pins(lock)]
     found += [
         Needed(name=f"{each.repository.rstrip('/').rpartition('/')[2]}.tar", kind="source", sha256=each.sha256)
@@ -110,7 +110,7 @@ def check(
 ) -> tuple[Manifest, tuple[Checked, ...]]:
     """Read every file that the environments of the bundle need, each once. Raises as :meth:`BundleFolder.manifest`.
 
-    ``workspace`` is that of the machine that shall build.
+    ``workspace`` is the workspace of the machine that will build.
     """
     manifest = bundle.manifest()
     sizes = {file.sha256: file.size for file in manifest.files}

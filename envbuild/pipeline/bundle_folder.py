@@ -95,7 +95,7 @@ class BundleFolder:
     def manifest(self) -> Manifest:
         """Read and check ``bundle.json``.
 
-        Raises :class:`InvalidInputError`: ``no-bundle`` if there is none, ``broken-bundle`` with all that is wrong in it.
+        Raises :class:`InvalidInputError`: Raises ``no-bundle`` if there is none, and ``broken-bundle`` with all its faults.
         """
         path = self.folder / MANIFEST
         try:
@@ -148,8 +148,8 @@ class BundleFolder:
         return content
 
     def fault(self, sha256: str, on_bytes: Callable[[int], None] = lambda _count: None) -> Fault | None:
-        """What is wrong with the file of this hash, None if it is whole. All of it is read."""
-        if not is_sha256(sha256):  # it comes from a lock that may be a stranger's, and could be a path to another place
+        """The fault of the file with this hash, None if it is whole. All of it is read."""
+        if not is_sha256(sha256):  # it comes from a lock that may be a stranger's, and could be a path outside the folder
             return "missing"
         path = self.path(sha256)
         try:
@@ -190,7 +190,7 @@ def hash_of(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -
 
 
 def copy(source: Path, target: Path, sha256: str, on_bytes: Callable[[int], None] = lambda _count: None) -> None:
-    """Copy a file to ``target`` and check it meanwhile; it gets its name once all of it is on the disk.
+    """Copy a file to ``target`` and check it meanwhile; it gets its name after all bytes are on the disk.
 
     Raises :class:`InvalidInputError` (``broken-bundle``) if it has another hash, and as :func:`files.write_atomic`.
     """

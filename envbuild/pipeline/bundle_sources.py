@@ -1,4 +1,4 @@
-"""Where the files of a bundle come from: indexes and mirrors, else the caches of this machine."""
+"""Finds a source for each file of a bundle: indexes and mirrors, else the caches of this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Wanted:
 
 
 def pinned(tools: Tools, lock: Lock) -> Iterator[Wanted]:
-    """What the lock pins, each with the way to fetch it."""
+    """The files that the lock pins, each with the function that fetches it."""
     kinds = {each.sha256: each for each in bundle_contents.needed(lock)}
     for pin in fetching.pins(lock):
         put = _deb(tools, pin) if pin.deb is not None else _download(tools, pin)
@@ -44,12 +44,12 @@ def _size(tools: Tools, pin: fetching.Pin) -> int:
         return pin.size
     try:
         return tools.index.size_of(fetching.remote(pin)) or 0
-    except EnvbuildError:  # fetching it tells why
+    except EnvbuildError:  # fetching it reports the reason
         return 0
 
 
 def copying(source: Path, sha256: str) -> Put:
-    """Return what copies ``source``."""
+    """Return a function that copies ``source``."""
     return lambda target, on_bytes: bundle_folder.copy(source, target, sha256, on_bytes)
 
 

@@ -34,8 +34,8 @@ from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
 
 _PARALLEL = 4
-_RESERVE = 64 * 2**20  # bytes that stay free: the manifest, folders, and what others write meanwhile
-_UNPACKED = 4  # bytes of a base for one byte of its Debian packages
+_RESERVE = 64 * 2**20  # bytes that must stay free for the manifest, folders, and other programs
+_UNPACKED = 4  # estimated bytes of a base for each byte of its Debian packages
 _WORK = "work-"
 _UNFINISHED = f".{bundle_folder.MANIFEST}."  # begins the name of a manifest that a killed run was writing
 _PATIENCE_S = 10.0  # how long an interrupted run waits for downloads to notice
@@ -43,7 +43,7 @@ _PATIENCE_S = 10.0  # how long an interrupted run waits for downloads to notice
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What a run adds to the folder. ``unknown`` is the number of files of unknown size."""
+    """The plan of a run: the files that it adds to the folder. ``unknown`` is the number of files of unknown size."""
 
     files: int
     size: int
@@ -65,7 +65,7 @@ class Bundled:
 def bundle(tools: Sequence[Tools], names: Sequence[str], folder: Path, on_plan: Callable[[Plan], None]) -> Bundled:
     """Make ``folder`` a bundle of the environments ``names``, beside those that it already has.
 
-    ``tools`` maps each name to the tools that find its lock. ``on_plan`` is told before anything is fetched.
+    ``tools`` maps each name to the tools that find its lock. ``on_plan`` is called before anything is fetched.
     Raises :class:`InvalidInputError` (``not-bundleable``) for environments whose builds use the network in any case,
     :class:`UsageError` (``folder-in-use``), and :class:`BuildError` (``no-space``, and what fetching raises).
     """
@@ -76,7 +76,7 @@ def bundle(tools: Sequence[Tools], names: Sequence[str], folder: Path, on_plan: 
         files.locked(folder / ".lock", as_news("bundle", tools[0].on_progress)),
         guard.temporary_folder(_WORK, folder) as work,
     ):
-        for left in folder.glob(f"{_WORK}*"):  # of a run that was killed together with its guard
+        for left in folder.glob(f"{_WORK}*"):  # left by a run that was killed together with its guard
             if left != work:
                 shutil.rmtree(left, ignore_errors=True)
         for part in folder.glob(f"{_UNFINISHED}*"):
@@ -315,7 +315,7 @@ class _Run:
         return self._file(name, kind, sha256)
 
     def _keep_file(self, source: Path, kind: Kind) -> BundledFile:
-        """Add a file of the user's."""
+        """Add a file of the user."""
         whole = source.resolve()
         sha256 = files.sha256_of(whole)
         if not self._holds(sha256):

@@ -28,7 +28,7 @@ def changed(tools: Tools, names: Sequence[str], revision: str) -> list[str]:
 def affected(
     workspace: Workspace, names: Sequence[str], paths: Sequence[str], recipes_of: Callable[[str], set[str]]
 ) -> list[str]:
-    """Return the names that a change of ``paths``, relative to the root, affects."""
+    """Return the names of environments that a change of ``paths``, relative to the root, affects."""
     shared = [_below(workspace, folder) for folder in (workspace.partials, workspace.overlay, workspace.guest)]
     if any(path.startswith(folder) for folder in shared if folder for path in paths):
         return list(names)

@@ -93,8 +93,9 @@ def compose_elsewhere(
 ) -> T:
     """Compose the image of ``lock`` without loading it into the engine, and return what ``place`` returns for it.
 
-    ``on_layer`` is told of layers as soon as they are in the store. The skeleton has the base and the system packages of the
-    lock, else :class:`BuildError` as of a build is raised before ``place`` is called. No image is there to verify.
+    ``on_layer`` is called for each layer as soon as it is in the store. If the skeleton does not have the base and the system
+    packages of the lock, a :class:`BuildError` is raised, as in a build, before ``place`` is called. The image is not in the
+    engine, so it is not verified.
     """
     from envbuild import build
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placed:
-    """``reference`` names the image at its place; ``image`` is its id. ``made`` of its ``layers`` were not in the store."""
+    """``reference`` names the image at its place; ``image`` is its id. ``made`` counts those of its ``layers`` that were not in
+    the store."""
 
     reference: str
     image: str
@@ -30,7 +31,7 @@ def build_to(tools: Tools, lock: Lock, rendering: Mapping[str, str], place: str)
     """Compose the image that ``lock`` describes, and write it to ``place``.
 
     The place is oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY. A registry gets each layer as soon as it is made.
-    Nothing verifies the image. So its tag ends in ``-unverified``; tags without this ending name verified images.
+    The image is not verified. So its tag ends in ``-unverified``; tags without this ending name verified images.
     """
     from envbuild import build, image_inputs
 

@@ -16,5 +16,5 @@ class Constraints(NamedTuple):
     base: str | None = None
 
     def any(self) -> bool:
-        """Whether there is any constraint."""
+        """Whether any value is forced."""
         return any(value is not None for value in self)

@@ -40,7 +40,7 @@ def write_context(tools: Tools, locked: Locked, folder: Path) -> tuple[str, ...]
 
 
 def require_free(folder: Path) -> None:
-    """Raise :class:`UsageError` (``folder-in-use``) for a folder that holds anything but an earlier context."""
+    """Raise :class:`UsageError` (``folder-in-use``) for a folder with other content than an earlier context."""
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "step" / "step.sh").is_file():
         raise UsageError(
             f"{folder} holds other files, which a build context would replace.",

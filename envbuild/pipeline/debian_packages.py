@@ -34,7 +34,7 @@ def completed(tools: Tools, lock: Lock) -> Lock:
 def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
     """Return ``lock`` with pins for the base and all packages that apt installs on it.
 
-    With ``like``, a lock on the same base, its packages are taken again if they can still be had
+    With ``like``, a lock on the same base, its packages are used again if they are still available
     (:mod:`envbuild.pipeline.debian_reuse`). Otherwise all are pinned together from today's mirror, because packages of
     different days may conflict. If no mirror answers, the lock lists them as missing. Raises :class:`BuildError`
     (``packages-unavailable``, ``unknown-package``) if apt would refuse to install them.

@@ -31,9 +31,9 @@ def is_upon_the_same_base(lock: Lock, like: Lock) -> bool:
 def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
     """Return ``lock`` with the base of ``like`` and its equal steps; the other steps are resolved again.
 
-    New packages come from the mirror if it still lists the reused ones, else from the snapshots of ``like``.
-    Raises :class:`BuildError` (``package-gone``, ``packages-unavailable``, ``unknown-package``, ``base-unreachable``) where
-    packages of ``like`` can no longer be had or nothing fits upon them.
+    New packages come from the mirror if it still lists the reused ones, else from the snapshots of ``like``. Raises
+    :class:`BuildError` (``package-gone``, ``packages-unavailable``, ``unknown-package``, ``base-unreachable``) if packages of
+    ``like`` are no longer available or no new packages fit them.
     """
     from envbuild import render
 

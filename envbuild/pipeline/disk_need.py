@@ -17,8 +17,8 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.engine.model import EngineInfo
 
-# The size of an image by the size of its compressed packages, measured: eight CPU images 3.5 to 4.5; one that is mostly
-# libraries of CUDA 1.8.
+# The size of an image divided by that of its compressed packages. Measured: 3.5 to 4.5 for eight CPU images, 1.8 for one that
+# is mostly CUDA libraries.
 _UNPACKED = 4.0
 _UNPACKED_CUDA = 2.0
 
@@ -101,8 +101,8 @@ def require_space(disks: Sequence[Disk]) -> None:
 def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool, anew: bool = False) -> DiskNeed:
     """Estimate what building ``names`` needs; an environment without a lock, or with a damaged one, counts as unknown.
 
-    An environment of which the engine has an image of the same lock and builder needs nothing, unless all is built ``anew``:
-    a change of the smoke test or of a step makes only its last layers new.
+    An environment needs nothing if the engine has its image from the same lock and builder, unless all is built ``anew``: a
+    change of the smoke test or of a step changes only the last layers.
     """
     locked = [_lock_of(tools, name) for name in names if anew or not _has_image(tools, name, is_composed=shares_layers)]
     folder = tools.workspace.downloads
@@ -124,7 +124,7 @@ def _has_image(tools: Tools, name: str, *, is_composed: bool) -> bool:
 def _lock_of(tools: Tools, name: str) -> Lock | None:
     try:
         locked = read_locked(tools, name)
-    except InvalidInputError:  # the environment's own process says what is wrong with it
+    except InvalidInputError:  # the environment's own process reports the error
         return None
     return locked.lock if locked else None
 

@@ -128,7 +128,7 @@ def _remove(tools: Tools, record: BuildRecord) -> None:
         tools.engine.remove_unused(tag)
 
 
-def _attempt(  # noqa: PLR0917 - what each step of the work left
+def _attempt(  # noqa: PLR0917 - the results of each step
     tools: Tools,
     name: str,
     kinds: Sequence[Kind],

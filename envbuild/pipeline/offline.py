@@ -33,7 +33,8 @@ _SHOWN = 3
 
 
 class BundleIndex(Index):
-    """The pinned files of a bundle in place of package indexes. No query is possible, and pip's configuration is not read."""
+    """Offers the pinned files of a bundle in place of package indexes. No query is possible, and pip's configuration is not
+    read."""
 
     def __init__(self, bundle: BundleFolder, on_progress: OnProgress = ignore_progress) -> None:
         super().__init__(on_progress=on_progress)
@@ -219,7 +220,7 @@ def _remove_others(folder: Path, wanted: set[str]) -> None:
             if path.relative_to(folder).as_posix() not in wanted:
                 path.unlink(missing_ok=True)
     for path in reversed(seen):
-        with contextlib.suppress(OSError):  # it has files that are wanted
+        with contextlib.suppress(OSError):  # the bundle has files of this environment
             path.rmdir()
 
 

@@ -24,7 +24,7 @@ _HERE = "localhost"
 
 
 def can_look(plan: Launch) -> bool:
-    """Whether the hosts of this launch can be looked at from here, one by one."""
+    """Whether each host of this launch can be checked from here."""
     return plan.kind.named
 
 

@@ -1,4 +1,4 @@
-"""``publish``: a proved image in a registry, with signed statements of what was proved."""
+"""``publish``: pushes a proved image to a registry, with signed statements of its proofs."""
 
 from __future__ import annotations
 

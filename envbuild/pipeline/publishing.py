@@ -1,4 +1,4 @@
-"""``save`` and ``push``: built images as files, and in registries."""
+"""``save`` and ``push``: write built images to files, and push them to registries."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def save(tools: Tools, name: str, target: Target, compression: Compression | Non
     """Write the image last built of ``name`` to ``target``; returns the image's id. Without ``compression``, layers are as in
     the store.
 
-    Raises :class:`BuildError` (``no-image``) if none was built here, and what writing raises.
+    Raises :class:`BuildError` (``no-image``) if none was built here, and the errors of writing.
     """
     from envbuild.compose.store import LayerStore
 
@@ -142,7 +142,7 @@ def _sent(
     send: Callable[[ComposedImage], Pushed],
     on_progress: OnProgress,
 ) -> Pushed:
-    """``send`` the image in this compression. Layers that the registry may have are made only if it lacks one."""
+    """``send`` the image in this compression. Layers are compressed anew only if the registry lacks one of them."""
     if compression is None:
         return send(image)
     from envbuild.compose.outputs import compression as compressions

@@ -1,4 +1,4 @@
-"""``pull``: images from registries, in the engine or in files."""
+"""``pull``: fetches images from registries into the engine or into files."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Fetched:
     ours: bool
 
 
-def pull(  # noqa: PLR0917 - what is pulled, from where, and to where
+def pull(  # noqa: PLR0917 - source, name and target of the pull
     tools: Tools, name: str, repository: str, tag: str, target: Target | None, key: PublicKey | None = None
 ) -> Fetched:
     """Pull the image of ``name`` from ``repository`` (``HOST/REPOSITORY``) into the engine, or to ``target``.
 
     Without ``tag``, the image whose inputs are those of this checkout is pulled. In the engine such an image is verified before
-    any name moves to it. With ``key``, nothing of an image that is not signed with it is fetched. Raises :class:`PublishError`,
+    any name moves to it. With ``key``, an image that is not signed with it is not fetched at all. Raises :class:`PublishError`,
     and the errors of the engine and of the verification.
     """
     from envbuild.compose import engine_image
@@ -84,7 +84,7 @@ def pull(  # noqa: PLR0917 - what is pulled, from where, and to where
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Own:
-    """What this checkout would build: its lock, rendering and inputs, and the tags of its image."""
+    """The image that this checkout would build: its lock, rendering, inputs and tags."""
 
     locked: Locked
     rendering: Mapping[str, str]
@@ -98,7 +98,7 @@ class _Own:
 
 
 def _own(tools: Tools, name: str) -> _Own | None:
-    """What this checkout builds as ``name``; None if it has no lock."""
+    """The image that this checkout builds as ``name``; None if it has no lock."""
     from envbuild import build, image_inputs
 
     locked = read_locked(tools, name)
@@ -109,7 +109,7 @@ def _own(tools: Tools, name: str) -> _Own | None:
     return _Own(locked=locked, rendering=texts, inputs=inputs, tags=build.tags_of(locked.lock, inputs))
 
 
-def _pulled(  # noqa: PLR0917 - what is pulled, from where, and to where
+def _pulled(  # noqa: PLR0917 - source, name and target of the pull
     tools: Tools, name: str, repository: str, tag: str, store: LayerStore, key: PublicKey | None
 ) -> Pulled:
     """The image. A signed one is pulled by its digest, so that the tag may move meanwhile."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.stored_locks import Locked
 
 _PROGRAM = Path(__file__).parent.parent
-_LIBRARIES = ("jinja2", "packaging", "resolvelib")  # other versions of these could give other results
+_LIBRARIES = ("jinja2", "packaging", "resolvelib")  # other versions of these programs could render differently
 _OF_IMAGES = ("recipes", "partials", "overlay", "services", "stacks")
 
 

@@ -148,7 +148,7 @@ def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Requ
 
 
 def _resolves(tools: Tools, text: str, constraints: Constraints) -> bool:
-    """Whether a corrected spelling is a valid request: its version could still be impossible."""
+    """Whether a corrected spelling is a valid request; its version may not exist."""
     from envbuild.resolve.request.parser import parse
     from envbuild.resolve.resolution import resolve
 

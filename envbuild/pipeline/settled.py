@@ -56,7 +56,7 @@ class Settled:
     def keep(self, name: str, request: str, document: Mapping[str, Any], exit_code: int) -> None:
         """Store the answer for the next run. The report is left out, as the answer names its file.
 
-        Nothing is stored if a file changed so shortly before that its time could not show the next change.
+        Nothing is stored if a file was changed a moment ago, because a further change might not alter its time.
         """
         if "image" not in document or self._watch.recall(name) is None:
             return

@@ -31,7 +31,7 @@ class ImageList:
         self._ids = engine.image_ids()
 
     def image(self, reference: str) -> ImageInfo | None:
-        """The image's id and tags; nothing else of it is known."""
+        """The image's id and tags; nothing else is known about it."""
         found = self._ids.get(reference)
         if found is None:
             return None
@@ -80,7 +80,7 @@ def without_work(seen: Tools, name: str, attempt: Callable[[Tools], T]) -> T | N
 
 def _is_busy(workspace: Workspace, name: str) -> bool:
     """Whether another run may be working on ``name``, or on any of the user's own environments in the same folder."""
-    if workspace.user_recipe is not None:  # its name is in the file, which is not read here
+    if workspace.user_recipe is not None:  # its name is in its file, which is not read here
         name = "*"
     locks = workspace.running(name, "make"), workspace.build_record(name).with_suffix(".running")
     return any(True for lock in locks for _ in lock.parent.glob(lock.name))

@@ -20,8 +20,8 @@ def main():
     package.__file__ = os.path.join(HERE, '__init__.py')
     sys.modules[NAME] = package
     if sys.argv[1:2] != ['probe']:
-        # The reference network is small. BLAS threads do not make it faster, and on a busy machine they can spin for minutes. Ranks are
-        # told theirs.
+        # The reference network is small. BLAS threads do not make it faster, and on a busy machine they can spin for minutes.
+        # Each rank is told its number of threads.
         os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
     try:
         import numpy  # noqa: F401

@@ -136,7 +136,7 @@ def _probe_options(look):
 
 
 def _inner(verbs):
-    """What other verbs start, each in a process of its own."""
+    """Add the verbs that other verbs start as separate processes."""
     gpus = verbs.add_parser('gpus', help='measures GPUs (started by run and probe)')
     gpus.add_argument('--out', required=True)
     gpus.add_argument('--do', required=True)
@@ -248,8 +248,7 @@ def _explain(key):
 
 
 def _diff(options):
-    """Exit status 0: the second report is not worse. 1: it failed or is worse. 3: it proves nothing, or the reports have nothing in
-    common."""
+    """Exit status 0: the second report is not worse. 1: it failed or is worse. 3: it proves nothing, or the reports have nothing in common."""
     try:
         old, new = (baseline.read(options[key], whole=True) for key in ('a', 'b'))
     except baseline.Unreadable as error:

@@ -33,7 +33,7 @@ def _by_the_c_library():
             return time_there.seconds + time_there.nanoseconds * 1e-9
 
         return read
-    return lambda: os.times()[4]                    # monotonic too, in steps of 10 ms
+    return lambda: os.times()[4]                    # also monotonic, but in steps of 10 ms
 
 
 now = getattr(time, 'monotonic', None) or _by_the_c_library()

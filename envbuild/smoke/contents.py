@@ -1,4 +1,4 @@
-"""What an image really holds, told by its own Python: run from outside as ``python -S -s -E -B -c <this text> CONFIG``.
+"""Lists the real contents of an image with its own Python: run from outside as ``python -S -s -E -B -c <this text> CONFIG``.
 
 CONFIG is JSON: {"out": FILE, "prefixes": [FOLDER], "quick": bool, "paths": [PATH]}. The answer is one JSON object in FILE.
 Lines "progress DONE TOTAL" (bytes) go to standard output. Standard library only, Python 2.7 and 3.5 on. It judges nothing:
@@ -26,7 +26,7 @@ SKIPPED = ('/proc', '/sys', '/dev')
 HASHED = re.compile(r'^sha(256|384|512)=')  # what RECORD may hold: its specification takes no weaker hash
 # Made by venv, virtualenv and uv themselves, not by any distribution.
 OF_THE_PREFIX = re.compile(r'^(_virtualenv\.(py|pth)|\.lock|no-global-site-packages\.txt|orig-prefix\.txt|easy-install\.pth)$')
-# Ends of paths where programs keep credentials, and settings with what a shared image must not have in them.
+# Ends of paths where programs keep credentials, and settings with text that a shared image must not contain.
 KEEPERS = (r'/(\.netrc|_netrc|\.pypirc|\.git-credentials|\.dockercfg|\.pgpass|id_(rsa|dsa|ecdsa|ed25519)|\.aws/credentials'
            r'|\.docker/config\.json|\.(bash|python|sh)_history|\.?pip/pip\.conf|uv/uv\.toml)$'
            r'|^/etc/(pip\.conf$|apt/auth\.conf)|^/run/secrets/')
@@ -85,7 +85,7 @@ def from_dist_info(site, folder, entry):
     name, version = headers(metadata) if os.path.isfile(metadata) else ('', '')
     rows = record_rows(record) if os.path.isfile(record) else None
     if rows is not None:
-        # NumPy 1.15.0's RECORD names its script twice, and pip 20.3 follows it once: what lay in a wheel's .data lies elsewhere.
+        # NumPy 1.15.0's RECORD names its script twice, and pip 20.3 corrects one: files of a wheel's .data are installed elsewhere.
         rows = [row for row in rows if not row[0].split('/')[0].endswith('.data')]
     return {'name': name or entry, 'version': version, 'folder': entry, 'kind': 'wheel' if rows is not None else 'no-record',
             'rows': [(os.path.normpath(os.path.join(site, path)), digest, size) for path, digest, size in rows or []]}
@@ -136,7 +136,7 @@ def glance(row, quick):
 
 
 def hashed_state(row, progress):
-    """'' when the bytes are as recorded, else 'modified' or 'unreadable'."""
+    """'' if the bytes are as recorded, else 'modified' or 'unreadable'."""
     kind, _, wanted = row[1].partition('=')
     try:
         return '' if digest_of(row[0], kind, progress) == wanted.rstrip('=') else 'modified'
@@ -145,7 +145,7 @@ def hashed_state(row, progress):
 
 
 def is_pointed_here(row, prefix):
-    """Whether this is a wheel's script that names the prefix's Python, and RECORD does not: old installers change only the file.
+    """Whether this script differs from RECORD only by naming the prefix's Python: old installers change the file alone.
 
     Such scripts begin with `#!python` in the wheel: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
     """
@@ -190,7 +190,7 @@ def version_of(prefix):
 
 
 def examine(prefix, quick, recorded=None):
-    """Describe a prefix: its distributions, and every file that differs from its distribution's RECORD. `recorded` takes all that are."""
+    """Describe a prefix: its distributions, and every file that differs from its RECORD. Adds all recorded paths to `recorded`."""
     sites = sites_of(prefix)
     found = [dict(one, site=site) for site in sites for one in distributions(site)]
     claims = {}

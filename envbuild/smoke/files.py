@@ -27,10 +27,10 @@ class NoScratch(Exception):
 
 
 def choose_scratch(beside=''):
-    """Make all temporary files lie in a folder that can be written, this process's and those of what it starts.
+    """Choose a writable folder for all temporary files of this process and of those that it starts.
 
     The root of a container may be read-only, with no /tmp of its own. `beside` is a folder that the user named for the answer.
-    /dev/shm comes last, and only where it has room: NCCL exchanges through it.
+    /dev/shm comes last, and only if it has room: NCCL needs it for its exchange.
     """
     tried = []
     for folder, needed in [(folder, 0) for folder in (os.environ.get('TMPDIR'), '/tmp', '/var/tmp', beside, os.environ.get('HOME'))
@@ -78,7 +78,7 @@ def write_json(path, value):
 
 
 def as_json(value):
-    """`value` as this Python's own kind of text."""
+    """`value` as a native `str` of this Python."""
     return json.dumps(value, indent=2, sort_keys=False, allow_nan=False) + '\n'
 
 

@@ -1,9 +1,9 @@
-"""Imports the modules of given distributions, each in a process of its own, and tells what the installed packages ask for.
+"""Imports the modules of given distributions, each in a process of its own, and lists what the installed packages require.
 
 Run from outside, by the Python of a prefix and as the image's user: ``python -c <this text> CONFIG``. CONFIG is JSON: {"out": FILE,
 "wanted": [canonical project name], "skip": [[pattern, reason]], "limit_s": seconds for one import, "workers": how many at once}.
 The answer is one JSON object in FILE. Lines "progress DONE TOTAL" (modules) go to standard output. Standard library only, Python 2.7
-and 3.5 on. It judges nothing: the host does.
+and 3.5 on. It only measures; the host judges.
 """
 from __future__ import print_function, unicode_literals
 
@@ -52,7 +52,7 @@ def suffixes():
 
 
 def module_of(filename, endings):
-    """The module's name; None for a file that is none. A plain shared library (libx.so) is no module."""
+    """The module's name; The name of the module that a file holds, or None. A plain shared library (libx.so) is no module."""
     for ending in sorted(endings, key=len, reverse=True):
         if filename.endswith(ending):
             stem = filename[:-len(ending)]
@@ -100,7 +100,7 @@ def headers(text):
 
 
 def distribution(site, entry):
-    """One installed distribution; None for an entry that is none."""
+    """One installed distribution; The name of the module that an entry holds, or None."""
     folder = os.path.join(site, entry)
     inside = os.path.isdir(folder)
     wheel = entry.endswith('.dist-info') and inside
@@ -152,18 +152,18 @@ def reason_to_skip(module, rules):
 
 
 def attempt(module, limit_s, folder):
-    """How the import of one module ends: ('ok' | 'failed' | 'timeout', exit code, the end of what it said)."""
+    """How the import of one module ends: ('ok' | 'failed' | 'timeout', exit code, the end of its output)."""
     marker = os.path.join(folder, 'imported-' + module)
     said = os.path.join(folder, 'said-' + module)
     with open(said, 'wb') as stream, open(os.devnull, 'rb') as nothing:
         child = subprocess.Popen([sys.executable, '-c', CHILD, module, marker], stdin=nothing, stdout=stream, stderr=subprocess.STDOUT,
                                  cwd=folder, preexec_fn=os.setsid)
-        end = os.times()[4] + limit_s       # the time since some moment: unlike the time of day it never jumps
+        end = os.times()[4] + limit_s       # a clock that never jumps, unlike the time of day
         while child.poll() is None and os.times()[4] < end:
             time.sleep(0.02)
         late = child.poll() is None
         try:
-            os.killpg(child.pid, signal.SIGKILL)  # what the import started ends with it
+            os.killpg(child.pid, signal.SIGKILL)  # processes that the import started end with it
         except OSError:
             pass
         code = child.wait()

@@ -25,7 +25,7 @@ TOPOLOGY_S = 20
 
 
 def look(options, argv, say):
-    """The answer as one JSON object; `error` says why the framework could not be asked, None if all is well."""
+    """The answer as one JSON object; `error` says why the framework could not be asked, or is None."""
     found, image = probe.facts(), images.read(options['lock'], options['framework'])
     head = report.new(options, image, found, argv, time.time())
     answer = {'schema': SCHEMA, 'error': None, 'framework': None, 'cuda': found['cuda']}
@@ -62,7 +62,7 @@ def _network(options, say):
 
 
 def _topology():
-    """What nvidia-smi prints of it, '' if it is not there or does not answer."""
+    """The topology as nvidia-smi prints it, '' if nvidia-smi is missing or does not answer."""
     out = tempfile.TemporaryFile()
     try:
         with io.open(os.devnull, 'r+b') as nothing:

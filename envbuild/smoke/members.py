@@ -1,4 +1,4 @@
-"""The frameworks of an image that holds several, and the way into the set of packages (prefix) of each."""
+"""Lists the frameworks of an image that holds several, and enters the set of packages (prefix) of each."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -30,7 +30,7 @@ def read(path):
 
 
 def enter(path, framework, argv):
-    """Go on under the Python of the prefix that holds `framework`, with the variables of that prefix: the process is replaced.
+    """Replace this process by the Python of the prefix that holds `framework`, with the variables of that prefix.
 
     Nothing happens if the image has only one prefix, or if this process is already the right one.
     """

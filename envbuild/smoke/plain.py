@@ -1,9 +1,9 @@
-"""One more launch without the smoke test's own settings, to show the speed of a plain script.
+"""Runs one more launch without the smoke test's own settings, to show the speed of a plain script.
 
-The ranks keep freed memory (KEPT_MEMORY), without which one process is up to a third slower than the next. A
-script that a user starts has no such settings. So the largest launch is repeated once in short without them, and its images a
-second stand beside the others, with the page faults of a step: if there are hundreds, the C library gives memory back in each
-step and has to get it again. glibc stops that by itself once the process has freed one block of 8 MB or so
+The ranks keep freed memory (KEPT_MEMORY), without which one process is up to a third slower than the next. A script that a user
+starts has no such settings. So a short form of the largest launch is repeated once without them. The report shows its images
+per second beside the others, with the page faults of a step: if there are hundreds, the C library returns memory to the kernel
+in each step and has to get it again. glibc stops that by itself once the process has freed one block of 8 MB or so
 (https://man7.org/linux/man-pages/man3/mallopt.3.html, M_MMAP_THRESHOLD: the dynamic threshold), as the smoke test has by then.
 """
 from __future__ import absolute_import, division, print_function
@@ -17,7 +17,7 @@ ROUNDS = 5
 # happened to lie there, a process was up to a third slower than the next, for as long as it ran. 32 MiB is the most that the second
 # may be: https://man7.org/linux/man-pages/man3/mallopt.3.html
 KEPT_MEMORY = {'MALLOC_TRIM_THRESHOLD_': str(1 << 30), 'MALLOC_MMAP_THRESHOLD_': str(32 << 20)}
-# How variables begin that steer memory allocators, those of the host and those of GPUs.
+# The beginnings of variable names that configure memory allocators, of the host and of GPUs.
 STEERING = ('MALLOC_', 'GLIBC_TUNABLES', 'LD_PRELOAD', 'TCMALLOC_', 'PYTORCH_CUDA_ALLOC_CONF', 'PYTORCH_ALLOC_CONF', 'TF_GPU_ALLOCATOR',
             'TF_FORCE_GPU_ALLOW_GROWTH', 'XLA_PYTHON_CLIENT_', 'XLA_FLAGS', 'MXNET_GPU_MEM_POOL_', 'MXNET_CPU_MEM_POOL_')
 
@@ -33,7 +33,7 @@ def set_by_test(variables):
 
 
 def plan(largest, folder):
-    """The short plan beside that of the largest launch; None if there is nothing to time or nothing to leave out."""
+    """The short plan, made from that of the largest launch; None if there is nothing to time or nothing to leave out."""
     if 'bench' not in largest['phases'] or not largest['workloads'] or not set_by_test(os.environ) or largest['places']:
         return None
     first = largest['workloads'][0]

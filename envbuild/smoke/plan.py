@@ -1,4 +1,4 @@
-"""Turns options, image and machine into what will be run: device, counts, and one plan per launch."""
+"""Decides from options, image and machine what will be run: device, counts, and one plan per launch."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -13,7 +13,7 @@ MOMENTUM = 0.9
 LR = 0.05
 ORACLE = {'net': 'reference', 'steps': 4, 'batch': 64, 'lr': LR}        # one step misses momentum; sixteen let TF32 rounding look like a fault
 BUCKETS = {'net': 'wide', 'steps': 3, 'lr': 0.2}       # PyTorch has several buckets from the second step on
-WARM_UP_S = 10                                      # of one way to step, if steps are long
+WARM_UP_S = 10                                      # laps of each mode, if steps are long
 GLOBAL_BATCH = 64                                   # held for every count: accuracy then means the same on 1 and N devices
 EXCHANGE_BYTES = (4, 320808, 4 << 20)               # one number, this network's gradient, a larger one
 ALL_EXCHANGE_BYTES = (4, 1 << 10, 16 << 10, 320808, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
@@ -112,7 +112,7 @@ def global_batch(n):
 
 
 def launch(options, image, device, n, counts, style, folder, cores):
-    """What every launch needs, whatever its phases: plain data, because the ranks read it from a file."""
+    """The part of a plan that every launch needs: plain data, because the ranks read it from a file."""
     return {
         'n': n, 'processes': n if style == 'process' else 1, 'device': device.kind,
         'devices': device.numbers[:n] if device.kind == 'cuda' else list(range(n)),
@@ -147,7 +147,7 @@ def parts(options, device, adapter):
 
 
 def phases(options, kind, n, counts, parts, places):
-    """What the phases of one launch need; `places` are where the data lies.
+    """The part of a plan that the phases of one launch need; `places` are where the data lies.
 
     One device alone is not timed when there are larger counts: each of those times it in its own rounds, under the same
     conditions as all devices, and only such figures may be compared. Saving is tried once, from the most devices; compiling

@@ -127,7 +127,7 @@ class Run(object):
             self._plain(judge, plan, deadline)
 
     def _plain(self, judge, largest, deadline):
-        """The largest launch once more, in short, without the settings that ranks get from the smoke test."""
+        """Run a short form of the largest launch again, without the settings that ranks get from the smoke test."""
         plan = plain.plan(largest, os.path.join(self.folder, 'plain'))
         if plan is not None and now() - self.began < self.options['timeout'] / 2:
             os.mkdir(plan['folder'])
@@ -138,7 +138,7 @@ class Run(object):
         return adapters.style_of(self.adapter, self.device.kind, dict(self.image['options'], **self.options['options']))
 
     def _measuring(self, n, plan):
-        """The sections that measuring adds to a plan, and what of them does not apply to n devices."""
+        """The sections that measuring adds to a plan, and the checks for those that do not apply to n devices."""
         style = self._style()
         plan['schemes'], left_out = sync.chosen(self.options['sync'], self.adapter, style, n)
         self.report['checks'] += left_out

@@ -22,7 +22,7 @@ GRACE_S = 10.0              # time after its limit for a part to end by itself a
 WORST = ('error', 'fail', 'inconclusive', 'pass')
 # For a framework without a GPU build in this image: the options for GPUs apply to the other frameworks.
 ON_CPU = ['--device', 'auto', '--expect', 'any', '--expect-gpus', '0']
-NO_FLOORS = ['--min-speedup', '', '--min-efficiency', '']           # which coll does not know
+NO_FLOORS = ['--min-speedup', '', '--min-efficiency', '']           # options that `coll` does not have
 
 
 class Part(object):
@@ -37,13 +37,13 @@ class Part(object):
         self.status, self.code, self.reason = status, code, reason
 
     def entry(self):
-        """Its place in the report."""
+        """The part's entry in the report."""
         member = self.member
         return {'framework': member.name, 'version': member.version, 'prefix': member.prefix, 'python': member.python,
                 'status': self.status, 'reason': self.reason, 'report': self.report}
 
     def check(self):
-        """One check for the whole of it."""
+        """One check that sums up the part."""
         status = {'not-applicable': 'skip', 'error': 'fail'}.get(self.status, self.status)
         blamed = [each for each in (self.report or {}).get('checks', ()) if each['status'] == status and each['next_step']]
         return check('HANG' if self.hung else 'PART', None, status,
@@ -90,7 +90,7 @@ class Several(object):
             part.conclude('inconclusive', reports.INCONCLUSIVE, 'the time limit of the whole test passed before its turn')
         else:
             os.mkdir(folder)
-            part.reason = 'it was interrupted'       # which stays so only if this process is
+            part.reason = 'it was interrupted'       # the child has this value only if this process has it
             child = Child(self._argv(part.member, os.path.join(folder, 'report.json'), limit), folder)
             try:
                 code = child.wait(limit + GRACE_S)

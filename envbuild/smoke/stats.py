@@ -5,7 +5,7 @@ import math
 
 LEAST = 6               # rounds: with fewer no interval reaches 95 %, and nothing can be said of how they depend on each other
 MOST_DEPENDENT = 0.95   # the largest autocorrelation that an interval is widened for
-ESTIMATE_MISSES = 5.5   # over the number of rounds: how far below the true autocorrelation a measured one is taken to be
+ESTIMATE_MISSES = 5.5   # divided by the number of rounds, it is added to the measured autocorrelation, which tends to be too small
 DEPENDENT, ITS_LEVEL = 0.5, 0.94        # above this autocorrelation an interval claims no more than this level
 
 
@@ -93,7 +93,7 @@ def interval(values):
 
 
 def _stretched(middle, end, factor):
-    """Move the end of an interval so many times as far from its middle; by ratios if all is positive, so that it stays positive."""
+    """Move the end of an interval away from its middle by a factor; all-positive intervals are stretched by ratios and stay positive."""
     if middle > 0 and end > 0:
         return middle * (end / middle) ** factor
     return middle + (end - middle) * factor

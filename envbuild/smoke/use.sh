@@ -1,8 +1,8 @@
 #!/bin/sh
 # The command envbuild-use. This image holds several sets of packages, each with a Python of its own: list them, or enter one.
 #
-# The file `prefixes` in the folder above says what there is: a line `/opt/envs/NAME  WORDS` for each, and below it, indented,
-# the variables (NAME=VALUE) that its frameworks need and those of the others must not see.
+# The file `prefixes` in the folder above says what there is: a line `/opt/envs/NAME  WORDS` for each, and
+# below it, indented, the variables (NAME=VALUE) that only its own frameworks may see.
 set -eu
 list=${0%/*}/../prefixes
 

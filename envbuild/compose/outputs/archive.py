@@ -40,7 +40,8 @@ def pieces(
     without: frozenset[str] = frozenset(),
     checked: bool = True,
 ) -> Iterator[Piece]:
-    """The archive of ``image`` with its names. Layers whose digests are in ``without`` are named in it, but not contained.
+    """The archive of ``image`` with its names. Layers whose digests are in ``without`` are listed, but their files are left
+    out.
 
     ``checked`` as in :meth:`LayerStore.read`.
     """
@@ -51,7 +52,7 @@ def pieces(
     for folder in (
         "blobs",
         _BLOBS,
-    ):  # as in `docker save`; Apptainer 1.4 makes only folders that have an entry
+    ):  # as in `docker save`; Apptainer 1.4 makes a folder only if the archive has an entry for it
         yield Piece(content=_header(f"{folder}/", 0, kind=tarfile.DIRTYPE))
     yield _file("oci-layout", manifest.LAYOUT)
     yield _file("index.json", manifest.index(_named(told, references)).content)

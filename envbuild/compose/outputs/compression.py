@@ -30,14 +30,14 @@ _KINDS: dict[Compression, str] = {"gzip": f"{_PLAIN}+gzip", "zstd": f"{_PLAIN}+z
 
 
 def known(image: ComposedImage, store: LayerStore, compression: Compression) -> ComposedImage | None:
-    """The image with layers of this compression by the store's index alone; None if one of them was never made."""
+    """The image with layers of this compression, read only from the store's index; None if one of them was never made."""
     found = [_kept(layer, compression) or store.known(_key(layer, compression)) for layer in image.layers]
     layers = tuple(layer for layer in found if layer is not None)
     return replace(image, layers=layers) if len(layers) == len(image.layers) else None
 
 
 def converted(image: ComposedImage, store: LayerStore, compression: Compression, on_progress: OnProgress) -> ComposedImage:
-    """The image with layers of this compression, all of which are in the store then.
+    """Make the image with layers of this compression; afterwards all of them are in the store.
 
     Raises :class:`BuildError` (``layer-damaged``, ``layer-missing``, ``no-space``).
     """
@@ -77,7 +77,7 @@ def _key(layer: Layer, compression: Compression) -> str:
 
 
 def _rules(compression: Compression) -> str:
-    """Everything except the layer that decides the bytes."""
+    """Everything besides the layer that determines the compressed bytes."""
     if compression == "zstd":
         import zstandard
 
@@ -132,7 +132,7 @@ def _by_zstd(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _of_one_size(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of :data:`PIECE`, the last one excepted."""
+    """Yield the same bytes in pieces of :data:`PIECE`; the last one may be shorter."""
     held = bytearray()
     for piece in pieces:
         held += piece

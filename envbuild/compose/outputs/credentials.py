@@ -27,7 +27,8 @@ class Credentials:
 
 
 def find(host: str) -> Credentials:
-    """What Docker's configuration (``DOCKER_CONFIG``, else ``~/.docker``) and its credential helpers say of ``host``.
+    """The credentials for ``host`` from Docker's configuration (``DOCKER_CONFIG``, else ``~/.docker``) and its credential
+    helpers.
 
     Raises :class:`PublishError` (``credentials``) if they cannot be read: an anonymous push would only end with "denied".
     """

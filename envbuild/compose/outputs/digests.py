@@ -1,4 +1,4 @@
-"""Which manifest has a tag in a registry."""
+"""Finds the manifest that has a tag in a registry."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ KINDS = ", ".join((manifest.MANIFEST, manifest.INDEX, *manifest.DOCKER_KINDS))
 
 
 def of_tag(client: Client, tag: str) -> str:
-    """The digest (``sha256:…``) of what has ``tag``; empty if nothing has it. A ``tag`` that is a digest stays what it is.
+    """The digest (``sha256:…``) of the manifest with ``tag``; empty if there is none. A ``tag`` that is a digest is returned
+    unchanged.
 
-    A registry that does not tell the digest is asked for the manifest. Raises :class:`PublishError`.
+    If the registry does not report the digest, it is computed from the manifest. Raises :class:`PublishError`.
     """
     url, headers = client.url(f"manifests/{tag}"), {"Accept": KINDS}
     answer = client.ask("HEAD", url, (200, 404), headers=headers)

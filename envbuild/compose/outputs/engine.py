@@ -39,7 +39,7 @@ def load(engine: Engine, image: ComposedImage, store: LayerStore, references: Se
             except BuildError as error:
                 if not present or error.code != "load-failed":
                     raise
-                # Somebody removed a layer meanwhile.
+                # Another process removed a layer meanwhile.
                 send(engine, image, store, (), on_progress)
     for reference in references:
         engine.tag(own, reference)
@@ -115,7 +115,7 @@ class _Counter:
         self._layers: dict[str, tuple[float, float]] = {}
 
     def bytes_of(self, pieces: Iterator[archive.Piece]) -> Generator[bytes, None, None]:
-        """What is to be sent."""
+        """The bytes to send."""
         done = 0
         for piece in pieces:
             if piece.of_layers:
@@ -124,7 +124,7 @@ class _Counter:
             yield piece.content
 
     def taken(self, news: dict[str, Any]) -> None:
-        """One line of the engine's answer."""
+        """Read one line of the engine's answer."""
         detail = news.get("progressDetail") or {}
         if detail.get("total"):
             self._layers[str(news.get("id"))] = (float(detail["current"]), float(detail["total"]))

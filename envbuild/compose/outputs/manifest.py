@@ -1,4 +1,4 @@
-"""The OCI documents that tell of a composed image: its descriptors and its manifest."""
+"""The OCI documents that describe a composed image: its descriptors and its manifest."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Document:
     digest: str
 
     def descriptor(self) -> dict[str, Any]:
-        """What other documents say of it."""
+        """Its descriptor for other documents."""
         return descriptor(self.media_type, self.digest, len(self.content))
 
 
 def descriptor(media_type: str, digest: str, size: int) -> dict[str, Any]:
-    """What documents say of a blob."""
+    """The descriptor of a blob."""
     return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": size}
 
 

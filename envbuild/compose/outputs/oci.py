@@ -19,9 +19,9 @@ from envbuild.model import OnProgress, Progress
 def write(image: ComposedImage, store: LayerStore, folder: Path, name: str, on_progress: OnProgress) -> str:
     """Add ``image`` to the layout in ``folder`` as ``name`` (empty: no name), and return the digest of its manifest.
 
-    The folder is made if it is absent. Other images stay; an image that has the same name loses it. Layers are hard
-    links to those of the store if both are on one file system, else copies. The index is written last: what is in it is
-    whole, whenever this process is killed. Raises :class:`InvalidInputError` (``not-a-layout``) if something else is there.
+    The folder is made if it is absent. Other images stay; an image that has the same name loses it. Layers are hard links to
+    those of the store if both are on one file system, else copies. The index is written last, so that a killed process leaves
+    no incomplete image in it. Raises :class:`InvalidInputError` (``not-a-layout``) if something else is there.
     """
     found = _index(folder)
     blobs = folder / "blobs" / "sha256"

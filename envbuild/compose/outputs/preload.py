@@ -24,8 +24,8 @@ _KEPT_FOR = timedelta(days=1)
 class Preload:
     """Loads each layer on top of those before it, as the last layer of a nameless image.
 
-    The engine keeps a layer as long as an image has it: load the whole image within the ``with`` block, at whose end the
-    nameless one is removed. Where the engine wants whole archives (see :func:`engine.load`) nothing is sent.
+    The engine keeps a layer only while an image has it, so load the whole image inside the ``with`` block; its end removes the
+    nameless image. Where the engine wants whole archives (see :func:`engine.load`) nothing is sent.
     """
 
     def __init__(self, engine: Engine, store: LayerStore, on_progress: OnProgress) -> None:
@@ -53,7 +53,7 @@ class Preload:
         self._layers.append(layer)
         if not self._serves:
             return
-        if self._known is None:  # asked only now, because an image built meanwhile may have the lowest layers
+        if self._known is None:  # asked as late as possible, because an image built meanwhile may have the lowest layers
             self._known = engines.chains(self._engine)
         image = _partial(self._layers)
         present = engines.present_layers(image, self._known)

@@ -26,7 +26,7 @@ from envbuild.model import OnProgress, Progress
 
 STAGE = "pull"
 _AT_ONCE = 3  # as many layers as docker fetches at once
-PATIENCE_S = 10.0  # how long a pull that was ended waits for what is under way
+PATIENCE_S = 10.0  # seconds that an interrupted pull waits for running transfers
 # Docker's own names for the same files.
 _OCI = {
     "application/vnd.docker.image.rootfs.diff.tar.gzip": "application/vnd.oci.image.layer.v1.tar+gzip",
@@ -56,9 +56,9 @@ def pull(
     """The image that the repository ``source`` (``HOST/REPOSITORY``) has under ``tag``, a tag or ``sha256:…``; its layers are
     in the store then.
 
-    Every digest is computed and compared, also that of each unpacked layer. A layer that breaks off goes on where it was; if
-    this process ends, the layers that arrived stay. Raises :class:`PublishError` (``not-in-registry``, ``digest-differs``,
-    ``unknown-format``).
+    Every digest is computed and compared, also that of each unpacked layer. An interrupted download of a layer continues where
+    it stopped; if this process ends, complete layers stay in the store. Raises :class:`PublishError` (``not-in-registry``,
+    ``digest-differs``, ``unknown-format``).
     """
     repository = parse(source)
     stopped = threading.Event()
@@ -75,7 +75,7 @@ def pull(
 
 
 def digest_of(source: str, tag: str) -> str:
-    """The digest of what ``source`` has under ``tag``; empty if it has nothing. Raises :class:`PublishError`."""
+    """The digest of the image with ``tag`` in ``source``; empty if there is none. Raises :class:`PublishError`."""
     repository = parse(source)
     client = Client(repository, credentials.find(repository.host), writes=False)
     try:
@@ -85,7 +85,7 @@ def digest_of(source: str, tag: str) -> str:
 
 
 def absent(source: str, tag: str) -> PublishError:
-    """The error of a registry that has nothing under ``tag``."""
+    """The error for a registry that has no image with ``tag``."""
     return PublishError(f"{source} has no image {tag}.", code="not-in-registry", hint="`--tag` names the tag that you want.")
 
 
@@ -135,7 +135,7 @@ class _Pull:
         raise self._unknown(f"{tag} has no image for Linux on x86-64")
 
     def _described(self, told: Mapping[str, Any]) -> tuple[bytes, tuple[Layer, ...]]:
-        """The configuration, and the layers as far as manifest and configuration tell of them."""
+        """The configuration, and what manifest and configuration say of the layers."""
         try:
             digest, size = _blob(told["config"])
             if size > LARGEST:
@@ -173,7 +173,7 @@ class _Pull:
         try:
             for future in finished(futures.values()):
                 future.result()
-        finally:  # an error or Ctrl-C: what is under way ends within a piece, and a silent registry is not waited for
+        finally:  # after an error or Ctrl-C, running transfers end within a piece, and a silent registry is not waited for
             self._stopped.set()
             wait(futures.values(), timeout=PATIENCE_S)
         return {digest: future.result() for digest, future in futures.items()}
@@ -224,7 +224,7 @@ class _Pull:
 
     def _json(self, content: bytes) -> Mapping[str, Any]:
         try:
-            told = json.loads(content.decode())  # json would guess: the configuration is kept as UTF-8
+            told = json.loads(content.decode())  # UTF-8 only: json.loads would guess
         except (ValueError, RecursionError) as error:
             raise self._unknown(f"a document is no JSON ({error})") from error
         if not isinstance(told, dict):
@@ -269,7 +269,7 @@ def _layer(kind: str, blob: tuple[str, int], diff_id: str, files: str) -> Layer:
 
 
 def differs(repository: Repository, wanted: str) -> PublishError:
-    """The error of a registry whose content has another digest than the ``wanted`` one."""
+    """The error for content whose digest is not ``wanted``."""
     return PublishError(
         f"What {repository} gives for {wanted} has another digest.",
         code="digest-differs",

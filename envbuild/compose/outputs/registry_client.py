@@ -35,7 +35,7 @@ from envbuild.errors import PublishError
 _ATTEMPTS = 6
 _LONGEST_PAUSE_S = 60.0
 _CONNECT_S = 10
-_SILENCE_S = 300  # a registry reads a whole layer again before it answers
+_SILENCE_S = 300  # long, because a registry reads a whole layer again before it answers
 _PIECE = 1 << 18
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 _UPLOAD_LOST = (404, 409, 416)  # the registry forgot the upload, or has another number of its bytes
@@ -290,7 +290,7 @@ class Client:
 
     def _wait(self, number: int, passing: _PassingError) -> None:
         """Wait before the next attempt: longer each time, and at least as long as the registry asks for."""
-        seconds = 0.5 * 2 ** (number - 1) * random.uniform(1, 1.5)  # noqa: S311 - clients shall not come back all at once
+        seconds = 0.5 * 2 ** (number - 1) * random.uniform(1, 1.5)  # noqa: S311 - clients must not all retry at the same moment
         seconds = min(max(seconds, passing.asked_for), _LONGEST_PAUSE_S)
         self._on_retry(f"{passing.reason.message.rstrip('.')}; trying again in {seconds:.0f} s")
         if self._pause(seconds) is True:  # stopped, because another layer failed or Ctrl-C was pressed
@@ -346,9 +346,9 @@ class Client:
 
 
 def _trust(session: requests.Session, host: str) -> str | None:
-    """The CA that Docker trusts for this registry, from the folder that it reads, and our certificate there, if any.
+    """The CA that Docker trusts for this registry, from Docker's own folder, and our client certificate there, if any.
 
-    To be passed with each request: where REQUESTS_CA_BUNDLE is set, requests ignores what a session trusts.
+    Pass it with each request, because requests ignores a session's setting if REQUESTS_CA_BUNDLE is set.
     """
     folder = CERTIFICATES / host
     if not folder.is_dir():

@@ -11,7 +11,7 @@ from envbuild.errors import PublishError
 
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 CERTIFICATES = Path("/etc/docker/certs.d")
-_LONGEST = 300  # characters of what a registry says
+_LONGEST = 300  # characters of a registry's message
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,7 @@ class Repository:
 
 
 def insecure(repository: Repository, address: str) -> PublishError:
-    """The error of a registry that is asked by https and names an address without TLS."""
+    """The error for a registry that was asked by https and answers with an address without TLS."""
     return PublishError(
         f"The registry of {repository} names an address without TLS: {address.partition('?')[0][:_LONGEST]!r}.",
         code="insecure-address",
@@ -35,7 +35,8 @@ def insecure(repository: Repository, address: str) -> PublishError:
 
 
 def refused(repository: Repository, verb: str, method: str, answer: requests.Response) -> PublishError:
-    """The error of an answer that refuses what was asked; ``verb`` is what this user wanted, such as ``pull from``."""
+    """The error for a refused request; ``verb`` is the action that the user asked for, such as ``pull
+    from``."""
     try:
         told = answer.json()["errors"][0]
         words = f"{told.get('code', '')}: {told.get('message', '')}".strip(": ")
@@ -57,7 +58,7 @@ def refused(repository: Repository, verb: str, method: str, answer: requests.Res
 
 
 def other_size(repository: Repository, digest: str) -> PublishError:
-    """The error of a blob with more or fewer bytes than were told."""
+    """The error for a blob whose size is not the announced one."""
     return PublishError(
         f"What {repository} gives for sha256:{digest} has another size than its manifest says.",
         code="digest-differs",

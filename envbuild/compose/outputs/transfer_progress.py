@@ -20,7 +20,7 @@ class TransferProgress:
 
     def add(self, size: int) -> None:
         """Count ``size`` bytes as done (a negative number takes some back), and tell it."""
-        with self._lock:  # held while it is told, so that no older number follows a newer one
+        with self._lock:  # held during the report, so that no older number follows a newer one
             self._done += size
             news = Progress(
                 stage=self._stage, message=self._message, done=float(self._done), total=float(self._total), unit="bytes"

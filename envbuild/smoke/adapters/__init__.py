@@ -74,7 +74,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 class UnknownAdapter(Exception):
-    """No file of that name."""
+    """There is no adapter file of that name."""
 
 
 def names():

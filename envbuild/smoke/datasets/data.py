@@ -1,4 +1,4 @@
-"""The data of a run, made or read once by the parent and saved if the ranks map it.
+"""The data of a run. The parent makes or reads it once, and saves it if the ranks map it into memory.
 
 The reference network, collectives and speed always use generated images, so that they mean the same on every machine. Training
 uses the public data set where its files are there, else generated images of the same size. A damaged file is a failure: other images are
@@ -14,8 +14,8 @@ from ..verdict import check
 from . import datafiles, synth
 
 MOUNTED = '/data'
-BENCH_IMAGES = 2048         # at most, unless two batches of all devices are more
-SUBSET_SEED = 0             # which images of a public data set a part of it has: the same for every seed of a run
+BENCH_IMAGES = 2048         # the limit, unless two batches of all devices are more
+SUBSET_SEED = 0             # the seed that selects a part of a public data set: it does not depend on the run's seed
 
 
 class Unusable(Exception):

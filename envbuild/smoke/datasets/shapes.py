@@ -1,9 +1,8 @@
 """Generated shapes: 32 x 32 colour images in ten classes, the stand-in for CIFAR-10.
 
-The class is the form of the large figure in the picture. The colours do not depend on the class: figure, ground and a small figure of
-another
-form beside it are coloured at random, both with shades, waves and noise over them. No download, and the same bits on every
-Python, NumPy and processor, by the rules of synth.
+The class is the shape of the large figure in the picture. The colours do not depend on the class: figure, ground and a small
+figure of another form beside it are coloured at random, both with shades, waves and noise over them. No download, and the same
+bits on every Python, NumPy and processor, by the rules of synth.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -18,7 +17,7 @@ _CHUNK = 512
 
 
 def _disc(px, py, x, y, r):
-    """Return how far inside the disc each place is. The other forms have functions of the same kind."""
+    """Return how far inside the disc each point lies. The other shapes have similar functions."""
     return r - np.sqrt((px - x) * (px - x) + (py - y) * (py - y))
 
 
@@ -72,7 +71,7 @@ def _forms():
 
 
 def _glyphs():
-    """All forms as one flat array of coverage, and for each class the numbers of its forms."""
+    """All shapes as one flat array of coverage, and for each class the indices of its shapes."""
     centre = (np.arange(_CANVAS) + 0.5) / _CANVAS
     px, py = centre[None, :], centre[:, None]
     pictures, of_class = [], []

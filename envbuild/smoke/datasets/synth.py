@@ -67,7 +67,7 @@ def _draw(strokes, pen):
 
 
 def _glyphs():
-    """All glyphs as one flat array of pixels, and for each digit the numbers of its glyphs."""
+    """All glyphs as one flat array of pixels, and for each digit the indices of its glyphs."""
     pictures, of_digit = [], []
     for ways in _SHAPES:
         of_digit.append([])
@@ -125,7 +125,7 @@ def look(flat, glyph, a, b):
 
 
 def pick(of_class, labels, chances):
-    """For each label one of the numbers of its glyphs."""
+    """For each label the index of one of its glyphs."""
     return np.array([of_class[c][int(p * len(of_class[c]))] for c, p in zip(labels, chances)], 'int64')
 
 

@@ -23,10 +23,10 @@ WORKLOADS = dict((each.name, each) for each in (
     Workload('cifar', 'cifar10', shapes.shapes, shapes.NAME, (8192, 2048), 2, {'cpu': 16, 'cuda': 256}),
 ))
 NAMES = ('mnist', 'cifar')
-LR = {'lenet': .05, 'resnet20': .1, 'vgg19_bn': .05}        # falls to a tenth while it trains
+LR = {'lenet': .05, 'resnet20': .1, 'vgg19_bn': .05}        # the learning rate falls to a tenth during training
 
-# (data, network) -> the least accuracy, what the loss must fall to, and for how many images seen that was calibrated. Real MNIST and
-# CIFAR-10 were not at hand to calibrate with: they are held to BEATS_GUESSING alone, and the check says so.
+# (data, network) -> the least accuracy, what the loss must fall to, and for how many images seen that was calibrated. Real
+# MNIST and CIFAR-10 were not available for calibration. They must only pass BEATS_GUESSING, and the check says so.
 LIMITS = {
     # 12 seeds: 98.6 to 99.3 %
     (synth.NAME, 'lenet'): (.97, .25, 2 * 8192),

@@ -1,4 +1,4 @@
-"""Checks of what surrounds the framework: driver, GPUs, container, libraries. Each has a cause, and a remedy if it fails."""
+"""Checks of what surrounds the framework: driver, GPUs, container, libraries. Each failure names a cause and a remedy."""
 from __future__ import absolute_import, division, print_function
 
 from . import container, driver, gpus, libraries, peers, state, used, visible
@@ -7,7 +7,7 @@ from . import container, driver, gpus, libraries, peers, state, used, visible
 def before(found, image, device, counts, left_out, options):
     """Check the machine and the container before any framework is started."""
     largest, out = max(counts or [0]), gpus.devices(device, image, left_out, options)
-    if image['cuda'] is not None or options['device'] == 'cuda':        # without this, no GPU is needed, and hiding one is no fault
+    if image['cuda'] is not None or options['device'] == 'cuda':        # without it no GPU is needed, and a hidden GPU is no fault
         out = driver.driver(found, image) + out + visible.visible(found) + visible.slices(found)
     if device.kind == 'cuda':
         out += gpus.mixed(found, device) + gpus.architecture(found, image, device)
@@ -20,8 +20,7 @@ def of_framework(image, versions, on_gpu):
 
 
 def after(n, image, versions, results, gpus, seen):
-    """Check which libraries the ranks loaded, and whether the GPUs really worked. `gpus` is their state before the run, and empty for CPU
-    workers."""
+    """Check which libraries the ranks loaded, and whether the GPUs really worked. `gpus` is their state before the run, and empty for CPU workers."""
     out = []
     if image['cuda'] is not None or gpus:
         out = libraries.loaded(n, image, versions, [result.get('libraries') or {} for result in results])

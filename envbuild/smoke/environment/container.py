@@ -9,7 +9,7 @@ MEMLOCK_NEEDED = 64 << 20
 RAM_FOR_ALL, RAM_PER_PROCESS = 500 * 10 ** 6, 750 * 10 ** 6
 COARSE_S = 1e-3
 SLOW_SOURCES = ('jiffies', 'acpi_pm', 'hpet')
-# What each variable does to a run if it is set and not 0.
+# The effect of each variable on a run if it is set and not 0.
 SLOWING = {
     'CUDA_LAUNCH_BLOCKING': 'every kernel waits for the one before', 'CUDA_PROFILE': 'a profiler is attached',
     'COMPUTE_PROFILE': 'a profiler is attached', 'CUDA_INJECTION64_PATH': 'a library is put into every CUDA process',

@@ -5,7 +5,7 @@ from ..machine import probe_cuda
 from ..verdict import check
 from .versions import numbers
 
-DIFFERS, REFUSED = 803, 804             # cuInit on a libcuda that is not the driver's own
+DIFFERS, REFUSED = 803, 804             # error codes of cuInit if libcuda does not belong to the driver
 NVML_DIFFERS = 18
 
 

@@ -5,7 +5,7 @@ from ..machine import mapped
 from ..verdict import check
 from .versions import numbers, release
 
-TWICE_HARMLESS = 'libcudart'          # healthy wheels bring one each, of the same CUDA
+TWICE_HARMLESS = 'libcudart'          # libraries of which several healthy wheels each have a copy, for the same CUDA
 CALLED = {'libcudnn': ('CUDNN', 'cudnn', 'cuDNN'), 'libnccl': ('NCCL', 'nccl', 'NCCL')}
 
 
@@ -23,7 +23,7 @@ def contents(image, versions, on_gpu=False):
     if not built:
         return out + [check('BUILD', None, 'fail', '%s %s is a CPU build inside a GPU image' % (versions['name'], versions['version']),
                             next_step='Install the framework\'s package for CUDA %s.' % image['cuda'])]
-    pairs = list(zip(numbers(built)[:2], numbers(image['cuda'])))       # compared up to the shorter one
+    pairs = list(zip(numbers(built)[:2], numbers(image['cuda'])))       # versions are compared up to the length of the shorter one
     alike = bool(pairs) and all(one == other for one, other in pairs)
     return out + [check('BUILD', None, 'pass' if alike else 'warn', 'built with CUDA %s, the image says %s' % (built, image['cuda']),
                         severity='fail' if alike else 'warn',
@@ -31,7 +31,7 @@ def contents(image, versions, on_gpu=False):
 
 
 def loaded(n, image, versions, ranks):
-    """What each rank has mapped; `ranks` are their answers of `mapped.facts`."""
+    """The libraries that each rank has mapped; `ranks` are their answers of `mapped.facts`."""
     out = twice(n, ranks)
     for name in sorted(CALLED):
         out += _one(n, name, image, versions, ranks)
@@ -78,7 +78,7 @@ def _one(n, name, image, versions, ranks):
 
 
 def _by_its_word(key, n, title, wanted, said, there):
-    """No file of the library tells its version: use the version that the framework reports, if any."""
+    """If no file of the library tells its version, use the version that the framework reports."""
     where = 'from %s' % there[0]['path'] if there else 'part of its own files'
     if not said or not wanted:
         return [check(key, n, 'skip', '%s does not tell its version' % there[0]['path'])] if there else []
@@ -104,6 +104,6 @@ def alike(one, other):
 
 
 def too_old(version, built):
-    """cuDNN's rule: the same major version, and from 7 on a minor one that is not older."""
+    """cuDNN's rule of compatibility: the same major version, and from 7 on at least the same minor version."""
     version, built = numbers(version), numbers(built)
     return version[:1] != built[:1] or (len(built) > 1 and version[:2] < built[:2])

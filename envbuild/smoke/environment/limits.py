@@ -1,4 +1,4 @@
-"""What an adapter says does not apply to its framework: it is skipped with the reason, and never counts as passed."""
+"""Checks that do not apply to a framework, as its adapter says: they are skipped with the reason, and never count as passed."""
 from __future__ import absolute_import, division, print_function
 
 from ..verdict import check
@@ -27,7 +27,7 @@ class Limits(object):
         return [n for n in fits if n == 1], [n for n in left_out if n == 1], [n for n in asked if n > 1]
 
     def checks(self, counts, beyond, floors):
-        """List what was left out and why. It is inconclusive if the user asked for nothing else, or for a speedup of it."""
+        """List what was left out and why. It is inconclusive if the user asked only for that, or asked for a speedup of it."""
         out = [check('DEVICES', n, 'skip', 'does not apply: ' + self.devices) for n in beyond]
         demanded = [n for n in beyond if str(n) in floors or not counts]
         if demanded:
@@ -38,7 +38,7 @@ class Limits(object):
         return out
 
     def notes(self):
-        """Sentences for the report that say what its figures do not show."""
+        """Sentences for the report about the limits of its figures."""
         if self.training:
             return ['Nothing was trained: %s.' % self.training]
         return ['Data parallelism does not apply: %s.' % self.devices] if self.devices else []

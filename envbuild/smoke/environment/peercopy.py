@@ -9,7 +9,7 @@ REMEDY = 'Switch PCIe access control (ACS) off for its bridges, or the IOMMU (am
 
 
 def peercopy(found, device, largest, stall, say):
-    """Tried by a process of its own before anything is trained, among all GPUs that CUDA lists. Nothing for one GPU."""
+    """A separate process tries the copies before any training, among all GPUs that CUDA lists. With one GPU there is no check."""
     if len(used(found, device)) < 2 or largest < 2:
         return []
     say('copying between GPUs')
@@ -17,7 +17,7 @@ def peercopy(found, device, largest, stall, say):
 
 
 def judge(answer, numbers):
-    """`answer` is that of machine.gpus.ask; only pairs of the GPUs that are used count."""
+    """`answer` is the answer of machine.gpus.ask; only pairs of used GPUs count."""
     pairs = [pair for pair in answer['pairs'] if set(pair['gpus']) <= set(numbers)]
     wrong = [pair for pair in pairs if pair['wrong']]
     common = dict(unit='wrong numbers', limit=0, detail={'pairs': pairs})

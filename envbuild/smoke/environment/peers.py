@@ -1,4 +1,4 @@
-"""PEER: can the GPUs that work together reach each other's memory, and over what?"""
+"""PEER: can the GPUs that work together access each other's memory, and over which link?"""
 from __future__ import absolute_import, division, print_function
 
 from ..machine import topology
@@ -7,7 +7,7 @@ from .state import used
 
 
 def peers(found, device, largest):
-    """Every pair of the GPUs that are used. Without peer access an exchange goes through the host's memory: slower, not wrong."""
+    """The check PEER over every pair of used GPUs. Without peer access an exchange goes through the host's memory: slower, not wrong."""
     gpus = used(found, device)
     if len(gpus) < 2 or largest < 2:
         return []

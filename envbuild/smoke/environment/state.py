@@ -1,13 +1,13 @@
-"""MEMORY, BUSY, HEALTH, THROTTLE, PCIE: what state the GPUs that are used are in before anything is started."""
+"""MEMORY, BUSY, HEALTH, THROTTLE, PCIE: the state of the used GPUs before any rank starts."""
 from __future__ import absolute_import, division, print_function
 
 from ..verdict import check
 
 MB = 10 ** 6
-NEEDED = {'mnist': 1000 * MB, 'cifar': 3000 * MB}       # contexts and libraries take 300 to 600 MB, the rest is batches
+NEEDED = {'mnist': 1000 * MB, 'cifar': 3000 * MB}       # contexts and libraries need 300 to 600 MB, batches need the rest
 NOTHING_GOES = 300 * MB
 LOAD_PCT = 10
-HELD = 2000 * MB            # an idle GPU of today keeps some hundred MB for itself
+HELD = 2000 * MB            # a current idle GPU reserves a few hundred MB for itself
 HARMLESS = ('power limit',)     # usual under load
 
 
@@ -82,7 +82,7 @@ def uncorrected(n, index, errors, counted):
 
 
 def throttle(n, gpus):
-    """What keeps the clocks low before the run (n is None) or during it. `gpus` are [{'index', 'held_down', 'temperature_c'}]."""
+    """The check THROTTLE: what keeps the clocks low before the run (n is None) or during it. `gpus` are [{'index', 'held_down', 'temperature_c'}]."""
     for each in gpus:
         reasons = [words for words in each['held_down'] if words not in HARMLESS]
         if reasons:

@@ -1,4 +1,4 @@
-"""USED: did the GPUs really work? And HEALTH and THROTTLE while they did."""
+"""USED: did the GPUs really work? It also has HEALTH and THROTTLE during the run."""
 from __future__ import absolute_import, division, print_function
 
 from ..verdict import check
@@ -10,7 +10,7 @@ LONG_S = 3.0                # NVML's load is the mean of up to a second: a few m
 
 
 class Gpu(object):
-    """What is known about the use of one GPU in a launch, from every source; None if that source has no answer."""
+    """What is known about the use of one GPU in a launch, from every source; A figure is None if its source has no answer."""
 
     def __init__(self, before, seen, results):
         self.index, self.is_slice = before['index'], bool(before['mig'])
@@ -25,18 +25,17 @@ class Gpu(object):
         return (self.rise, self.new_processes, self.ranks) != (None, None, None)
 
     def is_held(self):
-        """Whether any source shows that a rank used the GPU. Memory alone proves nothing: other users may free some while a rank takes
-        some."""
+        """Whether any source shows that a rank used the GPU. Memory alone proves nothing: other users may free some while a rank takes some."""
         return (self.rise or 0) >= RISES_BY or (self.new_processes or 0) > 0 or bool(self.ranks)
 
     def idleness(self):
-        """What each source says about a GPU that was not used."""
+        """The evidence of each source that a GPU was not used."""
         words = [] if self.rise is None else ['its memory rose by %.0f MB' % (max(0, self.rise) / 1e6)]
         words += [] if self.new_processes is None else ['no process came to it']
         return ', '.join(words + ([] if self.ranks is None else ['no rank opened it']))
 
     def use(self):
-        """What the sources say about a GPU that was used."""
+        """The evidence of the sources that a GPU was used."""
         words = [] if self.rise is None or self.rise < RISES_BY else ['memory rose by %.0f MB' % (self.rise / 1e6)]
         words += ['%d process%s came' % (self.new_processes, '' if self.new_processes == 1 else 'es')] if self.new_processes else []
         words += ['%d rank%s computed on it' % (self.ranks, '' if self.ranks == 1 else 's')] if self.ranks else []
@@ -48,7 +47,7 @@ def _more(before, now):
 
 
 def used(n, gpus, seen, results):
-    """`gpus` are the devices of this launch as they were before, `seen` what gpuwatch saw of each while it ran."""
+    """`gpus` are the devices of this launch before it ran; `seen` is what gpuwatch saw of each while it ran."""
     by_uuid = dict((each['uuid'], each) for each in seen)
     pairs = [(before, by_uuid.get(before['uuid'], {})) for before in gpus]
     detail = {'gpus': [dict(now, index=before['index']) for before, now in pairs]}

@@ -1,4 +1,4 @@
-"""Versions as numbers and as releases."""
+"""Parses versions of libraries and frameworks."""
 from __future__ import absolute_import, division, print_function
 
 import re

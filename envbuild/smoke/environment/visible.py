@@ -1,4 +1,4 @@
-"""VISIBLE, MIG, MPS: what hides GPUs, or hands out parts of them."""
+"""VISIBLE, MIG, MPS: settings that hide GPUs, or give processes only parts of them."""
 from __future__ import absolute_import, division, print_function
 
 from ..verdict import check

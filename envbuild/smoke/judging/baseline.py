@@ -13,7 +13,7 @@ class Unreadable(Exception):
 
 
 def read(path, framework='', whole=False):
-    """Read the report in a file. If it covers several frameworks, return this framework's part unless the whole is asked for."""
+    """Read the report in a file. If it covers several frameworks, return the part of this framework, or all of it if `whole` is true."""
     try:
         report = files.read_json(path)
     except (IOError, OSError, ValueError) as error:
@@ -38,9 +38,10 @@ def pairs(old, new):
 
 
 def exit_code(old, new, tolerance=diff.TOLERANCE):
-    """The exit status of `diff`: 1 if the second failed or is worse, 3 if it proves nothing or nothing was compared, else 0.
+    """The exit status of `diff`: 1 if the second report failed or is worse, 3 if it proves nothing or nothing was compared,
+    else 0.
 
-    The host's `envbuild report A B` answers alike (9, 10 and 0): envbuild/report/regression.py.
+    The host's `envbuild report A B` follows the same rule with exit codes 9, 10 and 0: envbuild/report/regression.py.
     """
     both, (before, after) = pairs(old, new), _names(old, new)
     codes = [{'pass': 0, 'inconclusive': 3}.get(new.get('status'), 1), 3 if not both or before - after else 0]
@@ -60,7 +61,7 @@ def _exit_code_of_pair(new, found):
 
 
 def checks(old, new, tolerance):
-    """BASELINE for correctness, and for the speed of each number of devices. `tolerance` is None if the user gave none."""
+    """The checks BASELINE: one for correctness, and one for the speed of each number of devices. `tolerance` is None if the user gave none."""
     insisted, tolerance = tolerance is not None, diff.TOLERANCE if tolerance is None else tolerance
     found = diff.compare(old, new, tolerance)
     on_cpu = (new.get('mode') or {}).get('device') == 'cpu'

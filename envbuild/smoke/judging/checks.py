@@ -11,7 +11,7 @@ from . import diagnose
 ORACLE_PASS = 4e-5          # from measured distributions: docs/explanation/reference-check.md
 SAVED = 1e-6                # parameters come back bit by bit; a format that rounds to fewer digits is a fault
 ANSWERS = {'cpu': 1e-6, 'cuda': 1e-4}       # on GPUs a library may choose another algorithm for the fresh model
-TRAINED = 1e-3              # by so much training must have changed the answers, for restoring to mean anything
+TRAINED = 1e-3              # training must have changed the answers by at least this much, or a failed restore could not be seen
 
 
 def placement(n, device, evidence):
@@ -76,7 +76,7 @@ def oracle(n, case, want, saved, alone=None, possible=None):
 
 
 def _where_to_look(n, right_alone):
-    """Advice for wrong weights on n devices; `right_alone`: the cause is not known, and one device is right."""
+    """Advice for wrong weights on n devices; `right_alone`: the cause is unknown, but one device alone is right."""
     if n == 1:
         return 'One device is wrong already: the fault is in the arithmetic, not in the exchange.'
     if right_alone:
@@ -118,7 +118,7 @@ def replicas(n, results):
 
 
 def learning(n, training, limit):
-    """LOSS and ACC of one training. `limit` says what is demanded: 'accuracy', 'loss' (of the first), and a note."""
+    """LOSS and ACC of one training. `limit` has the required 'accuracy', the required 'loss' as a share of the first loss, and a note."""
     first, last, accuracy = training['loss_first'], training['loss_last'], training['accuracy']
     words = '%s of %d test images are right%s' % (stats.percent(accuracy), training['test_n'], limit['note'] and '; ' + limit['note'])
     fell = 'loss from %.2f to %.3f' % (first, last)

@@ -1,4 +1,4 @@
-"""COMPILE: what a framework compiles when a program runs. Pure functions."""
+"""COMPILE: checks that the framework can compile kernels when a program runs. Pure functions."""
 from __future__ import absolute_import, division, print_function
 
 from ..verdict import check
@@ -9,17 +9,17 @@ WITHOUT = 'this image was made without what compiling needs (options: {compile: 
 
 
 def is_left_out(options):
-    """Whether the image was made without a compiler on purpose."""
+    """Whether the image is meant to have no compiler."""
     return options.get(OPTION) == 'no'
 
 
 def left_out():
-    """The check of such an image."""
+    """The check COMPILE of an image without a compiler."""
     return [check('COMPILE', None, 'skip', 'does not apply: ' + WITHOUT)]
 
 
 def checks(n, found):
-    """COMPILE of one launch; `found` is what rank.compiling measured."""
+    """COMPILE of one launch; `found` is the answer of rank.compiling."""
     if not found:
         return []
     if 'skip' in found:

@@ -1,6 +1,6 @@
 """From wrong weights to a named fault: train the network under every known hypothesis, name the nearest.
 
-It is only asked when the weights are not the reference's. Arithmetic in reduced precision is a hypothesis like the others.
+It is used only if the weights differ from the reference's. Arithmetic in reduced precision is a hypothesis like the others.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -9,15 +9,15 @@ import numpy as np
 from . import fitting, hypotheses, reduced
 from .simulate import simulate
 
-NAMED_BELOW = 0.02      # what a named fault may leave unexplained at most
-EXPLAINS = 0.2          # and as a share of the error that it explains
-CLEARER_THAN = 0.5      # and the runner-up must be at least twice as far
-ROUNDING_EXPLAINS = 0.7     # what a rounding may leave: libraries add in another order, and so round other numbers
-SIGNS = 5               # how often the signs of an error are drawn anew
-RANDOM_BELOW = 1.2      # times as strong as with random signs: an error with less structure is noise
-MOST_NOISE = 0.3        # of a parameter's way: what is more hides what was trained
-LEAST_SIDE = 16         # of a matrix of weights that can show structure
-STOOD = 0.1             # of its healthy way: a parameter that moved less is compared as if it had moved so far
+NAMED_BELOW = 0.02      # a fault is named only if at most this much stays unexplained
+EXPLAINS = 0.2          # and at most this share of the whole error
+CLEARER_THAN = 0.5      # and only if the runner-up is at least twice as far away
+ROUNDING_EXPLAINS = 0.7     # the same share for a rounding: libraries add in another order, and so round other numbers
+SIGNS = 5               # how many times an error is compared with itself under random signs
+RANDOM_BELOW = 1.2      # an error at most this many times as strong as with random signs is noise
+MOST_NOISE = 0.3        # noise is named up to this share of how far a parameter moves; more would hide the training
+LEAST_SIDE = 16         # smaller matrices of weights cannot show structure
+STOOD = 0.1             # the least share of its healthy movement that a parameter's error is divided by
 UNTOUCHED = 1e-6        # a step of the reference moves every parameter by more than 1e-4
 NO_UPDATE = 'the parameters never changed: the optimizer step is missing or all gradients are zero'
 
@@ -32,7 +32,7 @@ class Hypothesis(object):
 
 
 class Search(object):
-    """What was looked at for one set of weights. `want` are the reference's."""
+    """The hypotheses that were simulated for one set of weights. `want` are the reference's weights."""
 
     def __init__(self, case, copies, want):
         self.case, self.copies, self.want = case, copies, want
@@ -42,7 +42,7 @@ class Search(object):
         self.found = []
 
     def apart(self, got, model):
-        """{parameter: distance relative to how far either moved}; a large number if it is none."""
+        """{parameter: distance relative to how far either moved}; a large number in place of one that is not finite."""
         found = {}
         for name in self.case.net.names:
             a, b, origin = (np.asarray(w[name], 'float64') for w in (got, model, self.case.start))
@@ -63,7 +63,7 @@ class Search(object):
             models = simulate(self.case, **switches)
             distance = max(max(self.apart(got, models[replica]).values()) for replica, got in self.copies)
             hypothesis = Hypothesis(key, sentence, distance, None)
-            hypothesis.models = models if hypothesis.is_reduced else None       # of the others nothing is asked later
+            hypothesis.models = models if hypothesis.is_reduced else None       # the others are not needed later
             self.found.append(hypothesis)
 
     def nearest(self):
@@ -78,13 +78,13 @@ class Search(object):
         return best if best.distance <= min(NAMED_BELOW, EXPLAINS * self.error) and alone else None
 
     def rounding(self):
-        """The nearest hypothesis, if it is a rounding of numbers that are kept or exchanged, and the weights hold a good part of it."""
+        """The nearest hypothesis, if it is a rounding of stored or exchanged numbers that explains a good part of the error."""
         best, _ = self.nearest()
         explains = best.is_rounding and not best.is_reduced and best.distance <= ROUNDING_EXPLAINS * self.error
         return best if explains else None
 
     def reduced(self, possible):
-        """The arithmetic in reduced precision that gives such errors in every copy; one of the `possible` if there is one."""
+        """The reduced precision whose simulated error resembles that of every copy, or None; those in `possible` come first."""
         if self._half_explained():
             return None
         copies = [reduced.Errors(self.case, copy, self.want) for copy in self._different()]
@@ -96,7 +96,7 @@ class Search(object):
         return max(found, key=lambda entry: entry[:2])[2] if found else None
 
     def _different(self):
-        """The copies, those that are equal once."""
+        """The copies without duplicates."""
         found = []
         for replica, got in self.copies:
             if not any(all(np.array_equal(got[name], other[name]) for name in got) for _, other in found):
@@ -104,7 +104,7 @@ class Search(object):
         return found
 
     def like_noise(self):
-        """Noise, if the error has no structure: with random signs it would be as strong in its strongest direction."""
+        """Noise, if the error has no structure: its largest singular value is about that of the same numbers with random signs."""
         got, draw = self.worst[1], np.random.RandomState(1)
         size = float(np.median(list(self.apart(got, self.want).values())))
         if size > MOST_NOISE:
@@ -157,7 +157,7 @@ def name_fault(case, copies, want, suspects=(), possible=()):
 
 
 def _to_ask(search, target):
-    """Lists of hypotheses, one after the other: each takes many simulations, and may be the last that is needed."""
+    """Yield lists of hypotheses. Each takes many simulations, and the caller stops as soon as one explains the error."""
     odd = search.odd()
     if odd is not None:
         yield hypotheses.of_one_replica(odd[0])
@@ -167,7 +167,7 @@ def _to_ask(search, target):
 
 
 def _by_labels(search, target):
-    """The hypothesis of single wrong labels, if some explain the error."""
+    """The hypothesis that single labels are wrong, if that explains the error."""
     other = fitting.wrong_labels(target)
     if other is None:
         return None

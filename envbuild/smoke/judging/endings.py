@@ -1,4 +1,4 @@
-"""RUN, HANG, IMPORT: how the ranks of one launch ended, and who is to blame."""
+"""RUN, HANG, IMPORT: how the ranks of one launch ended, and which rank caused it."""
 from __future__ import absolute_import, division, print_function
 
 from .. import shadows

@@ -1,4 +1,4 @@
-"""Faults with a size: the learning rate, momentum or decay that explains the weights best, and which labels were other ones."""
+"""Faults with a size: finds the learning rate, momentum or decay that explains the weights best, and which labels were wrong."""
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
@@ -6,12 +6,12 @@ import numpy as np
 from ..networks import nets, refnet
 from .simulate import simulate
 
-UPDATES = 6             # of a fit: from a factor of three to six digits
+UPDATES = 6             # the most updates of a fit; they reach six digits from a start that is wrong by a factor of three
 SETTLED = 1e-4          # a fit ends when it moves by less than this share of what it found
-ROUNDS = 12             # of looking for wrong labels
-PATIENCE = 2            # of these in a row that bring the weights no nearer
-LIKELY = 0.4            # of a whole other label: what is less is taken for chance
-RIDGE = 1e-3            # of the mean variance of features: directions with less tell nothing
+ROUNDS = 12             # the most rounds of looking for wrong labels
+PATIENCE = 2            # stop after so many rounds in a row that bring the weights no nearer
+LIKELY = 0.4            # a label counts as wrong from this share of a whole wrong label on; less may be chance
+RIDGE = 1e-3            # share of the features' mean variance that is added to every direction, because weaker directions hold no information
 
 
 class Target(object):
@@ -42,7 +42,7 @@ def sized(target):
 
 
 def sized_of_one(target):
-    """The same of faults that only the target's own replica has."""
+    """The same list for faults that only the target's own replica has."""
     return _sized(target, '-rank-%d' % target.replica, 'on replica %d ' % target.replica,
                   lambda **changes: dict(other=(target.replica, changes)))
 
@@ -69,7 +69,7 @@ def _sized(target, ending, where, changed):
 
 
 def _dampened(case, size):
-    """How much the gradient of each step counts in an optimizer that dampens, as PyTorch's does: the first one whole."""
+    """The weight of each step's gradient in an optimizer with dampening; as in PyTorch, the first gradient counts fully."""
     return [1.0] + [1 - size] * (case.steps - 1)
 
 
@@ -106,7 +106,8 @@ def fit(target, switches, start, nudge):
 def wrong_labels(target):
     """(labels that explain the weights better, which of them differ); None if no change of labels helps.
 
-    Another label of one image changes the gradient of the last layer by that image's features, which tell it from the others.
+    A wrong label changes the last layer's gradient by a multiple of its image's features, so the features tell which image it
+    is.
     """
     case = target.case
     count = case.steps * case.batch
@@ -130,10 +131,10 @@ def wrong_labels(target):
 
 
 def _likely_labels(target, labels):
-    """[(place of an image, its label)]: the changes that the last layer's distance to the target asks for, the clearest first.
+    """[(place of an image, its label)]: the changes of labels that would explain the last layer's error, the clearest first.
 
-    That distance is a sum of the images' features, each times how much of which classes it was given in place of its own. Features
-    are much alike: they are told apart in the directions in which they differ, which the inverse of their covariance stresses.
+    That error is a sum over the images: features times the error of the label. Features of different images are much alike, so
+    the inverse of their covariance is used, which stresses the directions in which they differ.
     """
     case, last, every = target.case, target.case.net.layers[-1].name, np.arange(len(labels))
     features, weights = _last_features(case, labels)
@@ -143,7 +144,7 @@ def _likely_labels(target, labels):
     covariance = features.T.dot(features)
     covariance += RIDGE * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
     told_apart = np.linalg.solve(covariance, features.T)                    # (features, images)
-    to_come = np.cumsum(case.momentum ** np.arange(case.steps))[::-1]       # how often a gradient is applied until the end
+    to_come = np.cumsum(case.momentum ** np.arange(case.steps))[::-1]       # how often momentum applies a gradient until the end
     share = np.repeat(case.lr * to_come / case.batch, case.batch)
     toward = left.dot(told_apart)                                           # (classes, images)
     asked = (toward - toward[labels, every]) / (2 * share * (features.T * told_apart).sum(axis=0))
@@ -153,7 +154,7 @@ def _likely_labels(target, labels):
 
 
 def _last_features(case, labels):
-    """(what the last layer reads for each image of each step, the weights after all) in a healthy training on these labels."""
+    """(the last layer's inputs for each image of each step, the final weights) of a healthy training on these labels."""
     p = dict((name, case.start[name].astype('float64')) for name in case.net.names)
     v = dict((name, np.zeros_like(a)) for name, a in p.items())
     features = []

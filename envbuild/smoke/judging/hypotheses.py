@@ -3,7 +3,7 @@ from __future__ import absolute_import, division, print_function
 
 from ..networks import rounding
 
-REPLICAS_NAMED = 8      # of more replicas, the first so many are suspected one by one
+REPLICAS_NAMED = 8      # at most so many replicas are examined one by one
 WORDS = {'tf32': 'TF32', 'bf16': 'bfloat16', 'fp16': 'float16'}
 
 
@@ -83,7 +83,7 @@ def _of_one_parameter(replicas, name):
 
 
 def rounded(replicas):
-    """[(id, sentence, switches)] of weights or gradients in half precision, whatever the way gradients are averaged."""
+    """[(id, sentence, switches)] of weights or gradients in half precision, for every way of averaging gradients."""
     ways = ('divided', 'summed', 'each', 'after', 'both') if replicas > 1 else ('divided',)
     where = 'exchanged' if replicas > 1 else 'kept'
     found = []
@@ -95,7 +95,8 @@ def rounded(replicas):
 
 
 def reduced(kind, every_way):
-    """[(id, sentence, switches)] of arithmetic in 'tf32', 'bf16' or 'fp16'; every way: which layers, which rounding, what is rounded."""
+    """[(id, sentence, switches)] of arithmetic in 'tf32', 'bf16' or 'fp16'; all combinations of rounded layers, kinds of
+    rounding and rounded numbers."""
     layers = (('conv', 'dense'), ('conv',), ('dense',))
     ways = [(layers[0], True, True), (layers[0], False, True)]
     if every_way:

@@ -48,7 +48,7 @@ class Judge(object):
             self._workload(n, part, dict(plan, **section), results)
 
     def plain(self, n, plan, outcome):
-        """The launch without the settings of the smoke test: its figures, or how it ended."""
+        """Judge the launch that ran without the settings of the smoke test: report its figures, or how it ended."""
         if outcome.kind != 'done':
             self.report['checks'] += endings.ending(n, outcome)
             return
@@ -88,11 +88,11 @@ class Judge(object):
         return precision.possible(self.device.kind, self.report['devices'], plan['options'], os.environ)
 
     def _alone(self):
-        """How far one device of this run is from the reference; None if none ran."""
+        """The distance between one device of this run and the reference; None if no single device ran."""
         return next((each['value'] for each in self.report['checks'] if each['id'] == 'ORACLE' and each['n'] == 1), None)
 
     def _workload(self, n, part, plan, results):
-        """Judge the measurements of one workload. The checks report it."""
+        """Judge the measurements of one workload. The checks report them."""
         report, options, made = self.report, self.options, []
         own = [{'phases': result['workloads'][part.name]} for result in results]
         done = own[0]['phases']

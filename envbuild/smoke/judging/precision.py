@@ -1,16 +1,16 @@
-"""Which reduced precisions a run can be in. Only these precisions may explain weights that differ from the reference's.
+"""Which reduced precisions a run can use. Only these precisions may explain weights that differ from the reference's.
 
-Each must be asked for: by an option `precision` of the run, or by a variable of the framework or of oneDNN
+Each must be requested by an option `precision` of the run, or by a variable of the framework or of oneDNN
 (https://oneapi-src.github.io/oneDNN/dev_guide_attributes_fpmath_mode.html). TF32 on GPUs is never in use: the launch sets
-NVIDIA_TF32_OVERRIDE=0, which NVIDIA's libraries obey before anything that a program asks (https://docs.nvidia.com/cuda/cublas/),
-and the adapters of frameworks that make kernels of their own switch it off.
+NVIDIA_TF32_OVERRIDE=0, which in NVIDIA's libraries overrides a program's own settings (https://docs.nvidia.com/cuda/cublas/).
+Adapters of frameworks that make their own kernels switch it off.
 """
 from __future__ import absolute_import, division, print_function
 
-HALF_CAPABILITY = (7, 0)        # the first with tensor cores, where MXNet may compute float32 as float16
+HALF_CAPABILITY = (7, 0)        # the first capability with tensor cores, on which MXNet may compute float32 as float16
 KINDS = ('tf32', 'bf16', 'fp16')
 
-# variable -> {its value, in lower case: the precisions that it allows}; oneDNN computes on CPUs alone
+# variable -> {its value in lower case: the precisions that it allows}; oneDNN computes only on CPUs
 ASKED_ON_CPU = dict((name, {'bf16': ('bf16',), 'f16': ('fp16',), 'tf32': ('tf32',), 'any': KINDS})
              for name in ('ONEDNN_DEFAULT_FPMATH_MODE', 'DNNL_DEFAULT_FPMATH_MODE', 'TF_SET_ONEDNN_FPMATH_MODE'))
 ASKED_ON_GPU = {'TF_ENABLE_AUTO_MIXED_PRECISION': {'1': ('fp16',), 'true': ('fp16',)}}
@@ -19,7 +19,7 @@ ON_TENSOR_CORES = 'MXNET_CUDA_TENSOR_OP_MATH_ALLOW_CONVERSION'
 
 
 def possible(kind, devices, options, variables):
-    """{precision: what allows it} on devices of this kind ('cpu' or 'cuda') with their facts."""
+    """{precision: the setting that allows it} on devices of this kind ('cpu' or 'cuda'), given their facts."""
     found = {}
     capabilities = [_numbers(device['cc']) for device in devices if device.get('cc')] if kind == 'cuda' else []
     if max(capabilities or [(0, 0)]) >= HALF_CAPABILITY and variables.get(ON_TENSOR_CORES) == '1':

@@ -1,10 +1,11 @@
-"""Is an error the one that arithmetic in reduced precision gives?
+"""Was an error caused by arithmetic in reduced precision?
 
-Libraries round other numbers than a simulation does, so the two errors are only similar. A small fault may have an error of the same
-size, and where such a precision is allowed it would pass. So the error is taken apart. One part is what smooth faults can do to
-weights: gradients that count more or less in some step or on some replica, decay, smoothed labels, scaled images. The rest must resemble
-the simulated one in direction and size, and in the smooth part the two must hardly differ. The limits come from PyTorch's autocast on
-a CPU (docs/explanation/reference-check.md): a cosine of 0.60 to 0.71 in bfloat16 and 0.41 to 0.53 in float16, smooth parts that
+Libraries round other numbers than a simulation does, so the two errors are only similar. A small fault may have an error of the
+same size, and where such a precision is allowed it would pass. So each error, the measured and the simulated one, is divided
+into two parts. The smooth part could also come from smooth faults: gradients that count more or less in some step or on some
+replica, decay, smoothed labels, scaled images. The rest of the measured error must resemble the rest of the simulated one in
+direction and size, and the smooth parts must be nearly equal. The limits come from PyTorch's autocast on a CPU
+(docs/explanation/reference-check.md): a cosine of 0.60 to 0.71 in bfloat16 and 0.41 to 0.53 in float16, smooth parts that
 differ by 0.08 to 0.26 of the rest, and parameters whose errors are 0.6 to 3.1 times the simulated ones.
 """
 from __future__ import absolute_import, division, print_function
@@ -15,14 +16,14 @@ from .fitting import Target
 from .simulate import simulate
 
 ALIKE = 0.3             # the least cosine between the rests of the two errors
-SMOOTH_APART = 0.5      # how far the smooth parts may be apart, as a share of the rest
-AS_LARGE = 3.5          # the factor by which errors may differ, in each parameter
-NUDGE = 1e-3            # of each smooth fault: small enough that its effect is a straight line
+SMOOTH_APART = 0.5      # the greatest distance between the two smooth parts, as a share of the rest
+AS_LARGE = 3.5          # the greatest factor between the two errors, in each parameter
+NUDGE = 1e-3            # size of each simulated smooth fault, small enough that its effect is linear
 DECAY = 1e-4
 
 
 class Errors(object):
-    """The errors of one copy of the weights, (replica, its weights), and what smooth faults can have to do with them."""
+    """The errors of one copy of the weights, (replica, its weights), divided into the smooth part and the rest."""
 
     def __init__(self, case, copy, want):
         self._target, self._want, self._names = Target(case, copy, want), want, case.net.names
@@ -54,7 +55,7 @@ class Errors(object):
 
 
 def _smooth(case):
-    """Switches of small faults that change what weights do, but no single number more than others."""
+    """Switches of small smooth faults: they change all weights a little, and none much more than the others."""
     steps = [dict(counts=[1 + NUDGE * (step == other) for other in range(case.steps)]) for step in range(case.steps)]
     replicas = [dict(shares=[1 + NUDGE * ((replica == other) - 1.0 / case.replicas) for other in range(case.replicas)])
                 for replica in range(case.replicas - 1)]

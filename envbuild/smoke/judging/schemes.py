@@ -1,4 +1,4 @@
-"""Judges the parallel schemes beside averaging gradients: by the reference if they train the same, else by what they learn."""
+"""Judges the parallel schemes other than gradient averaging: by the reference if they must give the same weights, else by accuracy."""
 from __future__ import absolute_import, division, print_function
 
 from ..reporting import figures
@@ -12,8 +12,8 @@ WORST = ('fail', 'inconclusive', 'warn', 'pass', 'skip')
 def judge(name, n, plan, results, matched, limit, images):
     """(entry of `schemes`, its check) of one scheme on n devices.
 
-    `matched(results)` gives the ORACLE check of such results; `limit` is what LOSS and ACC demand of
-    a training on so many `images`.
+    `matched(results)` returns the ORACLE check of these results; `limit` is what LOSS and ACC require after training on
+    `images` images.
     """
     own = [{'phases': result['phases']['schemes'][name]} for result in results]
     done = own[0]['phases']
@@ -38,8 +38,8 @@ def judge(name, n, plan, results, matched, limit, images):
 
 
 def bounded(n, staleness):
-    """Did the server hold back who was too far ahead? `largest` was counted when parameters were sent, independently of the code that holds
-    workers back."""
+    """Did the server hold back workers that were too far ahead? `largest` was counted when parameters were sent, independently
+    of the code that holds workers back."""
     kept = staleness['largest'] <= staleness['bound']
     return check('SYNC', n, 'pass' if kept else 'fail', 'at most %s ahead, %d allowed' % (
         steps(staleness['largest']), staleness['bound']), value=staleness['largest'], limit=staleness['bound'], unit='steps')

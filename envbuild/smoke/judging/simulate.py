@@ -1,4 +1,4 @@
-"""What weights a training run must end with, in float64, healthy or with known faults."""
+"""Computes in float64 the weights that a training run must end with, healthy or with known faults."""
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
@@ -58,7 +58,7 @@ class Faults(object):
         self.counts, self.shares, self.smoothing = counts, shares, smoothing
 
     def keeps_replicas_equal(self):
-        """Whether it is enough to simulate one replica's weights."""
+        """Whether all replicas stay equal, so that one simulation is enough."""
         alike = all(fault is None or fault[place] is None for fault, place in ((self.frozen, 1), (self.other, 0)))
         return self.exchange != 'own' and not self.unexchanged and alike
 
@@ -170,7 +170,7 @@ HALVES = {'float16': _float16, 'bfloat16': _bfloat16}
 
 
 def _stale(gradients, before, replica, first):
-    """(gradients of which one replica's are those that it had a step ago, what it has now)."""
+    """Return (gradients, with those of one replica replaced by its gradients of the step before, that replica's current gradients)."""
     now = gradients[replica]
     if before is None:
         before = now if first == 'fresh' else dict((name, np.zeros_like(a)) for name, a in now.items())
@@ -178,7 +178,7 @@ def _stale(gradients, before, replica, first):
 
 
 def _turned(case, faults, weights, back=False):
-    """Weights as a network with flipped kernels or another order of its dense layer reads them, or back from there."""
+    """Convert weights to the layout of a network with flipped kernels or a reordered dense layer; with `back`, convert them back."""
     if faults.nhwc:
         weights = _dense_order(case.net, weights, not back)
     if faults.flip:
@@ -187,7 +187,7 @@ def _turned(case, faults, weights, back=False):
 
 
 def _dense_order(net, weights, to_nhwc):
-    """The columns of dense layers that read what was flattened, re-ordered between C, H, W and H, W, C."""
+    """Reorder the columns of dense layers that read flattened images between C, H, W and H, W, C."""
     out = dict(weights)
     for layer in net.layers:
         if layer.folded:

@@ -11,12 +11,12 @@ from ..rank.bench import NOISY
 from ..verdict import check
 
 GOOD, OK = .80, .60         # efficiency: 1.8 of 2 GPUs is good; 1.3 of 2 is what VGG19 with its 80 MB of gradients used to give
-CONTENDED = .85             # below it already without any exchange
-EXCHANGING = .75            # below it the exchange is what costs
-FEEDING = .25               # share of a fed step that brings the batch to the devices
-STRAGGLING = 1.25           # times the median of the other ranks
+CONTENDED = .85             # if efficiency is below this without any exchange, devices compete for something
+EXCHANGING = .75            # if efficiency is below this only with the exchange, the exchange is the cause
+FEEDING = .25               # the input limits the speed if bringing the batch to the devices takes this share of a step
+STRAGGLING = 1.25           # a rank is slow if it needs this many times the median of the other ranks
 SUPERLINEAR = 1.15
-UNSURE = .10                # the share of a floor by which the lower end of a passing interval may be below it
+UNSURE = .10                # the lower end of a passing interval may lie below the floor by this share of it
 MEASURE_BETTER = 'Let nothing else run, or give more --rounds.'
 JUDGED = 'cifar'
 
@@ -38,7 +38,7 @@ def standing(n, run, kind, options):
 
 
 def _floors(n, run, options):
-    """The user's demands for n devices, as [Floor]; they apply to the scaling that was named first."""
+    """The user's demands for n devices, as [Floor]; they apply to the first scaling that was named."""
     if n == 1 or run['scaling'] != options['scaling'][0]:
         return []
     asked = (('speedup', 1.0, options['min_speedup']), ('efficiency', float(n), options['min_efficiency']))
@@ -53,11 +53,10 @@ class Floor(object):
         self.got, self.low, self.high = (gain[key] and gain[key] / per for key in ('median', 'lo', 'hi'))
 
     def answer(self):
-        """(status, why it is open).
+        """(status, why it is undecided).
 
-        A failure needs the whole interval below the floor. A pass needs the median at the floor or above, and a lower end
-        that is at most a tenth below the floor: the figure that the report shows decides, as long as it was measured well
-        enough to decide anything.
+        A failure needs the whole interval below the floor. A pass needs the median at the floor or above, and a lower end at
+        most a tenth below the floor. So the figure that the report shows decides, if it was measured precisely enough.
         """
         if self.rounds < stats.LEAST:
             return 'inconclusive', 'a floor needs at least %d rounds' % stats.LEAST
@@ -71,7 +70,7 @@ class Floor(object):
 
 
 def verdict(n, run, options):
-    """SPEED of one entry of `runs`, nothing for one device."""
+    """The check SPEED of one entry of `runs`; no check for one device."""
     if n == 1:
         return []
     words, floors, what = _words(n, run), _floors(n, run, options), culprits(run)
@@ -177,7 +176,7 @@ def _path(run):
 
 
 def straggler(run):
-    """The rank that needs clearly longer than the others for the same work without exchange; '' if there is none."""
+    """The rank that clearly needs longer than the others for the same work without exchange; '' if there is none."""
     busy = run['busy_ms'].get('indep', [])
     if len(busy) < 2:
         return ''

@@ -1,6 +1,6 @@
-"""The side of a process that is not rank 0: it starts the ranks that rank 0 asks for, and tells what becomes of them.
+"""The part of a process that is not rank 0: it starts the ranks that rank 0 asks for, and reports on them.
 
-Nothing that is executed comes over the network: the adapter, the options' files and the programs are this process's own.
+Nothing that comes over the network is executed: the adapter, the options' files and the programs are this process's own.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -21,9 +21,9 @@ from .ranks import job
 
 POLL_S = 0.1
 STATES_EVERY_S = 1.0
-SILENT_S = 3.0              # after which it is worth asking what the children of a rank do
-LOG_AFTER_S = 0.5           # for a rank to print its stacks after the signal
-BEYOND_S = 120              # after the time limit of the run: rank 0 has had its time to end it
+SILENT_S = 3.0              # seconds of silence after which the state of a rank's children is read
+LOG_AFTER_S = 0.5           # seconds for a rank to print its stacks after the signal
+BEYOND_S = 120              # seconds after the run's time limit, in which rank 0 should have ended it
 LOST = 1
 
 
@@ -146,8 +146,9 @@ class Agent(object):
         self._launch.__enter__()
 
     def _interface_for(self, place, of_rank_0):
-        """The interface of this host to the others. A process beside rank 0 may have met it at 127.0.1.1, the address that Debian gives
-        a host's own name: its connection says nothing of the network then, and rank 0 knows better.
+        """The interface of this host to the others. A process on rank 0's host may have reached it at 127.0.1.1, the address
+        that Debian gives a host's own name. Its connection then shows nothing about the network, so rank 0's own answer is
+        used.
         """
         met_within = self._interface in ('', 'lo')
         return of_rank_0 if met_within and place['node'] == 0 and not self._options['interface'] else self._interface
@@ -176,7 +177,7 @@ class Agent(object):
         self._tell({'logs': [[rank.number, files.tail(rank.log)] for rank in ranks]})
 
     def _news(self):
-        """Send what the ranks have written since the last time, their states, and how they ended."""
+        """Send the new output of the ranks, their states, and how they ended."""
         self._send_news(self._launch.ranks)
         if now() - self._states_at > STATES_EVERY_S:
             before, self._states_at = self._states, now()

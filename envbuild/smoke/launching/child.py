@@ -1,4 +1,4 @@
-"""One call of the guest in a process of its own, watched from outside and ended together with all that it started."""
+"""One call of the guest in a process of its own; the parent watches it and ends it with all processes that it started."""
 from __future__ import absolute_import, division, print_function
 
 import io
@@ -12,11 +12,11 @@ from ..clock import now, pause
 from . import watchdog
 
 POLL_S = 0.1
-CLEAN_UP_S = 5.0            # for the call to end its own workers when it is asked to stop
+CLEAN_UP_S = 5.0            # seconds for the call to end its own workers after it was asked to stop
 
 
 class Child(object):
-    """The process. Its progress is passed on as it comes; what it prints and its report are kept."""
+    """The process. Its progress is passed on at once; its output and its report are kept."""
 
     def __init__(self, argv, folder):
         self._report = os.path.join(folder, 'report.json')
@@ -67,7 +67,7 @@ class Child(object):
             return None
 
     def said(self):
-        """What it printed for people, as this Python's own kind of text."""
+        """The table that it printed, as a native `str` of this Python."""
         with io.open(self._out, 'rb') as stream:
             text = stream.read().decode('utf-8', 'replace').encode('ascii', 'replace')
         return text if str is bytes else text.decode('ascii')

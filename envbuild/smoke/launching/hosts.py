@@ -1,4 +1,4 @@
-"""Rank 0's view of a run on several machines: who came, which devices they bring, and launches that span them.
+"""Rank 0's view of a run on several machines: which processes connected, which devices they have, and launches across them.
 
 Each other process (agent.py) has one connection to rank 0, which plans, watches, judges and reports for all of them. A host is a machine or
 container with its own name and network.
@@ -15,13 +15,13 @@ from ..verdict import check
 from . import agent, ranks, remote, shipping, wire
 from .launch import Launch
 
-ANSWER_S = 120              # for data to travel
+ANSWER_S = 120              # seconds for sending data
 ONE_HOST = 'one process of this framework drives all devices of a host, so it cannot span hosts: Horovod does that for it'
 LOOPBACK = '127.'
 
 
 def team(options, say):
-    """All processes that the launcher started, once they have come; only this one if there is no launcher."""
+    """All processes that the launcher started, after they have connected; only this one if there is no launcher."""
     place = options.get('place')
     return Alone(options) if place is None else Team(place, options, say)
 
@@ -56,7 +56,7 @@ class Alone(object):
 
 
 class Member(object):
-    """One process of the launcher, as it introduced itself; `link` is None for this one. `problem` says why it is lost."""
+    """One process of the launcher, as it described itself; `link` is None for this one. `problem` says why its connection was lost."""
 
     def __init__(self, hello, link=None, address=''):
         self.rank, self.slots, self.name = hello['rank'], hello['slots'], hello['name']
@@ -151,7 +151,7 @@ class Team(object):
         self.interface = self._options['interface'] or interfaces.of(self._mine.address)
 
     def node_name(self, node):
-        """What a host is called in messages."""
+        """The name of a host in messages."""
         return next(member.title for member in self.members if member.node == node)
 
     # The questions to them
@@ -278,7 +278,7 @@ class Team(object):
         return remote.TeamLaunch(plan, on_progress, members, self._launches)
 
     def _share(self, paths, away):
-        """Let every process have the data: what it cannot read at the same path is sent to it."""
+        """Give every process the data: files that it cannot read at the same path are sent to it."""
         facts = [[path, shipping.digest(path)] for path in paths]
         new = [member for member in away if not member.problem and (member.rank, tuple(paths)) not in self._shared]
         try:

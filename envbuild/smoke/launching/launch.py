@@ -37,7 +37,7 @@ def environment(plan, rank, base):
     env.update({
         'RANK': str(rank), 'LOCAL_RANK': str(plan['places'][rank]['local_rank'] if plan['places'] else rank),
         'WORLD_SIZE': str(plan['processes']),
-        'NVIDIA_TF32_OVERRIDE': '0',             # read by the CUDA libraries when they load; 10-bit operands otherwise
+        'NVIDIA_TF32_OVERRIDE': '0',             # the CUDA libraries read it when they load; without it they may round operands to 10 bits
         'PYTHONUNBUFFERED': '1', MARK: plan['folder'],
     })
     if plan['places']:
@@ -105,4 +105,4 @@ class Launch(Watchdog):
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
-                continue                # it has ended meanwhile
+                continue                # the process has ended meanwhile

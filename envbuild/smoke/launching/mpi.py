@@ -1,10 +1,10 @@
 """An MPI world of ranks that mpirun did not start: each rank takes the place of a program that mpirun did start.
 
-Open MPI's processes read their place from variables and meet at mpirun's daemon. A rank with such variables becomes a member when MPI
-starts. So the smoke test's ranks stay its own children, with its watchdog and logs. Where mpirun started the test,
-one process for each rank, on one host or several, each hands its own place on. Else rank 0 starts an mpirun with as many idle
-programs as there are ranks and hands out theirs; that is for one host. It is for frameworks that exchange by MPI.
-No standard promises it. This works with Open MPI 4; other versions are not tried.
+Open MPI's processes read their place from variables and meet at mpirun's daemon. A rank with such variables becomes a member
+when MPI starts. So the smoke test's ranks stay its own children, with its watchdog and logs. If mpirun started the test with
+one process for each rank, on one host or several, each process hands its own place to its rank. Else rank 0 starts an mpirun
+with as many idle programs as there are ranks and hands out theirs; that is for one host. This module serves frameworks that
+exchange by MPI. No standard guarantees that this works. This works with Open MPI 4; other versions are not tried.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -52,7 +52,7 @@ class World(object):
         self.joined = place is not None
         if self.joined:
             os.environ.update((str(name), str(value)) for name, value in place.items())
-            # Reading another process's memory is what containers forbid: https://github.com/open-mpi/ompi/issues/4948
+            # Containers forbid reading another process's memory: https://github.com/open-mpi/ompi/issues/4948
             os.environ.setdefault('OMPI_MCA_btl_vader_single_copy_mechanism', 'none')
 
     def _start(self, ctx):

@@ -57,7 +57,7 @@ def with_variable(name, value):
 
 
 def is_stopped(words):
-    """Whether these words of `state` say that something was stopped."""
+    """Whether this answer of `state` says that a process was stopped."""
     return any(STATES[letter] in words for letter in STOPPED)
 
 

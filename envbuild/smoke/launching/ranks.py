@@ -1,7 +1,7 @@
-"""Which process of how many this one is, where rank 0 is met, and which launcher said so.
+"""Finds the rank of this process, the number of processes, the address of rank 0, and the launcher that set them.
 
-The rule: a launcher starts `envbuild-smoke run` once per device; a process that brings several devices says --slots. What flags do not give
-is read from the launchers' variables; the first set of variables with both rank and size counts.
+The rule: a launcher starts `envbuild-smoke run` once per device; a process that brings several devices says --slots. Values
+without a flag are read from the launchers' variables; the first launcher whose variables give both rank and size counts.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -16,7 +16,8 @@ class Unclear(Exception):
 
 
 class Source(object):
-    """The variables of one launcher; of several names the first that is set counts. `only_with`: set only inside its processes."""
+    """The variables of one launcher; where several names are listed, the first that is set counts. `only_with` is a variable
+    that only the launcher's processes have."""
 
     def __init__(self, name, rank, size, local_rank='', local_size='', only_with=''):
         self.name, self.only_with = name, only_with
@@ -32,18 +33,19 @@ SOURCES = (
     Source('torchrun', 'RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE'),
     Source('Open MPI', 'OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE', 'OMPI_COMM_WORLD_LOCAL_RANK', 'OMPI_COMM_WORLD_LOCAL_SIZE'),
     Source('PMI', 'PMI_RANK', 'PMI_SIZE', 'MPI_LOCALRANKID', 'MPI_LOCALNRANKS'),
-    # In a batch script SLURM_PROCID is 0 as well, and nobody else was started: only srun makes a step.
+    # In a batch script SLURM_PROCID is also 0, although it is the only process: only srun starts a step of several.
     Source('Slurm', 'SLURM_PROCID', 'SLURM_STEP_NUM_TASKS SLURM_NTASKS', 'SLURM_LOCALID', only_with='SLURM_STEP_ID'),
     Source('PMIx', 'PMIX_RANK', 'PMIX_SIZE WORLD_SIZE', 'PMIX_LOCAL_RANK'),
     Source('Kubernetes', 'JOB_COMPLETION_INDEX', 'WORLD_SIZE'),
 )
-# What a worker must not inherit: it would join the launcher's world, of which only some processes take part in a launch.
+# Variables that a worker must not inherit: with them it would join the launcher's world, but only some of its processes take
+# part in a launch.
 OF_LAUNCHERS = re.compile(r'(OMPI_(?!MCA_)|OMPI_MCA_(orte|ess|pmix|plm|ras|rmaps|state)_|PMIX?_|SLURM_|MPI_LOCAL|TORCHELASTIC_|GROUP_|ROLE_|PET_)'
                           r'|(MASTER_ADDR|MASTER_PORT|JOB_COMPLETION_INDEX)$')
 
 
 class Place(object):
-    """`rank` of `size` processes, `local_rank` among those of its host (None: nobody says); rank 0 is met at `host`:`port`."""
+    """`rank` of `size` processes, `local_rank` among those of its host (None if unknown); rank 0 listens at `host`:`port`."""
 
     def __init__(self, rank, size, local_rank, host, port, source, slots=1):
         self.rank, self.size, self.local_rank = rank, size, local_rank
@@ -103,7 +105,7 @@ def _said(options, env):
 
 
 def _master(options, env, said):
-    """(host, port) where rank 0 is met."""
+    """(host, port) at which rank 0 listens."""
     host, colon, port = options['master'].partition(':')
     if colon and not port.isdigit():
         raise Unclear('--master takes HOST or HOST:PORT')
@@ -129,7 +131,7 @@ def first_of(nodes):
 
 
 def job(env):
-    """What tells this job's processes from another's that use the same port, '' if nothing does."""
+    """An identifier of the job, which tells its processes from those of another job on the same port; '' if there is none."""
     return env.get('ENVBUILD_SMOKE_JOB') or env.get('SLURM_JOB_ID') or env.get('TORCHELASTIC_RUN_ID') or ''
 
 

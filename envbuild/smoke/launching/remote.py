@@ -1,4 +1,4 @@
-"""A launch whose ranks run on several machines: those of others are known by what their agents tell."""
+"""A launch whose ranks run on several machines; the agents report on the ranks of other machines."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -12,11 +12,11 @@ from .watchdog import POLL_S, Rank
 
 LOGS_S = 3.0                # how long agents may take to send what their ranks printed
 LOST_GRACE_S = 1.0          # how long the others may take to report after a host was lost
-LOST = -1000                # in place of an exit status
+LOST = -1000                # used in place of an exit status
 
 
 class Told(Monitor):
-    """A monitor that is told the lines; when they arrive counts, since clocks differ."""
+    """A monitor that gets its lines over the network; their time of arrival counts, since clocks differ."""
 
     def __init__(self):
         Monitor.__init__(self, os.devnull)
@@ -74,7 +74,7 @@ class RemoteRank(Rank):
         self._state = state
 
     def end(self, message, blobs):
-        """It has ended: keep its result and the files that it names, under names of their own."""
+        """Record that the rank has ended: keep its result and the files that it names, each under a new name."""
         names = {}
         for path, blob in zip(message['paths'], blobs):
             names[path] = os.path.join(self._folder, 'rank-%d-%s' % (self.number, os.path.basename(path)))
@@ -98,7 +98,7 @@ class RemoteRank(Rank):
 
 
 def _tell(member, message, blobs=()):
-    """Send, unless it is lost; whoever is lost is found out when the launch reads."""
+    """Send, unless the connection is lost; the launch notices a loss when it reads."""
     if member.link is None or member.problem:
         return
     try:
@@ -140,7 +140,7 @@ class TeamLaunch(Launch):
         Launch._read_hearts(self)
 
     def _listen(self):
-        """Take in what the agents tell."""
+        """Read the messages of the agents."""
         for member in self._away:
             if not member.problem:
                 try:
@@ -170,11 +170,11 @@ class TeamLaunch(Launch):
             self._logs.add(number)
 
     def _grace(self):
-        """If a host is lost, the cause is known, and enough time has passed already."""
+        """If a host is lost, the cause is known, and there is no need to wait."""
         return LOST_GRACE_S if any(member.problem for member in self._away) else Launch._grace(self)
 
     def _pause(self):
-        """News of the others end the pause: times on the way must not count."""
+        """A message from an agent ends the pause, because the time on the network must not count as silence."""
         wire.wait_for_any([member.link for member in self._away if not member.problem], POLL_S)
 
     def _outcome(self, kind, blame=None, states=()):

@@ -1,4 +1,4 @@
-"""Files that a plan or a result names by their paths, for when they have to travel with it."""
+"""Finds the files that a plan or a result names by path, so that they can be sent with it."""
 from __future__ import absolute_import, division, print_function
 
 import hashlib

@@ -16,11 +16,11 @@ from . import processes
 POLL_S = 0.1
 GRACE_S = 3.0           # how long the others may take to report after one rank failed
 STACKS_S = 1.0          # how long the ranks get to print their stacks
-BEFORE_WORK = ('start', 'rendezvous', 'import', 'prepare')      # a cold disk or a compiler may hold these up for long
+BEFORE_WORK = ('start', 'rendezvous', 'import', 'prepare')      # a cold disk or a compiler may delay these phases for long
 COMPILING = ('oracle', 'buckets', 'train')        # until the first step is done: a GPU's kernels, and some frameworks' step on CPUs as well
 # Signals that a process sends itself when its peer is gone, or gets from whoever cleans up: they need not be the first cause.
 OF_CONSEQUENCE = (signal.SIGABRT, signal.SIGTERM)
-NOTICED_AFTER_S = 1.0   # so much later than it happened the end of a process may be seen here
+NOTICED_AFTER_S = 1.0   # the end of a process may be noticed this many seconds late
 
 
 class Rank(object):
@@ -36,7 +36,7 @@ class Rank(object):
         self._result = os.path.join(folder, 'result-%d.json' % number)
 
     def result(self):
-        """What the rank wrote down, None if it did not get that far."""
+        """The result that the rank wrote, None if it did not get that far."""
         try:
             return files.read_json(self._result)
         except (IOError, OSError, ValueError):
@@ -50,7 +50,7 @@ class Rank(object):
         return code
 
     def has_finished(self):
-        """Whether it ended well: with status 0, and after it wrote down what it measured."""
+        """Whether it ended well: with status 0, and after it wrote its result."""
         if not self._finished and self.poll() == 0:
             result = self.result()
             self._finished = isinstance(result, dict) and result.get('error') is None
@@ -101,7 +101,7 @@ class Watchdog(object):
         self.ranks, self.began = [], now()
 
     def watch(self, deadline):
-        """Wait for the end, one way or another."""
+        """Wait until the launch ends, in whichever way."""
         while True:
             self._read_hearts()
             codes = [rank.poll() for rank in self.ranks]
@@ -120,8 +120,8 @@ class Watchdog(object):
         pause(POLL_S)
 
     def _patience(self):
-        """How long silence is normal: longer before the first step, which may have to be compiled. On half a core of a busy machine
-        TensorFlow 2.9 took 23 s for it, where 2 s are usual.
+        """How many seconds of silence are normal: more before the first step, which may have to be compiled. On half a core of
+        a busy machine TensorFlow 2.9 took 23 s for it, where 2 s are usual.
         """
         early = any(rank.monitor.phase in BEFORE_WORK or (rank.monitor.phase.split()[0] in COMPILING and rank.monitor.done is None)
                     for rank in self.ranks)
@@ -136,7 +136,7 @@ class Watchdog(object):
         return Outcome(kind, self.ranks, now() - self.began, blame, states)
 
     def _grace(self):
-        """How long the others may take to report."""
+        """How many seconds the others may take to report."""
         return GRACE_S
 
     def _failed(self):
@@ -148,7 +148,7 @@ class Watchdog(object):
         return self._outcome('failed', min(self.ranks, key=order_of_failure).number)
 
     def _stopped(self, kind):
-        """Nothing moves any more, or time is up: ask everybody for stacks, blame who does not run or lags behind."""
+        """No rank makes progress, or time is up: ask all for their stacks, and blame the rank that does not run or lags behind."""
         states = [rank.state(with_children=True) for rank in self.ranks]
         for rank in self.ranks:
             rank.signal(signal.SIGUSR1)
@@ -160,11 +160,11 @@ class Watchdog(object):
 
 
 def order_of_failure(rank):
-    """A key that sorts the rank first whose failure caused the others'.
+    """A sort key that puts the rank first whose failure caused the others.
 
-    First comes a rank that ended without a word, or by a signal that no peer's failure explains. Then whoever ended by an exception
-    of its own, or silently by a signal or status that may follow from a peer's failure: by their times. Ranks that lost a peer come last.
-    Last comes who runs on or finished.
+    First come ranks that ended without a message, or by a signal that no peer's failure explains. Then, by time, ranks that
+    ended by an exception of their own, or by a signal or status that a peer's failure may cause. Then come ranks that lost a
+    peer. Last come ranks that still run or have finished.
     """
     code, error = rank.poll(), (rank.result() or {}).get('error') or {}
     if code is None or rank.has_finished():

@@ -1,7 +1,7 @@
 """Messages between rank 0 and the processes on other machines: JSON, and the bytes of files beside it, over TCP.
 
-A thread on each side sends a beat every second. A side that hears nothing for QUIET_S seconds takes the other one for lost: a machine
-that died, a cable that was cut, a process that was stopped. TCP alone does not notice the last, and notices the others late while
+A thread on each side sends a beat every second. A side that hears nothing for QUIET_S seconds counts the other one as lost: its
+machine died, a cable was cut, or the process was stopped. TCP alone does not notice the last, and notices the others late while
 data is on its way. Beats also tell how far apart the clocks of the two machines are.
 """
 from __future__ import absolute_import, division, print_function
@@ -15,7 +15,7 @@ import threading
 
 from ..clock import now, pause
 
-QUIET_S = 10                # with the beat and the last words of the others, everything is over within 15 s
+QUIET_S = 10                # with the beat and the others' last messages, everything ends within 15 s
 BEAT_S = 1.0
 _HEAD = struct.Struct('<4sQ')
 _MAGIC = b'ebs1'
@@ -25,11 +25,11 @@ _USER_TIMEOUT = 18          # TCP_USER_TIMEOUT of Linux, which Python names from
 
 
 class Lost(IOError):
-    """The other side is gone, cannot be reached, or is none of ours."""
+    """The other side is gone, cannot be reached, or is not a process of this test."""
 
 
 def connect(host, port, until):
-    """A link to whoever listens there; tried until then, and until then the other side may take to say its first word."""
+    """Connect to the process that listens there; `until` limits both the attempts and the wait for its first message."""
     while True:
         try:
             return Link(socket.create_connection((host, port), 5), max(QUIET_S, until - now()))
@@ -55,7 +55,7 @@ def wait_for_any(links, seconds):
         return
     try:
         select.select(links, [], [], seconds)
-    except (select.error, OSError, ValueError):     # interrupted, or closed: reading tells
+    except (select.error, OSError, ValueError):     # interrupted or closed; the next read shows which
         pause(0.01)
 
 
@@ -84,11 +84,11 @@ class Link(object):
         """Say once a second that this side is alive, also while it is busy with something else."""
         while not self._closed:
             their = self._their_beat
-            said = now()                        # one time for both: the process may have to wait between two questions
+            said = now()                        # read the clock once for both, because the process may be paused between two reads
             try:
                 self.send({'beat': said, 'echo': their and [their[0], said - their[1]]})
             except Lost:
-                return                          # whoever reads or sends next finds out why
+                return                          # the next read or send reports the reason
             pause(BEAT_S)
 
     def send(self, value, blobs=()):
@@ -104,7 +104,7 @@ class Link(object):
                 raise Lost('nothing can be sent: %s' % error)
 
     def receive(self, seconds=0.0):
-        """[(value, blobs)], all messages that have come whole; waits so long for the first. Lost after too long a silence."""
+        """[(value, blobs)], all messages that have arrived completely; waits `seconds` at most for the first. Lost after too long a silence."""
         out = self._whole()
         while True:
             try:
@@ -120,7 +120,7 @@ class Link(object):
                     return out
                 raise Lost('the connection broke: %s' % (error.args[1] if len(error.args) > 1 else error))
             if not data and out:
-                return out                      # what came before the end counts; the end is seen next time
+                return out                      # messages before the end count; the next call sees the end
             if not data:
                 raise Lost('the connection was closed')
             self._buffer += data
@@ -176,7 +176,7 @@ class Link(object):
         """End the connection."""
         self._closed = True
         try:
-            self._sock.shutdown(socket.SHUT_RDWR)       # the thread may be within send
+            self._sock.shutdown(socket.SHUT_RDWR)       # the thread may be inside send
         except (socket.error, OSError):
             pass
         self._sock.close()

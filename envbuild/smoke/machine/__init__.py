@@ -1,7 +1,7 @@
-"""What the machine can do, measured: processors, memory, disk, network, GPUs. Each figure in seconds, and with its unit.
+"""Measures the machine: processors, memory, disk, network, GPUs. Each measurement takes seconds, and each figure has its unit.
 
-GB is 1e9 bytes, GFLOPS 1e9 operations per second, a multiplication and an addition counted as two. What cannot be measured
-here says why in `not_measured`; nothing is guessed.
+GB is 1e9 bytes, GFLOPS 1e9 operations per second, a multiplication and an addition counted as two. If something cannot be
+measured here, `not_measured` says why; nothing is guessed.
 """
 from __future__ import absolute_import, division, print_function
 

@@ -1,6 +1,6 @@
-"""On which GPUs this process works, by the driver's own word: CUDA needs a context for that, and libraries share the primary one.
+"""Asks the driver on which GPUs this process works: work on a GPU needs a context, and libraries share the primary one.
 
-For a rank, at its end. It makes no context: a GPU that was not used stays so.
+A rank asks at its end. It makes no context: a GPU that was not used stays so.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -12,12 +12,12 @@ from . import mapped, probe_cuda
 def facts():
     """[{'uuid', 'used_bytes'}] of the GPUs on which this process has a context; None if the driver cannot tell.
 
-    `used_bytes` is what is taken of the GPU's memory by everybody, None if it is not told. Drivers that give NVML no figures for
+    `used_bytes` is the GPU memory in use by all processes, None if unknown. Drivers that give NVML no figures for
     memory or load (of virtual machines, of Windows' Linux) answer these questions.
     """
     paths = mapped.paths('libcuda')
     if not paths:
-        return []                       # whoever did not load the driver's library uses no GPU
+        return []                       # a process that has not loaded the driver's library uses no GPU
     try:
         lib = ctypes.CDLL(paths[0])
     except OSError:

@@ -32,7 +32,7 @@ def _gemm(kind):
 
 def _copies(threads):
     """All threads copy at once, each its own memory; NumPy does so outside of Python's lock."""
-    arrays = [(np.ones(COPY_BYTES // 8), np.ones(COPY_BYTES // 8)) for _ in range(threads)]      # written once: pages are there
+    arrays = [(np.ones(COPY_BYTES // 8), np.ones(COPY_BYTES // 8)) for _ in range(threads)]      # written once, so that its pages exist
 
     def copy(pair):
         until = now() + AT_LEAST_S

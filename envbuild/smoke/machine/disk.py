@@ -13,7 +13,7 @@ from ..clock import now
 
 FILE_BYTES, BLOCK, SMALL = 256 << 20, 4 << 20, 4096
 LIMIT_S, RANDOM_S = 4.0, 1.0
-SPARE = 1 << 30             # what must be left free on the disk
+SPARE = 1 << 30             # bytes that must stay free on the disk
 O_DIRECT = getattr(os, 'O_DIRECT', 0)
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -74,7 +74,7 @@ def _open(path):
 
 
 def _aligned(size):
-    """(owner, address) of memory that begins at a page, as O_DIRECT asks for. Random, for disks that compress."""
+    """(owner, address) of memory that begins at a page, as O_DIRECT asks for. Random bytes, because some disks compress."""
     owner = ctypes.create_string_buffer(os.urandom(1 << 16) * (size >> 16) + b'\0' * (2 * SMALL), size + 2 * SMALL) if size >= 1 << 16 else \
         ctypes.create_string_buffer(size + 2 * SMALL)
     return owner, -(-ctypes.addressof(owner) // SMALL) * SMALL
@@ -101,7 +101,7 @@ def _walk(operation, handle, buffer, limit, flush=False):
 
 
 def _random(operation, handle, buffer, size, sync=False):
-    """How many 4 KB operations a second, one after the other. Writing counts when it is on the disk."""
+    """How many 4 KB operations a second, one after the other. A write counts when it has reached the disk."""
     places, start, count = random.Random(7), now(), 0
     while now() - start < RANDOM_S:
         _call(operation, handle, buffer[1], SMALL, places.randrange(size // SMALL) * SMALL)

@@ -1,4 +1,4 @@
-"""As much of the CUDA driver's interface as measuring needs, by ctypes. Only a process of its own may use it: it makes contexts."""
+"""The part of the CUDA driver's interface that measuring needs, by ctypes. Only a process of its own may use it: it makes contexts."""
 from __future__ import absolute_import, division, print_function
 
 import ctypes
@@ -32,11 +32,11 @@ class Device(object):
                                                         ' (%s)' % meaning[0] if meaning else ''))
 
     def enter(self):
-        """Make it the one that calls are about."""
+        """Make its context current."""
         self.call('cuCtxSetCurrent', self.context)
 
     def alloc(self, size):
-        """An address in its memory."""
+        """Allocate memory on it; return the address."""
         self.enter()
         address = ctypes.c_ulonglong()
         self.call('cuMemAlloc_v2', ctypes.byref(address), ctypes.c_size_t(size))
@@ -49,22 +49,22 @@ class Device(object):
             self.call('cuMemFree_v2', address)
 
     def put(self, address, array):
-        """From a NumPy array."""
+        """Copy a NumPy array into its memory."""
         self.enter()
         self.call('cuMemcpyHtoD_v2', address, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
 
     def get(self, address, array):
-        """Into a NumPy array."""
+        """Copy its memory into a NumPy array."""
         self.enter()
         self.call('cuMemcpyDtoH_v2', ctypes.c_void_p(array.ctypes.data), address, ctypes.c_size_t(array.nbytes))
 
     def wait(self):
-        """Until it has finished everything."""
+        """Wait until it has finished all work."""
         self.enter()
         self.call('cuCtxSynchronize')
 
     def reach(self, other):
-        """Let it copy from and to the memory of `other` itself."""
+        """Enable direct access to the memory of `other`."""
         self.enter()
         if self.lib.cuCtxEnablePeerAccess(other.context, 0) not in (0, ALREADY):
             raise Failed('GPU %d cannot open the memory of GPU %d' % (self.index, other.index))

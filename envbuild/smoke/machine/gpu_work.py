@@ -1,4 +1,5 @@
-"""What a process of its own does with the GPUs: patterns copied between them, multiplications, copies. It writes down as it goes."""
+"""Runs in a process of its own and exercises the GPUs: patterns copied between them, multiplications, copies. It writes each
+result as soon as it has it."""
 from __future__ import absolute_import, division, print_function
 
 import ctypes
@@ -75,7 +76,7 @@ def _rates(device):
 
 
 def _seconds(device, start):
-    """Of one call: after one that warms up, as many as take AT_LEAST_S."""
+    """Seconds of one call: after one to warm up, enough calls to take AT_LEAST_S."""
     start()
     device.wait()
     times = 1
@@ -96,7 +97,7 @@ def _arithmetic(device, blas, kind, size):
     try:
         for place in places:
             device.call('cuMemsetD8_v2', place, ctypes.c_ubyte(0), ctypes.c_size_t(size * size * width))
-        # Small numbers that differ: of zeros alone boards draw less power and clock higher.
+        # Small different numbers: with zeros alone, boards draw less power and clock higher.
         device.put(places[0], np.random.RandomState(1).rand(1 << 20).astype({8: 'float64', 4: 'float32', 2: 'float16'}[width]))
         return 2.0 * size ** 3 / _seconds(device, blas.multiplication(kind, size, *places)) / 1e9
     finally:
@@ -104,7 +105,7 @@ def _arithmetic(device, blas, kind, size):
 
 
 def _memory(device):
-    """Copies within its memory: what is read and what is written count."""
+    """Copies within the GPU's memory: both read and written bytes count."""
     source, target = device.alloc(COPY_BYTES), device.alloc(COPY_BYTES)
     try:
         seconds = _seconds(device, lambda: device.call('cuMemcpyDtoD_v2', target, source, ctypes.c_size_t(COPY_BYTES)))

@@ -1,4 +1,4 @@
-"""GPUs are measured by a process of its own, which may hang or crash; this one keeps free of contexts."""
+"""A separate process measures the GPUs, because it may hang or crash; this process makes no contexts."""
 from __future__ import absolute_import, division, print_function
 
 import io
@@ -13,7 +13,7 @@ from .. import files
 from ..clock import now, pause
 
 POLL_S, SAY_S = 0.1, 2.0
-STALL_S = 60                # without news; making the first context may take long
+STALL_S = 60                # seconds without a new result; making the first context may take long
 
 
 def measure(found, say):
@@ -25,7 +25,7 @@ def measure(found, say):
 
 
 def ask(wanted, count, stall, say):
-    """What gpu_work wrote down; `problem` says why it is not all, `hung` whether it had to be ended."""
+    """The results that gpu_work wrote; `problem` says why they are incomplete, `hung` whether the process had to be ended."""
     folder = tempfile.mkdtemp(prefix='envbuild-smoke-')
     try:
         path = os.path.join(folder, 'gpus.json')

@@ -1,6 +1,7 @@
-"""GPUs while they work: a thread asks NVML some times a second for memory, clock, temperature and why the clock is held down.
+"""Watches GPUs while they work: a thread asks NVML a few times a second for memory, clock, temperature and why the clock is
+held down.
 
-A few questions of some microseconds each, asked outside of Python's lock: the laps do not feel them. Without NVML, or
+The few questions take microseconds each and do not hold Python's lock, so they do not slow the laps. Without NVML, or
 without the identity of the GPUs that are used (their numbers mean other ones under CUDA_VISIBLE_DEVICES), nothing is watched.
 """
 from __future__ import absolute_import, division, print_function
@@ -13,7 +14,7 @@ from ..clock import now, pause
 from . import probe_nvml
 
 EVERY_S = 0.2
-KEPT = 50           # looks whose clocks are kept: ten seconds
+KEPT = 50           # number of samples whose clocks are kept: ten seconds
 
 
 class Watch(object):
@@ -50,10 +51,10 @@ class Watch(object):
             with self._lock:
                 self._seen.append(looks)
                 self._clocks.append((now(), [look and look['sm_clock_mhz'] for look in looks]))
-            pause(EVERY_S)         # not Event.wait: that of Python 2.7 measures by the time of day
+            pause(EVERY_S)         # not Event.wait, which on Python 2.7 depends on the time of day
 
     def clocks(self, since):
-        """Of each GPU its SM clocks in MHz at the looks since a time of clock.now(); [] if nothing watches."""
+        """For each GPU its SM clocks in MHz, sampled since a time of clock.now(); [] if nothing watches."""
         if self._thread is None:
             return []
         with self._lock:
@@ -61,7 +62,7 @@ class Watch(object):
         return [[looks[place] for looks in seen] for place in range(len(self._handles))]
 
     def take(self):
-        """Of each GPU what was seen since the last call: peaks, the lowest clock, what held it down. [] if nothing watches."""
+        """For each GPU the figures since the last call: peaks, the lowest clock, what held it down. [] if nothing watches."""
         with self._lock:
             seen, self._seen = self._seen, []
         out = [_summary(uuid, [each for each in looks if each]) for uuid, looks in zip(self._uuids, zip(*seen))]

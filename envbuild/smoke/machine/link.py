@@ -1,4 +1,4 @@
-"""The link between GPUs and its nominal speed, to stand beside what the collectives reach: GB/s in one direction, GB is 1e9."""
+"""The link between GPUs and its nominal speed, for comparison with the measured collectives: GB/s in one direction, GB is 1e9."""
 from __future__ import absolute_import, division, print_function
 
 # One lane, after the coding on the wire: https://en.wikipedia.org/wiki/PCI_Express#Comparison_table
@@ -22,7 +22,7 @@ def _link(one, other, word):
         return each and {'name': 'NVLink x%s' % word[2:], 'GBps': each * int(word[2:])}
     if word == '?':
         return None
-    # The largest that card and slot agree on: an idle GPU slows its link down.
+    # The highest generation and width that card and slot support, because an idle GPU slows its link down.
     ways = [(device.get('pcie_gen_max'), device.get('pcie_width_max')) for device in (one, other)]
     if any(generation not in PCIE_LANE or not width for generation, width in ways):
         return None

@@ -1,4 +1,4 @@
-"""Which shared libraries a process has really mapped, and the versions that cuDNN and NCCL themselves tell.
+"""Finds the shared libraries that a process has really mapped, and asks cuDNN and NCCL for their versions.
 
 Names in a lock, on a search path or in a package say what should be loaded; the kernel's list of mappings says what is.
 """
@@ -30,7 +30,7 @@ def paths(name, maps=MAPS):
 
 
 def facts():
-    """{library: [{'path', 'version'}]} of those watched that this process has mapped; version None if it tells none."""
+    """{library: [{'path', 'version'}]} of those watched that this process has mapped; the version is None if unknown."""
     found = dict((name, paths(name)) for name in WATCHED)
     beside = sorted(set(folder(path) for name in WATCHED for path in found[name]))
     versions = dict((path, _version(name, path, beside) or named(path)) for name in ASKED for path in found[name])
@@ -38,7 +38,7 @@ def facts():
 
 
 def _version(name, path, beside):
-    """The word of the file itself, None for none. `beside` are the folders of what this process has mapped.
+    """The version that the file itself reports, or None. `beside` are the folders of what this process has mapped.
 
     A process of its own asks: cuDNN 8 loads parts of itself and cuBLAS when it is first asked, and aborts if it does not find them.
     """
@@ -83,12 +83,13 @@ def nccl(number):
 
 
 def folder(path):
-    """Where a library really lies."""
+    """The real path of a library."""
     return os.path.dirname(os.path.realpath(path))
 
 
-# What asks a library for its version, by a program that another Python runs, and how the number is read. Parts of cuDNN 8 are loaded
-# first: without a driver its own way to load them takes an old error of the loader for one of theirs, and aborts.
+# For each library, the program that asks it for its version in another Python, and the function that reads the number. Parts of
+# cuDNN 8 are loaded first: without a driver its own way to load them takes an old error of the loader for one of theirs, and
+# aborts.
 ASKED = {
     'libcudnn': ('''
 import sys

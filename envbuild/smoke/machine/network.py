@@ -21,7 +21,7 @@ SEND, RECEIVE, PING, END = b'S', b'R', b'P', b'E'
 
 
 class Unreachable(Exception):
-    """No partner; the message says why."""
+    """There is no partner; the message says why."""
 
 
 def _exactly(connection, size):
@@ -129,7 +129,7 @@ def _streams(address, what, count):
 
 
 def measure(address):
-    """Everything, from the side that connects. `there` is towards the other side."""
+    """Measure everything from the side that connects. `there` is the direction to the other side."""
     try:
         connection, laps = _open(address, PING), []
         for _ in range(PINGS):

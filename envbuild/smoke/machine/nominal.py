@@ -1,5 +1,5 @@
-"""The speed a GPU should reach, computed from its multiprocessors, clocks and memory bus as the driver reports them. Some fact may be
-missing: then None.
+"""The speed a GPU should reach, computed from its multiprocessors, clocks and memory bus as the driver reports them. A figure
+is None if a fact for it is missing.
 
 Operations a multiprocessor does in a cycle: https://docs.nvidia.com/cuda/cuda-c-programming-guide/ (arithmetic instructions).
 """

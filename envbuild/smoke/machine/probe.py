@@ -1,4 +1,4 @@
-"""The machine as the smoke test sees it: host facts, driver, GPUs. Takes a fraction of a second, needs no framework."""
+"""Describes the machine as the smoke test sees it: host facts, driver, GPUs. Takes a fraction of a second, needs no framework."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -41,7 +41,7 @@ def facts():
 
 
 def _same(device, place, known, count):
-    """What NVML knows about this device; {} if nothing is certain."""
+    """What NVML knows about this device; {} if it cannot be told which device of NVML it is."""
     where = probe_nvml.address(device['pci'])
     for each in known:
         if where and each['place'] == where:

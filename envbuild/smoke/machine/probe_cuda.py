@@ -1,4 +1,4 @@
-"""What the NVIDIA driver says of itself and its devices, through libcuda and ctypes; no framework, no CUDA toolkit.
+"""Asks the NVIDIA driver about itself and its devices, through libcuda and ctypes; needs no framework and no CUDA toolkit.
 
 No context is made on a GPU, so that no memory is taken there and later processes are not affected.
 """
@@ -60,7 +60,7 @@ def _text(lib, name, handle):
 
 
 def uuid(lib, handle):
-    """As nvidia-smi writes it. For a slice of a GPU, the older call returns the UUID of the whole board."""
+    """The UUID as nvidia-smi writes it. For a slice of a GPU, the older call returns the UUID of the whole board."""
     function = getattr(lib, 'cuDeviceGetUuid_v2', None) or getattr(lib, 'cuDeviceGetUuid', None)
     buffer = (ctypes.c_ubyte * 16)()
     if not function or function(buffer, handle) != 0:
@@ -92,7 +92,7 @@ def _device(lib, index, count):
 def facts():
     """{'library': loaded?, 'problem', 'code' of cuInit, 'driver_cuda', 'devices', 'path', 'release', 'compat', 'compat_folder'}.
 
-    `path` is the file that is really mapped, `release` the driver that it says it belongs to; `compat` is whether it is a
+    `path` is the file that is really mapped, `release` the driver release that it names; `compat` is whether it is a
     forward-compatibility package's, `compat_folder` if one lies in the image.
     """
     there = sorted(glob.glob(COMPAT))

@@ -1,4 +1,4 @@
-"""What NVML knows beyond libcuda: the driver's release, and for each GPU its identity, links, memory, load and health."""
+"""Asks NVML for what libcuda does not tell: the driver's release, and for each GPU its identity, links, memory, load and health."""
 from __future__ import absolute_import, division, print_function
 
 import ctypes
@@ -16,7 +16,7 @@ HELD_DOWN = ((0x02, 'clocks set by a person'), (0x04, 'power limit'), (0x08, 'ha
              (0x40, 'heat, by hardware'), (0x80, 'power brake'))
 CODES = {4: 'no permission', 9: 'the driver is not loaded', 15: 'a GPU has fallen off the bus', 18: 'its version is not the kernel\'s driver\'s'}
 VIRTUAL = 2                 # NVML_GPU_VIRTUALIZATION_MODE_VGPU
-AFFINITY_WORDS = 32         # of 64 processors each
+AFFINITY_WORDS = 32         # words of 64 processors each
 
 
 class _Memory(ctypes.Structure):
@@ -51,7 +51,7 @@ def _number(function, *before):
 
 
 class Nvml(object):
-    """An initialised NVML. A question that this release of the driver does not know is answered with None."""
+    """An initialised NVML. The answer is None for a question that this driver release does not know."""
 
     def __init__(self, lib):
         self.lib = lib
@@ -118,7 +118,7 @@ def in_windows(release):
 
 
 def opened():
-    """An initialised NVML, None if it is absent or refuses. Whoever asks shuts it down."""
+    """An initialised NVML, None if it is absent or refuses. The caller must shut it down."""
     lib = _load()
     return Nvml(lib) if lib is not None and lib.nvmlInit_v2() == 0 else None
 

@@ -36,7 +36,8 @@ def _ancestor(nvml, one, other):
 
 
 def _nvlinks(nvml, one, other, place):
-    """Direct links between two; if all lead to a switch, all of them, if the driver sends peer traffic over them."""
+    """The number of direct links between two GPUs; if all links lead to a switch, all of them, provided that the driver uses
+    them for peer traffic."""
     active = [link for link in range(MOST_LINKS) if nvml.number('nvmlDeviceGetNvLinkState', one, link)]
     if not active:
         return 0

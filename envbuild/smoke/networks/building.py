@@ -8,11 +8,11 @@ from .layouts import shape_nhwc, shapes_hwio
 
 
 AUTOTUNE = 'TF_CUDNN_USE_AUTOTUNE'
-_own = []           # what the variable was, while it is ours
+_own = []           # the variable's own value, while we have changed it
 
 
 def through(net, images, give):
-    """What the network answers; `give(layer, inputs...)` makes one layer with a framework's functions."""
+    """The network's output; `give(layer, inputs...)` builds one layer with a framework's functions."""
     values = {'images': images}
     for layer in net.layers:
         values[layer.name] = give(layer, *[values[name] for name in layer.of])
@@ -22,8 +22,8 @@ def through(net, images, give):
 def padding(layer):
     """(zeros to add on every side first, the framework's word for the rest) of a convolution.
 
-    SAME adds the same on every side only where the stride is 1. With a stride of 2 and an even size it adds below and to the
-    right alone, which is another network: https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2
+    SAME pads all sides equally only if the stride is 1. With a stride of 2 and an even size it pads only below and to the
+    right, which makes another network: https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2
     """
     if layer.pad and layer.stride == 1 and 2 * layer.pad == layer.kernel - 1:
         return 0, 'SAME'
@@ -48,7 +48,7 @@ def plain(tf, layer, x, *others):
 
 
 def padded(tf, layer, x):
-    """(the images with what zeros a convolution needs first, the word for its own padding)."""
+    """Return (the images, padded with zeros if needed, the `padding` argument for the convolution itself)."""
     zeros, word = padding(layer)
     return tf.pad(x, [[0, 0], [zeros, zeros], [zeros, zeros], [0, 0]]) if zeros else x, word
 
@@ -81,7 +81,7 @@ def _graph_layer(tf, layer, v, running, training, x, *others):
 
 
 def _normalised(tf, x, w, b, running, training):
-    """Up to 1.15 the fused kernel takes 1.001e-5 for any smaller constant, because cuDNN does: an error below 1e-7."""
+    """Up to 1.15 the fused kernel raises a smaller constant to 1.001e-5, as cuDNN does; the error is below 1e-7."""
     if not training:
         return tf.nn.fused_batch_norm(x, w, b, running[0], running[1], nets.EPSILON, is_training=False)[0]
     x, mean, variance = tf.nn.fused_batch_norm(x, w, b, epsilon=nets.EPSILON)
@@ -125,10 +125,11 @@ def keras_parameters(model, net):
 
 
 def exact(tf, wanted):
-    """TensorFlow's part of the contract's `exact`: kernels that are made from now on.
+    """Make TensorFlow's kernels deterministic or not, for the adapter method `exact`; it concerns kernels made from now on.
 
-    The variable is read whenever a kernel is made: https://github.com/tensorflow/tensorflow/blob/v2.4.0/tensorflow/core/util/use_cudnn.cc
-    Since 2.9 there is a switch as well; only a module that is not public turns it off again.
+    TensorFlow reads the variable whenever it makes a kernel:
+    https://github.com/tensorflow/tensorflow/blob/v2.4.0/tensorflow/core/util/use_cudnn.cc Since 2.9 there is a switch as well;
+    only a module that is not public turns it off again.
     """
     if wanted:
         _own.append(os.environ.get(AUTOTUNE))

@@ -9,7 +9,7 @@ import numpy as np
 
 CLASSES = 10
 EPSILON = 1e-5              # of batch normalisation
-KEPT = 0.9                  # of the running mean and variance at each step; the rest is the batch's
+KEPT = 0.9                  # share of the running mean and variance that is kept at each step; the rest comes from the batch
 
 
 class Layer(object):
@@ -71,7 +71,8 @@ class Net(object):
             weights[name] = ((2.0 * draw.random_sample(shape) - 1.0) * bound).astype('float32')
         return weights
 
-    # How the networks below are written: each method adds a layer that reads the last one, or those in `of`, and returns its name.
+    # The builder of the networks below: each method adds a layer that reads the last one, or those in `of`, and returns its
+    # name.
 
     def _add(self, op, name, shape, of=None, **settings):
         of = of or ((self.layers[-1].name,) if self.layers else ('images',))
@@ -137,7 +138,7 @@ def _reference():
 
     A ReLU switches where its input is near zero, and a maximum where two inputs are nearly equal. One rounding error can flip it, which
     changes
-    a parameter by 1e-3 or more. Tanh and averages have no switches: errors stay as small as they begin.
+    a parameter by 1e-3 or more. Tanh and averages have no such jumps, so errors stay small.
     """
     return _two_and_two('reference', 'tanh', 'average')
 
@@ -157,10 +158,10 @@ def _two_and_two(name, activation, pooling):
 
 
 def _wide():
-    """40 MB of dense layers, which NumPy trains in a second.
+    """A network with 40 MB of dense layers, which NumPy trains in a second.
 
-    A bucket of DistributedDataParallel holds 25 MB, so it exchanges several, during the backward pass. Horovod may still put all
-    into one: it fuses up to 64 MB or more.
+    A bucket of DistributedDataParallel holds 25 MB, so several are exchanged during the backward pass. Horovod may still put
+    all gradients into one: it fuses up to 64 MB or more.
     """
     net = Net('wide', (1, 28, 28), 'mnist')
     net.flatten('flat')

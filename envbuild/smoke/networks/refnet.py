@@ -1,8 +1,8 @@
 """A network in plain NumPy, forward, backward, and SGD with momentum, from its list of layers.
 
-In float64 it says what the weights must be after some steps; every framework is judged against it, for every number of
-devices. Layout is canonical: images NCHW, kernels OIHW, dense weights (out, in), flattened in C, H, W order. It trains: batch
-normalisation takes the mean and variance of the batch.
+In float64 it computes the weights after some steps; every framework is compared with them, for every number of devices. Layout
+is canonical: images NCHW, kernels OIHW, dense weights (out, in), flattened in C, H, W order. It trains: batch normalisation
+takes the mean and variance of the batch.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -25,7 +25,7 @@ def logits(net, p, x):
 def loss_and_gradient(net, p, x, y, numbers=EXACT, smoothing=0.0):
     """Mean cross-entropy over the batch, and its gradient for every parameter. `numbers` is the precision: see rounding.
 
-    Of each label, the share `smoothing` goes to all classes alike.
+    The share `smoothing` of each label is spread evenly over all classes.
     """
     z, kept = forward(net, p, x, numbers)
     n = len(x)
@@ -90,8 +90,8 @@ def _norm(a):
     return float(np.sqrt(np.square(np.asarray(a, 'float64')).sum()))
 
 
-# Forward: (what the layer gives, what its backward pass needs). Backward: the gradient of what it reads, None if that is not
-# wanted; those of its own parameters go into g.
+# Forward: Return (the layer's output, what its backward pass needs). Backward: the gradient of what it reads, None if that is
+# not wanted; those of its own parameters go into g.
 
 def _conv(layer, p, x, numbers):
     w, x = numbers.read('conv', p[layer.name + '_w']), numbers.read('conv', x)
@@ -105,7 +105,7 @@ def _conv(layer, p, x, numbers):
 
 
 def _columns(x, k, s):
-    """Every k x k patch of x, s apart, as a row: (n * height * width, channels * k * k)."""
+    """Every k x k patch of x, with stride s, as a row: (n * height * width, channels * k * k)."""
     n, c, rows, cols = x.shape
     out_rows, out_cols = (rows - k) // s + 1, (cols - k) // s + 1
     step = x.strides

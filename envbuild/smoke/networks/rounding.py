@@ -11,7 +11,7 @@ _OF_FLOAT64 = 52
 
 
 def cut(array, bits, nearest=True):
-    """The numbers with so many bits of mantissa: the nearest, or what remains when the others are dropped."""
+    """Round numbers to so many bits of mantissa, to the nearest or by dropping the other bits."""
     drop = np.uint64(_OF_FLOAT64 - bits)
     one = np.uint64(1)
     words = np.array(array, 'float64', order='C').view('uint64')
@@ -34,7 +34,7 @@ class Exact(object):
 
 
 class Reduced(Exact):
-    """Layers of some kinds multiply numbers of fewer bits. If it is `mixed`, all layers give such numbers, too, as autocast does."""
+    """Layers of some kinds multiply numbers with fewer bits. If `mixed` is true, the outputs of all layers have fewer bits too, as with autocast."""
 
     def __init__(self, kind, ops=('conv', 'dense'), nearest=True, mixed=True):
         self._bits, self._ops, self._nearest = MANTISSA[kind], ops, nearest

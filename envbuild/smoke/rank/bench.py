@@ -33,7 +33,7 @@ WARM_UP = ('the first step apart; at least %(warmup_min)d steps, until two succe
 CLOCK_LOOKS, CLOCK_STEADY, CLOCK_S = 6, 0.03, 8.0
 ON_GPUS = '; on GPUs until the clocks of all that work stay within %d %% at %d looks of %.1f s, at most %d s more' % (
     100 * CLOCK_STEADY, CLOCK_LOOKS, gpuwatch.EVERY_S, CLOCK_S)
-SHORT_STEP_S = 0.010    # below it half a batch is timed, too: is a step bound by launches?
+SHORT_STEP_S = 0.010    # if a step is shorter, half a batch is timed too, to see whether kernel launches limit the speed
 HALF_LAPS = 5
 
 
@@ -119,7 +119,7 @@ def lap(group, adapter, mode, steps):
 
 
 def _page_faults():
-    """The minor page faults of this process so far: they show what getting freed memory back costs."""
+    """The minor page faults of this process so far: they show the cost of getting freed memory back."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
@@ -161,7 +161,7 @@ def _scaling(session, scaling, watch):
     step_s = [_warm(session, mode, watch) for mode in modes][0]
     steps = ctx.group.broadcast(max(1, min(MOST_STEPS, int(round(plan['round_seconds'] / step_s)))))
     session.heart.enter('bench %s' % scaling)
-    watch.take()                # what was seen of warm-up belongs to no round
+    watch.take()                # samples of the warm-up belong to no round
     rounds, wanted = [], plan['rounds']
     while len(rounds) < wanted:
         rounds.append(_round(session, modes, steps, len(rounds), wanted, watch))
@@ -212,7 +212,7 @@ def _round(session, modes, steps, number, of, watch):
 
 
 def _checked(session, modes, whole):
-    """What the timed handles hold and do, from all processes: judging.timed says what it must be. `whole` images are a batch."""
+    """The weights and steps of the timed handles, from all processes; judging.timed judges them. `whole` images are a batch."""
     ctx, adapter = session.ctx, session.adapter
     named = dict((mode.name, mode) for mode in modes)
     fed = named[EXCHANGING[-1]] if EXCHANGING[-1] in named else named['dp']

@@ -11,7 +11,7 @@ LONGEST_S = 300         # a C++ compiler on a busy machine takes a minute; silen
 
 
 def measure(session):
-    """What came out, on rank 0 alone: `tasks` as of exercise(), or `skip`, or `error` with what is `absent` of the needs."""
+    """The result, only on rank 0: `tasks` as of exercise(), or `skip`, or `error` with what is `absent` of the needs."""
     adapter = session.adapter
     if session.ctx.rank:
         return {}
@@ -23,7 +23,7 @@ def measure(session):
         found = {'tasks': adapter.compile_and_run()}
     except NotImplementedError as error:
         found = {'skip': str(error)}
-    except Exception as error:  # whatever a compiler raises is the finding
+    except Exception as error:  # any exception of the compiler is the result
         found = {'error': '%s: %s' % (type(error).__name__, error), 'absent': absent(getattr(adapter, 'compile_needs', ()))}
     finally:
         over.set()

@@ -15,8 +15,8 @@ from ..networks import nets
 COUNTS = (1, 2, 3, 1000, nets.LENET.bytes // 4)
 OPERATIONS = ('allreduce', 'broadcast', 'allgather')
 EXACT = {'float16': 2048}       # whole numbers up to here are exact
-LARGEST_OF_OTHERS = 4 << 20     # a byte costs the same in each type: small sizes tell whether one is treated apart
-REPEATS, LEAST, SECONDS = 7, 3, 0.25        # of one size: so many times, fewer if that takes longer
+LARGEST_OF_OTHERS = 4 << 20     # a byte costs the same in each type; small sizes show whether one type is treated differently
+REPEATS, LEAST, SECONDS = 7, 3, 0.25        # repeats of one size; fewer if they take longer than the limit
 
 
 def measure(session):
@@ -64,7 +64,7 @@ def _first_wrong(got, want):
 def _pattern(rank, count, world, dtype):
     """Make numbers that differ by place and rank and have an exact sum. They repeat, so that large arrays are made fast."""
     period = max(2, EXACT.get(dtype, 2048) // world)
-    period -= world % period == 0           # else every place has the same sum
+    period -= world % period == 0           # otherwise every element would have the same sum
     return np.resize(((np.arange(period) + rank) % period).astype(dtype), count)
 
 

@@ -74,7 +74,7 @@ def _connect(host, port, until):
 
 
 def _find(rendezvous, until):
-    """Where rank 0 listens."""
+    """The address at which rank 0 listens."""
     if rendezvous.startswith('tcp://'):
         host, port = rendezvous[len('tcp://'):].rsplit(':', 1)
         return host, int(port)
@@ -251,7 +251,7 @@ class Group(object):
         return [part.reshape(np.shape(array)) for part, array in zip(np.split(flat / np.float32(self.world), cuts), arrays)]
 
     def barrier(self):
-        """Return when every rank has come here."""
+        """Return when every rank has called this."""
         self.allreduce(np.zeros(1, 'int64'))
 
     def close(self):

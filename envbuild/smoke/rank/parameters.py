@@ -77,7 +77,7 @@ class Server(object):
             self._waiting.add(worker)
             self._release([each for each in sorted(self._waiting) if self.may_go(each)])
             while worker not in self._answers:
-                self._turn.wait(3600)       # with a limit, for only then does Python 2 answer a signal
+                self._turn.wait(3600)       # with a limit, because otherwise Python 2 does not react to signals
             return self._answers.pop(worker)
 
     def may_go(self, worker):
@@ -108,7 +108,7 @@ class Client(object):
     def __init__(self, host, port, rank):
         self._rank = rank
         self._socket = socket.create_connection((host, port), 30)
-        self._socket.settimeout(None)       # a stall is the watchdog's to find
+        self._socket.settimeout(None)       # the watchdog detects a stall
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def exchange(self, change):

@@ -52,7 +52,7 @@ def _under(session, name):
 
 
 class Schemed(object):
-    """An adapter in which 'mean' means the scheme. What it does not know itself is the adapter's own."""
+    """An adapter whose sync 'mean' applies the scheme. All other attributes come from the real adapter."""
 
     def __init__(self, adapter, ctx, name):
         self._adapter, self._ctx = adapter, ctx
@@ -108,7 +108,7 @@ class Schemed(object):
                 'staleness': max(seen, key=lambda each: each['largest']) if seen else None}
 
     def end(self):
-        """What still runs for earlier handles ends."""
+        """End what still runs for earlier handles."""
         for each in self._made:
             each.end()
 
@@ -158,11 +158,11 @@ class _Together(object):
         return total.reshape(-1) / np.float32(ctx.replicas)
 
     def _whole(self, mine):
-        """What has been learned together."""
+        """Bring the parameters of all copies together."""
         return self._mean(mine)
 
     def stepped(self):
-        """A step is done."""
+        """Count a step, and exchange if the scheme says so."""
         raise NotImplementedError
 
     def settle(self):
@@ -220,7 +220,7 @@ class Stale(_Together):
         self._take(self._base)
 
     def _whole(self, mine):
-        """What the server holds once nobody steps any more."""
+        """The server's parameters after all workers have stopped."""
         self._ctx.group.barrier()
         return self._client.exchange(np.zeros_like(self._start))
 
@@ -228,7 +228,7 @@ class Stale(_Together):
         return self._server.ledger() if self._server else None
 
     def end(self):
-        """Close when everybody is done. The server ends with its last connection."""
+        """Close after all workers are done. The server ends with its last connection."""
         if self._client is not None:
             self._client.close()
             self._client = None

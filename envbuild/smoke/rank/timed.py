@@ -1,12 +1,12 @@
 """Checks the handles that were timed, after all laps. This side only measures.
 
-Two copies that hold the same bits do not prove an exchange: without one, but with the same images, they do, too. So the handle
-that was timed takes a few more steps from known weights, and what each step moved is compared with the gradients of single
-devices, each on the images that it should have had. One step moves weights by -lr (m v + g) with whatever momentum v the laps
-have left; of two steps from the same weights, moved2 - m moved1 = -lr g. So the gradient g shows without a look at v, and the
-mean over the single devices must be the same. Batch normalisation does no harm: each device normalises its own part either way.
+Two copies with equal bits do not prove an exchange: copies that get the same images are equal without one. So the handle that
+was timed takes a few more steps from known weights, and what each step moved is compared with the gradients of single devices,
+each on the images that it should have had. One step moves weights by -lr (m v + g), where v is the unknown momentum that the
+laps have left. For two steps from the same weights, moved2 - m moved1 = -lr g. So g is known without v, and the mean of the
+single devices' gradients must equal it. Batch normalisation does no harm: each device normalises its own part either way.
 
-A fault that all handles share hides from that comparison. So a single device's gradient is compared with NumPy's, too.
+That comparison cannot see a fault that all handles share. So a single device's gradient is compared with NumPy's, too.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -15,15 +15,15 @@ import numpy as np
 from ..networks import refnet
 from .match import fingerprint
 
-LR = 0.05               # large enough that rounding of the weights does not hide what a step moved
-SAMPLE = 4096           # numbers of each parameter that are compared; the bits of all are compared by their digests
-MOST_IMAGES = 32        # of a network with batch normalisation: with more, NumPy needs more than 300 MB and 2 s for VGG19
+LR = 0.05               # a learning rate large enough that rounding of the weights does not hide the step
+SAMPLE = 4096           # how many numbers of each parameter are compared; digests compare the bits of all
+MOST_IMAGES = 32        # images for a network with batch normalisation: with more, NumPy needs more than 300 MB and 2 s for VGG19
 NOT_FINITE = 1e9        # stands for NaN and infinity, which JSON has no numbers for
-TINY = 0.01             # a parameter whose gradients differ less between devices than this share of the usual is left out
+TINY = 0.01             # a parameter is left out if its gradients differ between devices by less than this share of the usual difference
 
 
 def digests(adapter, handle):
-    """Of every copy in this process."""
+    """The weights of every copy in this process."""
     return [fingerprint(adapter.weights(handle, copy)) for copy in range(adapter.copies(handle))]
 
 
@@ -33,10 +33,10 @@ def can_assign(adapter):
 
 
 def exchange(session, alone, batch, tries):
-    """How far the steps of handles are from averaging the gradients of all devices: entries of all copies of all processes.
+    """How far the steps of handles differ from the mean gradient of all devices: one entry for each copy of each process.
 
     `alone` is a handle of one device that exchanges nothing, `batch` the (images, labels) that all devices share, `tries` are
-    (words, handle, its batch on the devices, learning rate). Every process calls it together.
+    (words, handle, its batch on the devices, learning rate). All processes must call it together.
     """
     look, found = _Look(session), []
     singles = look.singles(alone, batch)
@@ -47,8 +47,8 @@ def exchange(session, alone, batch, tries):
 
 
 def single(session, alone, batch, rates):
-    """How far the steps of a handle of one device are from NumPy's gradient of this process's first part of the batch: entries of all
-    processes, one for each learning rate. Every process calls it together.
+    """How far the steps of a handle of one device differ from NumPy's gradient on this process's first part of the batch: one
+    entry for each process and learning rate. All processes must call it together.
 
     The networks with batch normalisation are large: NumPy computes them in single precision, which is exact enough for the limit.
     """
@@ -110,7 +110,7 @@ class _Look(object):
         return np.concatenate(ctx.group.gather_arrays(np.stack(rows)))
 
     def compare(self, got, singles, rate, copy, copies):
-        """How far one copy's gradient is from the mean, in units of how far those of the devices are from it."""
+        """The distance of one copy's gradient from the mean, divided by the distance of the devices' gradients from it."""
         if not (np.isfinite(singles).all() and np.isfinite(got).all()):
             return {'lr': rate, 'apart': NOT_FINITE, 'rounding': 0.0, 'others': {}, 'parameter': '', 'parameter_apart': NOT_FINITE}
         mean, n = singles.mean(axis=0), len(singles)
@@ -129,7 +129,7 @@ class _Look(object):
                 'rounding': float(np.linalg.norm(self._rounding(rate)) / size)}
 
     def _rounding(self, rate):
-        """By how much rounding of the weights can change each number of a gradient."""
+        """How much rounding of the weights can change each number of a gradient."""
         return np.finfo('float32').eps * np.abs(self._at_start) * (1 + self._momentum) / rate
 
     def _others(self, singles, mean, n, copy, copies):

@@ -23,7 +23,7 @@ def measure(session):
         order = synth.order(len(images), session.plan['seed'] + epoch)
         for i in range(per_epoch):
             pick = order[i * plan['batch']:(i + 1) * plan['batch']]
-            lr = plan['lr'] * (1 - 0.9 * len(tokens) / total)          # linearly down to a tenth
+            lr = plan['lr'] * (1 - 0.9 * len(tokens) / total)          # the learning rate falls linearly to a tenth
             tokens.append(adapter.step(handle, adapter.put(handle, images[pick], labels[pick]), lr))
             session.heart.beat(len(tokens), total)
     adapter.drain()

@@ -22,12 +22,12 @@ from .heartbeat import Heart
 COMMON = (('coll', exchange.measure), ('oracle', exactly(match.measure)), ('buckets', exactly(buckets.measure)),
           ('work', lambda session: session.adapter.exercise()))
 OF_A_WORKLOAD = (('train', train.measure), ('save', save.measure), ('bench', bench.measure), ('schemes', schemes.measure))
-LAST = (('compile', compiling.measure),)        # what compilers load must not be taken for the framework's own libraries
+LAST = (('compile', compiling.measure),)        # libraries that compilers load must not be mistaken for the framework's own
 PR_SET_PDEATHSIG = 1
 
 
 class Session(object):
-    """What the phases share. `net` is what `make` builds; `trained` is the handle that phase `train` leaves."""
+    """The objects that the phases of a rank share. `net` is what `make` builds; `trained` is the handle that phase `train` leaves."""
 
     net, trained = nets.LENET, None
 
@@ -133,7 +133,7 @@ def _run(plan, rank, heart, result):
 
 
 def main(plan_file, rank):
-    """Exit status 0 when everything was measured; the result file says what went wrong otherwise."""
+    """Return exit status 0 if everything was measured; otherwise the result file has the error."""
     plan = files.read_json(plan_file)
     _die_with_parent(plan['parent'])
     _show_stacks_on_signal()
@@ -141,7 +141,7 @@ def main(plan_file, rank):
     result = {'rank': rank, 'error': None, 'framework': None, 'semantics': {}, 'timing': {}, 'phases': {}, 'workloads': {}}
     try:
         _run(plan, rank, heart, result)
-    except (Exception, SystemExit) as error:  # whatever a framework raises is a finding, told by the parent
+    except (Exception, SystemExit) as error:  # the parent reports any exception of a framework as a result
         traceback.print_exc()
         text = ascii_text(traceback.format_exc())
         result['error'] = {

@@ -1,1 +1,1 @@
-"""The report: its figures, its tables, what differs between two."""
+"""Makes the report: its figures, its tables, and the comparison of two reports."""

@@ -1,4 +1,4 @@
-"""Two reports compared, the second against the first: what is worse, what is better, what cannot be compared. Pure functions.
+"""Compares two reports: where the second is worse or better than the first, and what cannot be compared. Pure functions.
 
 The rule for figures, the same as the host's (`envbuild report A B`): if the intervals overlap it is noise; if the medians
 are within the tolerance it is too little to matter; else the second is better or worse. Only equal things are compared:
@@ -45,7 +45,7 @@ def compare(old, new, tolerance=TOLERANCE):
 
 
 def devices(report):
-    """Words for the machine's devices that a speed belongs to."""
+    """Words for the devices on which a speed was measured."""
     kind = (report.get('mode') or {}).get('device')
     if kind == 'cpu':
         host = report.get('host') or {}

@@ -7,7 +7,7 @@ from .. import stats
 from ..networks import nets
 
 CURVE = 200         # points of a loss curve in the report
-LAUNCHES = .50      # share of a short step that does not depend on the batch, from which on the step is bound by launches
+LAUNCHES = .50      # a short step counts as bound by kernel launches if at least this share of it does not depend on the batch
 # Bus bandwidth over algorithm bandwidth, for n ranks: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 BUS = {'allreduce': lambda n: 2.0 * (n - 1) / n, 'allgather': lambda n: (n - 1.0) / n, 'broadcast': lambda n: 1.0}
 MODES = ('solo', 'indep', 'dp', 'input')
@@ -43,7 +43,7 @@ def _launch_bound(half_s, steps):
     """Return the part of a step's time that does not depend on the batch: time = a + b * batch, so a = 2 * time of half a batch - time of
     the whole.
 
-    That much is the host, which launches one kernel after the other, and it does not shrink on a faster GPU. None where it was
+    In this part the host launches one kernel after the other; a faster GPU does not shorten it. None where it was
     not measured.
     """
     if not half_s:
@@ -60,7 +60,8 @@ def _rate_interval(laps, images):
 
 
 def _split(laps, steps):
-    """Milliseconds of a step that go into computing, exchanging, and bringing the batch to the devices; differences of a round.
+    """Milliseconds that a step spends computing, exchanging, and bringing the batch to the devices, as differences between laps
+    of one round.
 
     None if no lap got its batches from the host. A difference below zero is noise: zero.
     """
