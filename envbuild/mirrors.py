@@ -14,7 +14,8 @@ PREFIXES = {
 
 
 def split(url: str) -> tuple[str, str, str]:
-    """The variable that names a mirror of where ``url`` begins, that beginning, and the rest; no variable if none does."""
+    """Split ``url`` into the variable that names a mirror of its host, the part that the mirror replaces, and the rest. The
+    variable is empty if there is none."""
     for variable, prefix in PREFIXES.items():
         if url.startswith(f"{prefix}/"):
             return variable, prefix, url.removeprefix(f"{prefix}/")

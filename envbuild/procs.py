@@ -142,7 +142,7 @@ class Children:
             except queue.Empty:
                 continue
             if key not in self._processes:
-                continue  # it never began: Ctrl-C came while it was started
+                continue  # it never began: Ctrl-C came during the start
             if line is None:
                 self._open_streams[key] -= 1
                 if not self._open_streams[key]:
@@ -171,7 +171,7 @@ class Children:
         return ended
 
     def _ended(self, key: str) -> Ended:
-        code = self._processes[key].wait()  # known until it has ended, so that Ctrl-C now ends it
+        code = self._processes[key].wait()  # removed only after its end, so that Ctrl-C still ends it
         self._guards.pop(key).close()
         del self._processes[key]
         return Ended(key=key, code=code, output="".join(self._output.pop(key)))

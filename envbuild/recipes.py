@@ -13,7 +13,7 @@ from envbuild.model import Framework
 from envbuild.workspace import Workspace
 
 SCHEMA = 1
-NO = "no"  # the value of a row's option that switches a feature off
+NO = "no"  # a row's option with this value switches a feature off
 _FILE = "recipe.yaml"
 _BUILD = "build.j2"
 _ADAPTER = "smoke.py"
@@ -69,7 +69,7 @@ class Recipe:
     ``requirements`` are locked beside the framework. ``apt_runtime`` is in the image, ``apt_build`` only where
     sdists are built; ``{python}`` in a name stands for the version of a Python that the distribution carries.
     ``large`` are patterns over canonical project names: each matching project gets its own layer, in the order of the patterns.
-    ``module`` is what ``import`` must succeed.
+    ``module`` is the module that must be importable.
 
     The rarer fields: ``adapters`` are the recipes whose smoke adapters this recipe's adapter imports. ``ignore`` are projects
     that are not locked although a package requires them. ``compiled`` are patterns over projects whose sdists need the

@@ -46,7 +46,7 @@ def dumps(lock: Lock, digest: str, built: Built | None = None) -> str:
         bom.components.add(part)
     bom.register_dependency(image, parts)
     document = json.loads(JsonV1Dot6(bom).output_as_string())
-    document["metadata"].pop("timestamp", None)  # optional, and it would make two documents of one lock differ
+    document["metadata"].pop("timestamp", None)  # left out: it is optional, and two documents of one lock would differ
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -89,7 +89,7 @@ def _components(lock: Lock, built: Built | None) -> Iterator[Component]:
             yield _python(artifact, prefix)
 
 
-def _debian(  # noqa: PLR0917 - what dpkg says of a package
+def _debian(  # noqa: PLR0917 - the fields of a package in dpkg
     name: str, version: str, architecture: str, sha256: str, system: System, properties: Iterable[tuple[str, str]] = ()
 ) -> Component:
     from cyclonedx.model.component import ComponentType

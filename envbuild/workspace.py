@@ -43,7 +43,8 @@ class Workspace:
 
     @property
     def state(self) -> Path:
-        """The folder of this machine's results: builds, contexts, verdicts, reports. Not for others, unlike ``output``."""
+        """The folder of this machine's results: builds, contexts, verdicts, reports. It is for this machine only, unlike
+        ``output``."""
         return self.home if self.user_recipe is None else self.output
 
     @property
@@ -67,7 +68,7 @@ class Workspace:
         return self.images / "stacks"
 
     def stack_file(self, name: str) -> Path:
-        """Where the stack ``name`` would lie."""
+        """The path of the file of the stack ``name``."""
         return self.stacks / f"{name}.yaml"
 
     @property
@@ -208,7 +209,7 @@ def can_be_name(text: str) -> bool:
 def find(root: str | None = None, overlays: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Workspace:
     """The workspace for ``root`` (flag), else ENVBUILD_ROOT, else the nearest parent of here, else the packaged copy.
 
-    ``overlays`` (flags) lie over those that ENVBUILD_MATRIX lists, separated as in PATH.
+    ``overlays`` (flags) take precedence over those in ENVBUILD_MATRIX, which are separated as in PATH.
 
     Raises :class:`UsageError` if a root was named and holds no matrix.
     """
@@ -308,7 +309,7 @@ def _upward(start: Path) -> Path | None:
 
 def _packaged() -> Path:
     here = Path(__file__).parent
-    for folder in (here / "_data", here.parent):  # the second: an editable install of a checkout
+    for folder in (here / "_data", here.parent):  # the second is an editable install of a checkout
         if (folder / _MARKER).is_file():
             return folder
     raise UsageError(

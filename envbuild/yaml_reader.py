@@ -31,9 +31,9 @@ _KINDS = {
     "timestamp": "a date",
 }
 _DATE = re.compile(r"\d{4}-\d\d(-\d\d)?")
-_INTEGER = re.compile(r"[0-9]{1,18}")  # more digits are no number of ours
-_MOST = 1_000_000  # no count of ours is larger
-_MAX_DEPTH = 40  # far deeper than any of our formats; keeps a hostile document from exhausting the stack
+_INTEGER = re.compile(r"[0-9]{1,18}")  # no number here has more digits
+_MOST = 1_000_000  # no count here is larger
+_MAX_DEPTH = 40  # far deeper than any format here; a deeper hostile document could exhaust the stack
 
 
 class Table:
@@ -70,7 +70,8 @@ class Table:
         self._problems.append(Problem(where=self.where, line=self.line_of(key), message=text))
 
     def text(self, key: str, default: str | None = None, *, choices: Collection[str] = (), pattern: str = "") -> str:
-        """Text that was written as text. Required if no ``default`` is given; ``pattern`` must match all of it."""
+        """Read a text; values that YAML converts are refused. Required if no ``default`` is given; ``pattern`` must match all
+        of it."""
         node = self._take(key, required=default is None)
         if node is None:
             return default or ""
@@ -92,7 +93,8 @@ class Table:
         return self.text(key, default, choices=choices)
 
     def date(self, key: str, default: str | None = None) -> str:
-        """A day of the calendar in ISO form, possibly only its year and month. Plain or quoted: YAML cannot garble it."""
+        """A day of the calendar in ISO form, possibly only its year and month. Plain or quoted: YAML does not convert such
+        values."""
         node = self._take(key, required=default is None)
         if node is None:
             return default or ""
@@ -290,7 +292,7 @@ def load(content: bytes | str, where: str, problems: list[Problem]) -> Table | N
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = " ".join(part for part in (error.context, error.problem) if part)
-        line = min(mark.line + 1, len(f"{text} ".splitlines())) if mark else 0  # it may stop beyond the end
+        line = min(mark.line + 1, len(f"{text} ".splitlines())) if mark else 0  # the position may be beyond the end
         problems.append(Problem(where=where, line=line, message=f"not YAML: {message}"))
         return None
     except UnicodeDecodeError as error:

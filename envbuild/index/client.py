@@ -179,7 +179,7 @@ class Index:
                         code="too-many-projects",
                         hint="Look at the last ones that were read; a constraint on the first of them would stop it.",
                     )
-                _ = self._transport  # made here, so that all threads share it
+                _ = self._transport  # made before the threads start, so that they share it
                 self._pages[key] = self._pool.submit(self._fetch_page, key[1], index)
             return self._pages[key]
 

@@ -30,7 +30,7 @@ class BoundedAdapter(HTTPAdapter):
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
         """Make the same pool for connections through a proxy."""
         manager = super().proxy_manager_for(proxy, **kwargs)
-        if not proxy.lower().startswith("socks"):  # those use other connection classes
+        if not proxy.lower().startswith("socks"):  # proxies use other connection classes
             self._tell(manager)
         return manager
 

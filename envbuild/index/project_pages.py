@@ -179,7 +179,7 @@ def _joined(page: str, target: Any) -> Any:
     try:
         return urljoin(page, target) if target and isinstance(target, str) else None
     except ValueError:
-        return None  # refused when the file is judged
+        return None  # the check of the file refuses it
 
 
 def _metadata(value: Any) -> str | None:

@@ -7,7 +7,7 @@ from envbuild.index.settings import host_of
 
 
 class FileUnavailableError(BuildError):
-    """One file is unavailable or differs from the index's facts, although its host answers; another file may do."""
+    """One file is unavailable or differs from the index's facts, although its host answers; another file may be usable."""
 
 
 def refused(url: str, status: int, reason: str, *, file: str = "") -> BuildError:

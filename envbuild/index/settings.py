@@ -119,7 +119,7 @@ def _is_local(url: str) -> bool:
 
 
 def _refuse_insecure(url: str, trusted_hosts: tuple[str, ...]) -> None:
-    # As in pip: over plain http an attacker could change the hashes that are locked.
+    # Refused as in pip, because over plain http an attacker could change the hashes that are locked.
     if urlsplit(url).scheme == "https" or urlsplit(url).hostname in _LOCAL_HOSTS or is_trusted(url, trusted_hosts):
         return
     raise UsageError(

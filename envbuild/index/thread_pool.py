@@ -43,7 +43,7 @@ class DaemonPool:
 
 
 def finished(futures: Iterable[Future[T]]) -> Iterator[Future[T]]:
-    """The futures, each as soon as it is done. The wait is divided into half seconds.
+    """Yield the futures, each as soon as it is done. The wait is divided into half seconds.
 
     A Ctrl-C that arrives just before Python waits for a lock does not end the wait; it is noticed only afterwards.
     """
@@ -56,5 +56,5 @@ def finished(futures: Iterable[Future[T]]) -> Iterator[Future[T]]:
 
 
 def result_of(future: Future[T]) -> T:
-    """What ``future`` returned, or raise what it raised."""
+    """Return the result of ``future``, or raise its exception."""
     return next(finished([future])).result()

@@ -18,7 +18,7 @@ _CLOCK_S = 60
 _LAST = "end"
 
 Fits = Callable[[str, str], Sequence[str]]
-"""Why this driver (its version) and this GPU (its name) cannot run the image; nothing where they can."""
+"""Says why this driver (its version) and this GPU (its name) cannot run the image; empty if they can."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,7 +24,8 @@ DIRECTORY_BYTES = 12 * 2**20
 MEMBERS = 100_000
 # Bytes that may be unpacked to reach the members that are read: the largest source archives have 1 GB.
 UNPACKED_BYTES = 2 * 2**30
-# Bytes of headers and texts read from a source archive, in total and at once: a header is read with the size that it claims.
+# Bytes of headers and texts read from a source archive, in total and at once. The second limit exists because a header is read
+# with the size that it claims.
 READ_BYTES = 80 * 2**20
 READ_AT_ONCE_BYTES = TEXT_BYTES + 2**20
 

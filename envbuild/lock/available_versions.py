@@ -68,7 +68,7 @@ class OfferBook:
     ) -> None:
         """``exclude_newer`` limits every project except ``undated`` ones, and every file except ``exempt`` ones.
 
-        The projects of ``later`` have their own limits: the first moment (ISO, UTC) that is too new, or empty.
+        The projects of ``later`` have their own limits: the first moment (ISO, UTC) that is too new, or empty for none.
         """
         self._target = target
         self._pages = pages

@@ -82,7 +82,7 @@ class MetadataReader:
         except (UnusableFileError, FileUnavailableError) as error:
             raise UnusableFileError(str(error)) from error
         except EnvbuildError as error:
-            if error.code == "hash-differs":  # not used; another file of the project may do
+            if error.code == "hash-differs":  # not used; another file of the project may be usable
                 raise UnusableFileError(error.message) from error
             raise
         except sdist.UnreadableSdistError as error:
@@ -149,7 +149,7 @@ def _must_agree(file: IndexFile, version: Version, name: str, found: str) -> Non
     # pip and uv refuse such files too, so a lock with one would not be installable.
     try:
         same = canonicalize_name(name) == file.project and Version(found) == version
-    except ValueError:  # of which InvalidVersion is one
+    except ValueError:  # InvalidVersion is a ValueError
         same = False
     if not same:
         raise UnusableFileError(f"{file.filename}: its metadata says {str(name)[:100]} {str(found)[:100]}")

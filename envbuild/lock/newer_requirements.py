@@ -15,7 +15,7 @@ from envbuild.lock.metadata import MetadataReader, UnusableFileError
 from envbuild.lock.resolver import allowed
 from envbuild.lock.target import Target
 
-# By project: the first moment (ISO, UTC) that is too new, or empty for no limit.
+# For each project the first moment (ISO, UTC) that is too new, or empty for no limit.
 Later = Mapping[str, str]
 
 

@@ -32,7 +32,7 @@ _NONE_LATER: Later = {}
 
 
 class _Keep:
-    """The pins of an earlier lock that stay, and the projects that are chosen again."""
+    """The pins of an earlier lock to keep, and the projects to choose again."""
 
     def __init__(self, artifacts: Sequence[Artifact], upgrading: Sequence[Requirement]) -> None:
         self.upgrading = frozenset(canonicalize_name(requirement.name) for requirement in upgrading)
@@ -41,7 +41,7 @@ class _Keep:
 
     @property
     def filenames(self) -> frozenset[str]:
-        """The files that should stay."""
+        """The files that should stay pinned."""
         return frozenset(self.preferred.values())
 
     def prefer(self, candidates: Sequence[Candidate]) -> None:

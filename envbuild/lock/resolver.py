@@ -81,7 +81,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         information: Mapping[_Key, Iterator[_Information]],
         backtrack_causes: Sequence[_Information],
     ) -> Any:
-        """Order: conflicts, the user's requirements, exact pins, requirements with an upper bound, others; then by name."""
+        """Return the sort key: first conflicts, then the user's requirements, exact pins, requirements with an upper bound,
+        others; equal ones by name."""
         asked = list(information[identifier])
         bounds = [specifier for found in asked for specifier in found.requirement.specifier]
         return (

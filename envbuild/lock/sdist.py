@@ -20,9 +20,9 @@ from envbuild.lock import archives
 
 # The build requirements of setuptools' backend if an archive declares none (PEP 517).
 _DEFAULT_BUILD = ("setuptools", "wheel")
-_SEARCHED = 2**18  # letters of a setup.py
+_SEARCHED = 2**18  # characters of a setup.py that are read
 _WANTED = ("PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py")
-_INNER = ("requires.txt", "SOURCES.txt")  # of the *.egg-info that setuptools writes
+_INNER = ("requires.txt", "SOURCES.txt")  # files of the *.egg-info folder that setuptools writes
 
 
 class UnreadableSdistError(Exception):

@@ -45,7 +45,7 @@ def _settled(environment: Environment, whole_base: bool) -> Any:
 def _in_form_of(form: Any, value: Any) -> Any:
     """Return ``value`` without the keys that ``form`` lacks because it was written before they existed.
 
-    A row's options are none of these: they are data, not form.
+    A row's options are always kept, because their keys are data.
     """
     if isinstance(form, dict) and isinstance(value, dict):
         return {key: item if key == "options" else _in_form_of(form[key], item) for key, item in value.items() if key in form}

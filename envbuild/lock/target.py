@@ -79,7 +79,7 @@ class Target:
             return True
         try:
             return read_specifiers(requires_python).contains(self.full_version, prereleases=True)
-        except ValueError:  # of which InvalidSpecifier is one; others are numbers of thousands of digits
+        except ValueError:  # InvalidSpecifier is a ValueError, and numbers of thousands of digits raise one too
             return True
 
     def rank_of_wheel(self, filename: str) -> tuple[int, tuple[int, str]] | None:

@@ -168,7 +168,8 @@ def _tables(matrix: Matrix) -> list[str]:
 
 
 def pack(value: Any) -> list[Any]:
-    """A value of the tables as JSON: objects (class, fields), then the value; later ones refer to earlier by ``{"": n}``.
+    """Pack a value of the tables as JSON: a list of objects (class, fields), then the value. An object refers to an earlier one
+    by ``{"": n}``.
 
     Equal objects are written once.
     """
@@ -192,7 +193,8 @@ def pack(value: Any) -> list[Any]:
 
 
 def unpack(objects: list[Any]) -> Any:
-    """Return the value that :func:`pack` packed. Raises one of the usual errors of Python if the list is not such a value."""
+    """Return the value that :func:`pack` packed. Raises ValueError, LookupError or TypeError if the list is not a packed
+    value."""
     built: list[Any] = []
 
     def restore(item: Any) -> Any:

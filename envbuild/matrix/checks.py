@@ -47,7 +47,7 @@ def _names(matrix: Matrix) -> Iterator[Problem]:
 
 
 def _other_names(matrix: Matrix, framework: FrameworkTable) -> Iterator[Problem]:
-    """``instead_of`` and ``beside`` name frameworks, and go together."""
+    """Check that ``instead_of`` and ``beside`` name frameworks, and that a framework has both or neither."""
     known = {table.name for table in matrix.frameworks} - {framework.name}
     for field, name in (("instead_of", framework.instead_of), ("beside", framework.beside)):
         if name and name not in known:

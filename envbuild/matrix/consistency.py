@@ -50,7 +50,8 @@ def _unheard(serving: Serving, library: str, need: LibraryNeed, variant: Variant
 
 
 def drivers(matrix: Matrix) -> Iterator[Problem]:
-    """Return driver branches whose highest CUDA contradicts the minimum drivers in the CUDA rows, except unknown rows."""
+    """Return driver branches whose highest CUDA contradicts the minimum drivers in the CUDA rows; rows of unknown status are
+    ignored."""
     for driver in matrix.drivers:
         for cuda in matrix.cuda:
             if "unknown" not in (driver.origin.status, cuda.origin.status):
@@ -58,7 +59,8 @@ def drivers(matrix: Matrix) -> Iterator[Problem]:
 
 
 def _driver(matrix: Matrix, driver: DriverRow, cuda: CudaRow) -> Iterator[Problem]:
-    # If a toolkit's minimum driver is unknown, the row has that of minor-version compatibility, which says nothing here.
+    # If a toolkit's minimum driver is unknown, the row has the one of minor-version compatibility, which cannot be compared
+    # here.
     floors = {rule.driver_min for rule in matrix.driver_rules}
     least = min(numbers(each) for each in (cuda.driver_min, *(row.driver_min for row in cuda.releases)) if each)
     if cuda.driver_min in floors:

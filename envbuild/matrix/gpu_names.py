@@ -40,12 +40,12 @@ _READINGS: tuple[tuple[re.Pattern[str], ...], ...] = (
     (_BRAND, _MEMORY, _FORM),
     (_BRAND, _MEMORY, _FORM, _GRADE),
 )
-_LAPTOP = re.compile(r"m(x)?")  # follows the number of a laptop GPU
-_PARTIAL = 3  # the reading for finding a part of a name
+_LAPTOP = re.compile(r"m(x)?")  # the letter after the number of a laptop GPU
+_PARTIAL = 3  # the reading that is used to find a part of a name
 _LEAST_PART = 3  # shorter parts are not accepted as names
 _SHOWN = 12
 _NEAREST = 3
-_LONGEST = 60  # of a name in a message
+_LONGEST = 60  # characters of a name that a message shows
 
 Words = tuple[str, ...]
 

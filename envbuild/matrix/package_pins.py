@@ -36,7 +36,7 @@ def own_pins(choices: Iterable[Requirement]) -> frozenset[Pin]:
 
 
 def brings(variant: Variant) -> dict[str, str]:
-    """The vendor's wheels of cuDNN and NCCL that come with a build, and which versions of them it takes."""
+    """The vendor's wheels of cuDNN and NCCL that a build requires, with the allowed versions."""
     found: dict[str, str] = {}
     for library in ("cudnn", "nccl"):
         need: LibraryNeed | None = getattr(variant, library)
@@ -83,4 +83,4 @@ def _possible(asked: frozenset[str]) -> bool:
         wanted = SpecifierSet(",".join(sorted(asked)))
         return any(wanted.contains(version, prereleases=True) for version in around(str(wanted)))
     except (InvalidSpecifier, InvalidVersion):
-        return True  # cannot be judged here
+        return True  # unreadable versions are allowed

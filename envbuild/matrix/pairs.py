@@ -78,7 +78,7 @@ def upon(pairs: Pairs, below: Release) -> Iterator[Variant]:
 
 
 def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
-    """Make the add-on's build: ``variant``, a build of the base framework ``of``, with the additions ``added`` of the add-on's
+    """Make the add-on's build: ``variant``, a build of the base framework ``of``, plus the additions ``added`` of the add-on's
     release."""
     held: tuple[Requirement, ...] = ()
     package: dict[str, Any] = {}

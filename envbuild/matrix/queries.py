@@ -44,7 +44,7 @@ def _framework_names(row: FrameworkTable) -> Sequence[str]:
 
 
 def _branch(text: str) -> str:
-    """R470, 470.57.02 and 470 name the same branch."""
+    """Normalise a driver name: R470, 470.57.02 and 470 name the same branch."""
     return text.lower().lstrip("rv").partition(".")[0]
 
 
@@ -319,7 +319,7 @@ _ANSWERS: dict[type, Callable[[Matrix, Any], Related]] = {
     FrameworkTable: _framework,
 }
 
-# The options of a request that name the row: the newest environments with them are shown too.
+# Options of a request for the row: the newest environments that satisfy them are shown too.
 _ASKED: dict[type, Callable[[Any], dict[str, str]]] = {
     Gpu: lambda row: {"gpu": row.name},
     Architecture: lambda row: {"gpu": f"sm_{row.capabilities[0].replace('.', '')}"},

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from envbuild.matrix.types import LeftOut
 
-if TYPE_CHECKING:  # every request asks this module; few read YAML
+if TYPE_CHECKING:  # imported late: every request uses this module, but few read YAML
     pass
 
 PRERELEASES = "prereleases"

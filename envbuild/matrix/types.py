@@ -101,7 +101,7 @@ class Variant(NamedTuple):
     ptx: tuple[str, ...]
     glibc: str
     cpu_features: tuple[str, ...]
-    index: str  # type: ignore[assignment]  # tuples have a method of this name, which nobody asks of a row
+    index: str  # type: ignore[assignment]  # tuples have a method of this name, which rows do not need
     repository: str
     revision: str
     distribution: str
@@ -158,7 +158,7 @@ class BadPair(NamedTuple):
 class Pairs(NamedTuple):
     """The releases of the base ``framework`` that a release supports, newest first: those that upstream tested, and those that
     it allows untested. ``taken`` is the release that is used if the request does not name the framework; ``release.variants``
-    are upon it.
+    are based on it.
 
     ``allows`` is the range that upstream writes, empty if only the tested ones work. ``source`` is the document about the
     tests, ``allows_source`` about the range, and ``default_source`` about the default, if it is another one.

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 NUMBERS = r"\d{1,9}(\.\d{1,9}){0,5}"
-MINOR = r"\d{1,3}\.\d{1,3}"  # CUDA, Python, a compute capability
-BRANCH = r"\d{1,4}"  # of drivers
-CUDA_OR_MAJOR = r"\d{1,3}(\.\d{1,3})?"  # a library may be built once for a whole major
+MINOR = r"\d{1,3}\.\d{1,3}"  # the form of a CUDA, a Python, a compute capability
+BRANCH = r"\d{1,4}"  # the form of a driver branch
+CUDA_OR_MAJOR = r"\d{1,3}(\.\d{1,3})?"  # a library may be built once for a whole major version
 
 
 @functools.lru_cache(maxsize=4096)

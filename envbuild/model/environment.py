@@ -34,9 +34,8 @@ class Framework:
     ``requirements`` and ``constraints`` are PEP 508 strings. ``released`` is the ISO date that bounds its dependencies.
     ``index`` is ``default`` for the host's own package index, else the base URL of the index that carries the package.
     ``options`` are the recipe's own data from the matrix row (template variants, flags); templates branch on them. ``cuda`` is
-    the build's CUDA if it differs from the environment's. With ``nvcc``, CUDA's compiler builds it, for
-    ``compute_capability`` if that is known. ``files`` are known by hash even where ``index`` cannot be asked. JSON leaves out
-    those that are empty.
+    the build's CUDA if it differs from the environment's. With ``nvcc``, CUDA's compiler builds it, for ``compute_capability``
+    if that is known. ``files`` are known by hash even where ``index`` cannot be asked. JSON leaves out fields that are empty.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""An environment with every file pinned, and what could not be."""
+"""The lock: an environment with every file pinned, and a list of what could not be pinned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envbuild.model.environment import Environment, Python
 class Artifact:
     """One pinned file. ``index`` is ``default`` or an index's base URL; ``project`` is its page there. ``size`` in bytes.
 
-    ``added``: only a user's recipe needs it, so it is installed after the frameworks, in a separate layer.
+    ``added`` is true if only a user's recipe needs it; it is then installed after the frameworks, in a separate layer.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Artifact:
 class Prefix:
     """One set of packages installed together at ``path``. ``build_artifacts`` are the locked tools that build its sdists.
 
-    ``pip`` is not installed with them: users of the image add packages with it.
+    ``pip`` is not among them: it is kept apart for users who add packages to the image.
     """
 
     name: str
@@ -195,12 +195,12 @@ class Lock:
     apt: AptLock | None = field(default=None, metadata={"left_out_if_default": True})
 
     def debs(self) -> tuple[DebianPackage, ...]:
-        """Every .deb that a build takes, each once: those of the base, then those of the steps."""
+        """Every .deb that a build uses, each once: those of the base, then those of the steps."""
         held = (*(self.base.bootstrap.packages if self.base.bootstrap else ()), *self.step_debs())
         return tuple({package.sha256: package for package in held if package.path}.values())
 
     def step_debs(self) -> tuple[DebianPackage, ...]:
-        """The packages of the steps only: a base that was made before does not need its packages again."""
+        """The packages of the steps only, for a base that exists already."""
         held = (package for step in (self.apt.steps if self.apt else ()) for package in step.packages)
         return tuple({package.sha256: package for package in held}.values())
 

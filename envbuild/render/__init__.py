@@ -66,7 +66,7 @@ def apt_plans(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str,
 
 def apt_names(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> tuple[str, ...]:
     """The Debian packages that steps of the image itself install by name, whether the lock pins them or not."""
-    pinnable = Bootstrap(suite="", architecture="", variant="", packages=())  # only steps that could be pinned are planned
+    pinnable = Bootstrap(suite="", architecture="", variant="", packages=())  # plans only steps that could be pinned
     planned = replace(lock, base=replace(lock.base, bootstrap=pinnable), apt=None)
     asked = (text for plan in apt_plans(planned, recipes, templates) if not plan.build_only for text in plan.asked)
     return tuple(dict.fromkeys(text.partition("=")[0] for text in asked))

@@ -8,11 +8,11 @@ from typing import Any
 from envbuild.errors import InvalidInputError
 from envbuild.model.lock import AptPlan, Lock
 
-_LAST = "image"  # the stage that the image is made of
+_LAST = "image"  # the stage that becomes the image
 
 
 class AptSteps:
-    """Knows in which stage a template is, and what was installed there before. Templates call it ``apt``."""
+    """Tracks the stage that is being rendered, and the packages that it installed so far. Templates call it ``apt``."""
 
     def __init__(self, lock: Lock, *, planning: bool) -> None:
         self._lock = lock

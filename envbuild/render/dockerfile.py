@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _MAIN = "partials/Dockerfile.j2"
 # A container has no display. Older Matplotlibs cannot be imported without one, unless this variable selects drawing into files.
 _NO_DISPLAY = {"MPLBACKEND": "Agg"}
-_LONGEST = 200  # columns of a RUN on one line
+_LONGEST = 200  # the longest RUN that is written on one line
 _FIRST_COMMAND = re.compile(r"^(?P<mounts>RUN .*) \\\n    (?P<command>.*)\n", re.MULTILINE)
 _NETWORK_ALONE = (
     "target=/mnt --mount=type=secret,id=envbuild,target=/mnt/secret --mount=type=cache,id=envbuild,target=/mnt/cache"
@@ -103,7 +103,7 @@ def _jinja(templates: tuple[tuple[str, str], ...]) -> jinja2.Environment:
 
     Comments are ``{## … ##}`` because bash's ``${#array[@]}`` would open Jinja's default ones.
 
-    Escaping is on so that macros answer Markup: ``finalize`` can then tell what passed a filter from what did not.
+    Escaping is on so that macros return Markup: so ``finalize`` knows which values have passed a filter.
     """
     import jinja2
 
@@ -204,7 +204,8 @@ def _framework(framework: Framework, recipe: Recipe, files: Sequence[PrefixFiles
 
 
 def _is_fetched(package: AptPackage) -> bool:
-    """Whether the package is a file with a known hash: stronger than its repository's signature, and needs no repository."""
+    """Whether the package is a file with a known hash, which is stronger than its repository's signature and needs no
+    repository."""
     return bool(package.url and package.sha256)
 
 
@@ -215,8 +216,8 @@ def _package_argument(package: AptPackage) -> str:
 
 
 def _env(environment: Environment, recipes: Mapping[str, Recipe]) -> list[tuple[str, str]]:
-    """The image's variables. With several prefixes, none may see the variables of another one, so envbuild-use sets them
-    there."""
+    """The image's variables. With several prefixes, envbuild-use sets the variables instead, because no prefix may see those of
+    another one."""
     plans = environment.plans()
     values = dict(_NO_DISPLAY)
     if len(plans) == 1:
@@ -252,7 +253,7 @@ def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
 
 
 def _description(lock: Lock, titles: Sequence[str]) -> str:
-    """The frameworks by their titles, then what they run on."""
+    """The titles of the frameworks, then the system, Python and CUDA."""
     environment = lock.environment
     holds = [f"{title} {framework.version}" for framework, title in zip(environment.frameworks, titles, strict=True)]
     holds.append(f"CUDA {environment.cuda}" if environment.cuda else "CPU")
@@ -286,8 +287,8 @@ def _copied(target: str) -> dict[str, str]:
 
 
 def _compilers(lock: Lock) -> list[str]:
-    """Compilers for the source packages of a user's recipe, and the packages it names. It is unknown which source packages need
-    a compiler."""
+    """The Debian packages for compiling the source packages of a user's recipe: compilers, and those that the recipe names.
+    Compilers are always included, because it is unknown which source packages need them."""
     custom = lock.environment.custom
     if custom is None:
         return []
@@ -300,7 +301,7 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 def _tidy(text: str) -> str:
-    """No trailing blanks, no runs of blank lines, no blank line inside a stage's step: templates need not count them.
+    """Tidy the text, so that templates need not care: no trailing blanks, no repeated blank lines, none inside a step.
 
     A RUN of one short command stands on one line with its mounts.
     """

@@ -15,13 +15,13 @@ from markupsafe import Markup
 
 from envbuild.errors import InvalidInputError
 
-# One word for Dockerfile and shell alike: nothing that either would expand, split, quote or end, nor take for an option.
+# One word for both Dockerfile and shell: nothing that one of them would expand, split, quote, end, or read as an option.
 _WORD = re.compile(r"[A-Za-z0-9/._][A-Za-z0-9/._:@+=~%,-]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 
 def word(value: object) -> Markup:
-    """``value`` as it is, if it is one plain word."""
+    """``value`` unchanged, if it is one plain word."""
     text = str(value)
     if not _WORD.fullmatch(text):
         raise _refused(text, "a plain word (letters, digits and / . _ : @ + = ~ % , -)")
@@ -34,7 +34,8 @@ def comment(value: object) -> Markup:
 
 
 def sh(value: object) -> Markup:
-    """``value`` as one quoted word of a shell command. Here-documents are a feature of newer Dockerfile frontends: refused."""
+    """``value`` as one quoted word of a shell command. Text that opens a here-document is refused, because only newer
+    Dockerfile frontends have these."""
     text = _one_line(value)
     if "<<" in text or text.endswith("\\"):
         raise _refused(text, "text for a shell command")

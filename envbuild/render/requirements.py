@@ -82,11 +82,11 @@ def unpinned(prefixes: Sequence[Prefix], environment: Environment) -> list[Unpin
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefixFiles:
-    """What one prefix installs, in this order: groups of large wheels, small wheels, and the wheels built from ``sdists`` with
-    ``build``.
+    """The requirements files of one prefix in order of installation: groups of large wheels, small wheels, and the wheels built
+    from ``sdists`` with ``build``.
 
-    ``compiled`` are the sdists that need what is installed before them. ``added`` and ``added_sdists`` are what a user's own
-    recipe alone needs: they come last, so that the layers below are the same as without the recipe.
+    ``compiled`` are the sdists that need the packages installed before them. ``added`` and ``added_sdists`` are needed only by
+    a user's own recipe. They come last, so that the layers below are the same as without the recipe.
     """
 
     prefix: Prefix
@@ -107,7 +107,7 @@ class PrefixFiles:
 def split(prefix: Prefix, patterns: Sequence[str], compiled: Sequence[str] = (), *, alone: bool) -> PrefixFiles:
     """The files of ``prefix``. ``patterns`` match canonical project names and make one group each, the first that matches wins.
 
-    ``compiled`` are such patterns too, over sdists. ``alone`` (the only prefix) keeps the prefix's name out of the file names.
+    ``compiled`` are also patterns, for sdists. ``alone`` (the only prefix) keeps the prefix's name out of the file names.
     Raises :class:`InvalidInputError` if the lock has sdists but not what builds them.
     """
     for artifact in prefix.files:

@@ -1,4 +1,4 @@
-"""Two reports side by side: the same image on two hosts, or two images on one."""
+"""Compares two reports: the same image on two hosts, or two images on one."""
 
 from __future__ import annotations
 

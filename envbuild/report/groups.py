@@ -37,7 +37,7 @@ def groups(
 
 
 def _is_of(workload: str, key: tuple[str, ...]) -> bool:
-    """Whether a check or run belongs to the workload of a group; one that names no workload belongs to all."""
+    """Whether a check or run belongs to the workload of a group; without a workload it belongs to all groups."""
     return not workload or key[:1] == (workload,)
 
 
@@ -86,8 +86,8 @@ def _group_title(key: tuple[str, ...], runs: list[Mapping[str, Any]]) -> str:
 
 
 def _yardstick(by_workers: dict[int, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The run whose solo rounds give the speed of one worker: the one with most workers, whose speedup was measured against
-    them.
+    """The run that gives the speed of one worker: the run with the most workers, because its speedup was measured against its
+    own solo rounds.
 
     The launch of one worker alone ran at another time, so on a machine with changing load it could contradict the speedup.
     """

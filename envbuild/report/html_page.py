@@ -19,12 +19,13 @@ from envbuild.report.view import sentence, speedup, view
 
 _PAGE = Path(__file__).parent / "page"
 _HEADINGS = {"pass": "Warnings", "inconclusive": "Why there is no verdict"}
-_LABELS = {"error": "error", "fail": "not met", "inconclusive": "not decided", "warn": "warning"}  # what a check expects was …
+_LABELS = {"error": "error", "fail": "not met", "inconclusive": "not decided", "warn": "warning"}  # "expected …: not met"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckGroup:
-    """Checks with the same finding, shown once: ``title`` is what they expect, ``lines`` are what each of them says."""
+    """Checks with the same finding, shown once: ``title`` is the common expectation, ``lines`` are the messages of the single
+    checks."""
 
     status: str
     label: str
@@ -102,7 +103,7 @@ def _counted(seen: View) -> str:
 
 
 def _findings(seen: View) -> list[CheckGroup]:
-    """What a reader must know first, the worst first; nothing for a pass without warnings."""
+    """The findings for the top of the page, the worst first; none for a pass without warnings."""
     alike: dict[tuple[str, ...], list[Check]] = {}
     for check in seen.checks:
         if check.status in _LABELS:

@@ -17,7 +17,7 @@ _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def junit(report: Mapping[str, Any]) -> str:
-    """A ``testsuites`` document. What was skipped or is inconclusive counts as skipped, never as passed.
+    """A ``testsuites`` document. Checks that were skipped or are inconclusive count as skipped, never as passed.
 
     In an inconclusive report even a check that passed is shown as skipped, with its result in the message: a pass on
     stand-in hardware must not turn a dashboard green.
@@ -43,7 +43,7 @@ class Case:
 def junit_of_batch(title: str, cases: Sequence[Case], reports: Sequence[Mapping[str, Any]]) -> str:
     """A ``testsuites`` document: one suite with a test case for each environment, then those of the smoke reports.
 
-    What was not started or is inconclusive counts as skipped, never as passed.
+    Environments that were not started or are inconclusive count as skipped, never as passed.
     """
     root = ElementTree.Element("testsuites")
     suite = ElementTree.SubElement(root, "testsuite", name=_legal(title), tests=str(len(cases)))

@@ -49,7 +49,7 @@ def _part_lines(part: Part) -> list[str]:
 
 
 def labels(seen: View) -> list[str]:
-    """Sentences beside the figures that say what the figures do not show."""
+    """Sentences about the limits of the figures."""
     lines = list(seen.notes)
     if seen.gpu_image_on_cpu and not any("cpu" in note.lower() for note in lines):
         lines.insert(0, "GPU image run on CPU: this proves nothing about GPUs.")
@@ -60,7 +60,7 @@ def labels(seen: View) -> list[str]:
 
 
 def headings(group: Group) -> tuple[str, ...]:
-    """The column titles of ``group``; the interval's level stands with the speedup."""
+    """The column titles of ``group``; the title of the speedup includes the level of its interval."""
     level = next((row.level for row in group.rows if row.level is not None), None)
     titles = [f"speedup [{percent(level, 0)}]" if title == "speedup" and level else title for title in _HEADINGS]
     return (*titles[:2], *((_PLAIN,) if _has_plain(group) else ()), *((_SOLO,) if _several(group) else ()), *titles[2:])

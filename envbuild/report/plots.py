@@ -52,7 +52,7 @@ def speedup_plot(group: Group) -> Plot | None:
 
 
 def efficiency_plot(group: Group) -> Plot | None:
-    """Efficiency, and how much of the loss comes from sharing the machine and how much from the exchange."""
+    """Efficiency, and how the loss divides into sharing the machine and exchanging gradients."""
     bars: list[tuple[str, float, str]] = []
     for row in group.rows:
         if row.workers < 2:

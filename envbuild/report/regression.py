@@ -36,7 +36,7 @@ class Regression:
 
 
 def find_regression(a: Mapping[str, Any], b: Mapping[str, Any]) -> Regression:
-    """B against A; of several frameworks the worst."""
+    """Compare B with A; for several frameworks, return the worst result."""
     found = [_of_status(b)]
     pairs, missing = _pairs(a, b)
     if missing or not pairs:
@@ -102,7 +102,7 @@ def _of_pair(a: Mapping[str, Any], b: Mapping[str, Any]) -> Regression:
 
 
 def _devices(report: Mapping[str, Any]) -> str:
-    """Words for the machine's devices that a speed belongs to, '' if none was used."""
+    """Words for the devices on which a speed was measured; '' if none was used."""
     kind = text(mapping(report.get("mode")).get("device"))
     if kind == "cpu":
         host = mapping(report.get("host"))

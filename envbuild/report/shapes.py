@@ -31,7 +31,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """What one number of workers did. ``solo_per_s`` is the speed of one worker in the same rounds.
+    """The results of one number of workers. ``solo_per_s`` is the speed of one worker in the same rounds.
 
     ``low`` and ``high`` bound the speedup at ``level`` (0.965 is 96.5 %); ``slowest`` and ``fastest`` bound ``images_per_s``.
     ``split`` divides the milliseconds of a step; ``plain_per_s`` is the speed without the allocator settings of the smoke test.

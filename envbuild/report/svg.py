@@ -1,4 +1,4 @@
-"""Small SVG pictures by hand: no script, no font, no colour of their own (the page's style sheet gives those)."""
+"""Draws small SVG pictures without scripts, fonts or colours of their own; the page's style sheet has the colours and fonts."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Axes:
     y_high: float
 
     def x(self, value: float) -> float:
-        """From the left edge of the picture."""
+        """The distance from the left edge of the picture."""
         return _LEFT + (value - self.x_low) / ((self.x_high - self.x_low) or 1) * (_WIDTH - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
-        """From its upper edge."""
+        """The distance from its upper edge."""
         return _HEIGHT - _BOTTOM - (value - self.y_low) / ((self.y_high - self.y_low) or 1) * (_HEIGHT - _TOP - _BOTTOM)
 
 
@@ -92,7 +92,7 @@ def line(axes: Axes, points: Sequence[tuple[float, float]], style: str) -> str:
 
 
 def dot(axes: Axes, x: float, y: float, style: str, words: str) -> str:
-    """One point that tells its value."""
+    """One point, with its value as a tooltip."""
     return (
         f'<circle class="dot {style}" cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="4"><title>{escape(words)}</title></circle>'
     )
@@ -111,7 +111,7 @@ def label(x: float, y: float, words: str, style: str) -> str:
 
 
 def bars(rows: Sequence[tuple[str, float, str, str]], *, mark: float | None, words: str) -> str:
-    """Horizontal bars: each its words above, its figure at the end; ``mark`` draws a line at that value."""
+    """Horizontal bars, each with its words above and its figure at the end; ``mark`` draws a line at that value."""
     longest = max([value for _words, value, _shown, _style in rows] + [mark or 0]) or 1
     room = _WIDTH - 76
     parts = []

@@ -19,7 +19,7 @@ _SYNONYMS: dict[str, CheckStatus] = {"skipped": "skip", "warning": "warn", "fail
 
 
 def view(report: Mapping[str, Any]) -> View:
-    """Read ``report``; anything of an unexpected kind is left out, and a status nobody knows is an ``error``."""
+    """Read ``report``; values of an unexpected kind are left out, and an unknown status becomes ``error``."""
     verdict = verdict_of(report)
     checks = tuple(sorted(map(_check, mappings(report.get("checks"))), key=lambda c: CHECK_STATUSES.index(c.status)))
     trainings = tuple(

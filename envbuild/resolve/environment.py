@@ -98,7 +98,7 @@ def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries:
 
 
 def _same_name(lookup: Lookup, chosen: Candidate) -> Iterator[Variant]:
-    """What the builds need together that a name with these versions and CUDAs can mean, best first."""
+    """The joint needs of the builds that a name with these versions and CUDAs can mean, best first."""
     levels = []
     for build in chosen.builds:
         same = [v for v in siblings(lookup, build) if v.cuda == build.variant.cuda and v.origin.status != "known-bad"]
@@ -115,7 +115,7 @@ def _same_name(lookup: Lookup, chosen: Candidate) -> Iterator[Variant]:
 
 
 def _unusual_libraries(lookup: Lookup, chosen: Candidate) -> list[str]:
-    """The libraries that differ from those of the same place by default."""
+    """The libraries that differ from the default ones of the same place."""
     ours = chosen.place
     for variant in _same_name(lookup, chosen):
         for place in places(lookup, variant):
@@ -133,7 +133,7 @@ def _unusual_supply(lookup: Lookup, request: Request, place: Place) -> str:
 
 
 def _alike(one: Place, other: Place) -> bool:
-    """Whether two places differ in the releases of libraries at most."""
+    """Whether two places are equal apart from the releases of libraries."""
     same = one.system == other.system and one.python.version == other.python.version
     return same and one.offer.provider == other.offer.provider and one.offer.row == other.offer.row
 
@@ -213,7 +213,7 @@ def _to_compile_for(variant: Variant) -> ComputeCapability | None:
 
 
 def _elsewhere(variant: Variant) -> dict[str, str]:
-    """Where the recipe finds a build that no package index has. The keys are those of the matrix."""
+    """The recipe's options for a build that is on no package index. The keys are those of the matrix."""
     keys = ("repository", "revision", "distribution")
     return {key: value for key in keys if (value := getattr(variant, key))}
 

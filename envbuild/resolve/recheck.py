@@ -1,4 +1,5 @@
-"""Whether the matrix still accepts an earlier decision. It need not be the preferred decision any more."""
+"""Whether the matrix still accepts an earlier decision. The decision may be accepted although it is no longer the preferred
+one."""
 
 from __future__ import annotations
 

@@ -202,8 +202,7 @@ class Grouping:
 
 
 def in_image(builds: Variant, library: str) -> bool:
-    """Whether joined builds use a library that is installed in the image: a stack's statement about the library means that
-    one."""
+    """Whether joined builds use a library that is installed in the image. A stack's ``cudnn`` and ``nccl`` mean this one."""
     need: LibraryNeed | None = getattr(builds, library)
     return need is not None and need.taken_from == "system"
 

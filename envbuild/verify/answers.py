@@ -10,7 +10,7 @@ from envbuild.model import Framework
 from envbuild.model.lock import Lock
 from envbuild.verify.findings import Findings
 
-UNKNOWN = "unknown"  # what an adapter reports for a framework with CUDA of an unknown version
+UNKNOWN = "unknown"  # reported by an adapter if the version of the framework's CUDA is unknown
 
 
 def named(lock: Lock, framework: Framework) -> str:

@@ -1,4 +1,4 @@
-"""What a verification found."""
+"""The results of a verification."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyReport:
-    """What was compared and every difference.
+    """The report of a verification: every difference, and what was compared.
 
     ``counts`` says how much was compared, ``notes`` what could not be compared and why. For example, the lock has no hash of a
     package built from source, so only its version is compared, and its files with its own RECORD. ``framework`` is what the
@@ -73,5 +73,5 @@ class Findings:
             self.wrong(where, f"{len(items) - _SHOWN} more: {what}")
 
     def count(self, what: str, number: int) -> None:
-        """Add to what was looked at."""
+        """Add to the counts of compared items."""
         self.counts[what] = self.counts.get(what, 0) + number

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SCRIPT = Path(__file__).parents[1] / "smoke" / "imports.py"
 _ANSWER = "/tmp/envbuild-imports.json"  # noqa: S108 - a path in the container
 _LIMIT_S = 300  # the slowest import that was seen, of a framework from a cold disk on two cores, took one minute
-_WORKERS = 4  # each may take a gigabyte of memory
+_WORKERS = 4  # imports at the same time; each may take a gigabyte of memory
 _MISSING = re.compile(r"(?P<library>[^\s:'\"]+\.so[.\d]*): cannot open shared object file")
 _ERROR = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")
 _SHOWN_LIBRARIES = 12
@@ -35,7 +35,7 @@ _SHOWN_LIBRARIES = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """The image whose modules are imported, and how they are judged. ``with_gpus``: this machine has some for it."""
+    """The image whose modules are imported, and how they are judged. ``with_gpus`` is true if this machine has GPUs for it."""
 
     engine: Engine
     lock: Lock

@@ -51,7 +51,7 @@ def _of_url(name: str, url: str) -> dict[str, str]:
     return found
 
 
-def search(  # noqa: PLR0917 - what is searched, for what, and where the answer goes
+def search(  # noqa: PLR0917 - the place, the strings, and the report
     engine: Engine, info: ImageInfo, secrets: Mapping[str, str], layers: Layers, found: Findings, on_progress: OnProgress
 ) -> None:
     """Look for ``secrets`` in the image's configuration and in every file of every layer, deleted ones included.

@@ -1,4 +1,4 @@
-"""What no package's record tells of: Pythons and CUDA that a build unpacked, and what it compiled outside of any package.
+"""Checks files that belong to no package: Pythons and CUDA that a build unpacked, and what it compiled outside of any package.
 
 The step that installs them writes a list of their files by sha256 into the image, below ``/opt/envbuild/installed``. It is
 compared with the files in the image's layers, without running any program of the image: the interpreter itself may have been
@@ -156,7 +156,7 @@ class Layers:
         if len(seen) > 1:
             return "was written again after the step that installed it"
         (it,) = seen
-        if it.kind == "hardlink":  # to a file of the same layer
+        if it.kind == "hardlink":  # a hard link to a file of the same layer
             it = next((other for other in self._seen.get(it.what or "", []) if other.layer == it.layer), it)
         wanted = {"link": one.links, "file": one.files}.get(it.kind, {}).get(path)
         same = path not in one or (wanted is not None and it.what in (wanted, None))

@@ -33,7 +33,7 @@ def compare_requirements(lock: Lock, prefix: Prefix, told: Mapping[str, Any], ru
     extras = _extras_asked_for(lock, prefix)
     checked: set[str] = set()
     waiting = [*installed]
-    while waiting:  # repeat for packages of which another extra is requested, until there is no new extra
+    while waiting:  # repeat for packages that are requested with a further extra, until there is no new one
         name = waiting.pop(0)
         for requirement in _requirements(installed[name], markers, extras.get(name, set()), found, first=name not in checked):
             project = str(canonicalize_name(requirement.name))

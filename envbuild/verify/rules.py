@@ -26,7 +26,7 @@ class Skip:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WithoutGpu:
-    """An error (a regular expression) that tells of a missing driver or GPU, in words."""
+    """A regular expression for errors that mean a missing driver or GPU, and the reason in words."""
 
     text: str
     reason: str

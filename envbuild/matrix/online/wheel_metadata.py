@@ -28,7 +28,7 @@ _PACKAGES = {
 _AT_ONCE = 8
 _DEPTH = 3  # a framework requires its plug-in, which requires the vendor's packages
 
-RequiresOf = Callable[[IndexFile, Version], Sequence[Requirement] | None]  # None: it cannot be known
+RequiresOf = Callable[[IndexFile, Version], Sequence[Requirement] | None]  # None if it cannot be known
 Key = tuple[str, str]  # a requirement such as name[extra], and the version
 Declarations = Mapping[Key, "Declared"]
 

@@ -114,7 +114,7 @@ class _Frameworks:
 
 
 class _Series(NamedTuple):
-    """Releases that are listed in one place: the releases in ``listing`` inherit from ``values``."""
+    """Releases that are listed in one place; those in ``listing`` inherit from ``values``."""
 
     values: Table
     listing: Table

@@ -15,8 +15,8 @@ from envbuild.matrix.types import Matrix
 from envbuild.yaml_reader import Table, load, raise_for
 
 SCHEMA = 1
-FOLDER = "matrix"  # beside the entry file
-_MEASURED = "measured"  # in that folder: files that `matrix measure` writes, which are no rows
+FOLDER = "matrix"  # the folder of rows, beside the entry file
+_MEASURED = "measured"  # a folder in it that has no rows, but the files of `matrix measure`
 _THEN = ": the rows are compared with each other when all of them can be read"
 _TABLES = (
     *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),

@@ -35,7 +35,7 @@ Files = list[tuple[Table, Provenance]]
 APT_SOURCE = r"deb https?://[A-Za-z0-9._/:-]+ [a-z0-9./-]+( [a-z]+)+"
 PROVIDERS = get_args(Provider)
 PYTHON_FROM = get_args(PythonFrom)
-_LARGEST_TOOL = 1 << 30  # bytes: a program that installs packages is no larger
+_LARGEST_TOOL = 1 << 30  # bytes; no program that installs packages is larger
 DRIVER_KINDS = ("long-term support", "production", "new feature", "developer", "legacy")
 
 

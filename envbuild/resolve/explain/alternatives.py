@@ -22,7 +22,7 @@ _SHOWN = 5
 _SHOWN_OF_SEVERAL = 8
 _MOST_CHANGED = 3  # alternatives with more changes are offered only if no smaller change works
 _TRIED = 600
-_EFFORT = 200_000  # joins of needs, some seconds; then the alternatives found so far are taken
+_EFFORT = 200_000  # joins of needs to try, which take a few seconds; after that, the alternatives found so far are used
 # How much a change asks of a person: another base or Python is little, another driver or giving up the GPU is much.
 _WEIGHTS: dict[str, int] = {
     "base": 1, "cudnn": 1, "nccl": 1, "python-from": 1, "python": 2, "system": 2, "version": 3, "cuda": 4, "driver": 8,
@@ -142,7 +142,8 @@ class _Nearest:
     def __init__(self, search: Search) -> None:
         self._search = search
         self._away = {wanted.framework.name: _distances(wanted) for wanted in search.request.wanted}
-        # Permanent sort functions, because results are cached by their identity: one keeps the GPU, one changes it.
+        # These two sort functions are made once, because results are cached by their identity. One keeps the GPU, one changes
+        # it.
         self._orders = {gpus: partial(self._order, gpus=gpus) for gpus in ((), search.request.gpus)}
 
     def of(self, changed: _Changed) -> Iterator[_Near]:
@@ -244,7 +245,7 @@ def _describe_part(search: Search, near: _Near, part: Part) -> str:
 
 
 def _describe_own(search: Search, candidate: Candidate, part: Part, kind: str) -> str:
-    """A version or a CUDA, of one framework or of all."""
+    """Describe a changed version or CUDA, of one framework or of all."""
     request, name = search.request, part.framework
     builds = [build for build in candidate.builds if not name or build.framework.name == name]
     wanted = request.wanted_of(builds[0].framework)

@@ -43,7 +43,7 @@ def _upon(matrix: Matrix, framework: Framework, variant: Variant) -> tuple[Upon,
 
 
 def _library(need: LibraryNeed | None, of_all: str | None, alone: bool) -> str | None:
-    """The library that a build uses: the image's, or, beside others, the one that it brings itself."""
+    """The library that a build uses: its own if it brings one and shares the image with others, else the image's."""
     if need is None:
         return None
     return of_all if alone or need.taken_from == "system" else need.prefer or None

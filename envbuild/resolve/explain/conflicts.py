@@ -26,8 +26,8 @@ _COMPARED = 1000  # combinations of builds
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The conflicts of some builds. Are they only about the place (``placement_only``)? Are they for another device
-    (``unasked``)?"""
+    """The conflicts of some builds. ``placement_only`` is true if they are only about the place. ``unasked`` is true if they
+    are about a device that the request does not ask for."""
 
     builds: tuple[Build, ...]
     against: list[Objection]
@@ -43,7 +43,7 @@ class Case:
 def fewest(search: Search) -> Case | None:
     """The requested builds with the fewest conflicts; the first of several such.
 
-    If there are too many combinations to try, one that replacing a single build does not improve.
+    If there are too many combinations to try, return one that replacing a single build cannot improve.
     """
     scorer = _CaseScorer(search)
     levels = [scorer.kinds(wanted) for wanted in search.request.wanted]

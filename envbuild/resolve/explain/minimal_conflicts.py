@@ -13,7 +13,8 @@ _TRIED = 20_000  # the limit of tried sets of parts; beyond it, one minimal set 
 
 
 def asked(request: Request) -> tuple[Part, ...]:
-    """The parts that the request states. A CPU environment does not use the hardware, so that is not one."""
+    """The parts that the request states. Driver and GPU are not parts of a request for a CPU environment, which does not use
+    them."""
     hardware = request.device != "cpu"
     stated: dict[Part, object] = {
         CUDA: said_of_cuda(request),
@@ -82,7 +83,8 @@ def restricted(request: Request, keep: Collection[Part]) -> Request:
 def cores(search: Search) -> list[tuple[Part, ...]]:
     """All smallest sets of parts that no solution satisfies, for a request that has no solution.
 
-    Naming a base can also allow more: a deleted image is used only if it is named. A set must fail with and without the base.
+    Naming a base can also allow more environments, because a deleted image is used only if it is named. A set must fail with
+    and without the base.
     """
     parts = asked(search.request)
     question = _Question(search, parts)
@@ -149,7 +151,7 @@ class _Question:
         return (not option.accepted, len(option.objections))
 
     def _satisfied_by(self, candidate: Candidate, free: Collection[Part]) -> frozenset[Part]:
-        """The parts that a candidate satisfies, which was found where ``free`` parts are open."""
+        """The parts that a candidate satisfies; it was found with the ``free`` parts left open."""
         request = self._search.request
         builds = {build.framework.name: build for build in candidate.builds}
         wrong: set[Part | None] = set(mismatches(request, candidate.place))

@@ -96,7 +96,7 @@ def of_dependencies(chosen: Candidate) -> Reason:
 
 
 def _processor(build: Build) -> Iterator[Reason]:
-    """Name the processor features that the binaries need: no package index tells them."""
+    """Name the processor features that the binaries need, because no package index states them."""
     variant = build.variant
     if variant.cpu_features:
         yield Reason(

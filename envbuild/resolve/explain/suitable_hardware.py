@@ -23,8 +23,8 @@ def by_ptx(build: Build, gpus: Sequence[GpuWanted]) -> Iterator[GpuWanted]:
 
 
 def uneasy(build: Build, gpus: Sequence[GpuWanted]) -> tuple[bool, bool]:
-    """Whether a build needs PTX on a GPU, and whether its libraries do too because they are older than the GPU, which is
-    worse."""
+    """Sort key: whether a build needs PTX on a GPU, and (worse) whether its libraries need it too, because they are older than
+    the GPU."""
     compiled = list(by_ptx(build, gpus))
     return bool(compiled), any(older_than(build.variant, gpu) for gpu in compiled)
 

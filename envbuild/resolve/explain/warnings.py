@@ -33,7 +33,7 @@ def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
 
 
 def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
-    """A version that needs no compiling at the first start, if the chosen one does and the request leaves the choice."""
+    """If the chosen version compiles GPU code at the first start, name one that does not, if the request allows it."""
     capabilities = [gpu.capability for gpu in search.request.gpus if gpu.capability and build.variant.cuda]
     if all(code_for(build.variant, capability) != "ptx" for capability in capabilities):
         return
@@ -50,7 +50,8 @@ def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
 
 
 def _cudnn_dropped(lookup: Lookup, request: Request, build: Build) -> Iterator[str]:
-    """Warn of a cuDNN that does not support a GPU: the one inside the framework, or a too new one that the lock may choose."""
+    """Warn of a cuDNN that does not support a GPU, either inside the framework or as a newer release that the lock may
+    choose."""
     need = build.variant.cudnn
     if need is None or need.taken_from == "system" or not build.variant.cuda:
         return

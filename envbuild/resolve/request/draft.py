@@ -7,7 +7,7 @@ from envbuild.matrix.types import FrameworkTable
 
 
 class Piece:
-    """The parts that the request states for one framework. ``name`` is the name that the request uses for it."""
+    """The parts that the request states for one framework. ``name`` is the name by which the request calls it."""
 
     def __init__(self, framework: FrameworkTable, name: str) -> None:
         self.framework = framework

@@ -12,7 +12,7 @@ from envbuild.errors import Alternative, EnvbuildError, UnknownNameError, UsageE
 from envbuild.matrix.types import FrameworkTable, Matrix, Variant
 from envbuild.matrix.versions import newest_first
 
-NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")  # as packages are named
+NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")  # the form of package names
 # Words that may follow a framework's name in a condition: a version, a device, a CUDA, a library, a Python.
 _PART = re.compile(r"v?\d.*|cpu|gpu|cuda.*|cu\d.*|cudnn.*|nccl.*|(py|cp)\d.*|python.*")
 _EXTRA_OF_CUDA = re.compile(r"cu(?:da)?-?(\d{2})(?![0-9])")

@@ -89,7 +89,7 @@ def _device(draft: Draft, hardware: bool) -> Literal["", "cpu", "gpu"]:
 
 
 def _exact_if_release(framework: FrameworkTable, clauses: str) -> str:
-    """A whole version that is a release means that one, though others may begin with it (2.15.0, 2.15.0.post1)."""
+    """A full version that is a release means that release, even if others begin with it (2.15.0, 2.15.0.post1)."""
     version = clauses.removeprefix("==")
     whole = version.count(".") >= 2 and any(release.version == version for release in framework.releases)
     return f"==={version}" if whole else clauses
@@ -100,14 +100,14 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
         if any(version_matches(release.version, clauses) for release in framework.releases):
             return
         _check_consistent(draft, framework.title, clauses)
-    except ValueError as error:  # packaging's, which a plain version never needs
+    except ValueError as error:  # imported late: a plain version never needs it
         raise UsageError(
             f"{draft.text!r} has a version that cannot be compared: {error}.", hint="For example: name>=1.12,<2"
         ) from error
     wanted = re.sub(r"^=+", "", clauses)
     known = [release.version for release in framework.releases]
     parts = version_parts(wanted)
-    near: dict[tuple[int, ...], str] = {}  # the newest of each series, the nearest series first
+    near: dict[tuple[int, ...], str] = {}  # the newest release of each series, the nearest series first
     for release in framework.releases:
         if any(variant.origin.status != "known-bad" for variant in release.variants):
             near.setdefault(tuple(version_parts(release.version)[: len(parts)]), release.version)

@@ -9,7 +9,7 @@ from envbuild.matrix.types import FrameworkTable, Release, Variant
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Build:
-    """A variant with the release and the framework that it is of.
+    """A variant together with its release and its framework.
 
     ``beside_gpus`` marks a CPU build that may be in a GPU environment: no requested build of its framework is for GPUs.
     """

@@ -28,7 +28,7 @@ LIBRARIES = ("cudnn", "nccl")
 
 
 class Held(NamedTuple):
-    """A build that an environment holds: one that was chosen, or a base framework of an add-on."""
+    """A build in an environment: either a chosen one, or the base framework of an add-on."""
 
     framework: str
     version: str
@@ -141,8 +141,8 @@ def _library(one: _Library, other: _Library) -> _Library | tuple[()]:
 
 
 def _brought(one: tuple[str, LibraryNeed], other: tuple[str, LibraryNeed]) -> tuple[str, LibraryNeed]:
-    """The need that is shown for two libraries that come with frameworks: the joint one for packages with one name, else the
-    newest."""
+    """The need to show for two libraries that frameworks bring: the joint need if their packages have one name, else the newer
+    one."""
     newest = max(one, other, key=_newness)
     wheels = one[1].taken_from == other[1].taken_from == "wheels"
     both = _both(one[1], other[1]) if wheels and one[0].partition(".")[0] == other[0].partition(".")[0] else None
@@ -219,8 +219,8 @@ def reduced(need: Need, names: Collection[str]) -> Need:
 def same_packages(builds: Sequence[Build]) -> Iterator[tuple[Build, Build]]:
     """Return the pairs of builds that need packages of the same major version of CUDA, but of different minor versions.
 
-    Only one of them can be installed, for the name of such a package has the major version alone, and many builds pin the
-    package exactly: https://github.com/ICAMS/grace-tensorpotential/issues/23
+    Only one of them can be installed, because the names of these packages contain only the major version, and many builds pin
+    them exactly: https://github.com/ICAMS/grace-tensorpotential/issues/23
     """
     pairs = itertools.combinations(builds, 2)
     yield from ((one, other) for one, other in pairs if one.variant.cuda != other.variant.cuda and share_packages(one, other))

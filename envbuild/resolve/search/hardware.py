@@ -19,7 +19,7 @@ from envbuild.resolve.search.objections import Objection, objection, status_obje
 
 
 def newer_or_equal(driver: str, minimum: str) -> bool:
-    """Compare drivers; a branch (``384``) or a beginning (``525.60``) stands for the latest that begins so."""
+    """Compare drivers; a branch (``384``) or a beginning (``525.60``) stands for the latest driver that begins with it."""
     given = [int(part) for part in driver.split(".")]
     return given >= [int(part) for part in minimum.split(".")][: len(given)]
 

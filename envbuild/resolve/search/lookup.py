@@ -49,7 +49,7 @@ class Lookup:
         return min(known, key=int, default="")
 
     def driver_min(self, cuda: str) -> str:
-        """The driver that everything of ``cuda`` runs on; empty if no row says."""
+        """The oldest driver that runs everything of ``cuda``; empty if no row says."""
         row = self.cuda.get(cuda)
         return row.driver_min if row else ""
 

@@ -16,7 +16,7 @@ class Objection(NamedTuple):
     """The reason in one row against a choice, and the part of the request to change (None: no change of the request helps).
 
     If another row objects, ``supporting_field`` is the field of the framework's row that leads to the objection.
-    Changing ``other_part`` helps as well. ``remedy`` says what helps on GPUs that take it (:func:`takes_compat`).
+    Changing ``other_part`` helps as well. ``remedy`` says what helps on GPUs for which it works (:func:`takes_compat`).
     """
 
     part: Part | None
@@ -26,7 +26,7 @@ class Objection(NamedTuple):
     remedy: str = ""
 
     def holds(self, free: Collection[Part]) -> bool:
-        """Whether it stands where the request leaves the parts of ``free`` open."""
+        """Whether the objection remains if the request leaves the parts in ``free`` open."""
         return self.part not in free and (self.other_part is None or self.other_part not in free)
 
 

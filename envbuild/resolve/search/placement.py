@@ -42,7 +42,8 @@ class Library(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """A provider on one system, with the libraries that it would bring. ``deleted``: its image is gone upstream."""
+    """A provider on one system, with the libraries that it would bring. ``deleted`` is true if its image was deleted
+    upstream."""
 
     provider: Provider
     row: ProviderRow | None
@@ -183,7 +184,7 @@ def offers_on(
 
 
 def _plain_offer(lookup: Lookup, variant: Variant, provider: Provider) -> Offer:
-    """A base that brings no libraries itself; on a user's image they are what the framework asks for."""
+    """A base without libraries; on a user's image, the libraries are taken to be those that the framework needs."""
     found = {}
     for library, need in (("cudnn", variant.cudnn), ("nccl", variant.nccl)):
         version = "" if need is None else need.prefer
@@ -263,15 +264,15 @@ def _dropped(lookup: Lookup, variant: Variant, library: str, version: str, gpus:
 
 
 def _installable(lookup: Lookup, package: LibraryPackage) -> bool:
-    """Whether nothing is known against a package, or against where it lies."""
+    """Whether nothing is known against a package, or against its repository."""
     name = package.package.repository
     origins = [package.origin, *([lookup.repositories[name].origin] if name in lookup.repositories else ())]
     return (not name or name in lookup.repositories) and all(origin.status != "known-bad" for origin in origins)
 
 
 def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: str, need: LibraryNeed) -> Library | Objection:
-    """Return the library in an image, if it satisfies the need. If no source names it, it is refused as unknown, not as
-    wrong."""
+    """Return the library in an image, if it satisfies the need. If no source names it, the objection says that it is unknown,
+    not that it is wrong."""
     inside = library_inside(row, library)
     if inside and accepts(need, inside):
         return Library(version=inside, row=None, package=None)

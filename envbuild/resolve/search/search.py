@@ -26,12 +26,13 @@ from envbuild.resolve.search.placement import Place, places
 from envbuild.resolve.search.release_order import in_order_of_choice
 
 NOTHING: frozenset[Part] = frozenset()
-_LOOKED_AT = 500  # candidates of the chosen releases
+_LOOKED_AT = 500  # candidates of the chosen releases to compare
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Option:
-    """A build, whether its version was asked for, the objections to it alone, and its needs that can keep other builds out."""
+    """A build with three facts: whether its version was asked for, the objections to it alone, and its needs that can exclude
+    other builds."""
 
     build: Build
     accepted: bool
@@ -44,7 +45,7 @@ Order = Callable[[Option], tuple[object, ...]]
 
 
 def for_gpus(build: Build) -> bool:
-    """Whether a build may stand in an environment for GPUs."""
+    """Whether a build may be in an environment for GPUs."""
     return bool(build.variant.cuda) or build.beside_gpus
 
 
@@ -54,7 +55,7 @@ def is_tested(build: Build) -> bool:
 
 
 def is_usual(build: Build) -> bool:
-    """Whether it is a pair that upstream tested, or the one that is taken by itself."""
+    """Whether upstream tested the pair, or it is the default pair."""
     name, version, _ = build.variant.upon[0] if build.variant.upon else ("", "", "")
     taken = [(each.framework, each.takes(build.variant.cuda)) for each in build.release.pairs]
     return is_tested(build) or (name, version) in taken
@@ -304,7 +305,7 @@ class _Descent:
         self._search = search
         self._free = free
         self._levels = levels
-        self._kinds: list[list[Need]] = []  # the different needs of each framework but the first
+        self._kinds: list[list[Need]] = []  # for each framework except the first, its different needs
         if len(levels) > 1:
             self._levels = [list(level) for level in levels]
             self._kinds = [list({id(option.need): option.need for option in level}.values()) for level in self._levels]

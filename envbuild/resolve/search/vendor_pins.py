@@ -12,7 +12,7 @@ from envbuild.resolve.search.compatibility import share_packages
 
 
 def choices_of(build: Build, beside: Sequence[Build]) -> tuple[Requirement, ...]:
-    """envbuild's own pins that a build keeps ``beside`` others: none if another build pins all packages by its metadata.
+    """The pins of envbuild that a build keeps ``beside`` others: none if another build pins all packages by its metadata.
     Otherwise the pins that contradict neither the others' requirements nor the pins of a build for a newer CUDA.
     """
     if not build.variant.choices:
