@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import re
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from envbuild import codec, files
-from envbuild.build_context import IndexLike
+from envbuild.build_context import BuildInputs
 from envbuild.build_start import Ingredients, prepare, require_system, time_of
 from envbuild.engine import bases
 from envbuild.engine.client import Engine
@@ -19,9 +20,8 @@ from envbuild.engine.model import BuiltImage
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
 from envbuild.image_inputs import guest_digest, inputs_digest, rendering_digest
 from envbuild.lock import download_errors, lock_file
-from envbuild.model import OnProgress, as_news, ignore_progress
+from envbuild.model import OnProgress, as_news
 from envbuild.model.lock import Lock
-from envbuild.recipes import Recipe
 from envbuild.workspace import Workspace
 
 REPOSITORY = "envbuild"
@@ -86,14 +86,9 @@ class BuildRecord:
     pushed: tuple[str, ...] = ()
 
 
-def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
+def build(
     engine: Engine,
-    workspace: Workspace,
-    lock: Lock,
-    recipes: Mapping[str, Recipe],
-    rendering: Mapping[str, str],
-    index: IndexLike,
-    on_progress: OnProgress = ignore_progress,
+    inputs: BuildInputs,
     *,
     no_cache: bool = False,
     aliases: Sequence[str] = (),
@@ -102,7 +97,7 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
     compose: Composition | None = None,
     supply: Callable[[], Mapping[str, Path]] = dict,
 ) -> BuildRecord:
-    """Build the image of ``lock`` from its ``rendering``, or keep the existing image if all inputs are the same.
+    """Build the image of a lock from its rendering, or keep the existing image if all inputs are the same.
 
     ``compose`` makes the image in place of the engine's builder. ``supply`` is called before anything is built; it returns
     further files of the build context (path in it → file).
@@ -113,25 +108,24 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
     ``build-step``, ``index-unreachable``, ``artifact-gone``, ``artifact-changed``, ``no-space``), :class:`EngineError`, and
     the errors of ``check``. An interrupted build leaves the record and the tags as they were.
     """
-    name = lock.environment.name
-    with files.locked(workspace.build_record(name).with_suffix(".running"), as_news("build", on_progress)):
+    workspace, lock, name = inputs.workspace, inputs.lock, inputs.lock.environment.name
+    with _alone(inputs):
         # Compute the digest before the context reads the files: if one is edited meanwhile, the next run builds again.
-        inputs = inputs_digest(workspace, lock, recipes, rendering)
-        tags = tags_of(lock, inputs, aliases, repository)
+        digest = inputs_digest(workspace, lock, inputs.recipes, inputs.rendering)
+        tags = tags_of(lock, digest, aliases, repository)
         rendered = rendering_digest(
-            workspace, lock.environment.custom, {path: text.encode() for path, text in rendering.items()}
+            workspace, lock.environment.custom, {path: text.encode() for path, text in inputs.rendering.items()}
         )
-        guest = guest_digest(workspace, lock, recipes)
-        kept = None if no_cache else _held(engine, workspace, lock, inputs, _builder(compose))
+        guest = guest_digest(workspace, lock, inputs.recipes)
+        kept = None if no_cache else _held(engine, workspace, lock, digest, _builder(compose))
         if kept is not None:
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
-        more = _begun(engine, supply, compose)
-        start = prepare(engine, workspace, lock, recipes, rendering, index, on_progress, more, no_cache=no_cache)
+        start = prepare(engine, inputs, _begun(engine, supply, compose.begin if compose else None), no_cache=no_cache)
         before = read_record(workspace, name)
         tags = tuple(dict.fromkeys((*tags, *_carried(engine, before))))
         real, unverified = start.base, start.ingredients.tag
         try:
-            make_image = compose or functools.partial(_built_by_dockerfile, engine, on_progress)
+            make_image = compose or functools.partial(_built_by_dockerfile, engine, inputs.on_progress)
             built = make_image(start.ingredients)
         except BuildError as error:
             raise download_errors.of_lock(lock, explain_base_error(lock, error)) from error
@@ -146,7 +140,7 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
         record = BuildRecord(
             name=name,
             lock=lock_file.digest(lock),
-            inputs=inputs,
+            inputs=digest,
             image=built.id,
             tags=tags,
             base=BaseRecord(reference=real.reference, image=real.image_id, how=real.how, digest=real.digest, notes=real.notes),
@@ -168,41 +162,40 @@ def build(  # noqa: PLR0917 - the inputs of a build, in the order of the stages
         return record
 
 
-def compose_elsewhere(  # noqa: PLR0917 - the inputs of a build, as above
+def compose_elsewhere(
     engine: Engine,
-    workspace: Workspace,
-    lock: Lock,
-    recipes: Mapping[str, Recipe],
-    rendering: Mapping[str, str],
-    index: IndexLike,
-    on_progress: OnProgress,
+    inputs: BuildInputs,
     *,
     begin: Callable[[], object],
     compose: Callable[[Ingredients, Callable[[str], None]], Placed],
     supply: Callable[[], Mapping[str, Path]] = dict,
 ) -> Placed:
-    """Have ``compose`` make the image of ``lock`` and place it elsewhere than in the engine; returns what it returns.
+    """Have ``compose`` make the image of a lock and place it elsewhere than in the engine; returns what it returns.
 
     ``compose`` gets a function that it calls with the id of an image of the same base and system packages, before it places
     anything: it raises as :func:`build` does. ``begin`` starts what takes long and needs no build context.
     """
-    with files.locked(workspace.build_record(lock.environment.name).with_suffix(".running"), as_news("build", on_progress)):
-        engine.require_builder()
-        more = supply()
-        begin()
-        start = prepare(engine, workspace, lock, recipes, rendering, index, on_progress, more, no_cache=False)
+    lock = inputs.lock
+    with _alone(inputs):
+        start = prepare(engine, inputs, _begun(engine, supply, begin), no_cache=False)
         try:
             return compose(start.ingredients, functools.partial(require_system, engine, lock, start))
         except BuildError as error:
             raise download_errors.of_lock(lock, explain_base_error(lock, error)) from error
 
 
-def _begun(engine: Engine, supply: Callable[[], Mapping[str, Path]], compose: Composition | None) -> Mapping[str, Path]:
+def _alone(inputs: BuildInputs) -> contextlib.AbstractContextManager[None]:
+    """Wait for another build of the same environment, and keep the next one out."""
+    record = inputs.workspace.build_record(inputs.lock.environment.name)
+    return files.locked(record.with_suffix(".running"), as_news("build", inputs.on_progress))
+
+
+def _begun(engine: Engine, supply: Callable[[], Mapping[str, Path]], begin: Callable[[], object] | None) -> Mapping[str, Path]:
     """What is supplied; downloads begin after that, because it may be among them. Nothing begins if the engine cannot build."""
     engine.require_builder()
     more = supply()
-    if compose is not None:
-        compose.begin()
+    if begin is not None:
+        begin()
     return more
 
 

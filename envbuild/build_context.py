@@ -7,6 +7,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -16,7 +17,7 @@ from envbuild.engine import debs
 from envbuild.errors import InvalidInputError
 from envbuild.image_inputs import contents, guest_files, mode_of, step_files, users_files
 from envbuild.lock import installers, lock_file
-from envbuild.model import OnProgress, Progress
+from envbuild.model import OnProgress, Progress, ignore_progress
 from envbuild.model.lock import Artifact, Lock, Prefix
 from envbuild.recipes import Recipe
 from envbuild.render import prefixes
@@ -54,45 +55,48 @@ class IndexLike(Protocol):
         """Return the secrets with which build steps reach the index; ``docs/architecture.md`` lists their names."""
 
 
-def assemble(  # noqa: PLR0917 - the parts of a context
-    workspace: Workspace,
-    lock: Lock,
-    recipes: Mapping[str, Recipe],
-    rendering: Mapping[str, str],
-    index: IndexLike,
-    on_progress: OnProgress,
-    *,
-    folder: Path | None = None,
-    more: Mapping[str, Path] = MappingProxyType({}),
-) -> Path:
-    """Write a new build context for ``lock`` into ``target`` (default: a folder in the cache folder) and return it.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildInputs:
+    """What an image is made from: a lock, its rendering and recipes; other files come from ``workspace`` and ``index``."""
+
+    workspace: Workspace
+    lock: Lock
+    recipes: Mapping[str, Recipe]
+    rendering: Mapping[str, str]
+    index: IndexLike
+    on_progress: OnProgress = ignore_progress
+
+
+def assemble(inputs: BuildInputs, *, folder: Path | None = None, more: Mapping[str, Path] = MappingProxyType({})) -> Path:
+    """Write a new build context into ``folder`` (default: a folder in the cache folder) and return it.
 
     ``more`` are further files: path in the context → file on this machine.
 
     Raises :class:`BuildError` (``index-unreachable``, ``source-unreachable``) if a build tool or the source of a framework
     cannot be fetched, and :class:`InvalidInputError` (``unpinned-tool``) if the lock pins no tool.
     """
+    workspace, lock = inputs.workspace, inputs.lock
     require_tools(lock)
     name = lock.environment.name
-    on_progress(Progress(stage="context", message=f"assembling the build context of {name}"))
+    inputs.on_progress(Progress(stage="context", message=f"assembling the build context of {name}"))
     final = folder or workspace.context(name)
     part = final.with_name(f".{final.name}.part")
     try:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        for path, text in {**rendering, **_told(lock, rendering)}.items():
+        for path, text in {**inputs.rendering, **_told(lock, inputs.rendering)}.items():
             _put(part, path, text.encode())
         put_mount_points(part)
-        for path, content in contents({**guest_files(workspace, lock, recipes), **step_files(workspace)}).items():
+        for path, content in contents({**guest_files(workspace, lock, inputs.recipes), **step_files(workspace)}).items():
             _put(part, path, content)
         for artifact in lock.tools:
-            wheel = index.fetch_artifact(artifact, workspace.downloads, on_progress)
+            wheel = _fetched(inputs, artifact)
             _put(part, f"tools/{artifact.name}", _program(wheel, artifact.name), mode=0o755)
-        for path, source in _tool_wheels(workspace, lock, index, on_progress).items():
+        for path, source in _tool_wheels(inputs).items():
             _put(part, path, source.read_bytes())
-        for path, content in _users_pips(workspace, lock, index, on_progress):
+        for path, content in _users_pips(inputs):
             _put(part, path, content)
-        for path, source in _sources(workspace, lock, on_progress).items():
+        for path, source in _sources(workspace, lock, inputs.on_progress).items():
             shutil.copyfile(source, _place(part, path))
             _place(part, path).chmod(0o644)
         for path, source in users_files(workspace, lock.environment.custom).items():
@@ -108,6 +112,10 @@ def assemble(  # noqa: PLR0917 - the parts of a context
     except OSError as error:
         raise files.explain_os_error(error, final) from error
     return final
+
+
+def _fetched(inputs: BuildInputs, artifact: Artifact) -> Path:
+    return inputs.index.fetch_artifact(artifact, inputs.workspace.downloads, inputs.on_progress)
 
 
 def _told(lock: Lock, rendering: Mapping[str, str]) -> dict[str, str]:
@@ -150,23 +158,22 @@ def _program(wheel: Path, name: str) -> bytes:
     )
 
 
-def _tool_wheels(workspace: Workspace, lock: Lock, index: IndexLike, on_progress: OnProgress) -> dict[str, Path]:
+def _tool_wheels(inputs: BuildInputs) -> dict[str, Path]:
     """Return the tool wheels (pip, virtualenv) for old prefixes, each for its own Python."""
     tools: dict[str, Path] = {}
-    for prefix in lock.prefixes:
+    prefixes = inputs.lock.prefixes
+    for prefix in prefixes:
         for artifact in prefix.build_artifacts if prefix.backend == "pip" else ():
             if artifact.name in _TOOL_WHEELS:
-                wheel = index.fetch_artifact(artifact, workspace.downloads, on_progress)
-                folder = "tools" if len(lock.prefixes) == 1 else f"tools/{prefix.name}"
-                tools[f"{folder}/{_TOOL_WHEELS[artifact.name]}"] = wheel
+                folder = "tools" if len(prefixes) == 1 else f"tools/{prefix.name}"
+                tools[f"{folder}/{_TOOL_WHEELS[artifact.name]}"] = _fetched(inputs, artifact)
     return tools
 
 
-def _users_pips(workspace: Workspace, lock: Lock, index: IndexLike, on_progress: OnProgress) -> Iterator[tuple[str, bytes]]:
-    for prefix in lock.prefixes:
+def _users_pips(inputs: BuildInputs) -> Iterator[tuple[str, bytes]]:
+    for prefix in inputs.lock.prefixes:
         if prefix.pip is not None:
-            wheel = index.fetch_artifact(prefix.pip, workspace.downloads, on_progress)
-            for path, content in pip_files(lock, prefix, wheel).items():
+            for path, content in pip_files(inputs.lock, prefix, _fetched(inputs, prefix.pip)).items():
                 yield f"envbuild/overlay/{prefix.name}/{path}", content
 
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envbuild import build_secret
-from envbuild.build_context import IndexLike, assemble, require_tools
+from envbuild.build_context import BuildInputs, assemble, require_tools
 from envbuild.engine import apt, bases, bootstrap, debs, package_check
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.lock import download_errors
 from envbuild.model import OnProgress, Progress
 from envbuild.model.lock import Lock
-from envbuild.recipes import Recipe
 from envbuild.workspace import Workspace
 
 # The repository for the temporary name of an image that is not verified yet: the builder requires a name.
@@ -44,32 +43,22 @@ class Prepared:
     ingredients: Ingredients
 
 
-def prepare(  # noqa: PLR0917 - the inputs of a build
-    engine: Engine,
-    workspace: Workspace,
-    lock: Lock,
-    recipes: Mapping[str, Recipe],
-    rendering: Mapping[str, str],
-    index: IndexLike,
-    on_progress: OnProgress,
-    more: Mapping[str, Path],
-    *,
-    no_cache: bool,
-) -> Prepared:
-    """The base in the engine, and the context of the build."""
-    real, have = provide_base(lock, engine, workspace, on_progress)
+def prepare(engine: Engine, inputs: BuildInputs, more: Mapping[str, Path], *, no_cache: bool) -> Prepared:
+    """The base in the engine, and the context of the build with ``more`` files in it."""
+    lock = inputs.lock
+    real, have = provide_base(lock, engine, inputs.workspace, inputs.on_progress)
     below = engine.image(real.image_id)
-    _tell_notes(real, on_progress)
+    _tell_notes(real, inputs.on_progress)
     bases.check_repositories(lock.environment)
     have(lock.step_debs())
     try:
-        context = assemble(workspace, lock, recipes, rendering, index, on_progress, more=more)
+        context = assemble(inputs, more=more)
     except BuildError as error:
         raise download_errors.of_lock(lock, error) from error
     ingredients = Ingredients(
         context=context,
         tag=f"{UNVERIFIED}:{hashlib.sha256(lock.environment.name.encode()).hexdigest()[:32]}",
-        secrets=build_secret.joined(index.build_secrets() | _apt_secrets(lock, workspace, on_progress)),
+        secrets=build_secret.joined(inputs.index.build_secrets() | _apt_secrets(lock, inputs.workspace, inputs.on_progress)),
         build_args={"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(time_of(lock).timestamp()))},
         no_cache=no_cache,
     )

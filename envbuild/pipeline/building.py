@@ -46,12 +46,7 @@ def build_environment(
     with base_alternatives.with_alternatives(lambda: tools.matrix, locked.lock.environment):
         record = build.build(
             tools.engine,
-            tools.workspace,
-            locked.lock,
-            tools.recipes,
-            rendering,
-            tools.index,
-            tools.on_progress,
+            tools.build_inputs(locked.lock, rendering),
             aliases=tuple(aliases),
             no_cache=no_cache,
             check=check,

@@ -109,18 +109,8 @@ def compose_elsewhere(
         return tools.offline.supply(tools, lock, wheels=False) if tools.offline else {}
 
     with base_alternatives.with_alternatives(lambda: tools.matrix, lock.environment):
-        return build.compose_elsewhere(
-            tools.engine,
-            tools.workspace,
-            lock,
-            tools.recipes,
-            rendering,
-            tools.index,
-            tools.on_progress,
-            begin=plan.begin,
-            compose=compose,
-            supply=supply,
-        )
+        inputs = tools.build_inputs(lock, rendering)
+        return build.compose_elsewhere(tools.engine, inputs, begin=plan.begin, compose=compose, supply=supply)
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ def write_context(tools: Tools, locked: Locked, folder: Path) -> tuple[str, ...]
     base, notes = _base(tools, lock, have)
     if base:
         text["Dockerfile"] = _from_file(text["Dockerfile"], lock.base.image)
-    build_context.assemble(tools.workspace, lock, tools.recipes, text, tools.index, tools.on_progress, folder=folder, more=base)
+    build_context.assemble(tools.build_inputs(lock, text), folder=folder, more=base)
     return notes
 
 

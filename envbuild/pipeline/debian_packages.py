@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from envbuild.errors import BuildError, EnvbuildError
 from envbuild.lock import gaps
 from envbuild.model import Progress
-from envbuild.model.lock import AptLock, AptPlan, AptStep, DebianPackage, Lock
+from envbuild.model.lock import AptLock, Lock
+from envbuild.pipeline.debian_steps import install_steps, snapshot_of
 from envbuild.pipeline.tools import Tools
 
 
@@ -92,22 +92,3 @@ def _steps(tools: Tools, lock: Lock) -> AptLock:
         told = f"this machine's apt is told not to check {', '.join(archive.unchecked)}; the lock says so"
         tools.on_progress(Progress(stage="lock", message=told, warning=True))
     return AptLock(snapshots=archive.snapshots(snapshot_of(tools, lock)), steps=steps, unchecked=archive.unchecked)
-
-
-def install_steps(
-    plans: Iterable[AptPlan],
-    held: Iterable[DebianPackage],
-    install: Callable[[AptPlan, tuple[DebianPackage, ...]], tuple[DebianPackage, ...]],
-) -> tuple[AptStep, ...]:
-    """Return what each of ``plans`` installs, on top of the base's packages ``held`` and those of the previous steps."""
-    found: dict[str, AptStep] = {}
-    for plan in plans:
-        earlier = (package for name in plan.before for package in found[name].packages)
-        packages = install(plan, tuple({package.name: package for package in (*held, *earlier)}.values()))
-        found[plan.name] = AptStep(name=plan.name, asked=plan.asked, build_only=plan.build_only, packages=packages)
-    return tuple(found.values())
-
-
-def snapshot_of(tools: Tools, lock: Lock) -> str:
-    """Return the address of the distribution's snapshots, or an empty text if the matrix names none."""
-    return next((row.snapshot for row in tools.matrix.systems if row.name == lock.environment.system.name), "")

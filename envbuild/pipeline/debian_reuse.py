@@ -14,7 +14,7 @@ from envbuild.errors import BuildError
 from envbuild.lock import gaps
 from envbuild.model import Progress
 from envbuild.model.lock import AptLock, AptPlan, AptStep, DebianPackage, Lock
-from envbuild.pipeline.debian_packages import install_steps, snapshot_of
+from envbuild.pipeline.debian_steps import install_steps, snapshot_of
 from envbuild.pipeline.tools import Tools
 
 

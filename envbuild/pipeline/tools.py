@@ -6,21 +6,36 @@ import copy
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from envbuild.errors import EngineError
 
 if TYPE_CHECKING:
+    from envbuild.build_context import BuildInputs
     from envbuild.custom.reading import UserRecipe
     from envbuild.engine.client import Engine
     from envbuild.index.client import Index
     from envbuild.matrix.platform import BuildTool
     from envbuild.matrix.types import Matrix
     from envbuild.model import Environment, OnProgress
-    from envbuild.model.lock import Artifact, SourceArchive
-    from envbuild.pipeline.offline import Offline
+    from envbuild.model.lock import Artifact, Lock, SourceArchive
     from envbuild.recipes import Recipe
     from envbuild.workspace import Workspace
+
+
+class Bundle(Protocol):
+    """A bundle that takes the network's place: :class:`envbuild.pipeline.offline.Offline`."""
+
+    recipes: dict[str, Path]
+
+    def names(self) -> list[str]:
+        """The names of its environments, sorted."""
+
+    def require(self, name: str) -> object:
+        """Raise :class:`BuildError` (``not-in-bundle``) if it does not have the environment."""
+
+    def supply(self, tools: Tools, lock: Lock, *, wheels: bool) -> Mapping[str, Path]:
+        """Provide every file that a build of ``lock`` needs: path in the build context → file."""
 
 
 class Tools:
@@ -32,7 +47,7 @@ class Tools:
         self.workspace = workspace
         self.on_progress = on_progress
         self._start_engine = start_engine
-        self.offline: Offline | None = None  # the bundle that takes the network's place
+        self.offline: Bundle | None = None
 
     def at(self, texts: Sequence[str]) -> Tools:
         """Return the tools for ``texts``: these, or for a user's recipe, tools that write next to the recipe.
@@ -137,6 +152,19 @@ class Tools:
         from envbuild.index.client import Index
 
         return Index(on_progress=self.on_progress)
+
+    def build_inputs(self, lock: Lock, rendering: Mapping[str, str]) -> BuildInputs:
+        """What a build of ``lock`` is made from."""
+        from envbuild.build_context import BuildInputs
+
+        return BuildInputs(
+            workspace=self.workspace,
+            lock=lock,
+            recipes=self.recipes,
+            rendering=rendering,
+            index=self.index,
+            on_progress=self.on_progress,
+        )
 
     @functools.cached_property
     def engine(self) -> Engine:

@@ -38,7 +38,9 @@ for package in (package for step in locked.apt.steps for package in step.package
     held.write_text(package.filename)
 known = recipes.load(place)
 rendering = render(locked, known, recipes.templates(place))
-folder = build_context.assemble(place, locked, known, rendering, Wheels(), ignore_progress)
+folder = build_context.assemble(
+    build_context.BuildInputs(workspace=place, lock=locked, recipes=known, rendering=rendering, index=Wheels())
+)
 whole = io.BytesIO()
 with tarfile.open(fileobj=whole, mode="w") as tar:
     for path in sorted(folder.rglob("*")):

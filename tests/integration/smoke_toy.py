@@ -9,6 +9,7 @@ from pathlib import Path
 import engine_toy
 
 from envbuild import build, codec, recipes
+from envbuild.build_context import BuildInputs
 from envbuild.engine import bases
 from envbuild.engine.client import Engine
 from envbuild.index.client import Index
@@ -82,9 +83,8 @@ def make(
     lock = engine_toy.with_packages(change(engine_toy.lock(base, index)), workspace, made, recipes.templates(workspace))
     rendering = render(lock, made, recipes.templates(workspace))
     tag = f"envbuild-test-{folder.name}"
-    record = build.build(
-        engine, workspace, lock, made, rendering, index, repository=tag, check=lambda image, base: check(lock, image, base)
-    )
+    inputs = BuildInputs(workspace=workspace, lock=lock, recipes=made, rendering=rendering, index=index)
+    record = build.build(engine, inputs, repository=tag, check=lambda image, base: check(lock, image, base))
     return Toy(lock=lock, image=record.image, base=record.base.image, tag=record.tags[0])
 
 

@@ -11,11 +11,12 @@ import pytest
 from engine_toy import NUMPY, RECIPE, environment, lock, with_packages, workspace_with_recipe
 
 from envbuild import build, build_context, build_start, recipes
+from envbuild.build_context import BuildInputs
 from envbuild.engine import bases, package_check
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, VerifyError
 from envbuild.index.client import Index
-from envbuild.model import AptRepository, Progress, ignore_progress
+from envbuild.model import AptRepository, OnProgress, Progress, ignore_progress
 from envbuild.model.lock import BaseLock, Lock
 from envbuild.render import render
 from envbuild.workspace import Workspace
@@ -68,26 +69,30 @@ def built(
     engine: Engine, place: Workspace, locked: Lock, templates: dict[str, str]
 ) -> Iterator[tuple[build.BuildRecord, list[Progress]]]:
     news: list[Progress] = []
-    record = build.build(
-        engine,
-        place,
-        locked,
-        {"toy": RECIPE},
-        render(locked, {"toy": RECIPE}, templates),
-        CanaryIndex(),
-        news.append,
-        aliases=["toy-1", "no tag!"],
-        repository=REPOSITORY,
-    )
+    made_from = inputs(place, locked, templates, CanaryIndex(), news.append)
+    record = build.build(engine, made_from, aliases=["toy-1", "no tag!"], repository=REPOSITORY)
     yield record, news
     for image in engine.client.images.list(REPOSITORY):  # changed inputs have names of their own
         for tag in image.tags:
             engine.remove_image(tag)
 
 
+def inputs(
+    place: Workspace, lock: Lock, templates: dict[str, str], index: Index, on_progress: OnProgress = ignore_progress
+) -> BuildInputs:
+    recipes = {"toy": RECIPE}
+    return BuildInputs(
+        workspace=place,
+        lock=lock,
+        recipes=recipes,
+        rendering=render(lock, recipes, templates),
+        index=index,
+        on_progress=on_progress,
+    )
+
+
 def again(engine: Engine, place: Workspace, locked: Lock, templates: dict[str, str], **options: object) -> build.BuildRecord:
-    rendering = render(locked, {"toy": RECIPE}, templates)
-    return build.build(engine, place, locked, {"toy": RECIPE}, rendering, CanaryIndex(), repository=REPOSITORY, **options)
+    return build.build(engine, inputs(place, locked, templates, CanaryIndex()), repository=REPOSITORY, **options)
 
 
 def test_the_image_holds_what_the_lock_says(engine, built, locked, place):
@@ -322,8 +327,7 @@ def test_an_unreachable_index_is_named_and_nothing_is_recorded(engine, place, lo
     record, _ = built
     other = dataclasses.replace(locked, environment=dataclasses.replace(locked.environment, name="toy-2-cpu-py311-debian12"))
     with pytest.raises(BuildError) as caught:
-        rendering = render(other, {"toy": RECIPE}, templates)
-        build.build(engine, place, other, {"toy": RECIPE}, rendering, DeadProxyIndex(), no_cache=True, repository=REPOSITORY)
+        build.build(engine, inputs(place, other, templates, DeadProxyIndex()), no_cache=True, repository=REPOSITORY)
     assert caught.value.code == "index-unreachable", caught.value.details
     assert build.read_record(place, other.environment.name) is None
     assert engine.image(f"{REPOSITORY}:{other.environment.name}") is None
@@ -342,8 +346,7 @@ def test_a_repository_out_of_reach_stops_the_build_before_it_begins(engine, plac
     news: list[Progress] = []
     with pytest.raises(BuildError) as caught:
         other = dataclasses.replace(locked, environment=decided)
-        rendering = render(other, {"toy": RECIPE}, templates)
-        build.build(engine, place, other, {"toy": RECIPE}, rendering, Index(), news.append, repository=REPOSITORY)
+        build.build(engine, inputs(place, other, templates, Index(), news.append), repository=REPOSITORY)
     assert caught.value.code == "base-unreachable"
     assert "cuda.invalid" in caught.value.message
     assert "`apt`" in caught.value.message
@@ -351,11 +354,9 @@ def test_a_repository_out_of_reach_stops_the_build_before_it_begins(engine, plac
 
 
 def test_contexts_are_the_same_bytes_each_time(engine, place, locked, templates, built):
-    from envbuild.render import render
-
-    rendering = render(locked, {"toy": RECIPE}, templates)
-    first = listing(build_context.assemble(place, locked, {}, rendering, Index(), ignore_progress))
-    second = listing(build_context.assemble(place, locked, {}, rendering, Index(), ignore_progress))
+    made_from = inputs(place, locked, templates, Index())
+    first = listing(build_context.assemble(made_from))
+    second = listing(build_context.assemble(made_from))
     assert first == second
     assert {mode for _, mode, _, _ in first} <= {0o100644, 0o100755, 0o40755}
 

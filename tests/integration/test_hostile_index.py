@@ -34,7 +34,7 @@ from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
 from envbuild.index.settings import Settings
 from envbuild.lock import lock_file, making
-from envbuild.model import Progress, ignore_progress
+from envbuild.model import Progress
 from envbuild.model.lock import Artifact, BaseLock, Lock
 from envbuild.workspace import Workspace
 
@@ -474,7 +474,10 @@ def test_another_uv_under_the_locked_name_is_never_what_installs(site, tmp_path)
 
     def build_tool() -> bytes:
         (place.downloads / name).write_bytes(other)
-        folder = build_context.assemble(place, made, {}, {"Dockerfile": ""}, Index(site.settings), ignore_progress)
+        inputs = build_context.BuildInputs(
+            workspace=place, lock=made, recipes={}, rendering={"Dockerfile": ""}, index=Index(site.settings)
+        )
+        folder = build_context.assemble(inputs)
         return (folder / "tools" / "uv").read_bytes()
 
     assert b"uv 0.13.9" in build_tool()

@@ -18,6 +18,7 @@ from conftest import unavailable
 from engine_toy import RECIPE, environment, lock, with_packages, workspace_with_recipe
 
 from envbuild import build, recipes
+from envbuild.build_context import BuildInputs
 from envbuild.engine import bases
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
@@ -126,7 +127,8 @@ def made(engine: Engine, place: Workspace, workspace: Workspace, python: Python)
     templates = {**recipes.templates(workspace), **own}
     decision = with_packages(locked(engine, workspace, python), workspace, {"toy": RECIPE}, templates)
     rendering = render(decision, {"toy": RECIPE}, templates)
-    return build.build(engine, place, decision, {"toy": RECIPE}, rendering, Index(), repository=REPOSITORY)
+    inputs = BuildInputs(workspace=place, lock=decision, recipes={"toy": RECIPE}, rendering=rendering, index=Index())
+    return build.build(engine, inputs, repository=REPOSITORY)
 
 
 # Faults that additional steps plant in the image.

@@ -13,7 +13,7 @@ from envbuild import build, build_context, build_start, image_inputs
 from envbuild.engine.model import BuiltImage
 from envbuild.errors import BuildError, EngineError, InvalidInputError
 from envbuild.lock import lock_file
-from envbuild.model import AptRepository, ignore_progress
+from envbuild.model import AptRepository
 from envbuild.model.lock import Artifact, Lock
 from envbuild.workspace import Workspace
 
@@ -53,6 +53,12 @@ UV = Artifact(
     project="uv",
     size=1,
 )
+
+
+def assemble(place: Workspace, lock: Lock, rendering: Mapping[str, str], index: NoIndex) -> Path:
+    return build_context.assemble(
+        build_context.BuildInputs(workspace=place, lock=lock, recipes={}, rendering=rendering, index=index)
+    )
 
 
 @pytest.fixture
@@ -153,13 +159,9 @@ def test_the_adapters_that_a_recipe_s_own_one_imports_come_with_it(place, lock):
 
 
 def test_a_context_is_whole_normalised_and_made_anew(place, lock, index):
-    folder = build_context.assemble(
-        place, lock, {}, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, index, ignore_progress
-    )
+    folder = assemble(place, lock, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, index)
     (folder / "stale").write_text("from an earlier build")
-    again = build_context.assemble(
-        place, lock, {}, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, index, ignore_progress
-    )
+    again = assemble(place, lock, {"Dockerfile": "FROM x\n", "requirements.txt": "a\n"}, index)
     assert again == folder == place.context(lock.environment.name)
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert {"Dockerfile", "requirements.txt", "envbuild/lock.json", "tools/uv", "envbuild/smoke/__main__.py"} <= names
@@ -174,9 +176,7 @@ def test_the_time_of_a_file_in_a_context_is_that_of_its_content(place, lock, ind
     """BuildKit sends only what differs in size or time from the last build: another text of the same length must differ."""
 
     def times(text: str) -> dict[str, int]:
-        folder = build_context.assemble(
-            place, lock, {}, {"Dockerfile": text, "requirements.txt": "a\n"}, index, ignore_progress
-        )
+        folder = assemble(place, lock, {"Dockerfile": text, "requirements.txt": "a\n"}, index)
         return {path.relative_to(folder).as_posix(): path.stat().st_mtime_ns for path in folder.rglob("*")}
 
     before, again, after = times("FROM x\n"), times("FROM x\n"), times("FROM y\n")
@@ -190,9 +190,7 @@ def test_pip_prefixes_get_their_tools_from_the_lock(place, lock, index):
 
     tools = tuple(tool(name) for name in ("pip", "virtualenv", "wheel"))
     prefix = dataclasses.replace(lock.prefixes[0], backend="pip", build_artifacts=tools)
-    folder = build_context.assemble(
-        place, dataclasses.replace(lock, prefixes=(prefix,), tools=()), {}, {"Dockerfile": ""}, index, ignore_progress
-    )
+    folder = assemble(place, dataclasses.replace(lock, prefixes=(prefix,), tools=()), {"Dockerfile": ""}, index)
     assert index.asked == ["pip", "virtualenv"]
     for name in ("pip", "virtualenv"):
         assert zipfile.ZipFile(folder / "tools" / f"{name}.whl").namelist() == [f"{name}-1.0.data/scripts/{name}"]
@@ -206,14 +204,14 @@ def test_each_of_several_prefixes_gets_the_tools_that_know_its_python(place, loc
         pip = dataclasses.replace(env.artifacts[0], name="pip", filename=f"pip-{name}-py2.py3-none-any.whl")
         prefixes.append(dataclasses.replace(env, name=name, backend="pip", build_artifacts=(pip,)))
     lock = dataclasses.replace(lock, prefixes=tuple(prefixes), tools=())
-    folder = build_context.assemble(place, lock, {}, {"Dockerfile": ""}, index, ignore_progress)
+    folder = assemble(place, lock, {"Dockerfile": ""}, index)
     assert {path.parent.name for path in folder.glob("tools/*/pip.whl")} == {"old", "older"}
 
 
 def test_uv_is_the_one_that_the_lock_pins_and_never_this_machine_s(place, lock):
     unpinned = dataclasses.replace(lock, tools=())
     with pytest.raises(InvalidInputError, match="does not pin uv") as caught:
-        build_context.assemble(place, unpinned, {}, {"Dockerfile": ""}, NoIndex(), ignore_progress)
+        assemble(place, unpinned, {"Dockerfile": ""}, NoIndex())
     assert (caught.value.code, caught.value.exit_code) == ("unpinned-tool", 5)
     assert f"envbuild lock {lock.environment.name}" in (caught.value.hint or "")
     assert not place.context(lock.environment.name).exists()
@@ -224,14 +222,14 @@ def test_uv_is_the_one_that_the_lock_pins_and_never_this_machine_s(place, lock):
 )
 def test_a_wheel_without_the_program_is_refused(place, lock, tmp_path, program):
     with pytest.raises(InvalidInputError, match="holds no program named uv"):
-        build_context.assemble(place, lock, {}, {"Dockerfile": ""}, Wheels(tmp_path, program), ignore_progress)
+        assemble(place, lock, {"Dockerfile": ""}, Wheels(tmp_path, program))
 
 
 def test_a_tool_that_is_no_wheel_is_refused(place, lock, index, monkeypatch):
     (index.folder / UV.filename).write_bytes(b"no zip")
     monkeypatch.setattr(Wheels, "fetch_artifact", lambda self, artifact, folder, news=None: self.folder / artifact.filename)
     with pytest.raises(InvalidInputError, match="cannot be read as a wheel"):
-        build_context.assemble(place, lock, {}, {"Dockerfile": ""}, index, ignore_progress)
+        assemble(place, lock, {"Dockerfile": ""}, index)
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"name": 3}'])
@@ -283,6 +281,7 @@ def test_an_engine_that_cannot_build_is_said_before_anything_is_read_fetched_or_
         pytest.fail("a bundle was read")
 
     monkeypatch.setattr(build_start.bases, "provide", lambda *_: pytest.fail("a base was made"))
+    inputs = build_context.BuildInputs(workspace=place, lock=lock, recipes=RECIPES, rendering={}, index=index)
     with pytest.raises(EngineError) as caught:
-        build.build(Engine(), place, lock, RECIPES, {}, index, compose=Compose(), supply=supply)  # type: ignore[arg-type]
+        build.build(Engine(), inputs, compose=Compose(), supply=supply)  # type: ignore[arg-type]
     assert caught.value.code == "no-buildkit"
