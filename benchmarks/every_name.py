@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cold_start import BASELINE, seconds
 
-from envbuild import matrix
+from envbuild.matrix.reading.loader import load_files
 from envbuild.resolve.catalogue import catalogue
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
@@ -27,7 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    facts = matrix.load_files(ROOT / "matrix.yaml")
+    facts = load_files(ROOT / "matrix.yaml")
     names = [row.name for row in catalogue(facts) if row.name]
     baseline, ours = [], []
     for _ in range(options.rounds):

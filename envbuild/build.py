@@ -20,8 +20,8 @@ from envbuild.engine.model import BuiltImage
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
 from envbuild.image_inputs import guest_digest, inputs_digest, rendering_digest
 from envbuild.lock import download_errors, lock_file
-from envbuild.model import OnProgress, as_news
 from envbuild.model.lock import Lock
+from envbuild.model.progress import OnProgress, as_news
 from envbuild.workspace import Workspace
 
 REPOSITORY = "envbuild"

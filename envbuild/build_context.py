@@ -17,8 +17,8 @@ from envbuild.engine import debs
 from envbuild.errors import InvalidInputError
 from envbuild.image_inputs import contents, guest_files, mode_of, step_files, users_files
 from envbuild.lock import installers, lock_file
-from envbuild.model import OnProgress, Progress, ignore_progress
 from envbuild.model.lock import Artifact, Lock, Prefix
+from envbuild.model.progress import OnProgress, Progress, ignore_progress
 from envbuild.recipes import Recipe
 from envbuild.render import prefixes
 from envbuild.render.dockerfile import MOUNT_FILES, MOUNT_FOLDERS

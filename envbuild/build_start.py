@@ -14,8 +14,8 @@ from envbuild.engine import apt, bases, bootstrap, debs, package_check
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.lock import download_errors
-from envbuild.model import OnProgress, Progress
 from envbuild.model.lock import Lock
+from envbuild.model.progress import OnProgress, Progress
 from envbuild.workspace import Workspace
 
 # The repository for the temporary name of an image that is not verified yet: the builder requires a name.

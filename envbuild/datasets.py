@@ -17,7 +17,7 @@ from envbuild import files
 from envbuild.errors import BuildError, PublishError, UnknownNameError, UsageError
 from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
-from envbuild.model import OnProgress, Progress, as_news, ignore_progress
+from envbuild.model.progress import OnProgress, Progress, as_news, ignore_progress
 
 _PIECE = 8 << 20
 _TABLE = Path(__file__).parent / "smoke" / "datasets" / "datasets.json"

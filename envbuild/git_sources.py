@@ -14,7 +14,7 @@ from pathlib import Path
 
 from envbuild import files, guard, network, procs
 from envbuild.errors import BuildError
-from envbuild.model import OnProgress, Progress, as_news
+from envbuild.model.progress import OnProgress, Progress, as_news
 
 ROOT = "source"
 _EPOCH = 1577836800

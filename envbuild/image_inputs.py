@@ -12,7 +12,7 @@ from envbuild import files
 from envbuild.workspace import Workspace
 
 if TYPE_CHECKING:
-    from envbuild.model import Custom
+    from envbuild.model.custom import Custom
     from envbuild.model.lock import Lock
     from envbuild.recipes import Recipe
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envbuild import files, yaml_reader
 from envbuild.errors import InvalidInputError, Problem
-from envbuild.model import Framework
+from envbuild.model.environment import Framework
 from envbuild.workspace import Workspace
 
 SCHEMA = 1

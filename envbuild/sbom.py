@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from envbuild.model import AptPackage, System
+from envbuild.model.environment import AptPackage, System
 from envbuild.model.lock import Artifact, DebianPackage, Lock, Prefix
 
 if TYPE_CHECKING:

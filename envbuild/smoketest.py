@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from envbuild import codec, files
 from envbuild.errors import EngineError, SmokeFailedError, TimedOutError, UnknownNameError, UsageError
-from envbuild.model import OnProgress, Progress, ignore_progress
 from envbuild.model.lock import Lock
+from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
 if TYPE_CHECKING:
     from envbuild.engine.client import Engine

@@ -41,7 +41,7 @@ def command(
     from envbuild import codec
     from envbuild.audit import audit
     from envbuild.errors import VulnerableError
-    from envbuild.model import Progress
+    from envbuild.model.progress import Progress
     from envbuild.pipeline import image_checks, locking, resolving
 
     tools = session.tools([name])

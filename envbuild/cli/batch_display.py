@@ -12,7 +12,7 @@ from envbuild.cli import wording
 from envbuild.cli.progress_display import Display, Events, Plain, Speeds, new_name_bars
 from envbuild.cli.session import Session
 from envbuild.cli.terminal import plain
-from envbuild.model import Progress
+from envbuild.model.progress import Progress
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

@@ -42,14 +42,15 @@ def command(session: Session, /, offline: Path | None) -> int:
 
 
 def _machine(session: Session) -> int:
-    from envbuild import codec, matrix
+    from envbuild import codec
     from envbuild.engine import choice
     from envbuild.errors import EngineError
     from envbuild.host import doctor, fits, nvidia
+    from envbuild.matrix import cache
 
     found = doctor.doctor(session.workspace, choice.describe)
     if gpus := nvidia.gpus():
-        found += fits.fits(matrix.load(session.workspace), nvidia.driver(), gpus)
+        found += fits.fits(cache.load(session.workspace), nvidia.driver(), gpus)
     lacking = [each for each in found if each.status == "missing"]
     session.document({"schema": 1, "ok": not lacking, "findings": codec.encode(found)})
     width = max(len(each.title) for each in found)
@@ -66,7 +67,7 @@ def _machine(session: Session) -> int:
 def _bundle(session: Session, folder: Path) -> int:
     from envbuild import network
     from envbuild.errors import InvalidInputError
-    from envbuild.model import Progress
+    from envbuild.model.progress import Progress
     from envbuild.pipeline import bundle_contents
     from envbuild.pipeline.bundle_folder import BundleFolder
 

@@ -48,13 +48,13 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
 
     If all rows can be read, they are also compared with each other.
     """
-    from envbuild import matrix
     from envbuild.matrix import checks, consistency
     from envbuild.matrix.reading import loader
+    from envbuild.matrix.reading.loader import load_files
 
     if framework and not online:
         raise UsageError("--framework needs --online.", hint="Add --online.")
-    facts = matrix.load_files(session.workspace.matrix, session.workspace.overlays)
+    facts = load_files(session.workspace.matrix, session.workspace.overlays)
     problems = [*loader.unnamed_files(session.workspace.matrix), *checks.check(facts)]
     if problems:
         raise InvalidInputError(
@@ -98,12 +98,13 @@ def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
     CUDA, cuDNN and NCCL come from the requirements of the wheels. Facts that are in neither wheels nor index are copied from
     the series, and the row gets the status unknown. Overlays are ignored.
     """
-    from envbuild import files, matrix
+    from envbuild import files
     from envbuild.cli.progress_display import display
     from envbuild.matrix.online import new_row, proposals
     from envbuild.matrix.reading import loader
+    from envbuild.matrix.reading.loader import load_files
 
-    facts = matrix.load_files(session.workspace.matrix)
+    facts = load_files(session.workspace.matrix)
     wanted = _only(facts, framework)
     asked = _ask(session, wanted)
     proposals.require_whole(wanted, asked.findings, asked.place)

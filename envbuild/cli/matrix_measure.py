@@ -28,7 +28,7 @@ from envbuild.errors import (
 if TYPE_CHECKING:
     from envbuild.measure.comparison import Compared
     from envbuild.measure.measuring import Measured
-    from envbuild.model import OnProgress
+    from envbuild.model.progress import OnProgress
 
 _PREFIX = ".measure-"
 

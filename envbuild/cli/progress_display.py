@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from envbuild.cli.session import Session
 from envbuild.cli.terminal import plain
-from envbuild.model import Progress
+from envbuild.model.progress import Progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars

@@ -16,8 +16,8 @@ from envbuild.compose.model import Place
 from envbuild.engine.client import Engine
 from envbuild.engine.containers import Workshop
 from envbuild.errors import BuildError
-from envbuild.model import OnProgress, Progress
 from envbuild.model.lock import Prefix
+from envbuild.model.progress import OnProgress, Progress
 
 _LIST = "envbuild-list"
 _BYTECODE = "/envbuild-bytecode.tar"

@@ -21,8 +21,8 @@ from envbuild.compose.store import LayerStore
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.index.thread_pool import DaemonPool, finished, result_of
-from envbuild.model import OnProgress, Progress
 from envbuild.model.lock import Lock, Prefix
+from envbuild.model.progress import OnProgress, Progress
 
 _CONVERTERS = 2
 

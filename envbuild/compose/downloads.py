@@ -12,8 +12,8 @@ from envbuild.compose import plan
 from envbuild.compose.plan import Wheel
 from envbuild.compose.store import LayerStore
 from envbuild.index.thread_pool import DaemonPool
-from envbuild.model import OnProgress, Progress
 from envbuild.model.lock import Artifact, Lock, Prefix
+from envbuild.model.progress import OnProgress, Progress
 
 _AT_A_TIME = 4
 

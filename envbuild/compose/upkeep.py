@@ -12,7 +12,7 @@ from pathlib import Path
 from envbuild.compose.model import Layer
 from envbuild.compose.store import Entry, LayerStore
 from envbuild.compose.unpack import DamagedError, noting, unpacked
-from envbuild.model import OnProgress, Progress
+from envbuild.model.progress import OnProgress, Progress
 
 _PIECE = 1 << 20
 

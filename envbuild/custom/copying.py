@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from envbuild import yaml_reader
-from envbuild.model import CopiedFile
+from envbuild.model.custom import CopiedFile
 
 # Files of tools in the user's folder that should not be copied.
 _LEFT_OUT = {".git", ".envbuild", "__pycache__", ".ipynb_checkpoints"}

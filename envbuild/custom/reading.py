@@ -14,7 +14,7 @@ from envbuild.custom.copying import copied_file, inside
 from envbuild.custom.paths import FILE
 from envbuild.custom.requirements import NoRequirementError, read_file, read_requirement
 from envbuild.errors import InvalidInputError, Problem
-from envbuild.model import Custom, Service
+from envbuild.model.custom import Custom, Service
 
 SCHEMA = 1
 NAME = r"[a-z0-9]+([._-][a-z0-9]+)*"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from envbuild import files, yaml_reader
 from envbuild.errors import Problem
-from envbuild.model import Service
+from envbuild.model.custom import Service
 from envbuild.workspace import Workspace
 
 SCHEMA = 1

@@ -15,8 +15,9 @@ from envbuild.engine.debs import Store, mirror_servers
 from envbuild.errors import BuildError, EngineError, EnvbuildError, Problem
 from envbuild.files import tell_nobody
 from envbuild.index.deadlines import Clock, TookTooLongError, watched
-from envbuild.model import Environment, OnProgress, Progress, as_news, ignore_progress
+from envbuild.model.environment import Environment
 from envbuild.model.lock import BaseLock, Bootstrap, DebianPackage, Missing
+from envbuild.model.progress import OnProgress, Progress, as_news, ignore_progress
 from envbuild.workspace import Workspace
 
 How = Literal["pulled", "bootstrapped", "local"]

@@ -19,8 +19,8 @@ from envbuild.engine import apt
 from envbuild.engine.apt_archive import Archive
 from envbuild.engine.debs import Store, link
 from envbuild.errors import BuildError, EngineError
-from envbuild.model import OnProgress, Progress, as_news
 from envbuild.model.lock import Bootstrap, DebianPackage
+from envbuild.model.progress import OnProgress, Progress, as_news
 from envbuild.workspace import Workspace
 
 CREATED = "2020-01-01T00:00:00Z"

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from envbuild.model import OnProgress, Progress
+from envbuild.model.progress import OnProgress, Progress
 
 _VERTEX = re.compile(r"^#(?P<number>\d+) (?P<rest>.*)$")
 _STEP = re.compile(r"^\[(?:(?P<stage>[^\]]*?) )?(?P<index>\d+)/(?P<count>\d+)\] (?P<instruction>.*)$", re.DOTALL)

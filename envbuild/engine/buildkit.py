@@ -15,7 +15,7 @@ from envbuild.engine.build_progress import PlainProgress, count_steps
 from envbuild.engine.docker_program import DockerCli
 from envbuild.engine.model import BuiltImage, ImageInfo, Product
 from envbuild.errors import BuildError, EngineError
-from envbuild.model import OnProgress
+from envbuild.model.progress import OnProgress
 
 _SECRET_LIMIT = 500 * 1024  # https://github.com/moby/buildkit: session/secrets/secretsprovider, MaxSecretSize
 

@@ -15,7 +15,7 @@ from envbuild import network as network_use
 from envbuild.engine import buildkit, containers, docker_program, image_tar, registry, unix_socket
 from envbuild.engine.model import BuiltImage, EngineInfo, ImageInfo, LayerFile, Mount, Origin, Product, RunResult
 from envbuild.errors import EngineError
-from envbuild.model import OnProgress, ignore_progress
+from envbuild.model.progress import OnProgress, ignore_progress
 
 if TYPE_CHECKING:
     from docker import DockerClient

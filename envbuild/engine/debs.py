@@ -16,8 +16,8 @@ from envbuild import files, network, procs
 from envbuild.engine import apt
 from envbuild.errors import BuildError, EnvbuildError, Problem, TimedOutError
 from envbuild.index.thread_pool import DaemonPool, finished
-from envbuild.model import OnProgress, Progress, as_news
 from envbuild.model.lock import DebianPackage, Lock
+from envbuild.model.progress import OnProgress, Progress, as_news
 from envbuild.workspace import Workspace
 
 _PARALLEL = 4  # parallel downloads; more would only share the same connection

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from envbuild import files, guard
 from envbuild.engine.model import LayerFile
 from envbuild.errors import BuildError, EngineError
-from envbuild.model import OnProgress, Progress
+from envbuild.model.progress import OnProgress, Progress
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -20,7 +20,7 @@ from pathlib import Path
 from envbuild import files, procs
 from envbuild.engine import daemon, private_network, unix_socket
 from envbuild.errors import EngineError
-from envbuild.model import OnProgress, Progress, as_news, ignore_progress
+from envbuild.model.progress import OnProgress, Progress, as_news, ignore_progress
 from envbuild.workspace import Workspace
 
 _START_S = 60.0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild import network
 from envbuild.errors import BuildError
-from envbuild.model import OnProgress, Progress
+from envbuild.model.progress import OnProgress, Progress
 
 if TYPE_CHECKING:
     from docker import DockerClient

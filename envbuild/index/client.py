@@ -16,15 +16,13 @@ from envbuild.errors import BuildError, UnknownNameError
 from envbuild.files import explain_os_error, locked, open_new, sha256_of
 from envbuild.index import limits
 from envbuild.index.project_pages import ACCEPT, IndexFile, parse
-from envbuild.index.server_errors import FileUnavailableError, refused, unreachable
+from envbuild.index.server_errors import refused, unreachable
 from envbuild.index.settings import Settings, host_of, read_settings
 from envbuild.index.thread_pool import DaemonPool, result_of
 from envbuild.index.transport import Transport, name_in, number
-from envbuild.model import OnProgress, Progress, as_news, ignore_progress
 from envbuild.model.lock import Artifact
+from envbuild.model.progress import OnProgress, Progress, as_news, ignore_progress
 from envbuild.names import is_plain_name
-
-__all__ = ["FileUnavailableError", "Index", "IndexFile", "Settings"]
 
 _PARALLEL = 8
 

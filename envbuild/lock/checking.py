@@ -19,7 +19,7 @@ from envbuild.lock.installers import tool_names
 from envbuild.lock.lock_file import dumps
 from envbuild.lock.project_files import DEFAULT_INDEX
 from envbuild.lock.target import Target, read_requirement
-from envbuild.model import Environment, Framework
+from envbuild.model.environment import Environment, Framework
 from envbuild.model.lock import Artifact, Lock, Prefix
 
 ByFramework = Mapping[str, Sequence[str]]

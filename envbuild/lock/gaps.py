@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from envbuild.model import Environment, Framework
+from envbuild.model.environment import Environment, Framework
 from envbuild.model.lock import BaseLock, Missing
 
 APT = "the Debian packages that apt installs"

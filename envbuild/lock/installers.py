@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Literal
 
-from envbuild.model import Environment, PrefixPlan
+from envbuild.model.environment import Environment, PrefixPlan
 from envbuild.model.lock import Artifact, Lock, Prefix
 
 # uv supports Python 3.6 and newer ("does not support -I" below that). Older interpreters need the last pip that supports them,

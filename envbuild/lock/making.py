@@ -13,8 +13,9 @@ from envbuild.errors import BuildError
 from envbuild.lock.gaps import build_image_gap, gap_of, is_pinned, unpinned
 from envbuild.lock.installers import tools_of, with_pip
 from envbuild.lock.prefix import ByFramework, PrefixMaker
-from envbuild.model import Environment, Framework, OnProgress, Progress, ignore_progress
+from envbuild.model.environment import Environment, Framework
 from envbuild.model.lock import Artifact, BaseLock, Lock, Missing, Prefix, SourceArchive
+from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
 if TYPE_CHECKING:
     from envbuild.index.client import Index

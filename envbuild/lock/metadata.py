@@ -22,7 +22,7 @@ from envbuild.index.limits import METADATA_S
 from envbuild.index.server_errors import FileUnavailableError
 from envbuild.lock import archives, sdist
 from envbuild.lock.target import read_requirement
-from envbuild.model import OnProgress
+from envbuild.model.progress import OnProgress
 
 if TYPE_CHECKING:
     from envbuild.index.client import Index

@@ -11,8 +11,8 @@ from packaging.utils import canonicalize_name
 
 from envbuild.errors import BuildError, UnknownNameError
 from envbuild.lock.target import Target, read_requirement
-from envbuild.model import OnProgress, Progress, ignore_progress
 from envbuild.model.lock import Artifact, Lock, Prefix
+from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
 if TYPE_CHECKING:
     from envbuild.index.client import Index

@@ -20,8 +20,9 @@ from envbuild.lock.project_files import Pages
 from envbuild.lock.resolver import Candidate, resolve
 from envbuild.lock.target import Target, read_requirement
 from envbuild.lock.user_packages import choose
-from envbuild.model import Environment, Framework, OnProgress, PrefixPlan, Progress
+from envbuild.model.environment import Environment, Framework, PrefixPlan
 from envbuild.model.lock import Artifact, Prefix
+from envbuild.model.progress import OnProgress, Progress
 
 if TYPE_CHECKING:
     from envbuild.index.client import Index

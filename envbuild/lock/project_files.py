@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from envbuild.errors import BuildError, UnknownNameError
 from envbuild.lock.target import read_requirement
-from envbuild.model import Framework, PinnedFile
+from envbuild.model.environment import Framework, PinnedFile
 
 if TYPE_CHECKING:
     from envbuild.index.client import Index

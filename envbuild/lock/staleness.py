@@ -8,7 +8,7 @@ from typing import Any
 
 from envbuild import codec
 from envbuild.lock.comparison import differing
-from envbuild.model import Environment, Framework
+from envbuild.model.environment import Environment, Framework
 
 
 def outdated(held: Environment, today: Environment) -> Iterator[str]:

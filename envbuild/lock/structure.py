@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 
 from envbuild.lock.gaps import build_image_gap, gap_of, is_pinned, unpinned
 from envbuild.lock.installers import BUILDERS, INSTALLERS, backend_of, path_of
-from envbuild.model import PrefixPlan
+from envbuild.model.environment import PrefixPlan
 from envbuild.model.lock import Lock, Prefix
 
 

@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 
 from envbuild.errors import Conflict, ConflictError
 from envbuild.lock.resolver import Candidate
-from envbuild.model import Environment
+from envbuild.model.environment import Environment
 
 Resolve = Callable[[Sequence[Requirement]], list[Candidate]]
 

@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +49,10 @@ def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
 
     @functools.cache
     def compiled() -> Matrix:
+        from envbuild.matrix.reading.loader import compile_files
+
         began = time.time_ns()
-        found, sources = _compile(workspace.matrix, overlays)
+        found, sources = compile_files(workspace.matrix, overlays)
         _require_sound(found, overlays)
         hashes = {name: _digest(content) for name, content in sources.items()}
         stamp, newest = disk_cache.stamp(_paths(workspace.matrix, sources))
@@ -90,18 +92,6 @@ def _require_sound(found: Matrix, overlays: Sequence[Path]) -> None:
 
     theirs = {overlay_name(path) for path in overlays}
     raise_for([problem for problem in checks.check(found) if problem.where in theirs], "The overlay")
-
-
-def load_files(entry: Path, overlays: Sequence[Path] = ()) -> Matrix:
-    """The matrix of an entry file, read from YAML every time."""
-    return _compile(entry, overlays)[0]
-
-
-def _compile(entry: Path, overlays: Sequence[Path]) -> tuple[Matrix, Mapping[str, bytes]]:
-    from envbuild.matrix.reading.loader import compile_matrix, overlay_name, read_sources
-
-    sources = read_sources(entry, overlays)
-    return compile_matrix(sources, [overlay_name(path) for path in overlays]), sources
 
 
 def _digest(content: bytes) -> str:

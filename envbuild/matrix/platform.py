@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from envbuild.model import PythonFrom, Status
+from envbuild.model.words import PythonFrom, Status
 
 
 class Provenance(NamedTuple):

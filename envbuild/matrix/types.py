@@ -28,7 +28,7 @@ from envbuild.matrix.platform import (
     SourceArchiveRow,
     SystemRow,
 )
-from envbuild.model import CudaLibraries, PythonFrom
+from envbuild.model.words import CudaLibraries, PythonFrom
 
 
 class LibraryNeed(NamedTuple):

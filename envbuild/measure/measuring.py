@@ -27,7 +27,7 @@ from envbuild.errors import InvalidInputError
 from envbuild.files import sha256_of
 from envbuild.measure import elf, gpu_code
 from envbuild.measure.damage import DamagedError
-from envbuild.model import OnProgress, Progress, ignore_progress
+from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
 # The largest library in a wheel so far has 1.3 GB; deflate cannot make more than 1,032 bytes of one.
 _LARGEST_LIBRARY, _ALL_LIBRARIES, _RATIO = 8 * 2**30, 32 * 2**30, 1032

@@ -18,7 +18,7 @@ from envbuild.index.limits import SMALL_FILE_BYTES
 from envbuild.matrix.online import published
 from envbuild.measure.damage import DamagedError
 from envbuild.measure.measuring import Measured, damaged, libraries_in, measure, measure_wheel, opened
-from envbuild.model import OnProgress
+from envbuild.model.progress import OnProgress
 
 _TAIL = 66 * 2**10  # the end of a zip's directory and its longest comment
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from envbuild.errors import Alternative, BuildError, EnvbuildError
-from envbuild.model import Environment
+from envbuild.model.environment import Environment
 
 if TYPE_CHECKING:
     from envbuild.matrix.types import Matrix

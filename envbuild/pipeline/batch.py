@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from envbuild import errors, procs
-from envbuild.model import Progress
+from envbuild.model.progress import Progress
 
 State = Literal["done", "kept", "inconclusive", "failed", "interrupted", "not started"]
 # From the best to the worst. A failure of an earlier stage is worse: it says less about the image.

@@ -9,8 +9,8 @@ from pathlib import Path
 from envbuild import files, git_sources
 from envbuild.engine import debs
 from envbuild.errors import EnvbuildError
-from envbuild.model import Progress
 from envbuild.model.lock import Lock, SourceArchive
+from envbuild.model.progress import Progress
 from envbuild.pipeline import bundle_contents, bundle_folder, fetching
 from envbuild.pipeline.bundle_folder import Kind
 from envbuild.pipeline.tools import Tools

@@ -24,8 +24,8 @@ from envbuild.errors import (
     Problem,
     UsageError,
 )
-from envbuild.model import Progress, as_news
 from envbuild.model.lock import Lock
+from envbuild.model.progress import Progress, as_news
 from envbuild.names import is_plain_name
 from envbuild.pipeline import bundle_contents, bundle_folder, bundle_sources, locking
 from envbuild.pipeline.bundle_folder import BundledEnvironment, BundledFile, BundleFolder, Kind, Manifest, OwnFile

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from envbuild.model import as_news
 from envbuild.model.lock import Lock
+from envbuild.model.progress import as_news
 from envbuild.pipeline import base_alternatives
 from envbuild.pipeline.tools import Tools
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from envbuild.errors import BuildError, EnvbuildError
 from envbuild.lock import gaps
-from envbuild.model import Progress
 from envbuild.model.lock import AptLock, Lock
+from envbuild.model.progress import Progress
 from envbuild.pipeline.debian_steps import install_steps, snapshot_of
 from envbuild.pipeline.tools import Tools
 

@@ -12,8 +12,8 @@ from envbuild.engine import bootstrap, debs
 from envbuild.engine.apt_archive import Archive
 from envbuild.errors import BuildError
 from envbuild.lock import gaps
-from envbuild.model import Progress
 from envbuild.model.lock import AptLock, AptPlan, AptStep, DebianPackage, Lock
+from envbuild.model.progress import Progress
 from envbuild.pipeline.debian_steps import install_steps, snapshot_of
 from envbuild.pipeline.tools import Tools
 

@@ -17,8 +17,8 @@ from urllib.parse import unquote, urlsplit
 from envbuild import files
 from envbuild.engine import debs
 from envbuild.errors import BuildError, EnvbuildError, UsageError
-from envbuild.model import Progress
 from envbuild.model.lock import Artifact, DebianPackage, Lock, Missing
+from envbuild.model.progress import Progress
 from envbuild.pipeline import evidence, locking, proofs
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild import codec, disk_cache, files
 from envbuild.errors import BuildError, InvalidInputError, Problem, TimedOutError, VerifyError
-from envbuild.model import as_news
 from envbuild.model.lock import Lock
+from envbuild.model.progress import as_news
 from envbuild.pipeline import evidence, proofs, stage_cache, user_recipe
 from envbuild.pipeline.tools import Tools
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from envbuild.errors import Alternative, InvalidInputError, Problem
-from envbuild.model import Framework
+from envbuild.model.environment import Framework
 from envbuild.model.lock import Lock
 from envbuild.pipeline.tools import Tools
 

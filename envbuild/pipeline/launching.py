@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from envbuild.launch.image_programs import Contents
     from envbuild.launch.launchers import Kind, Launcher
     from envbuild.launch.rendering import LaunchOrder
-    from envbuild.model import Environment
+    from envbuild.model.environment import Environment
 
 _REPORT = "report.json"
 

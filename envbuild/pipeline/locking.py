@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild.errors import EnvbuildError, InvalidInputError
-from envbuild.model import Environment
+from envbuild.model.environment import Environment
 from envbuild.model.lock import BaseLock, Lock, Missing
 from envbuild.pipeline import debian_packages, stack_requests, user_recipe
 from envbuild.pipeline.constraints import Constraints

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from envbuild import files
-from envbuild.model import Environment
+from envbuild.model.environment import Environment
 from envbuild.model.lock import Lock
 from envbuild.pipeline import building, image_checks, locking, proofs, resolving
 from envbuild.pipeline.constraints import Constraints

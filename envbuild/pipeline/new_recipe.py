@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from envbuild import files
 from envbuild.errors import BuildError, Conflict, ConflictError, UsageError
-from envbuild.model import Environment, Resolution
+from envbuild.model.environment import Environment
 from envbuild.model.lock import Missing
+from envbuild.model.resolution import Resolution
 from envbuild.pipeline import locking, resolving, user_recipe
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.tools import Tools

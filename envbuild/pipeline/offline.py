@@ -18,8 +18,8 @@ from envbuild import build_secret, files, git_sources
 from envbuild.engine import bootstrap, debs
 from envbuild.errors import BuildError, Problem, UsageError
 from envbuild.index.client import Index
-from envbuild.model import OnProgress, Progress, ignore_progress
 from envbuild.model.lock import Artifact, Lock
+from envbuild.model.progress import OnProgress, Progress, ignore_progress
 from envbuild.pipeline import bundle_contents, bundle_folder, fetching
 from envbuild.pipeline.bundle_contents import Needed
 from envbuild.pipeline.bundle_folder import BundledEnvironment, BundleFolder, Manifest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from envbuild import files
 from envbuild.errors import EnvbuildError
-from envbuild.model import Progress
+from envbuild.model.progress import Progress
 from envbuild.pipeline import evidence
 from envbuild.pipeline.evidence import Evidence, Kind, Subject, Unchecked
 from envbuild.pipeline.stored_locks import read_lock

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from envbuild.compose.outputs.compression import Compression
     from envbuild.compose.outputs.registry import BeforeMoving, Lacking, Pushed, Tags
     from envbuild.compose.store import LayerStore
-    from envbuild.model import OnProgress
+    from envbuild.model.progress import OnProgress
 
 FORMS = ("oci", "docker-archive")
 

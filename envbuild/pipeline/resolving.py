@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from envbuild import files
 from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
-from envbuild.model import Environment, Resolution
+from envbuild.model.environment import Environment
+from envbuild.model.resolution import Resolution
 from envbuild.pipeline import stack_requests, user_recipe
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import read_lock, read_locked

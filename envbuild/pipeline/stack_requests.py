@@ -9,7 +9,7 @@ from envbuild.errors import Alternative, Problem, UnknownNameError, UsageError
 from envbuild.workspace import can_be_name
 
 if TYPE_CHECKING:
-    from envbuild.model import Environment
+    from envbuild.model.environment import Environment
     from envbuild.pipeline.constraints import Constraints
     from envbuild.pipeline.tools import Tools
     from envbuild.stacks import Stack

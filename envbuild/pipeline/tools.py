@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from envbuild.index.client import Index
     from envbuild.matrix.platform import BuildTool
     from envbuild.matrix.types import Matrix
-    from envbuild.model import Environment, OnProgress
+    from envbuild.model.environment import Environment
     from envbuild.model.lock import Artifact, Lock, SourceArchive
+    from envbuild.model.progress import OnProgress
     from envbuild.recipes import Recipe
     from envbuild.workspace import Workspace
 
@@ -93,9 +94,9 @@ class Tools:
     @functools.cached_property
     def matrix(self) -> Matrix:
         """The matrix."""
-        from envbuild import matrix
+        from envbuild.matrix import cache
 
-        return matrix.load(self.workspace)
+        return cache.load(self.workspace)
 
     @property
     def build_tools(self) -> tuple[Artifact, ...]:
@@ -196,7 +197,7 @@ class Tools:
 
     def say(self, stage: str, message: str) -> None:
         """Report one step of progress."""
-        from envbuild.model import Progress
+        from envbuild.model.progress import Progress
 
         self.on_progress(Progress(stage=stage, message=message))
 

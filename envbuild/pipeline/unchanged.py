@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 from envbuild.engine.model import ImageInfo
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:

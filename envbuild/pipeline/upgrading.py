@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from envbuild.errors import InvalidInputError, UnknownNameError, UsageError
-from envbuild.model import Environment
+from envbuild.model.environment import Environment
 from envbuild.model.lock import BaseLock, Lock, Missing
 from envbuild.pipeline import debian_packages, locking, proofs, resolving, stored_locks
 from envbuild.pipeline.stored_locks import Locked

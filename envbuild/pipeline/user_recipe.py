@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 from envbuild import files
 from envbuild.errors import EnvbuildError, InvalidInputError, Problem, UsageError
-from envbuild.model import Custom, Environment, Resolution
+from envbuild.model.custom import Custom
+from envbuild.model.environment import Environment
+from envbuild.model.resolution import Resolution
 
 if TYPE_CHECKING:
     from envbuild.custom.reading import UserRecipe

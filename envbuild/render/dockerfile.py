@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild import codec
 from envbuild.errors import BuildError, InvalidInputError
-from envbuild.model import AptPackage, Environment, Framework
+from envbuild.model.environment import AptPackage, Environment, Framework
 from envbuild.model.lock import Lock
 from envbuild.recipes import Recipe
 from envbuild.render import filters

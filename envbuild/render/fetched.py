@@ -7,7 +7,7 @@ from typing import Any
 
 from envbuild import mirrors
 from envbuild.errors import InvalidInputError
-from envbuild.model import Python, RemoteFile
+from envbuild.model.environment import Python, RemoteFile
 from envbuild.model.lock import Lock
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from envbuild.errors import InvalidInputError
-from envbuild.model import Environment, PrefixPlan
+from envbuild.model.environment import Environment, PrefixPlan
 from envbuild.model.lock import Lock
 from envbuild.recipes import Recipe
 

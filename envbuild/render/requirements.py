@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from envbuild.errors import InvalidInputError
-from envbuild.model import Environment, Framework
+from envbuild.model.environment import Environment, Framework
 from envbuild.model.lock import Artifact, Prefix
 
 BUILD = "build"

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from envbuild.codec import encode
-from envbuild.model import SCHEMA, Base, Environment, Resolution
+from envbuild.model.environment import Base, Environment
+from envbuild.model.resolution import Resolution
+from envbuild.model.words import SCHEMA
 
 
 def answer_json(resolution: Resolution, evidence: Sequence[str]) -> dict[str, Any]:

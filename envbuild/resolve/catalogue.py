@@ -8,7 +8,7 @@ from typing import get_args
 
 from envbuild.errors import EnvbuildError
 from envbuild.matrix.types import Matrix
-from envbuild.model import Status
+from envbuild.model.words import Status
 from envbuild.resolve.choice import choose
 from envbuild.resolve.environment import environment_of
 from envbuild.resolve.explain.unsupported_addons import refuse_unsupported

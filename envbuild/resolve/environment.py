@@ -10,7 +10,7 @@ from envbuild.matrix.gpu_code import code_for
 from envbuild.matrix.platform import PackageRow, RepositoryRow, SystemRow
 from envbuild.matrix.types import PinnedWheel, Requirement, Variant
 from envbuild.matrix.versions import numbers, within
-from envbuild.model import (
+from envbuild.model.environment import (
     AptPackage,
     AptRepository,
     Base,

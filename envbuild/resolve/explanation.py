@@ -8,7 +8,7 @@ from typing import Any
 
 from envbuild.errors import Conflict, ConflictError
 from envbuild.matrix.types import Matrix
-from envbuild.model import Resolution
+from envbuild.model.resolution import Resolution
 from envbuild.resolve.answer_json import answer_json
 from envbuild.resolve.choice import choose_for
 from envbuild.resolve.explain.conflict_error import refusal

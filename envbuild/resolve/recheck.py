@@ -10,7 +10,7 @@ from envbuild.errors import Conflict
 from envbuild.matrix.libraries import accepts
 from envbuild.matrix.types import Matrix, Variant
 from envbuild.matrix.versions import numbers
-from envbuild.model import Environment, Framework, Python
+from envbuild.model.environment import Environment, Framework, Python
 from envbuild.resolve.search.addon_builds import held_variants, pins_upon
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.compatibility import LIBRARIES, clashes, image_clashes, together

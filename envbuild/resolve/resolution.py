@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from envbuild.matrix.types import Matrix
-from envbuild.model import Resolution
+from envbuild.model.resolution import Resolution
 from envbuild.resolve.choice import choose_for
 from envbuild.resolve.environment import environment_of
 from envbuild.resolve.explain.build_details import details_of

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from envbuild.errors import Conflict, ConflictError
 from envbuild.matrix.types import FrameworkTable, LibraryNeed, Variant
-from envbuild.model import Python
+from envbuild.model.environment import Python
 from envbuild.resolve.explain.conflict_error import clash, refusal
 from envbuild.resolve.explain.minimal_conflicts import cores
 from envbuild.resolve.request.model import CUDNN, NCCL, Request, Wanted

@@ -9,7 +9,8 @@ from dataclasses import replace
 from envbuild.errors import ConflictError, InvalidInputError, Problem
 from envbuild.matrix.types import Matrix
 from envbuild.matrix.versions import version_matches, within
-from envbuild.model import Base, Environment, PrefixPlan, Reason, Resolution
+from envbuild.model.environment import Base, Environment, PrefixPlan
+from envbuild.model.resolution import Reason, Resolution
 from envbuild.resolve.environment import environment_of, framework_of
 from envbuild.resolve.explain import reasons
 from envbuild.resolve.explain.build_details import details_of

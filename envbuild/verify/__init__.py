@@ -29,8 +29,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild.errors import EngineError, UnknownNameError
-from envbuild.model import Framework, OnProgress, Progress, ignore_progress
+from envbuild.model.environment import Framework
 from envbuild.model.lock import Lock
+from envbuild.model.progress import OnProgress, Progress, ignore_progress
 from envbuild.report.values import text
 from envbuild.verify import answers, comparisons, imports, lists
 from envbuild.verify.findings import Findings, VerifyReport

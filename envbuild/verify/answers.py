@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from envbuild.model import Framework
+from envbuild.model.environment import Framework
 from envbuild.model.lock import Lock
 from envbuild.verify.findings import Findings
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild.errors import EngineError
-from envbuild.model import OnProgress, Progress
 from envbuild.model.lock import Lock, Prefix
+from envbuild.model.progress import OnProgress, Progress
 from envbuild.verify import requirements
 from envbuild.verify.findings import Findings
 from envbuild.verify.rules import Rules

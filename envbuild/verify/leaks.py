@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from envbuild.index.pip_internals import public_hosts
-from envbuild.model import OnProgress, Progress
+from envbuild.model.progress import OnProgress, Progress
 from envbuild.verify.findings import Findings
 from envbuild.verify.lists import Layers
 

@@ -6,7 +6,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from envbuild import matrix, mirrors
+from envbuild import mirrors
+from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
 from envbuild.pipeline.locking import known_base
 from envbuild.resolve.request.parser import parse
@@ -17,7 +18,7 @@ ENTRY = Path(__file__).parents[2] / "matrix.yaml"
 
 @pytest.fixture(scope="module")
 def facts() -> Matrix:
-    return matrix.load_files(ENTRY)
+    return load_files(ENTRY)
 
 
 def test_every_archive_has_a_document_and_a_mirror_and_serves_something(facts: Matrix) -> None:

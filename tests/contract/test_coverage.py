@@ -14,9 +14,9 @@ import pytest
 from index_lists import Listing
 from packaging.version import Version
 
-from envbuild import matrix
 from envbuild.errors import ConflictError, EnvbuildError
 from envbuild.matrix.online.published import indexed, packages
+from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.skipped_releases import why_left_out
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.resolve.request.parser import parse
@@ -28,7 +28,7 @@ LISTINGS = index_lists.every()
 
 @pytest.fixture(scope="module")
 def facts() -> Matrix:
-    return matrix.load_files(ENTRY)
+    return load_files(ENTRY)
 
 
 def framework(facts: Matrix, name: str) -> FrameworkTable:

@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from envbuild import matrix
+from envbuild.matrix.reading.loader import load_files
 
 ROOT = Path(__file__).parents[2]
 LOCKS = sorted((ROOT / "images" / "environments").glob("cupy-*/lock.json"))
@@ -27,7 +27,7 @@ def headers(cuda: str) -> str:
 
 
 def test_every_build_for_cuda_12_2_and_later_asks_for_the_headers_of_its_cuda() -> None:
-    facts = matrix.load_files(ROOT / "matrix.yaml")
+    facts = load_files(ROOT / "matrix.yaml")
     (table,) = (table for table in facts.frameworks if table.name == "cupy")
     seen = 0
     for release in table.releases:

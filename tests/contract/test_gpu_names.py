@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix
 from envbuild.errors import UnknownNameError
+from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
 from envbuild.resolve.request.gpus import find_gpu
 
@@ -31,7 +31,7 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 
 @pytest.fixture(scope="module")
 def facts() -> Matrix:
-    return matrix.load_files(ROOT / "matrix.yaml")
+    return load_files(ROOT / "matrix.yaml")
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix
 from envbuild.errors import ConflictError
 from envbuild.matrix.gpu_code import code_for
 from envbuild.matrix.gpu_names import find_architecture
 from envbuild.matrix.queries import window
+from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix, Release, Variant
 from envbuild.resolve.request.gpus import find_gpu
 from envbuild.resolve.request.parser import parse
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def facts() -> Matrix:
-    return matrix.load_files(ROOT / "matrix.yaml")
+    return load_files(ROOT / "matrix.yaml")
 
 
 def builds(facts: Matrix) -> Iterator[tuple[str, Variant]]:

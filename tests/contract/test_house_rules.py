@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import importlib
 import inspect
 import json
+import pkgutil
 import re
 import shlex
 from collections.abc import Iterator
@@ -15,10 +17,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from envbuild import errors, matrix, model, procs
+from envbuild import errors, model, procs
 from envbuild.index import pip_internals
+from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
-from envbuild.model import lock as lock_model
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "envbuild"
@@ -38,7 +40,7 @@ def own_modules() -> list[Path]:
 
 @functools.cache
 def facts() -> Matrix:
-    return matrix.load_files(ROOT / "matrix.yaml")
+    return load_files(ROOT / "matrix.yaml")
 
 
 def framework_names() -> set[str]:
@@ -127,7 +129,8 @@ def test_default_codes_are_unique():
 
 
 def test_values_between_stages_are_frozen_and_keyword_only():
-    found = {kind for module in (model, lock_model) for _, kind in inspect.getmembers(module, inspect.isclass)}
+    modules = [importlib.import_module(each.name) for each in pkgutil.iter_modules(model.__path__, f"{model.__name__}.")]
+    found = {kind for module in modules for _, kind in inspect.getmembers(module, inspect.isclass)}
     kinds = [kind for kind in found if kind.__module__.startswith(f"{model.__name__}.") and dataclasses.is_dataclass(kind)]
     assert len(kinds) > 25
     for kind in kinds:
@@ -258,6 +261,12 @@ def test_each_decision_has_a_number_of_its_own():
 def test_pips_internal_modules_are_imported_in_one_place_only():
     users = [path.name for path in PACKAGE.rglob("*.py") if re.search(r"\b(from|import) pip\._internal", path.read_text())]
     assert users == ["pip_internals.py"]
+
+
+def test_packages_offer_nothing_of_their_modules():
+    """Callers import the modules, whose names say what is in them. A package may hold code of its own."""
+    again = re.compile(r"^__all__\b|^from envbuild\S* import .*\b(\w+) as \1\b", re.MULTILINE)  # ruff reports the other ways
+    assert not [str(path.relative_to(ROOT)) for path in own_modules() if again.search(path.read_text())]
 
 
 def test_only_the_edge_reads_environment_variables():

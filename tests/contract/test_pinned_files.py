@@ -3,11 +3,12 @@
 import pytest
 from packaging.version import Version
 
-from envbuild import matrix, workspace
+from envbuild import workspace
 from envbuild.lock.available_versions import version_of
 from envbuild.lock.target import Target, read_requirement
+from envbuild.matrix import cache
 
-MATRIX = matrix.load(workspace.find(None, []))
+MATRIX = cache.load(workspace.find(None, []))
 PINNED = [
     pytest.param(release, variant, pinned, id=pinned.filename)
     for table in MATRIX.frameworks

@@ -39,9 +39,9 @@ from typing import Any
 import pytest
 import yaml
 
-from envbuild import matrix
 from envbuild.codec import encode
 from envbuild.errors import EnvbuildError
+from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
 from envbuild.resolve.answer_json import answer_json
 from envbuild.resolve.request.gpus import find_gpu
@@ -61,7 +61,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def facts() -> Matrix:
-    return matrix.load_files(ROOT / "matrix.yaml")
+    return load_files(ROOT / "matrix.yaml")
 
 
 def questions() -> Iterator[Any]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix
 from envbuild.matrix.online.differences import against_metadata
+from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix, Variant
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def facts() -> Matrix:
-    return matrix.load_files(ROOT / "matrix.yaml")
+    return load_files(ROOT / "matrix.yaml")
 
 
 def test_rows_say_what_the_metadata_of_their_packages_says(facts: Matrix) -> None:

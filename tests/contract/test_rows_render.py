@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix, recipes, workspace
+from envbuild import recipes, workspace
 from envbuild.lock.installers import BUILDERS, backend_of, path_of
-from envbuild.model import Environment, PrefixPlan
+from envbuild.matrix.reading.loader import load_files
+from envbuild.model.environment import Environment, PrefixPlan
 from envbuild.model.lock import Artifact, BaseLock, Lock, Prefix
 from envbuild.render import render
 from envbuild.resolve.catalogue import catalogue
@@ -16,7 +17,7 @@ from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
 WORKSPACE = workspace.find(str(Path(__file__).parents[2]))
-FACTS = matrix.load_files(WORKSPACE.matrix)
+FACTS = load_files(WORKSPACE.matrix)
 RECIPES, TEMPLATES = recipes.load(WORKSPACE), recipes.templates(WORKSPACE)
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from envbuild import build_context, recipes, workspace
 from envbuild.engine import debs
 from envbuild.lock import lock_file
-from envbuild.model import ignore_progress
 from envbuild.pipeline.tools import Tools
 from envbuild.render import render
 class Wheels:

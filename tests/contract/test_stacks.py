@@ -12,8 +12,9 @@ import jsonschema
 import pytest
 import yaml
 
-from envbuild import matrix, stacks, workspace
-from envbuild.model import Resolution
+from envbuild import stacks, workspace
+from envbuild.matrix.reading.loader import load_files
+from envbuild.model.resolution import Resolution
 from envbuild.resolve.answer_json import answer_json
 from envbuild.resolve.recheck import recheck
 from envbuild.resolve.request import names
@@ -21,7 +22,7 @@ from envbuild.resolve.stacks import departures, resolve_stack
 
 ROOT = Path(__file__).parents[2]
 WORKSPACE = workspace.find(str(ROOT))
-FACTS = matrix.load_files(ROOT / "matrix.yaml")
+FACTS = load_files(ROOT / "matrix.yaml")
 STACKS = stacks.load(WORKSPACE)
 SCHEMA: dict[str, Any] = json.loads((ROOT / "envbuild" / "schemas" / "stack.json").read_text())
 ANSWER = jsonschema.Draft202012Validator(json.loads((ROOT / "envbuild" / "schemas" / "resolution.json").read_text()))

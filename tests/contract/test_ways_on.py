@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix
 from envbuild.errors import BuildError
+from envbuild.matrix.reading.loader import load_files
 from envbuild.pipeline import base_alternatives
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
-FACTS = matrix.load_files(Path(__file__).parents[2] / "matrix.yaml")
+FACTS = load_files(Path(__file__).parents[2] / "matrix.yaml")
 
 
 @pytest.mark.parametrize(

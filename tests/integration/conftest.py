@@ -25,8 +25,8 @@ from envbuild.engine import bases, daemon, private_engine
 from envbuild.engine.choice import connect
 from envbuild.engine.client import Engine
 from envbuild.errors import EngineError
-from envbuild.model import ignore_progress
 from envbuild.model.lock import Missing
+from envbuild.model.progress import ignore_progress
 from envbuild.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]

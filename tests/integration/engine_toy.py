@@ -9,8 +9,9 @@ from types import SimpleNamespace
 from typing import cast
 
 from envbuild.index.client import Index
-from envbuild.model import Base, Environment, Framework, Python, System, ignore_progress
+from envbuild.model.environment import Base, Environment, Framework, Python, System
 from envbuild.model.lock import Artifact, BaseLock, Lock, Prefix
+from envbuild.model.progress import ignore_progress
 from envbuild.pipeline import debian_packages
 from envbuild.pipeline.tools import Tools
 from envbuild.recipes import Recipe

@@ -17,14 +17,14 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from envbuild import matrix
 from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
 from envbuild.lock.metadata import MetadataReader, UnusableFileError
 from envbuild.matrix.online.published import ask, indexed
 from envbuild.matrix.online.wheel_metadata import Declared, Key, Reader, collect, declared_of, key_of, library_of
+from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 
 FILE = Path(__file__).parents[1] / "contract" / "requires.yaml"
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def text_of(facts: Matrix, declared: Mapping[Key, Declared], day: str) -> str:
 
 def main() -> None:
     """Ask the index, and write the file."""
-    facts, index = matrix.load_files(ROOT / "matrix.yaml"), Index()
+    facts, index = load_files(ROOT / "matrix.yaml"), Index()
     with tempfile.TemporaryDirectory() as folder:
         metadata = MetadataReader(index, Path(folder), ignore_progress, whole=False)
 

@@ -13,8 +13,9 @@ from envbuild.build_context import BuildInputs
 from envbuild.engine import bases
 from envbuild.engine.client import Engine
 from envbuild.index.client import Index
-from envbuild.model import PrefixPlan, ignore_progress
+from envbuild.model.environment import PrefixPlan
 from envbuild.model.lock import BaseLock, Lock
+from envbuild.model.progress import ignore_progress
 from envbuild.render import render
 from envbuild.workspace import Workspace
 

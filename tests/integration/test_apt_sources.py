@@ -20,8 +20,8 @@ from envbuild import build_secret
 from envbuild.engine import apt, bases
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
-from envbuild.model import ignore_progress
 from envbuild.model.lock import BaseLock, Lock
+from envbuild.model.progress import ignore_progress
 from envbuild.render import render
 from envbuild.verify import leaks, lists
 from envbuild.verify.findings import Findings

@@ -27,7 +27,7 @@ from envbuild.compose.outputs.registry import Pushed, Tags, push
 from envbuild.compose.outputs.registry_client import Client
 from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 from envbuild.pipeline import signatures
 
 TAGS = Tags(moving=["latest"], fixed=["v1"])

@@ -24,8 +24,8 @@ from engine_toy import environment, processes
 from envbuild.engine import apt, bases, bootstrap, debs
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
-from envbuild.model import Progress, ignore_progress
 from envbuild.model.lock import BaseLock, Bootstrap, Missing
+from envbuild.model.progress import Progress, ignore_progress
 from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.usefixtures("mirror")]
@@ -238,7 +238,7 @@ def test_a_registry_out_of_reach_is_missing_in_the_lock_and_named_in_the_build(p
 
 
 def test_a_repository_of_the_base_out_of_reach_is_named(engine):
-    from envbuild.model import AptRepository
+    from envbuild.model.environment import AptRepository
 
     repository = AptRepository(
         name="cuda-repo", url="https://cuda.invalid/repos", suite="/", components="", key_url="", key_fingerprint=""

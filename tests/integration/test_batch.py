@@ -20,7 +20,7 @@ import pytest
 from program import Program, fresh_root, share_bases
 
 from envbuild.errors import UsageError
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 from envbuild.pipeline import changed_since, image_checks
 from envbuild.workspace import Workspace
 

@@ -16,8 +16,9 @@ from envbuild.engine import bases, package_check
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, VerifyError
 from envbuild.index.client import Index
-from envbuild.model import AptRepository, OnProgress, Progress, ignore_progress
+from envbuild.model.environment import AptRepository
 from envbuild.model.lock import BaseLock, Lock
+from envbuild.model.progress import OnProgress, Progress, ignore_progress
 from envbuild.render import render
 from envbuild.workspace import Workspace
 

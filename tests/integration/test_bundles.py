@@ -23,8 +23,10 @@ from envbuild.engine import bootstrap, debs
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UsageError
 from envbuild.index.client import Index
 from envbuild.lock import lock_file
-from envbuild.model import AptPackage, AptRepository, CopiedFile, Custom, Progress, RemoteFile
+from envbuild.model.custom import CopiedFile, Custom
+from envbuild.model.environment import AptPackage, AptRepository, RemoteFile
 from envbuild.model.lock import AptLock, AptStep, Artifact, DebianPackage, Lock, Missing, SourceArchive
+from envbuild.model.progress import Progress
 from envbuild.pipeline import bundle_contents, bundling, fetching, locking, offline
 from envbuild.pipeline.bundle_folder import BundleFolder
 from envbuild.pipeline.stored_locks import Locked

@@ -21,7 +21,7 @@ from envbuild.compose.store import LayerStore
 from envbuild.engine.choice import connect
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
-from envbuild.model import Progress, ignore_progress
+from envbuild.model.progress import Progress, ignore_progress
 from envbuild.workspace import Workspace
 
 pytestmark = pytest.mark.engine

@@ -21,7 +21,7 @@ from envbuild.compose.outputs import compression, oci
 from envbuild.compose.outputs import engine as engines
 from envbuild.compose.store import LayerStore
 from envbuild.engine.choice import connect
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.prove]

@@ -17,7 +17,7 @@ import pytest
 
 from envbuild import recipes
 from envbuild import workspace as workspaces
-from envbuild.model import Base, RemoteFile
+from envbuild.model.environment import Base, RemoteFile
 from envbuild.model.lock import Lock
 from envbuild.render import render
 

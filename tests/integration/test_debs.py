@@ -18,8 +18,8 @@ from envbuild import files
 from envbuild.engine import apt, debs
 from envbuild.engine.debs import PackageServer, Store
 from envbuild.errors import BuildError
-from envbuild.model import ignore_progress
 from envbuild.model.lock import DebianPackage
+from envbuild.model.progress import ignore_progress
 from envbuild.workspace import Workspace
 
 CONTENT = b"not a package, and bytes all the same" * 100

@@ -18,7 +18,7 @@ from envbuild.engine import bases
 from envbuild.engine.choice import connect
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, EngineError
-from envbuild.model import Progress
+from envbuild.model.progress import Progress
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
 TAG = "envbuild-test/built:1"

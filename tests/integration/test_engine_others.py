@@ -15,7 +15,7 @@ from envbuild.engine import bases
 from envbuild.engine.choice import connect
 from envbuild.engine.client import Engine
 from envbuild.errors import EngineError
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 from envbuild.workspace import Workspace
 
 pytestmark = pytest.mark.engine

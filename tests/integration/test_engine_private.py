@@ -372,8 +372,8 @@ def hold(engine: Engine, workspace: Workspace, base: bases.RealisedBase) -> str:
     """Have ``engine`` hold the session's base, which another engine holds already."""
     from engine_toy import environment
 
-    from envbuild.model import ignore_progress
     from envbuild.model.lock import BaseLock
+    from envbuild.model.progress import ignore_progress
 
     pinned = bases.pin(environment(), engine, workspace, ignore_progress)
     assert isinstance(pinned, BaseLock)

@@ -34,8 +34,8 @@ from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
 from envbuild.index.settings import Settings
 from envbuild.lock import lock_file, making
-from envbuild.model import Progress
 from envbuild.model.lock import Artifact, BaseLock, Lock
+from envbuild.model.progress import Progress
 from envbuild.workspace import Workspace
 
 GOOD = lock_universe.wheel("alpha", "1.0")
@@ -420,7 +420,7 @@ def test_no_html_is_a_bug_or_takes_for_ever(piece, monkeypatch):
 
 def test_a_repository_whose_answer_trickles_is_out_of_reach_within_seconds(site):
     from envbuild.engine import bases
-    from envbuild.model import AptRepository
+    from envbuild.model.environment import AptRepository
 
     site.pages["/repository"] = BROKEN["one header byte at a time"]
     address = site.url.replace("/simple", "/repository")

@@ -22,8 +22,9 @@ from envbuild.errors import BuildError
 from envbuild.index.client import Index
 from envbuild.index.tool_settings import uv_variables
 from envbuild.lock import checking, lock_file, making
-from envbuild.model import Base, Environment, Framework, Python, System, ignore_progress
+from envbuild.model.environment import Base, Environment, Framework, Python, System
 from envbuild.model.lock import Missing
+from envbuild.model.progress import ignore_progress
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 

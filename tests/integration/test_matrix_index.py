@@ -19,23 +19,23 @@ from index_lists import Listing
 from packaging.version import Version
 from program import ROOT, Answer, Program, fresh_root
 
-from envbuild import matrix
 from envbuild.errors import EnvbuildError
 from envbuild.index.client import Index
 from envbuild.matrix import checks
 from envbuild.matrix.online.published import indexed, packages
+from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import LibraryNeed, Matrix, Release, Variant
 
 
 def _problems(root: Path) -> set[str]:
     try:
-        return {problem.message for problem in checks.check(matrix.load_files(root / "matrix.yaml"))}
+        return {problem.message for problem in checks.check(load_files(root / "matrix.yaml"))}
     except EnvbuildError as error:
         return {problem.message for problem in error.problems}
 
 
 NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL": "", "PIP_CONFIG_FILE": os.devnull}
-FACTS = matrix.load_files(ROOT / "matrix.yaml")
+FACTS = load_files(ROOT / "matrix.yaml")
 PROBLEMS = _problems(ROOT)
 INDEXED = [table.name for table in FACTS.frameworks if packages(table)]
 FEW = ["tensorflow", "torchvision"]  # one that brings CUDA as packages, one that stands upon another
@@ -126,7 +126,7 @@ def test_a_release_taken_out_is_proposed_and_written_as_it_was(own: Program, fra
     assert own.run(*words, "--write", timeout=300).expect(0).document["written"]
     assert _problems(own.root) <= PROBLEMS
     was = release_of(FACTS, framework, version)
-    found = release_of(matrix.load_files(own.root / "matrix.yaml"), framework, version)
+    found = release_of(load_files(own.root / "matrix.yaml"), framework, version)
     assert found.released == was.released
     assert all(variant.origin.status in ("unknown", "known-bad") for variant in found.variants)
     for ours, theirs in _same_builds(was, found):

@@ -20,7 +20,7 @@ from envbuild.compose.outputs.pull import Pulled, digest_of, pull
 from envbuild.compose.outputs.registry import Tags, push
 from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError
-from envbuild.model import Progress, ignore_progress
+from envbuild.model.progress import Progress, ignore_progress
 
 MEGABYTE = bytes(range(256)) * 4096
 

@@ -24,7 +24,7 @@ from envbuild.compose.outputs import registry as pushes
 from envbuild.compose.outputs.registry import Pushed, Tags, push
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError, PublishError
-from envbuild.model import Progress, ignore_progress
+from envbuild.model.progress import Progress, ignore_progress
 
 CI = Tags(moving=["latest"])
 

@@ -23,8 +23,9 @@ from envbuild.engine import bases
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.index.client import Index
-from envbuild.model import Python, RemoteFile, ignore_progress
+from envbuild.model.environment import Python, RemoteFile
 from envbuild.model.lock import Lock
+from envbuild.model.progress import ignore_progress
 from envbuild.render import render
 from envbuild.verify import lists
 from envbuild.verify.findings import Findings

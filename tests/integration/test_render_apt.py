@@ -17,8 +17,9 @@ from envbuild import workspace as workspaces
 from envbuild.engine import apt, bases, bootstrap
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
-from envbuild.model import AptPackage, AptRepository, ComputeCapability, ignore_progress
+from envbuild.model.environment import AptPackage, AptRepository, ComputeCapability
 from envbuild.model.lock import BaseLock, Lock
+from envbuild.model.progress import ignore_progress
 from envbuild.render import render
 from envbuild.verify import leaks, lists
 from envbuild.verify.findings import Findings

@@ -18,7 +18,7 @@ from smoke_toy import ADAPTER, Toy, derive
 from envbuild import smoketest
 from envbuild.engine.client import Engine
 from envbuild.errors import SmokeFailedError, TimedOutError, UnknownNameError, UsageError
-from envbuild.model import Progress, ignore_progress
+from envbuild.model.progress import Progress, ignore_progress
 from envbuild.smoketest import SmokeOptions
 from envbuild.workspace import Workspace
 

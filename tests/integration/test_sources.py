@@ -11,7 +11,7 @@ import pytest
 
 from envbuild import git_sources
 from envbuild.errors import BuildError
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 
 ADDRESS = "https://git.example.invalid/toys/alpha"
 

@@ -30,8 +30,9 @@ from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.index.client import Index
 from envbuild.lock import lock_file
-from envbuild.model import Framework, RemoteFile, ignore_progress
+from envbuild.model.environment import Framework, RemoteFile
 from envbuild.model.lock import Artifact, BaseLock, Lock, Prefix
+from envbuild.model.progress import ignore_progress
 from envbuild.pipeline.incomplete_locks import unpinned_frameworks
 from envbuild.render import prefixes, render
 from envbuild.workspace import Workspace

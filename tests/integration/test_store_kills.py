@@ -14,7 +14,7 @@ import pytest
 
 from envbuild.compose import upkeep
 from envbuild.compose.store import LayerStore
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 
 UNIT = Path(__file__).parents[1] / "unit"
 _LAYERS = 6
@@ -139,7 +139,7 @@ sys.path.insert(0, sys.argv[2])
 import composed
 from envbuild.compose import upkeep
 from envbuild.compose.store import LayerStore
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 
 OPERATIONS = {"open", "os.link", "os.rename", "os.remove", "os.mkdir", "os.utime", "fcntl.flock"}
 tree = None

@@ -12,7 +12,7 @@ from smoke_toy import Toy, derive
 from envbuild import verify
 from envbuild.engine.client import Engine
 from envbuild.errors import UnknownNameError, VerifyError
-from envbuild.model import Progress
+from envbuild.model.progress import Progress
 from envbuild.verify import leaks, rules
 from envbuild.workspace import Workspace
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from render_locks import cpu
 
-from envbuild import build_context, matrix, workspace
+from envbuild import build_context, workspace
+from envbuild.matrix import cache
 from envbuild.model.lock import Lock
 
 from .conftest import FEW, PYTHONS, REPOSITORY
@@ -98,7 +99,7 @@ def lock_for(version: str, path: Path) -> Lock:
 
 
 def pip_for(version: str) -> Path:
-    rows = matrix.load(workspace.find(str(REPOSITORY))).build_tools
+    rows = cache.load(workspace.find(str(REPOSITORY))).build_tools
     row = next(row for row in rows if version in row.pythons)
     return fetched(row.name, row.version)
 

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from envbuild.errors import BuildError, UnknownNameError
 from envbuild.index.project_pages import IndexFile
-from envbuild.model import Base, Environment, Framework, Python, System
+from envbuild.model.environment import Base, Environment, Framework, Python, System
 
 TOYOS = System(
     name="toyos12", family="debian", version="12", codename="toy", image="toyos:12", glibc="2.36", bootstrap_suite="toy",

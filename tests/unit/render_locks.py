@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from envbuild.model import (
+from envbuild.model.custom import CopiedFile, Custom, Service
+from envbuild.model.environment import (
     AptPackage,
     AptRepository,
     Base,
     ComputeCapability,
-    CopiedFile,
-    Custom,
     Environment,
     Framework,
     PrefixPlan,
     Python,
     RemoteFile,
-    Service,
     System,
 )
 from envbuild.model.lock import Artifact, BaseLock, Lock, Prefix

@@ -13,7 +13,7 @@ from envbuild import build, build_context, build_start, image_inputs
 from envbuild.engine.model import BuiltImage
 from envbuild.errors import BuildError, EngineError, InvalidInputError
 from envbuild.lock import lock_file
-from envbuild.model import AptRepository
+from envbuild.model.environment import AptRepository
 from envbuild.model.lock import Artifact, Lock
 from envbuild.workspace import Workspace
 

@@ -15,11 +15,12 @@ from test_render import TEMPLATES
 from verify_locks import lock as verified
 from verify_locks import told
 
-from envbuild import codec, matrix
+from envbuild import codec
 from envbuild.errors import ConflictError, InvalidInputError
 from envbuild.lock import making
 from envbuild.lock.checking import check
-from envbuild.model import AptPackage, Base, Environment
+from envbuild.matrix.reading.loader import load_files
+from envbuild.model.environment import AptPackage, Base, Environment
 from envbuild.model.lock import BaseLock, Lock, Missing
 from envbuild.render import render
 from envbuild.resolve.request.parser import parse
@@ -69,7 +70,7 @@ HEADERS = AptPackage(name="libcudnn7-dev", version="7.4.2.24-1", repository="ven
 def decided(
     tmp_path: Path, words: str = "anvil-1.0", base: str | None = None, spoil: Callable[[str], str] = str
 ) -> Environment:
-    toy = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, spoil(HEAD + CUDA + ANVIL))])
+    toy = load_files(TOY_ENTRY, [overlay(tmp_path, spoil(HEAD + CUDA + ANVIL))])
     return resolve(toy, parse([words], matrix=toy, base=base)).environment
 
 

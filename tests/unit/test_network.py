@@ -11,8 +11,8 @@ from envbuild.engine import apt, choice, debs, registry
 from envbuild.errors import BuildError
 from envbuild.index.client import Index
 from envbuild.index.settings import read_settings
-from envbuild.model import ignore_progress
 from envbuild.model.lock import DebianPackage
+from envbuild.model.progress import ignore_progress
 from envbuild.workspace import Workspace
 
 ELSEWHERE = "192.0.2.1"  # an address for documentation, which nobody has

@@ -9,9 +9,10 @@ import pytest
 from lock_universe import framework
 from test_recipes_loading import GOOD, workspace
 
-from envbuild import matrix, recipes
+from envbuild import recipes
 from envbuild import workspace as workspaces
 from envbuild.errors import InvalidInputError
+from envbuild.matrix.reading.loader import load_files
 from envbuild.recipes import Recipe
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
@@ -59,7 +60,7 @@ def test_what_a_feature_cannot_say_is_refused(tmp_path: Path) -> None:
 
 
 ROOT = workspaces.find(str(Path(__file__).parents[2]))
-FACTS = matrix.load_files(ROOT.matrix)
+FACTS = load_files(ROOT.matrix)
 RECIPES = recipes.load(ROOT)
 
 

@@ -15,7 +15,7 @@ from envbuild import smoketest
 from envbuild.engine.client import Engine
 from envbuild.engine.model import ImageInfo, RunResult
 from envbuild.errors import SmokeFailedError, UsageError
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 from envbuild.report import view
 from envbuild.smoketest import SmokeOptions
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from envbuild.model import AptPackage, Base, Environment, Framework, Python, System
+from envbuild.model.environment import AptPackage, Base, Environment, Framework, Python, System
 from envbuild.model.lock import Artifact, BaseLock, Bootstrap, DebianPackage, Lock, Prefix
 
 PYTHON = Python(version="3.11", provided_by="distribution", executable="/usr/bin/python3.11", packages=("python3",))

@@ -19,7 +19,7 @@ from envbuild.compose.outputs import archive
 from envbuild.compose.store import LayerStore
 from envbuild.compose.unpack import DamagedError, noting, unpacked
 from envbuild.errors import BuildError
-from envbuild.model import OnProgress, Progress
+from envbuild.model.progress import OnProgress, Progress
 
 Compression = Literal["gzip", "zstd", "none"]
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)

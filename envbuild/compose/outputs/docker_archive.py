@@ -10,7 +10,7 @@ from envbuild.compose.model import ComposedImage
 from envbuild.compose.outputs import archive
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError
-from envbuild.model import OnProgress, Progress
+from envbuild.model.progress import OnProgress, Progress
 
 
 def write(image: ComposedImage, store: LayerStore, target: Path, references: Sequence[str], on_progress: OnProgress) -> None:

@@ -11,7 +11,7 @@ from envbuild.compose.model import ComposedImage
 from envbuild.compose.outputs import archive
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError
-from envbuild.model import OnProgress, Progress
+from envbuild.model.progress import OnProgress, Progress
 
 if TYPE_CHECKING:
     from envbuild.engine.client import Engine

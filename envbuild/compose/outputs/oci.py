@@ -13,7 +13,7 @@ from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.outputs import archive, manifest
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError, InvalidInputError
-from envbuild.model import OnProgress, Progress
+from envbuild.model.progress import OnProgress, Progress
 
 
 def write(image: ComposedImage, store: LayerStore, folder: Path, name: str, on_progress: OnProgress) -> str:

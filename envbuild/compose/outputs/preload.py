@@ -12,7 +12,7 @@ from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.outputs import engine as engines
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError
-from envbuild.model import OnProgress
+from envbuild.model.progress import OnProgress
 
 if TYPE_CHECKING:
     from envbuild.engine.client import Engine

@@ -22,7 +22,7 @@ from envbuild.compose.store import LayerStore
 from envbuild.compose.unpack import DamagedError, noting, unpacked
 from envbuild.errors import PublishError
 from envbuild.index.thread_pool import DaemonPool, finished
-from envbuild.model import OnProgress, Progress
+from envbuild.model.progress import OnProgress, Progress
 
 STAGE = "pull"
 _AT_ONCE = 3  # as many layers as docker fetches at once

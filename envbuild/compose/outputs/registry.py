@@ -15,7 +15,7 @@ from envbuild.compose.outputs.transfer_progress import TransferProgress
 from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError
 from envbuild.index.thread_pool import DaemonPool, finished
-from envbuild.model import OnProgress, Progress, ignore_progress
+from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
 STAGE = "push"
 BeforeMoving = Callable[[Client, manifest.Document], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from envbuild.model import OnProgress, Progress
+from envbuild.model.progress import OnProgress, Progress
 
 
 class TransferProgress:

@@ -23,7 +23,7 @@ from envbuild.matrix.online.differences import Finding
 from envbuild.matrix.online.new_row import Source
 from envbuild.matrix.reading.loader import compile_matrix
 from envbuild.matrix.types import FrameworkTable, Matrix
-from envbuild.model import OnProgress, Progress, ignore_progress
+from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
 _SPARED = 3  # if more releases than this, and a tenth of all, are missing, the index is incomplete
 

@@ -22,7 +22,7 @@ from envbuild.index.project_pages import IndexFile
 from envbuild.index.thread_pool import DaemonPool, result_of
 from envbuild.matrix.types import FrameworkTable, Matrix, Variant
 from envbuild.matrix.versions import numbers
-from envbuild.model import OnProgress, Progress
+from envbuild.model.progress import OnProgress, Progress
 
 _AT_ONCE = 4  # one page per project, and no hurry
 _ANY_PYTHON = "*"

@@ -17,7 +17,7 @@ from envbuild.index.thread_pool import DaemonPool, result_of
 from envbuild.matrix.online.published import Published, Releases, indexed, wheels
 from envbuild.matrix.types import Matrix, Variant
 from envbuild.matrix.versions import has_prefix, numbers
-from envbuild.model import OnProgress, Progress
+from envbuild.model.progress import OnProgress, Progress
 
 # The vendor's packages on the index, by the field of a row. From CUDA 13 on, the names have no major version.
 _PACKAGES = {

@@ -27,7 +27,7 @@ from envbuild.matrix.types import (
     Variant,
 )
 from envbuild.matrix.versions import newest_first
-from envbuild.model import CudaLibraries
+from envbuild.model.words import CudaLibraries
 from envbuild.yaml_reader import Table
 
 CUDA_LIBRARIES = get_args(CudaLibraries)

@@ -82,6 +82,17 @@ def _read(path: Path, name: str, problems: list[Problem]) -> bytes | None:
         return None
 
 
+def load_files(entry: Path, overlays: Sequence[Path] = ()) -> Matrix:
+    """The matrix of an entry file, read from YAML every time."""
+    return compile_files(entry, overlays)[0]
+
+
+def compile_files(entry: Path, overlays: Sequence[Path]) -> tuple[Matrix, Mapping[str, bytes]]:
+    """The matrix of an entry file, and the bytes of all files that it was read from."""
+    sources = read_sources(entry, overlays)
+    return compile_matrix(sources, [overlay_name(path) for path in overlays]), sources
+
+
 def compile_matrix(sources: Mapping[str, bytes], overlays: Sequence[str] = ()) -> Matrix:
     """The matrix of the given files, the first being the entry. Raises :class:`InvalidInputError` with every problem."""
     context = Context()

@@ -27,7 +27,7 @@ from envbuild.matrix.platform import (
 from envbuild.matrix.reading.context import NAME, URL, Context, date, descending, minor, unique, version
 from envbuild.matrix.types import Policy
 from envbuild.matrix.versions import BRANCH, CUDA_OR_MAJOR, NUMBERS, has_prefix
-from envbuild.model import Provider, PythonFrom
+from envbuild.model.words import Provider, PythonFrom
 from envbuild.yaml_reader import Table
 
 T = TypeVar("T")

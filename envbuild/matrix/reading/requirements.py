@@ -5,7 +5,7 @@ from __future__ import annotations
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.reading.context import Context, minors, version
 from envbuild.matrix.types import BadCapability, LibraryNeed
-from envbuild.model import CudaLibraries
+from envbuild.model.words import CudaLibraries
 from envbuild.yaml_reader import Table
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from envbuild.matrix.pairs import pairs_with
 from envbuild.matrix.types import LibraryNeed, Matrix, Variant
-from envbuild.model import ComputeCapability, Details, Environment, Framework, Upon
+from envbuild.model.environment import ComputeCapability, Environment, Framework
+from envbuild.model.resolution import Details, Upon
 from envbuild.resolve.search.addon_builds import held_variants
 from envbuild.resolve.search.lookup import lookup_of
 

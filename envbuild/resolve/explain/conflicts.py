@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from envbuild.matrix.platform import SystemRow
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import within
-from envbuild.model import Python
+from envbuild.model.environment import Python
 from envbuild.resolve.request.model import BASE, CUDA, CUDNN, NCCL, PYTHON, SYSTEM, Request, Wanted
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import cuda_objections, mismatches

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from envbuild.errors import Conflict
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.types import Matrix
-from envbuild.model import Environment
+from envbuild.model.environment import Environment
 from envbuild.resolve.request.model import GpuWanted
 
 

@@ -10,7 +10,8 @@ from envbuild.matrix.gpu_code import code_for
 from envbuild.matrix.libraries import describe
 from envbuild.matrix.types import LibraryNeed, Variant
 from envbuild.matrix.versions import numbers, within
-from envbuild.model import Environment, Reason
+from envbuild.model.environment import Environment
+from envbuild.model.resolution import Reason
 from envbuild.resolve.request.model import Request
 from envbuild.resolve.search import addon_builds
 from envbuild.resolve.search.build import Build

@@ -9,7 +9,7 @@ from envbuild.matrix.gpu_code import code_for
 from envbuild.matrix.platform import PythonRow
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers, within
-from envbuild.model import Python
+from envbuild.model.environment import Python
 from envbuild.resolve.request.model import BASE, PYTHON, SYSTEM, Part
 from envbuild.resolve.search.addon_builds import siblings
 from envbuild.resolve.search.build import Build

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from envbuild.errors import Alternative, Conflict, ConflictError
 from envbuild.matrix.similar_names import nearest_versions
 from envbuild.matrix.types import FrameworkTable, Matrix
-from envbuild.model import Environment
+from envbuild.model.environment import Environment
 from envbuild.resolve.choice import choose_for
 from envbuild.resolve.environment import environment_of
 from envbuild.resolve.request.model import Request, Wanted

@@ -7,7 +7,7 @@ from typing import get_args
 
 from envbuild.errors import UnknownNameError, UsageError
 from envbuild.matrix.similar_names import nearest
-from envbuild.model import Provider
+from envbuild.model.words import Provider
 from envbuild.resolve.request.draft import Draft
 
 PROVIDERS = tuple(word for word in get_args(Provider))

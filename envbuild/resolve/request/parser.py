@@ -10,7 +10,7 @@ from envbuild.errors import Alternative, EnvbuildError, UnknownNameError, UsageE
 from envbuild.matrix.similar_names import nearest
 from envbuild.matrix.types import Matrix
 from envbuild.matrix.versions import NUMBERS, SPECIFIER
-from envbuild.model import PythonFrom
+from envbuild.model.words import PythonFrom
 from envbuild.resolve.request import names, packages
 from envbuild.resolve.request.bases import PROVIDERS
 from envbuild.resolve.request.draft import Draft, Piece

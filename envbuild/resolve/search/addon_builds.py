@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from envbuild.matrix.pairs import pairs_with, source_of, upon, word_of
 from envbuild.matrix.types import FrameworkTable, Matrix, Pairs, Release, Variant
-from envbuild.model import Framework
+from envbuild.model.environment import Framework
 from envbuild.resolve.request.model import Request, Wanted
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.lookup import Lookup

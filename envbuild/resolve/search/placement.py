@@ -22,7 +22,8 @@ from envbuild.matrix.placement import (
 from envbuild.matrix.platform import LibraryPackage, LibraryRow, ProviderRow, SystemRow
 from envbuild.matrix.types import LibraryNeed, Variant
 from envbuild.matrix.versions import newest_first, within
-from envbuild.model import Provider, Python
+from envbuild.model.environment import Python
+from envbuild.model.words import Provider
 from envbuild.resolve.request.model import BASE, CUDA, GPU, SYSTEM
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection, SupportingField, objection, status_objection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from envbuild.errors import InvalidInputError
 from envbuild.matrix.placement import supplies_on
 from envbuild.matrix.platform import SystemRow
-from envbuild.model import Python, RemoteFile
+from envbuild.model.environment import Python, RemoteFile
 from envbuild.resolve.request.model import PYTHON, PYTHON_FROM
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection, objection, status_objection

@@ -17,7 +17,7 @@ from envbuild.cli import batch, batch_display, batch_summary, frame, progress_di
 from envbuild.cli.batch_summary import Summary
 from envbuild.cli.progress_display import Speeds, display
 from envbuild.cli.session import Session
-from envbuild.model import Progress
+from envbuild.model.progress import Progress
 from envbuild.pipeline.batch import Job, Outcome, outcome_of
 from envbuild.pipeline.disk_need import DiskNeed
 

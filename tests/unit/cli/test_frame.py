@@ -16,7 +16,7 @@ import pytest
 from envbuild import errors
 from envbuild.cli import frame, progress_display
 from envbuild.cli.session import Session, describe
-from envbuild.model import Progress
+from envbuild.model.progress import Progress
 
 
 @pytest.fixture

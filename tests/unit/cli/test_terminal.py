@@ -12,7 +12,7 @@ from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session, describe
 from envbuild.cli.terminal import plain, plain_json
 from envbuild.errors import BuildError, Conflict, Problem
-from envbuild.model import Progress
+from envbuild.model.progress import Progress
 
 EVIL = (
     "\x1b[2J\x1b[H",  # clear the screen

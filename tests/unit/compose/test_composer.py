@@ -20,7 +20,7 @@ from envbuild.engine.model import BuiltImage
 from envbuild.errors import BuildError
 from envbuild.index.thread_pool import DaemonPool
 from envbuild.lock import lock_file
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 from envbuild.workspace import find
 
 NAME = "opencv-5.0.0.93-cpu-py311-debian12"

@@ -18,7 +18,7 @@ from envbuild.compose.store import LayerStore
 from envbuild.compose.unpack import DamagedError, unpacked
 from envbuild.compose.upkeep import verify
 from envbuild.errors import BuildError
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 
 KINDS = ("gzip", "zstd", "none")
 CONTENTS = {"large": bytes(range(256)) * (3 * PIECE // 256) + b"end", "small": b"x"}

@@ -16,7 +16,7 @@ from envbuild.compose.outputs import archive, docker_archive, oci
 from envbuild.compose.outputs.engine import present_layers
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UsageError
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from envbuild.compose import upkeep
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 
 
 @pytest.fixture

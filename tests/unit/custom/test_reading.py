@@ -15,7 +15,7 @@ from envbuild.custom.reading import UserRecipe
 from envbuild.custom.services import load_services
 from envbuild.custom.writing import Wishes
 from envbuild.errors import InvalidInputError, UsageError
-from envbuild.model import CopiedFile, Custom, Service
+from envbuild.model.custom import CopiedFile, Custom, Service
 from envbuild.workspace import Workspace
 
 SCHEMA = json.loads((Path(envbuild.__file__).parent / "schemas" / "envbuild.json").read_text())

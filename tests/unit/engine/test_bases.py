@@ -12,8 +12,9 @@ import pytest
 from envbuild.engine import bases, bootstrap
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, EngineError
-from envbuild.model import Base, Environment, Python, System, ignore_progress
+from envbuild.model.environment import Base, Environment, Python, System
 from envbuild.model.lock import BaseLock, Bootstrap, DebianPackage, Missing
+from envbuild.model.progress import ignore_progress
 from envbuild.workspace import Workspace
 
 

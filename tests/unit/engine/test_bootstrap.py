@@ -15,8 +15,8 @@ from lock_universe import environment
 from envbuild import codec
 from envbuild.engine import apt, bases, bootstrap
 from envbuild.errors import BuildError
-from envbuild.model import ignore_progress
 from envbuild.model.lock import BaseLock, Bootstrap, DebianPackage
+from envbuild.model.progress import ignore_progress
 from envbuild.workspace import Workspace
 
 

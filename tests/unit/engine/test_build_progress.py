@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from envbuild.engine.build_progress import PlainProgress, count_steps, instruction_of
-from envbuild.model import Progress
+from envbuild.model.progress import Progress
 
 DOCKER_20 = """\
 #1 [internal] load build definition from Dockerfile

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from envbuild import matrix, workspace
+from envbuild import workspace
 from envbuild.host import fits, nvidia
 from envbuild.host.nvidia import Gpu
+from envbuild.matrix import cache
 
 GB = 10**9
 
@@ -18,7 +19,7 @@ def card(index: int, name: str, capability: str, memory: int = 16) -> Gpu:
 @pytest.fixture(scope="module")
 def real():
     """The real matrix, because it knows what runs on a GPU."""
-    return matrix.load(workspace.find())
+    return cache.load(workspace.find())
 
 
 V100, A100 = "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB"

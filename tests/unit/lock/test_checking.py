@@ -7,7 +7,7 @@ from lock_universe import Universe, environment, framework
 
 from envbuild.errors import InvalidInputError
 from envbuild.lock import checking, lock_file, making
-from envbuild.model import ComputeCapability, PrefixPlan, Python
+from envbuild.model.environment import ComputeCapability, PrefixPlan, Python
 from envbuild.model.lock import BaseLock
 
 ANY = "py2.py3-none-any.whl"

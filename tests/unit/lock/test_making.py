@@ -12,7 +12,7 @@ from lock_universe import Universe, environment, framework
 import envbuild
 from envbuild.errors import BuildError, Conflict, ConflictError, InvalidInputError, UnknownNameError
 from envbuild.lock import checking, comparison, installers, lock_file, making
-from envbuild.model import AptPackage, Base, PrefixPlan
+from envbuild.model.environment import AptPackage, Base, PrefixPlan
 from envbuild.model.lock import Artifact, BaseLock, Missing, SourceArchive
 
 ANY = "py2.py3-none-any.whl"
@@ -412,17 +412,17 @@ def test_a_lock_survives_the_disk_and_fits_its_schema(make, tmp_path):
 def test_the_schema_knows_exactly_the_fields_of_the_model():
     import dataclasses
 
-    from envbuild import model
-    from envbuild.model import lock
+    from envbuild.model import custom, environment, lock
 
     kinds = {
-        "pinned_file": model.PinnedFile, "framework": model.Framework, "python": model.Python, "system": model.System,
-        "apt_repository": model.AptRepository,
-        "apt_package": model.AptPackage, "base": model.Base, "compute_capability": model.ComputeCapability,
-        "environment": model.Environment, "debian_package": lock.DebianPackage, "bootstrap": lock.Bootstrap,
+        "pinned_file": environment.PinnedFile, "framework": environment.Framework,
+        "python": environment.Python, "system": environment.System,
+        "apt_repository": environment.AptRepository,
+        "apt_package": environment.AptPackage, "base": environment.Base, "compute_capability": environment.ComputeCapability,
+        "environment": environment.Environment, "debian_package": lock.DebianPackage, "bootstrap": lock.Bootstrap,
         "base_lock": lock.BaseLock, "artifact": lock.Artifact, "prefix": lock.Prefix, "missing": lock.Missing,
-        "remote_file": model.RemoteFile, "prefix_plan": model.PrefixPlan, "copied_file": model.CopiedFile,
-        "service": model.Service, "custom": model.Custom, "source_archive": lock.SourceArchive,
+        "remote_file": environment.RemoteFile, "prefix_plan": environment.PrefixPlan, "copied_file": custom.CopiedFile,
+        "service": custom.Service, "custom": custom.Custom, "source_archive": lock.SourceArchive,
         "apt_lock": lock.AptLock, "apt_step": lock.AptStep,
     }  # fmt: skip
     assert set(SCHEMA["$defs"]) == set(kinds)

@@ -7,7 +7,7 @@ from lock_universe import Universe, environment, framework
 from packaging.version import Version
 
 from envbuild.lock import checking, making
-from envbuild.model import Custom
+from envbuild.model.custom import Custom
 from envbuild.model.lock import Artifact, BaseLock
 
 ANY = "py2.py3-none-any.whl"

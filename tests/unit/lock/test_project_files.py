@@ -7,7 +7,7 @@ from lock_universe import Universe, environment, framework
 
 from envbuild.errors import BuildError
 from envbuild.lock import checking, making
-from envbuild.model import PinnedFile
+from envbuild.model.environment import PinnedFile
 from envbuild.model.lock import BaseLock
 
 ANY = "py2.py3-none-any.whl"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import disk_cache, files, matrix
+from envbuild import disk_cache, files
 from envbuild.errors import InvalidInputError
 from envbuild.matrix import cache
 from envbuild.matrix.reading import loader
@@ -64,69 +64,69 @@ def test_rows_of_two_classes_with_the_same_values_stay_two_rows() -> None:
 
 
 def test_a_table_is_read_when_it_is_first_looked_at(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix.load(workspace)
+    cache.load(workspace)
     parts: list[int] = []
     original = disk_cache.Kept.part
     monkeypatch.setattr(disk_cache.Kept, "part", lambda self, number: parts.append(number) or original(self, number))
-    found = matrix.load(workspace)
+    found = cache.load(workspace)
     assert parts == [0]
     assert (tuple(found.gpus), tuple(found.gpus)) == (TOY.gpus, TOY.gpus)
     assert len(parts) == 2
 
 
 def test_the_second_load_reads_no_yaml(workspace: Workspace, reads: list[int]) -> None:
-    assert matrix.load(workspace) == TOY == matrix.load(workspace)
+    assert cache.load(workspace) == TOY == cache.load(workspace)
     assert len(reads) == 1
 
 
 def test_any_changed_source_is_noticed(workspace: Workspace, reads: list[int]) -> None:
-    matrix.load(workspace)
+    cache.load(workspace)
     path = workspace.root / CUDA
     times = path.stat()
     path.write_bytes(path.read_bytes().replace(b'"384.81"', b'"384.82"'))  # the same length, and the same time
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert next(row for row in matrix.load(workspace).cuda if row.version == "9.0").driver_min == "384.82"
+    assert next(row for row in cache.load(workspace).cuda if row.version == "9.0").driver_min == "384.82"
     assert len(reads) == 2
     (workspace.root / SYSTEMS).unlink()
     with pytest.raises(InvalidInputError, match="cannot be read"):
-        matrix.load(workspace)
+        cache.load(workspace)
 
 
 def test_sources_are_read_again_only_if_their_stamp_is_new(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     original, read = files.read_bytes, []
     monkeypatch.setattr(files, "read_bytes", lambda path, *rest: read.append(path.suffix) or original(path, *rest))
     monkeypatch.setattr(disk_cache, "SETTLED_NS", 0)  # nobody edits while this test looks
-    matrix.load(workspace)
+    cache.load(workspace)
     read.clear()
-    assert matrix.load(workspace) == TOY
+    assert cache.load(workspace) == TOY
     assert ".yaml" not in read
     (workspace.root / CUDA).touch()  # another stamp, the same bytes
-    assert matrix.load(workspace) == TOY
+    assert cache.load(workspace) == TOY
     assert read.count(".yaml") == len(SOURCES)
 
 
 def test_a_stamp_of_files_that_changed_just_now_is_not_trusted(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_cache, "stamp", lambda _places: ("same", time.time_ns()))  # as of a clock that stands still
-    matrix.load(workspace)
+    cache.load(workspace)
     path = workspace.root / CUDA
     path.write_bytes(path.read_bytes().replace(b'"384.81"', b'"384.82"'))
-    assert next(row for row in matrix.load(workspace).cuda if row.version == "9.0").driver_min == "384.82"
+    assert next(row for row in cache.load(workspace).cuda if row.version == "9.0").driver_min == "384.82"
 
 
 def test_a_table_that_is_damaged_later_is_read_from_the_sources(workspace: Workspace, reads: list[int]) -> None:
-    matrix.load(workspace)
+    cache.load(workspace)
     (copy,) = copies(workspace)
     copy.write_bytes(copy.read_bytes().replace(b"384.81", b"384.80"))
-    found = matrix.load(workspace)
+    found = cache.load(workspace)
     assert (tuple(found.gpus), len(reads)) == (TOY.gpus, 1)
     assert (tuple(found.cuda), len(reads)) == (TOY.cuda, 2)
-    assert tuple(matrix.load(workspace).cuda) == TOY.cuda
+    assert tuple(cache.load(workspace).cuda) == TOY.cuda
     assert len(reads) == 2  # the copy was written again
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "header", "foreign", "directory"])
 def test_a_damaged_copy_is_not_believed(workspace: Workspace, reads: list[int], damage: str) -> None:
-    matrix.load(workspace)
+    cache.load(workspace)
     (copy,) = copies(workspace)
     content = copy.read_bytes()
     header, payload = content.split(b"\n", 1)
@@ -143,22 +143,22 @@ def test_a_damaged_copy_is_not_believed(workspace: Workspace, reads: list[int], 
         copy.mkdir()
     else:
         copy.write_bytes(damaged)
-    assert matrix.load(workspace) == TOY
+    assert cache.load(workspace) == TOY
     assert len(reads) == 2
 
 
 def test_a_copy_of_another_program_is_not_believed(
     workspace: Workspace, reads: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    matrix.load(workspace)
+    cache.load(workspace)
     monkeypatch.setattr(disk_cache, "FORMAT", 99)
-    assert matrix.load(workspace) == TOY
+    assert cache.load(workspace) == TOY
     assert len(reads) == 2
 
 
 def test_a_home_that_cannot_be_written_only_costs_time(workspace: Workspace, reads: list[int]) -> None:
     workspace.home.write_text("a file where a folder should be")
-    assert matrix.load(workspace) == TOY == matrix.load(workspace)
+    assert cache.load(workspace) == TOY == cache.load(workspace)
     assert len(reads) == 2
 
 
@@ -166,7 +166,7 @@ def test_a_broken_matrix_is_refused_every_time_and_leaves_no_copy(workspace: Wor
     (workspace.root / CUDA).write_text("cuda: [")
     for _ in range(2):
         with pytest.raises(InvalidInputError):
-            matrix.load(workspace)
+            cache.load(workspace)
     assert copies(workspace) == []
 
 
@@ -174,5 +174,5 @@ def test_old_copies_are_removed(workspace: Workspace) -> None:
     for number in range(20):
         overlay = workspace.root / f"overlay{number}.yaml"
         overlay.write_text("{}")
-        matrix.load(workspace, [overlay])
+        cache.load(workspace, [overlay])
     assert len(copies(workspace)) == 16

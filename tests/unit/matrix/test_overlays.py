@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from overlay_files import HEAD, TOY_ENTRY, overlay
 
-from envbuild import cli, matrix, workspace
+from envbuild import cli, workspace
 from envbuild.errors import ConflictError, InvalidInputError
 from envbuild.lock import lock_file
-from envbuild.matrix import checks
-from envbuild.matrix.reading.loader import read_sources
+from envbuild.matrix import cache, checks
+from envbuild.matrix.reading.loader import load_files, read_sources
 from envbuild.matrix.types import Matrix
 from envbuild.model.lock import BaseLock, Lock, Missing
 from envbuild.pipeline import locking
@@ -45,8 +45,8 @@ def decide(found: Matrix, request: str) -> Request:
 
 
 def test_a_release_is_added_to_a_series_in_one_row(tmp_path: Path) -> None:
-    found = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, OURS)])
-    assert set(versions(found)) == {*versions(matrix.load_files(TOY_ENTRY)), "1.12.9"}
+    found = load_files(TOY_ENTRY, [overlay(tmp_path, OURS)])
+    assert set(versions(found)) == {*versions(load_files(TOY_ENTRY)), "1.12.9"}
     assert checks.check(found) == []
     resolution = resolve(found, decide(found, "wd-1.12"))
     assert resolution.environment.name == MADE_WITH
@@ -58,11 +58,11 @@ def test_a_release_is_added_to_a_series_in_one_row(tmp_path: Path) -> None:
 def test_a_release_is_replaced_and_a_later_overlay_wins(tmp_path: Path) -> None:
     bad = '{version: "1.12.3", released: "2019-06-21", status: known-bad, note: "not on our machines"}'
     first = overlay(tmp_path, OURS.replace('{version: "1.12.9", released: "2019-09-01"}', bad))
-    found = matrix.load_files(TOY_ENTRY, [first])
-    assert versions(found) == versions(matrix.load_files(TOY_ENTRY))
+    found = load_files(TOY_ENTRY, [first])
+    assert versions(found) == versions(load_files(TOY_ENTRY))
     assert resolve(found, decide(found, "wd-1.12")).environment.frameworks[0].version == "1.12.2"
     second = overlay(tmp_path, OURS.replace("1.12.9", "1.12.3"), "second.yaml")
-    both = matrix.load_files(TOY_ENTRY, [first, second])
+    both = load_files(TOY_ENTRY, [first, second])
     assert resolve(both, decide(both, "wd-1.12")).environment.frameworks[0].version == "1.12.3"
 
 
@@ -71,14 +71,14 @@ def test_a_series_with_variants_replaces_the_series(tmp_path: Path) -> None:
         "    releases:",
         '    variants: {cpu: {package: widget, python: ["3.5"], cuda_libraries: none, glibc: "2.17"}}\n    releases:',
     )
-    found = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, text)])
+    found = load_files(TOY_ENTRY, [overlay(tmp_path, text)])
     assert [version for version in versions(found) if version.startswith("1.12")] == ["1.12.9"]
 
 
 def test_the_nearest_is_of_the_same_series(tmp_path: Path) -> None:
     bad = '{version: "1.4.9", released: "2018-01-01", status: known-bad, note: "crashes"}'
     text = HEAD + f'framework: {{name: widget}}\nseries: [{{series: "1.4", releases: [{bad}]}}]\n'
-    found = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, text)])
+    found = load_files(TOY_ENTRY, [overlay(tmp_path, text)])
     with pytest.raises(ConflictError) as refused:
         resolve(found, parse(["wd-1.4.9-py35-granite16.04"], matrix=found, base="my/image:1"))
     assert [each.changes for each in refused.value.alternatives] == ["version 1.4.0 instead of 1.4.9"]
@@ -87,7 +87,7 @@ def test_the_nearest_is_of_the_same_series(tmp_path: Path) -> None:
 def test_a_gpu_build_that_is_known_not_to_work_is_not_passed_over_in_silence(tmp_path: Path) -> None:
     bad = '{version: "2.0.9", released: "2021-01-20", variants: {gpu: {status: known-bad, note: "finds no GPU"}}}'
     text = HEAD + f'framework: {{name: widget}}\nseries: [{{series: "2.0", releases: [{bad}]}}]\n'
-    found = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, text)])
+    found = load_files(TOY_ENTRY, [overlay(tmp_path, text)])
     (told,) = resolve(found, parse(["wd-2.0.9"], matrix=found)).warnings
     assert told == "widget 2.0.9 cpu uses no GPU: widget 2.0.9 gpu is known not to work: finds no GPU"
     assert not resolve(found, parse(["wd-2.0.9-cpu"], matrix=found)).warnings
@@ -114,14 +114,14 @@ def test_a_gpu_build_that_is_known_not_to_work_is_not_passed_over_in_silence(tmp
 def test_strictness_names_the_overlay_and_the_line(tmp_path: Path, text: str, line: int, message: str) -> None:
     path = overlay(tmp_path, text)
     with pytest.raises(InvalidInputError) as caught:
-        matrix.load_files(TOY_ENTRY, [path])
+        load_files(TOY_ENTRY, [path])
     found = [problem for problem in caught.value.problems if problem.where == str(path) and message in problem.message]
     assert line in {problem.line for problem in found}, caught.value.problems
 
 
 def test_the_checks_across_tables_name_the_overlay(tmp_path: Path) -> None:
     path = overlay(tmp_path, HEAD + 'gpus: [{name: Mine, aliases: [], architecture: Ant, capability: "9.9"}]\n')
-    found = checks.check(matrix.load_files(TOY_ENTRY, [path]))
+    found = checks.check(load_files(TOY_ENTRY, [path]))
     assert {(problem.where, problem.line) for problem in found} == {(str(path), 2)}
 
 
@@ -130,9 +130,9 @@ def test_an_overlay_that_contradicts_is_not_used(tmp_path: Path) -> None:
     plain = Workspace(root=TOY_ENTRY.parent, output=tmp_path / "out", home=tmp_path / "home")
     for _ in range(2):  # it is not kept either
         with pytest.raises(InvalidInputError, match="The overlay has a problem") as caught:
-            matrix.load(Workspace(root=plain.root, output=plain.output, home=plain.home, overlays=(path,)))
+            cache.load(Workspace(root=plain.root, output=plain.output, home=plain.home, overlays=(path,)))
     assert [(problem.where, problem.line) for problem in caught.value.problems] == [(str(path), 2)]
-    assert "Mine" not in {gpu.name for gpu in matrix.load(plain).gpus}
+    assert "Mine" not in {gpu.name for gpu in cache.load(plain).gpus}
 
 
 def test_a_matrix_that_contradicts_itself_is_no_fault_of_the_overlay(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_matrix_that_contradicts_itself_is_no_fault_of_the_overlay(tmp_path: P
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content.replace(b"architecture: Cow", b"architecture: Bee"))
     place = Workspace(root=tmp_path, output=tmp_path / "out", home=tmp_path / "home", overlays=(overlay(tmp_path, OURS),))
-    assert "1.12.9" in versions(matrix.load(place))
+    assert "1.12.9" in versions(cache.load(place))
 
 
 def test_the_workspace_takes_overlays_of_environment_and_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_the_workspace_takes_overlays_of_environment_and_flag(tmp_path: Path, mo
     found = workspace.find(str(TOY_ENTRY.parent), ["c.yaml", "a.yaml"])
     assert found.overlays == tuple(tmp_path / f"{name}.yaml" for name in "abc")
     place = Workspace(root=found.root, output=tmp_path / "out", home=tmp_path / "home", overlays=found.overlays)
-    assert {"1.12.97", "1.12.98", "1.12.99"} <= set(versions(matrix.load(place)))
+    assert {"1.12.97", "1.12.98", "1.12.99"} <= set(versions(cache.load(place)))
 
 
 def test_the_compiled_copy_follows_the_overlay(tmp_path: Path) -> None:
@@ -159,22 +159,22 @@ def test_the_compiled_copy_follows_the_overlay(tmp_path: Path) -> None:
     plain = Workspace(root=TOY_ENTRY.parent, output=tmp_path / "out", home=tmp_path / "home")
     place = Workspace(root=plain.root, output=plain.output, home=plain.home, overlays=(path,))
     for _ in range(2):  # the second time from the copy
-        assert "1.12.9" in versions(matrix.load(place))
-        assert "1.12.9" not in versions(matrix.load(plain))
+        assert "1.12.9" in versions(cache.load(place))
+        assert "1.12.9" not in versions(cache.load(plain))
     overlay(tmp_path, OURS.replace("1.12.9", "1.12.8"))
-    assert {"1.12.8", "1.12.9"} & set(versions(matrix.load(place))) == {"1.12.8"}
+    assert {"1.12.8", "1.12.9"} & set(versions(cache.load(place))) == {"1.12.8"}
     path.unlink()
     with pytest.raises(InvalidInputError, match=r"site\.yaml"):
-        matrix.load(place)
+        cache.load(place)
 
 
 def test_a_decision_made_with_an_overlay_stands_without_it_where_it_holds(tmp_path: Path) -> None:
-    toy = matrix.load_files(TOY_ENTRY)
-    with_added = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, OURS)])
+    toy = load_files(TOY_ENTRY)
+    with_added = load_files(TOY_ENTRY, [overlay(tmp_path, OURS)])
     made = resolve(with_added, decide(with_added, "wd-1.12")).environment
     assert [conflict.reason for conflict in recheck(toy, made)] == ["is not in the matrix"]
     preferring = HEAD + 'pythons: [{version: "2.7", released: "2010-07-03", preference: 99}]\n'
-    other = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, preferring)])
+    other = load_files(TOY_ENTRY, [overlay(tmp_path, preferring)])
     chosen = resolve(other, decide(other, "wd-1.12-cpu")).environment
     assert chosen.python.version == "2.7"
     assert recheck(toy, chosen) == []
@@ -198,13 +198,13 @@ def test_a_patch_of_ones_own_with_code_for_fewer_gpus_is_not_the_default(tmp_pat
     narrow = '"2019-09-01", variants: {gpu: {capabilities: {sass: ["3.7"], ptx: ["3.7"]}}}}'
     text = OURS.replace("widget", "tensorflow").replace("1.12.9", "1.12.99").replace('"2019-09-01"}', narrow)
     path = overlay(tmp_path, text)
-    mine = matrix.load_files(ROOT / "matrix.yaml", [path])
+    mine = load_files(ROOT / "matrix.yaml", [path])
     for asked, expected in (("tf-1.12", "1.12.0"), ("tf-1.12.99", "1.12.99"), ("tf-1.12-cpu", "1.12.99")):
         assert resolve(mine, decide(mine, asked)).environment.frameworks[0].version == expected
 
 
 def test_a_lock_that_needs_an_overlay_says_so(tmp_path: Path) -> None:
-    with_added = matrix.load_files(TOY_ENTRY, [overlay(tmp_path, OURS)])
+    with_added = load_files(TOY_ENTRY, [overlay(tmp_path, OURS)])
     made = resolve(with_added, decide(with_added, "wd-1.12-cpu")).environment
     base = BaseLock(image=made.base.image, digest=None, bootstrap=None)
     home = Workspace(root=TOY_ENTRY.parent, output=tmp_path / "out", home=tmp_path / "home")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from envbuild import errors
-from envbuild.model import Progress
+from envbuild.model.progress import Progress
 from envbuild.pipeline import batch
 from envbuild.pipeline.batch import Job, Outcome
 from envbuild.procs import Ended, Said

@@ -13,7 +13,7 @@ from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError
 from envbuild.index.thread_pool import DaemonPool
 from envbuild.lock import lock_file
-from envbuild.model import Progress
+from envbuild.model.progress import Progress
 from envbuild.pipeline import composing
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import find

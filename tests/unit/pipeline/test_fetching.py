@@ -10,8 +10,9 @@ import verify_locks
 
 from envbuild.errors import BuildError, UsageError
 from envbuild.lock import lock_file
-from envbuild.model import Progress, RemoteFile
+from envbuild.model.environment import RemoteFile
 from envbuild.model.lock import Lock, Missing
+from envbuild.model.progress import Progress
 from envbuild.pipeline import fetching, locking, proofs
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools

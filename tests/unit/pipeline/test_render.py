@@ -15,8 +15,8 @@ import widget_world
 from envbuild import disk_cache
 from envbuild.cli import frame
 from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
-from envbuild.model import Resolution
 from envbuild.model.lock import BaseLock
+from envbuild.model.resolution import Resolution
 from envbuild.pipeline import locking, render, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.render import Rendering

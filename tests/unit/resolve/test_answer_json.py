@@ -10,10 +10,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from envbuild import codec, matrix
+from envbuild import codec
 from envbuild.errors import EnvbuildError, UnknownNameError
-from envbuild.matrix.reading.loader import compile_matrix, read_sources
-from envbuild.model import Environment
+from envbuild.matrix.reading.loader import compile_matrix, load_files, read_sources
+from envbuild.model.environment import Environment
 from envbuild.resolve.answer_json import answer_json
 from envbuild.resolve.catalogue import catalogue
 from envbuild.resolve.explanation import explain, explanation_json
@@ -22,7 +22,7 @@ from envbuild.resolve.resolution import resolve
 
 TESTS = Path(__file__).parents[2]
 TOY_ENTRY = TESTS / "golden" / "toy" / "matrix.yaml"
-TOY = matrix.load_files(TOY_ENTRY)
+TOY = load_files(TOY_ENTRY)
 GOLDEN = TESTS / "golden" / "toy"
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix
 from envbuild.errors import UnknownNameError
+from envbuild.matrix.reading.loader import load_files
 from envbuild.resolve.catalogue import Filters, catalogue
 
 TOY_ENTRY = Path(__file__).parents[2] / "golden" / "toy" / "matrix.yaml"
-TOY = matrix.load_files(TOY_ENTRY)
+TOY = load_files(TOY_ENTRY)
 
 
 def listed(**filters: str) -> list[str]:

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from envbuild import matrix
-from envbuild.matrix.reading.loader import compile_matrix, read_sources
+from envbuild.matrix.reading.loader import compile_matrix, load_files, read_sources
 from envbuild.resolve.recheck import recheck
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
 TOY_ENTRY = Path(__file__).parents[2] / "golden" / "toy" / "matrix.yaml"
-TOY = matrix.load_files(TOY_ENTRY)
+TOY = load_files(TOY_ENTRY)
 
 
 def ask(*texts: str, **options: str) -> Any:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from envbuild import matrix
 from envbuild.codec import encode
 from envbuild.errors import EnvbuildError
+from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
 from envbuild.resolve.explanation import explain
 from envbuild.resolve.recheck import recheck
@@ -23,7 +23,7 @@ from envbuild.resolve.resolution import resolve
 
 TESTS = Path(__file__).parents[2]
 CASES = sorted((TESTS / "cases").glob("*.yaml"))
-TOYS = {name: matrix.load_files(TESTS / "golden" / "toy" / f"{name}.yaml") for name in ("matrix", "several")}
+TOYS = {name: load_files(TESTS / "golden" / "toy" / f"{name}.yaml") for name in ("matrix", "several")}
 
 
 @pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from envbuild import codec, matrix, stacks
+from envbuild import codec, stacks
 from envbuild.errors import ConflictError, EnvbuildError, InvalidInputError, UnknownNameError, UsageError
-from envbuild.matrix.reading.loader import compile_matrix, read_sources
-from envbuild.model import Environment, PrefixPlan, Resolution
+from envbuild.matrix.reading.loader import compile_matrix, load_files, read_sources
+from envbuild.model.environment import Environment, PrefixPlan
 from envbuild.model.lock import BaseLock, Lock
+from envbuild.model.resolution import Resolution
 from envbuild.pipeline import listing, locking, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked
@@ -25,7 +26,7 @@ from envbuild.resolve.stacks import departures, resolve_stack
 from envbuild.workspace import Workspace
 
 ENTRY = Path(__file__).parents[2] / "golden" / "toy" / "several.yaml"
-TOY = matrix.load_files(ENTRY)
+TOY = load_files(ENTRY)
 GPU = """\
 schema: 1
 stack: shelf

@@ -15,7 +15,7 @@ from envbuild import codec
 from envbuild.engine.model import ImageInfo
 from envbuild.errors import VerifyError
 from envbuild.lock.lock_file import digest
-from envbuild.model import ComputeCapability
+from envbuild.model.environment import ComputeCapability
 from envbuild.verify import answers, comparisons
 from envbuild.verify.findings import Findings, VerifyReport
 

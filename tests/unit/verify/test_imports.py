@@ -15,7 +15,7 @@ import verify_locks
 
 import envbuild
 from envbuild.errors import InvalidInputError
-from envbuild.model import Custom
+from envbuild.model.custom import Custom
 from envbuild.model.lock import Lock
 from envbuild.verify import imports, requirements, rules
 from envbuild.verify.findings import Findings

@@ -11,7 +11,7 @@ import pytest
 import verify_locks
 
 from envbuild.engine.model import LayerFile
-from envbuild.model import RemoteFile
+from envbuild.model.environment import RemoteFile
 from envbuild.model.lock import Lock
 from envbuild.verify import lists
 from envbuild.verify.findings import Findings

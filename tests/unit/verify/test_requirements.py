@@ -12,7 +12,7 @@ from verify_locks import lock as make_lock
 
 from envbuild import verify
 from envbuild.host import nvidia
-from envbuild.model import ComputeCapability
+from envbuild.model.environment import ComputeCapability
 from envbuild.model.lock import Lock
 from envbuild.verify import answers
 from envbuild.verify.findings import Findings

@@ -12,7 +12,7 @@ from envbuild.matrix import checks
 from envbuild.matrix.online.proposals import require_whole
 from envbuild.matrix.online.published import ask, wheels
 from envbuild.matrix.reading.loader import compile_matrix
-from envbuild.model import Progress
+from envbuild.model.progress import Progress
 
 
 def widgets(version: str, *, pythons: tuple[str, ...] = ("35", "36"), day: str = "2021-05-05") -> list[IndexFile]:

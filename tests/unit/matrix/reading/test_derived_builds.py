@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix
 from envbuild.errors import ConflictError, InvalidInputError, UnknownNameError
 from envbuild.matrix import checks
+from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import FrameworkTable, Matrix
-from envbuild.model import Framework
+from envbuild.model.environment import Framework
 from envbuild.resolve.recheck import recheck
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
@@ -78,7 +78,7 @@ def read(tmp_path: Path):
             + ", ".join(names)
             + "]\n"
         )
-        return matrix.load_files(entry)
+        return load_files(entry)
 
     return load
 

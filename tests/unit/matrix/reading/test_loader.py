@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix
 from envbuild.errors import InvalidInputError, Problem
 from envbuild.matrix import checks
 from envbuild.matrix.reading import loader
-from envbuild.matrix.reading.loader import compile_matrix, read_sources
+from envbuild.matrix.reading.loader import compile_matrix, load_files, read_sources
 from envbuild.matrix.types import Matrix, Release
 
 TOY_ENTRY = Path(__file__).parents[3] / "golden" / "toy" / "matrix.yaml"
@@ -181,12 +180,12 @@ def test_an_overlay_replaces_rows_and_adds_others(tmp_path: Path) -> None:
         'cuda:\n  - {version: "12.4", driver_min: "550.1", capabilities: {min: "5.0", max: "9.0"}}\n'
         '  - {version: "13.0", driver_min: "580.1", capabilities: {min: "7.5", max: "12.0"}}\n'
     )
-    found = matrix.load_files(TOY_ENTRY, [overlay])
+    found = load_files(TOY_ENTRY, [overlay])
     rows = {row.version: row for row in found.cuda}
     assert rows["12.4"].driver_min == "550.1" and "13.0" in rows and len(rows) == len(TOY.cuda) + 1
     overlay.write_text(overlay.read_text() * 2)
     with pytest.raises(InvalidInputError):
-        matrix.load_files(TOY_ENTRY, [overlay])
+        load_files(TOY_ENTRY, [overlay])
 
 
 @pytest.mark.parametrize(
@@ -199,13 +198,13 @@ def test_includes_that_lead_nowhere(tmp_path: Path, include: str, message: str) 
     (tmp_path / "matrix" / "cuda.yaml").write_text("{}")
     entry.write_text(f"schema: 1\ninclude: [{include}]\n")
     with pytest.raises(InvalidInputError) as caught:
-        matrix.load_files(entry)
+        load_files(entry)
     assert any(message in problem.message for problem in caught.value.problems)
 
 
 def test_no_file_at_all(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="cannot be read"):
-        matrix.load_files(tmp_path / "matrix.yaml")
+        load_files(tmp_path / "matrix.yaml")
 
 
 def test_a_matrix_file_that_nobody_includes_is_reported(tmp_path: Path) -> None:

@@ -9,17 +9,16 @@ from typing import Any
 
 import jsonschema
 
-from envbuild import matrix
 from envbuild.cli import wording
-from envbuild.matrix.reading.loader import compile_matrix, read_sources
-from envbuild.model import Details
+from envbuild.matrix.reading.loader import compile_matrix, load_files, read_sources
+from envbuild.model.resolution import Details
 from envbuild.resolve.answer_json import answer_json
 from envbuild.resolve.explain.build_details import details_of
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
 TOY = Path(__file__).parents[3] / "golden" / "toy"
-SEVERAL = matrix.load_files(TOY / "several.yaml")
+SEVERAL = load_files(TOY / "several.yaml")
 SCHEMA = jsonschema.Draft202012Validator(json.loads((files("envbuild.schemas") / "resolution.json").read_text()))
 
 

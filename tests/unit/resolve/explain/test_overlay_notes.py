@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import matrix
 from envbuild.cli.session import describe
 from envbuild.errors import ConflictError
+from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
 from envbuild.resolve.explanation import explain, explanation_json
 from envbuild.resolve.request.parser import parse
@@ -28,7 +28,7 @@ OLD_GPU = HEAD + 'architectures:\n  - {name: Bee, capabilities: ["6.0", "6.1"], 
 
 def laid_over(folder: Path, text: str, entry: str = "matrix.yaml") -> Matrix:
     (folder / "site.yaml").write_text(text)
-    return matrix.load_files(TOY / entry, [folder / "site.yaml"])
+    return load_files(TOY / entry, [folder / "site.yaml"])
 
 
 def refused(found: Matrix, *words: str, **options: str) -> ConflictError:
@@ -50,7 +50,7 @@ def test_only_the_facts_that_are_the_users_are_called_that(tmp_path: Path) -> No
     marks = {each.row: each.overlaid for each in error.conflicts}
     assert marks["architecture Bee (6.0, 6.1)"] == f"{tmp_path}/site.yaml:3"
     assert marks["widget 1.12.3 gpu"] == ""
-    assert not any(each.overlaid for each in refused(matrix.load_files(TOY / "matrix.yaml"), "wd-1.12-cuda8").conflicts)
+    assert not any(each.overlaid for each in refused(load_files(TOY / "matrix.yaml"), "wd-1.12-cuda8").conflicts)
 
 
 def test_what_was_passed_over_says_it_too(tmp_path: Path) -> None:

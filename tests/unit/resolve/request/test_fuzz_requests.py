@@ -21,11 +21,11 @@ from fuzz_requests import Asked, Requests, garbled
 from fuzzing import fuzz
 from hypothesis import strategies as st
 
-from envbuild import matrix
 from envbuild.cli import frame
 from envbuild.errors import ConflictError, EnvbuildError, UnknownNameError
+from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
-from envbuild.model import Resolution
+from envbuild.model.resolution import Resolution
 from envbuild.resolve.explanation import explain, explanation_json
 from envbuild.resolve.request.parser import parse
 
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[4]
 
 @functools.cache
 def table() -> Matrix:
-    return matrix.load_files(ROOT / "matrix.yaml")
+    return load_files(ROOT / "matrix.yaml")
 
 
 @functools.cache

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from envbuild import codec, matrix
+from envbuild import codec
 from envbuild.errors import ConflictError, EnvbuildError
 from envbuild.matrix.package_pins import contradiction
-from envbuild.matrix.reading.loader import compile_matrix, read_sources
+from envbuild.matrix.reading.loader import compile_matrix, load_files, read_sources
 from envbuild.matrix.types import Pairs, Release, Variant
-from envbuild.model import Environment
+from envbuild.model.environment import Environment
 from envbuild.resolve.catalogue import Filters, catalogue
 from envbuild.resolve.explanation import explain
 from envbuild.resolve.recheck import recheck
@@ -25,7 +25,7 @@ from envbuild.resolve.resolution import resolve
 from envbuild.resolve.search import addon_builds
 
 ENTRY = Path(__file__).parents[3] / "golden" / "toy" / "several.yaml"
-TOY = matrix.load_files(ENTRY)
+TOY = load_files(ENTRY)
 PARTS = ["wd-1.12", "wd-2", "lantern", "lantern-1.0-cuda8", "shade", "shutter", "plain", "plain-2", "crate-1.1", "gizmo-3.1"]
 
 
@@ -181,7 +181,7 @@ def test_builds_upon_another_are_made_once_for_each_matrix(monkeypatch: pytest.M
 
     make = addon_builds.upon
     monkeypatch.setattr(addon_builds, "upon", count)
-    table = matrix.load_files(ENTRY)
+    table = load_files(ENTRY)
     for _ in range(2):
         for text in ("shade+wd", "wd+shade-2.2", "shade wd shutter"):
             explain(table, parse([text], matrix=table))

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from overlay_files import HEAD, TOY_ENTRY, overlay
 
-from envbuild import codec, matrix
+from envbuild import codec
 from envbuild.errors import ConflictError, Problem
 from envbuild.matrix import checks
+from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import Matrix
-from envbuild.model import Environment
+from envbuild.model.environment import Environment
 from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
@@ -32,7 +33,7 @@ cuda:
 
 
 def toy(tmp_path: Path, text: str = ROWS) -> Matrix:
-    return matrix.load_files(TOY_ENTRY, [overlay(tmp_path, text)])
+    return load_files(TOY_ENTRY, [overlay(tmp_path, text)])
 
 
 def decided(tmp_path: Path, text: str = ROWS) -> Environment:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from envbuild import matrix
 from envbuild.errors import ConflictError, EnvbuildError
+from envbuild.matrix.reading.loader import load_files
 from envbuild.resolve.explanation import explain
 from envbuild.resolve.recheck import recheck
 from envbuild.resolve.request.model import Request
@@ -21,7 +21,7 @@ from envbuild.resolve.request.parser import parse
 from envbuild.resolve.resolution import resolve
 
 TOY_ENTRY = Path(__file__).parents[3] / "golden" / "toy" / "matrix.yaml"
-TOY = matrix.load_files(TOY_ENTRY)
+TOY = load_files(TOY_ENTRY)
 JUDGE = Judge(World.read(TOY_ENTRY))
 
 VERSIONS = {
