@@ -16,7 +16,7 @@ import click
 
 from envbuild import errors
 from envbuild.cli import wording
-from envbuild.cli.batch_summary import Summary, tell
+from envbuild.cli.batch_summary import Conclusion, Summary, tell
 from envbuild.cli.options import chosen, naming
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session, refusal
@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Does the verb for one job as far as the tools allow, and returns its document and exit code.
 Attempt = Callable[["Tools", "Job", "Watch"], tuple[Mapping[str, Any], int]]
 
-_OWN = ("names", "every", "pattern", "revision", "jobs", "keep_going", "junit")
+_OWN = ("names", "every", "pattern", "revision", "jobs", "keep_going", "junit", "release")
 _DEFAULT_JOBS = 2
 _CONDITION = re.compile("[<>=!~]")
 _PIN = re.compile("[^<>=!~, ]+==[^<>=!~, ]+")  # a package in one version can be a request of its own
@@ -82,10 +82,11 @@ def also(function: F) -> F:
     return click.option(_ALSO, multiple=True, hidden=True, help="Further requests whose tags the image gets.")(function)
 
 
-def asked(names: tuple[str, ...], values: dict[str, Any]) -> Asked | None:
-    """Take the options for several environments out of ``values``; None if one NAME was given and none of them."""
-    every, pattern, revision, jobs, keep_going, junit = (values.pop(name) for name in _OWN[1:])
-    if len(set(names)) == 1 and not (every or pattern or revision or jobs or keep_going or junit):
+def asked(names: tuple[str, ...], values: dict[str, Any], *, always: bool = False) -> Asked | None:
+    """Take the options for several environments out of ``values``; None if one NAME was given and none of them, unless one
+    NAME is also a batch (``always``)."""
+    every, pattern, revision, jobs, keep_going, junit = (values.pop(name) for name in _OWN[1:7])
+    if len(set(names)) == 1 and not (every or pattern or revision or jobs or keep_going or junit or always):
         return None
     conditions = [name for name in names if _CONDITION.search(name) and " " not in name and not _PIN.fullmatch(name)]
     if conditions and len(names) > 1:
@@ -107,11 +108,15 @@ def run(
     attempt: Attempt | None = None,
     builder: str = "",
     tools_from: Mapping[str, Any] = MappingProxyType({}),
+    remembers: bool = True,
+    conclude: Callable[[Sequence[Outcome]], Conclusion] | None = None,
+    child_options: Sequence[str] = (),
 ) -> int:
     """Run the verb of this command line for all environments, print the summary and return the exit code of the worst.
 
-    ``attempt`` does what can be done in this process, without work for the engine. ``builder`` is empty if nothing is built.
-    ``tools_from`` are the options of :meth:`Session.tools`.
+    ``attempt`` does what can be done in this process, without work for the engine; unless it ``remembers``, it is asked each
+    time. ``builder`` is empty if nothing is built. ``tools_from`` are the options of :meth:`Session.tools`. ``conclude`` is
+    called with all outcomes before the summary is printed. The processes of the environments get ``child_options``, too.
     """
     from envbuild.pipeline import batch, batch_selection
 
@@ -120,14 +125,15 @@ def run(
     with display(session) as shown:
         tools = session.tools(on_progress=shown.news, **tools_from)
         jobs = batch_selection.select(tools, wanted.selection, chosen(constraints))
-        done = attempted(tools, jobs, attempt, command_line(session, context), wanted) if attempt and jobs else []
+        command = command_line(session, context) if remembers else None
+        done = attempted(tools, jobs, attempt, command, wanted) if attempt and jobs else []
         done_names = {outcome.job.name for outcome in done}
         rest = [job for job in jobs if job.name not in done_names]
         stops = not wanted.keep_going and any(outcome.state == "failed" for outcome in done)
         if rest and builder and not stops:
             told.disk = _require_space(tools, rest, builder, anew=bool(context.params.get("no_cache")))
     if rest and not stops:
-        words = command_line(session, context)
+        words = [*command_line(session, context), *child_options]
 
         def argv(job: Job) -> list[str]:
             return [sys.executable, *words, *(f"{_ALSO}={text}" for text in job.also if builder), "--", job.request]
@@ -135,27 +141,33 @@ def run(
         done += _run(session, rest, len(done), wanted, argv, told.disk)
     by_name = {outcome.job.name: outcome for outcome in done}
     told.outcomes = [by_name.get(job.name) or batch.Outcome(job=job, state="not started") for job in jobs]
+    told.conclusion = conclude(told.outcomes) if conclude else None
     told.seconds = time.monotonic() - began
     return tell(session, told, wanted.junit)
 
 
-def attempted(tools: Tools, jobs: Sequence[Job], attempt: Attempt, command: Sequence[str], wanted: Asked) -> list[Outcome]:
-    """The environments for which nothing is to be done, or which fail before anything begins."""
+def attempted(
+    tools: Tools, jobs: Sequence[Job], attempt: Attempt, command: Sequence[str] | None, wanted: Asked
+) -> list[Outcome]:
+    """The environments for which nothing is to be done, or which fail before anything begins.
+
+    Answers to the same ``command`` are remembered; None if they depend on more than this machine.
+    """
     from envbuild.pipeline import batch, unchanged
     from envbuild.pipeline.render import Watch
     from envbuild.pipeline.settled import Settled
 
     view = unchanged.view(tools)
     watch, done = Watch(view), []
-    settled = Settled(view, watch, command, _read_by(click.get_current_context()))
+    settled = Settled(view, watch, command, _read_by(click.get_current_context())) if command is not None else None
     for job in jobs:
         began = time.monotonic()
         requests = " ".join(job.requests)
-        found = settled.recall(job.name, requests)
+        found = settled.recall(job.name, requests) if settled else None
         if found is None:
             try:
                 found = unchanged.without_work(view.at([job.request]), job.name, partial(_one, attempt, job, watch))
-                if found is not None:
+                if found is not None and settled:
                     settled.keep(job.name, requests, *found)
             except errors.EnvbuildError as error:
                 found = refusal(error), error.exit_code

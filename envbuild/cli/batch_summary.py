@@ -31,6 +31,15 @@ _CASES: dict[State, CaseState] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conclusion:
+    """What was done for all environments together: ``document`` for the JSON, and ``lines``; or the ``error``."""
+
+    document: Mapping[str, Any] = field(default_factory=dict)
+    lines: Sequence[str] = ()
+    error: errors.EnvbuildError | None = None
+
+
 @dataclass(kw_only=True, slots=True)
 class Summary:
     """What the end of a run tells. ``revision`` is the git revision since which the environments changed, else empty."""
@@ -40,6 +49,7 @@ class Summary:
     disk: DiskNeed | None = None
     seconds: float = 0.0
     revision: str = ""
+    conclusion: Conclusion | None = None
 
 
 def tell(session: Session, told: Summary, junit: Path | None) -> int:
@@ -47,6 +57,9 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
     from envbuild.pipeline import batch
 
     code = batch.worst(outcome.exit_code for outcome in told.outcomes)
+    together = told.conclusion or Conclusion()
+    if together.error is not None:
+        code = batch.worst((code, together.error.exit_code))
     if junit is not None:
         try:
             _write_junit(told, junit)
@@ -61,6 +74,10 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
     counts = Counter(outcome.state for outcome in told.outcomes)
     told_counts = ", ".join(f"{count} {state}" for state, count in counts.items())
     session.out(f"\n{told.verb}: {told_counts}, in {wording.seconds(told.seconds)}")
+    for line in together.lines:
+        session.out(line)
+    if together.error is not None:
+        session.failure(describe(together.error))
     if code == errors.InterruptedByUserError.exit_code:
         error = errors.InterruptedByUserError("Stopped on request.", hint="Run the same command again: it goes on from here.")
         session.failure(describe(error))
@@ -96,6 +113,10 @@ def _document(told: Summary, code: int) -> dict[str, Any]:
             "downloads": told.disk.downloads, "images": told.disk.images, "unknown": told.disk.unknown,
         }  # fmt: skip
     document["environments"] = [_entry(outcome) for outcome in told.outcomes]
+    if told.conclusion is not None:
+        document |= told.conclusion.document
+        if told.conclusion.error is not None:
+            document["error"] = told.conclusion.error.to_json()
     return document
 
 

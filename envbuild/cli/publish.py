@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from envbuild.cli import batch, make, options, verdict, wording
+from envbuild.cli import batch, make, options, publish_release, verdict, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
     from envbuild.compose.outputs.compression import Compression
+    from envbuild.pipeline.batch import Job
     from envbuild.pipeline.building import Builder
-    from envbuild.pipeline.make import Made, StageNote
+    from envbuild.pipeline.constraints import Constraints
+    from envbuild.pipeline.make import MakeOptions, StageNote
     from envbuild.pipeline.publication import Destination, Planned, Published
+    from envbuild.pipeline.render import Watch
     from envbuild.pipeline.tools import Tools
 
 _NOT_PUBLISHED = "The image is not published, because its smoke test did not pass."
@@ -27,8 +30,22 @@ _NOT_PUBLISHED = "The image is not published, because its smoke test did not pas
 
 @click.command("publish")
 @batch.options
+@batch.also
 @click.option("--to", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that gets the images.")
 @options.signing
+@click.option(
+    "--release",
+    default="",
+    metavar="NAME",
+    help="Record the images as the release NAME. No tag moves before all of them are there; then all move together.",
+)
+@click.option(
+    "--rollback",
+    is_flag=True,
+    is_eager=True,
+    help="Take the current release back: its tags go to the images of the release before it.",
+)
+@click.option("--hold-tags", is_flag=True, hidden=True, help="Set only the tag that never moves; a release moves the others.")
 @click.option(
     "--allow",
     type=click.Choice(["inconclusive"]),
@@ -48,8 +65,12 @@ def command(
     /,
     names: tuple[str, ...],
     *,
+    also: tuple[str, ...],
     repository: str,
     key_file: Path,
+    release: str,
+    rollback: bool,
+    hold_tags: bool,
     allow: str | None,
     dry_run: bool,
     compression: Compression | None,
@@ -60,41 +81,77 @@ def command(
 
     All stages of `make` come first. Then the image is pushed under the tag that never moves, and these are attached to it: a
     signature, the bill of materials, the provenance, and the reports of `verify` and of the smoke test. The moving tags come
-    last. What the registry has is not sent again.
+    last. What the registry has is not sent again. A release moves the tags of many images, and can be taken back.
     """
     from envbuild.attest import keys
     from envbuild.compose.outputs import registry_client
-    from envbuild.pipeline import publication, resolving
+    from envbuild.pipeline import publication, releases
     from envbuild.pipeline.make import MakeOptions
-    from envbuild.pipeline.make import make as run_stages
 
     registry_client.parse(repository)
     key = keys.signing_key(key_file, os.environ.get(options.PASSWORD, ""))  # before hours of building
-    several = batch.asked(names, values)
+    if rollback:
+        publish_release.require_alone(names, release, values)
+        return publish_release.roll_back(session, repository, key.public, dry_run=dry_run)
+    if release:
+        releases.tag_of(release)
+    several = batch.asked(names, values, always=bool(release))
     tools_from = {option: values.pop(option) for option in ("start_engine", "offline")}
     constraints, judging = options.split(values)
     smoke = options.smoke_options(judging)
+    holds = hold_tags or bool(release)
+    to = publication.Destination(repository=repository, key=key, compression=compression, moves_tags=not holds)
+    asked = _Asked(to=to, allowed={allow} if allow else set(), constraints=options.chosen(constraints))
+
+    def wanted(*requests: str) -> MakeOptions:
+        return MakeOptions(smoke=smoke, aliases=options.aliases(requests, constraints), builder=builder)
+
     if several is not None:
-        return batch.run(session, several, constraints, builder="" if dry_run else builder, tools_from=tools_from)
-    name = names[0]
-    wanted = MakeOptions(smoke=smoke, aliases=options.alias(name, constraints), builder=builder)
-    to = publication.Destination(repository=repository, key=key, compression=compression)
-    allowed = {allow} if allow else set()
+
+        def attempt(tools: Tools, job: Job, watch: Watch) -> tuple[Mapping[str, Any], int]:
+            return _without_sending(tools, job, watch, asked, wanted(*job.requests), dry_run=dry_run)
+
+        return batch.run(
+            session,
+            several,
+            constraints,
+            attempt=attempt,
+            builder="" if dry_run else builder,
+            tools_from=tools_from,
+            remembers=False,
+            conclude=partial(publish_release.conclude, to=to, name=release, dry_run=dry_run) if release else None,
+            child_options=("--hold-tags",) if release else (),
+        )
     if dry_run:
-        tools = session.tools([name], **tools_from)
-        canonical = resolving.resolve_request(tools, [name], options.chosen(constraints)).environment.name
-        stages = partial(run_stages, texts=[name], constraints=options.chosen(constraints), options=wanted, on_stage=_silent)
-        return _show_plan(session, canonical, tools, stages, to, allowed)
+        return _show_plan(session, session.tools([names[0]], **tools_from), names[0], asked, wanted(names[0], *also))
+    return _publish_one(session, names[0], asked, wanted(names[0], *also), tools_from)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """Where images go, which verdicts beside a pass are ``allowed``, and the constraints of the command line."""
+
+    to: Destination
+    allowed: Collection[str]
+    constraints: Constraints
+
+
+def _publish_one(session: Session, name: str, asked: _Asked, wanted: MakeOptions, tools_from: Mapping[str, Any]) -> int:
+    from envbuild.pipeline import make as stages
+    from envbuild.pipeline import publication
+
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news, **tools_from)
-        made = run_stages(tools, [name], options.chosen(constraints), wanted, lambda note: shown.line(make.stage_line(note)))
+        made = stages.make(tools, [name], asked.constraints, wanted, lambda note: shown.line(make.stage_line(note)))
         made = replace(made, smoked=publication.judged(made.smoked))
-        told = publication.publish(tools, made, to) if publication.may_be_published(made.smoked, allowed) else None
+        is_wanted = publication.may_be_published(made.smoked, asked.allowed)
+        told = publication.publish(tools, made, asked.to) if is_wanted else None
     if told is None:
         session.err(_NOT_PUBLISHED)
         return verdict.show(session, make.document(made), made.smoked)
     document = verdict.complete(make.document(made), made.smoked)
     document.pop("error", None)
+    repository = asked.to.repository
     document |= {"nothing_to_do": made.nothing_to_do and told.nothing_to_do, "published": _document(repository, told)}
     session.document(document)
     _show(session, repository, told)
@@ -103,41 +160,76 @@ def command(
     return 0
 
 
+def _without_sending(
+    tools: Tools, job: Job, watch: Watch, asked: _Asked, wanted: MakeOptions, *, dry_run: bool
+) -> tuple[Mapping[str, Any], int]:
+    """The answer for an image that the registry has with all its statements, or that may not be published.
+
+    Raises :class:`WorkNeededError` if something is to be made or sent: a process of its own does that.
+    """
+    from envbuild.pipeline import make as stages
+    from envbuild.pipeline import publication, unchanged
+
+    made = stages.make(tools, [job.request], asked.constraints, wanted, _silent, watch=watch)
+    made = replace(made, smoked=publication.judged(made.smoked))
+    if not publication.may_be_published(made.smoked, asked.allowed):
+        return verdict.complete(make.document(made), made.smoked), made.smoked.exit_code
+    found = publication.plan(tools, made, asked.to)
+    if dry_run:
+        return _plan_document(made.environment.name, asked.to, found, needs_making=False), 0
+    if found is None or not found.nothing_to_do:
+        raise unchanged.WorkNeededError
+    document = verdict.complete(make.document(made), made.smoked)
+    document.pop("error", None)
+    published = {
+        "repository": asked.to.repository, "digest": found.digest, "tags": list(found.all_tags), "moved": [],
+        "sent_bytes": 0, "layers": found.all_layers, "present": found.all_layers, "mounted": 0,
+        "statements": found.all_statements, "attached": 0,
+    }  # fmt: skip
+    return {**document, "published": published}, 0
+
+
 def _silent(_note: StageNote) -> None:
     """A dry run tells nothing of stages that have nothing to do."""
 
 
-def _show_plan(  # noqa: PLR0917 - what a plan rests on
-    session: Session,
-    canonical: str,
-    tools: Tools,
-    stages: Callable[[Tools], Made],
-    to: Destination,
-    allowed: Collection[str],
-) -> int:
+def _show_plan(session: Session, tools: Tools, name: str, asked: _Asked, wanted: MakeOptions) -> int:
     """What would be done. An image for which a stage has work to do is told as one that is made first."""
-    from envbuild.pipeline import publication, unchanged
+    from envbuild.pipeline import make as stages
+    from envbuild.pipeline import publication, resolving, unchanged
 
-    made = unchanged.without_work(unchanged.view(tools), canonical, stages)
+    canonical = resolving.resolve_request(tools, [name], asked.constraints).environment.name
+    once = partial(stages.make, texts=[name], constraints=asked.constraints, options=wanted, on_stage=_silent)
+    made = unchanged.without_work(unchanged.view(tools), canonical, once)
     if made is not None:
         made = replace(made, smoked=publication.judged(made.smoked))
-    if made is not None and not publication.may_be_published(made.smoked, allowed):
+    if made is not None and not publication.may_be_published(made.smoked, asked.allowed):
         session.err(_NOT_PUBLISHED)
         return verdict.show(session, make.document(made), made.smoked)
-    found = publication.plan(tools, made, to) if made is not None else None
-    would: dict[str, Any] = {"make": found is None}
-    if found is not None:
-        would |= {"tags": list(found.tags), "layers": found.layers, "bytes": found.size, "statements": found.statements}
-    nothing = found is not None and found.nothing_to_do
-    session.document({"schema": 1, "name": canonical, "nothing_to_do": nothing, "would": would})
+    found = publication.plan(tools, made, asked.to) if made is not None else None
+    session.document(_plan_document(canonical, asked.to, found, needs_making=made is None))
     with display(session) as shown:  # one of several says it beside its document
-        (shown.line if session.json else session.out)(f"{canonical}  {_plan_line(found)}")
+        line = _plan_line(found, needs_making=made is None)
+        (shown.line if session.json else session.out)(f"{canonical}  {line}")
     return 0
 
 
-def _plan_line(found: Planned | None) -> str:
-    if found is None:
+def _plan_document(name: str, to: Destination, found: Planned | None, *, needs_making: bool) -> dict[str, Any]:
+    would: dict[str, Any] = {"make": needs_making}
+    if found is not None:
+        would |= {"tags": list(found.tags), "layers": found.layers, "bytes": found.size, "statements": found.statements}
+        would |= {"digest": found.digest, "all_tags": list(found.all_tags)}
+    elif not needs_making:
+        would |= {"compress": to.compression}
+    nothing = found is not None and found.nothing_to_do
+    return {"schema": 1, "name": name, "nothing_to_do": nothing, "would": would}
+
+
+def _plan_line(found: Planned | None, *, needs_making: bool) -> str:
+    if needs_making:
         return "would be made, and published if it passes"
+    if found is None:
+        return "would be compressed and published; only then it is known what the registry lacks"
     if found.nothing_to_do:
         return "is published"
     sent = f"{found.layers} layers ({wording.size(found.size)}) and {found.statements} statements"
@@ -159,4 +251,7 @@ def _show(session: Session, repository: str, told: Published) -> None:
     there = pushed.present + pushed.mounted
     session.out(f"  layers      {wording.size(pushed.sent)} sent, {there} of {pushed.layers} were there")
     session.out(f"  statements  {told.new} attached, {told.attached - told.new} of {told.attached} were there")
-    session.out(f"  tags        {', '.join(told.tags)}")
+    if told.held:
+        session.out("  tags        not moved: they move with the release")
+    else:
+        session.out(f"  tags        {', '.join(told.tags)}")

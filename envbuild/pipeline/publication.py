@@ -26,21 +26,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Destination:
-    """The ``repository`` (``HOST/REPOSITORY``) that gets the image, the ``key`` that signs, and how layers are compressed."""
+    """The ``repository`` (``HOST/REPOSITORY``) that gets the image, the ``key`` that signs, and how layers are compressed.
+
+    Without ``moves_tags`` the image gets only the tag that never moves: the tags of a release move together.
+    """
 
     repository: str
     key: SigningKey
     compression: Compression | None
+    moves_tags: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """``tags`` are all tags of the image; ``attached`` is the number of statements, ``new`` of those that were attached now."""
+    """``tags`` are all tags of the image; ``attached`` is the number of statements, ``new`` of those that were attached now.
+
+    If the moving tags are ``held``, the image has only the last of them, which never moves.
+    """
 
     pushed: Pushed
     tags: tuple[str, ...]
     attached: int
     new: int
+    held: bool = False
 
     @property
     def nothing_to_do(self) -> bool:
@@ -79,18 +87,26 @@ def publish(tools: Tools, made: Made, to: Destination) -> Published:
 
         new.extend(referrers.attach(client, manifest, signed(stated, f"sha256:{manifest.digest}", to.key)))
 
-    pushed, tags = publishing.push(tools, made.record, to.repository, to.compression, attach)
-    return Published(pushed=pushed, tags=tags, attached=len(stated), new=len(new))
+    pushed, tags = publishing.push(tools, made.record, to.repository, to.compression, attach, moves_tags=to.moves_tags)
+    return Published(pushed=pushed, tags=tags, attached=len(stated), new=len(new), held=not to.moves_tags)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
-    """What :func:`publish` would send: tags to set, layers, their bytes, and statements to attach."""
+    """What :func:`publish` would send: tags to set, layers, their bytes, and statements to attach.
+
+    ``digest`` names the image in the registry. ``all_layers``, ``all_tags`` and ``all_statements`` are those that it has in the
+    end.
+    """
 
     tags: tuple[str, ...]
     layers: int
     size: int
     statements: int
+    digest: str
+    all_layers: int
+    all_tags: tuple[str, ...]
+    all_statements: int
 
     @property
     def nothing_to_do(self) -> bool:
@@ -108,10 +124,20 @@ def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
 
         missing.append(referrers.lacking(client, manifest, signed(stated, f"sha256:{manifest.digest}", to.key)))
 
-    found = publishing.compare(tools, made.record, to.repository, to.compression, count)
+    found = publishing.compare(tools, made.record, to.repository, to.compression, count, moves_tags=to.moves_tags)
     if found is None:
         return None
-    return Planned(tags=found.tags, layers=found.layers, size=found.size, statements=sum(missing))
+    tags = publishing.tags_of(made.record)
+    return Planned(
+        tags=found.tags,
+        layers=found.layers,
+        size=found.size,
+        statements=sum(missing),
+        digest=found.digest,
+        all_layers=found.all_layers,
+        all_tags=(*tags.moving, *tags.fixed),
+        all_statements=len(stated),
+    )
 
 
 def signed(stated: Sequence[Statement], digest: str, key: SigningKey) -> list[Artifact]:

@@ -77,23 +77,26 @@ def push(
     repository: str,
     compression: Compression | None,
     before_moving: BeforeMoving = lambda _client, _manifest: None,
+    *,
+    moves_tags: bool = True,
 ) -> tuple[Pushed, tuple[str, ...]]:
     """Push the image of ``record`` to ``repository`` (``HOST/REPOSITORY``); returns what was sent, and the tags.
 
     Another image that was built meanwhile is not pushed. The tag with the digest of all inputs never moves to another image;
-    the other tags do, after ``before_moving`` was called. The pushed digest is added to the build record. Raises
-    :class:`BuildError` and :class:`PublishError`.
+    the other tags do, after ``before_moving`` was called, unless ``moves_tags`` is false. The pushed digest is added to the
+    build record. Raises :class:`BuildError` and :class:`PublishError`.
     """
     from envbuild.compose.outputs import registry
     from envbuild.compose.store import LayerStore
 
     store = LayerStore(tools.workspace.layers)
-    wanted = _tags(record)
+    wanted = tags_of(record)
+    set_now = wanted if moves_tags else registry.Tags(fixed=wanted.fixed)
     neighbours = _neighbours(repository, record.pushed)
 
     def send(image: ComposedImage) -> Pushed:
         return registry.push(
-            image, store, repository, wanted, tools.on_progress, mount_from=neighbours, before_moving=before_moving
+            image, store, repository, set_now, tools.on_progress, mount_from=neighbours, before_moving=before_moving
         )
 
     pushed = _sent(_image(tools, record, store), store, compression, send, tools.on_progress)
@@ -102,7 +105,13 @@ def push(
 
 
 def compare(
-    tools: Tools, record: BuildRecord, repository: str, compression: Compression | None, also: BeforeMoving
+    tools: Tools,
+    record: BuildRecord,
+    repository: str,
+    compression: Compression | None,
+    also: BeforeMoving,
+    *,
+    moves_tags: bool = True,
 ) -> Lacking | None:
     """What :func:`push` would do now, without doing it; None if layers have to be compressed before that is known."""
     from envbuild.compose.outputs import registry
@@ -114,10 +123,13 @@ def compare(
         from envbuild.compose.outputs import compression as compressions
 
         image = compressions.known(image, store, compression)
-    return registry.compare(image, store, repository, _tags(record), also) if image else None
+    wanted = tags_of(record)
+    set_now = wanted if moves_tags else registry.Tags(fixed=wanted.fixed)
+    return registry.compare(image, store, repository, set_now, also) if image else None
 
 
-def _tags(record: BuildRecord) -> Tags:
+def tags_of(record: BuildRecord) -> Tags:
+    """The tags of the image of ``record`` in a registry."""
     from envbuild.compose.outputs import registry
 
     tags = [tag.rpartition(":")[2] for tag in record.tags]

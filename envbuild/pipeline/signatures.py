@@ -9,6 +9,7 @@ from envbuild.errors import PublishError
 
 if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
+    from envbuild.compose.outputs.registry_client import Client
 
 
 def require_signed(repository: str, digest: str, key: PublicKey) -> None:
@@ -18,8 +19,16 @@ def require_signed(repository: str, digest: str, key: PublicKey) -> None:
     """
     from envbuild.compose.outputs import referrers
 
-    objections = []
-    for content in referrers.read(repository, digest, statements.BUNDLE, (statements.ABOUT, statements.SIGNED)):
+    with referrers.opened(repository, writes=False) as client:
+        require_signed_with(client, digest, key)
+
+
+def require_signed_with(client: Client, digest: str, key: PublicKey) -> None:
+    """Do what :func:`require_signed` does, with a client that is open already."""
+    from envbuild.compose.outputs import referrers
+
+    repository, objections = client.repository, []
+    for content in referrers.read_with(client, digest, statements.BUNDLE, (statements.ABOUT, statements.SIGNED)):
         try:
             if statements.opened(content, digest, key).kind == statements.SIGNED:
                 return

@@ -45,6 +45,8 @@ class Registry:
     given: list[str] = field(default_factory=list)  # every Authorization header that came
     blobs_at: str = ""  # another server, to which every request for a blob is redirected
     tells_digests: bool = True
+    page: int = 100  # tags in one answer
+    deletes: bool = True
     endless: bool = False  # each page of the list of referrers names a next one
 
     def count(self, method: str, part: str) -> int:
@@ -165,6 +167,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._manifest(f"{name}:{rest}", body)
         elif kind == "referrers":
             self._list_referrers(name, rest)
+        elif kind == "tags":
+            self._list_tags(name, query)
         elif self.command == "HEAD":
             self._answer(200 if rest in blobs else 404)
         elif self.command == "GET":
@@ -217,7 +221,28 @@ class _Handler(BaseHTTPRequestHandler):
     def _keep_silent(self) -> None:
         self.registry.waited_too_long |= not self.registry.goes_on.wait(100)
 
+    def _list_tags(self, name: str, query: dict[str, list[str]]) -> None:
+        """A page of the tags, in the order of their names, as many as ``page`` says."""
+        known = sorted(each.partition(":")[2] for each in self.registry.manifests if each.startswith(f"{name}:"))
+        found = [each for each in known if ":" not in each and each > query.get("last", [""])[0]]
+        page = found[: self.registry.page]
+        more = {"Link": f'</v2/{name}/tags/list?last={page[-1]}>; rel="next"'} if len(page) < len(found) else {}
+        self._answer(200, json.dumps({"name": name, "tags": page or None}).encode(), **more)
+
+    def _delete(self, reference: str) -> None:
+        """A manifest and its tags. It needs the digest, as Debian's docker-registry does."""
+        if not self.registry.deletes or ":sha256:" not in reference:
+            self._answer(405, b'{"errors":[{"code":"UNSUPPORTED","message":"The operation is unsupported."}]}')
+            return
+        content = self.registry.manifests.get(reference)
+        for each in [each for each, found in self.registry.manifests.items() if content is not None and found == content]:
+            del self.registry.manifests[each]
+        self._answer(404 if content is None else 202)
+
     def _manifest(self, reference: str, body: bytes) -> None:
+        if self.command == "DELETE":
+            self._delete(reference)
+            return
         if self.command == "PUT":
             told = json.loads(body)
             name = reference.partition(":")[0]
@@ -255,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _parts(path: str) -> tuple[str, str, str]:
-    for kind in ("/blobs/uploads/", "/blobs/", "/manifests/", "/referrers/"):
+    for kind in ("/blobs/uploads/", "/blobs/", "/manifests/", "/referrers/", "/tags/"):
         if kind in path:
             name, _, rest = path.partition(kind)
             return name, kind.strip("/"), rest

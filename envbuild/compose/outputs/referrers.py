@@ -74,18 +74,29 @@ def read(source: str, digest: str, kind: str, first: tuple[str, str] = ("", ""))
     or too large is left out: who checks signatures needs no more. The list itself need not tell the types or annotations:
     cosign's does not where it writes the list under a tag. Raises :class:`PublishError`.
     """
+    with opened(source, writes=False) as client:
+        yield from read_with(client, digest, kind, first)
+
+
+def read_with(client: Client, digest: str, kind: str, first: tuple[str, str] = ("", "")) -> Iterator[bytes]:
+    """What :func:`read` gives, with a client that is open already."""
 
     def rank(entry: Mapping[str, Any]) -> int:
         notes = entry.get("annotations")
         found = notes.get(first[0]) if isinstance(notes, dict) else None
         return 0 if found == first[1] else 1 if found is None else 2
 
-    with opened(source, writes=False) as client:
-        entries, _ = _listed(client, digest)
-        for entry in sorted(entries, key=rank)[:_MOST]:
-            content = _content(client, entry, digest, kind)
-            if content is not None:
-                yield content
+    entries, _ = _listed(client, digest)
+    for entry in sorted(entries, key=rank)[:_MOST]:
+        content = _content(client, entry, digest, kind)
+        if content is not None:
+            yield content
+
+
+def noted(client: Client, digest: str, annotation: str) -> set[str]:
+    """The values of an annotation in the list of what is attached to the manifest with this ``digest``."""
+    notes = (entry.get("annotations") for entry in _listed(client, digest)[0])
+    return {str(each[annotation]) for each in notes if isinstance(each, dict) and annotation in each}
 
 
 @contextlib.contextmanager

@@ -129,11 +129,16 @@ class EarlyPush:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lacking:
-    """What a push would send: the ``tags`` to set, and how many ``layers`` of how many bytes."""
+    """What a push would send: the ``tags`` to set, and how many ``layers`` of how many bytes.
+
+    ``digest`` names the image, and ``all_layers`` is the number of its layers.
+    """
 
     tags: tuple[str, ...]
     layers: int
     size: int
+    digest: str
+    all_layers: int
 
 
 def compare(image: ComposedImage, store: LayerStore, to: str, tags: Tags, also: BeforeMoving) -> Lacking:
@@ -163,6 +168,8 @@ class _Push:
         self._store = store
         self._mount_from = mount_from
         self._told = manifest.manifest(image)
+        self._digest = f"sha256:{self._told.digest}"
+        self._seen: dict[str, str] = {}
         self._lock = threading.Lock()
         self._stopped = stopped
         self._sent = self._present = self._mounted = 0
@@ -187,12 +194,15 @@ class _Push:
         before_moving(self._client, self._told)
         moving = [tag for tag in missing if tag not in tags.fixed]
         for tag in tags.fixed if moving else ():  # somebody else may have set it since it was asked for
-            if (there := self.digest_of(tag)) != f"sha256:{self._told.digest}":
+            if (there := self.digest_of(tag)) != self._digest:
                 raise self._taken(tag, there)
         for tag in moving:
-            self._set(tag)
+            self._move(tag)
+        for tag in moving:
+            if (there := self.digest_of(tag)) != self._digest:
+                raise self._moved(tag, there)
         return Pushed(
-            digest=f"sha256:{self._told.digest}",
+            digest=self._digest,
             sent=self._sent,
             layers=len(layers),
             present=self._present,
@@ -204,14 +214,16 @@ class _Push:
         missing = self._tags_to_set(tags)
         layers = [layer for layer in archive.layers_once(self._image) if missing and not self._is_there(layer)]
         also(self._client, self._told)
-        return Lacking(tags=tuple(missing), layers=len(layers), size=sum(layer.size for layer in layers))
+        size = sum(layer.size for layer in layers)
+        every = len(archive.layers_once(self._image))
+        return Lacking(tags=tuple(missing), layers=len(layers), size=size, digest=self._digest, all_layers=every)
 
     def _tags_to_set(self, tags: Tags) -> list[str]:
         """The tags that the registry does not give to this image already; a registry has all layers of what has a tag."""
         wanted = []
         for tag in dict.fromkeys([*tags.fixed, *tags.moving]):
-            there = self.digest_of(tag)
-            if there == f"sha256:{self._told.digest}":
+            there = self._seen[tag] = self.digest_of(tag)
+            if there == self._digest:
                 continue
             if there and tag in tags.fixed:
                 raise self._taken(tag, there)
@@ -224,6 +236,20 @@ class _Push:
             code="tag-taken",
             hint="This tag never moves. Remove it from the registry, or push to another repository.",
         )
+
+    def _moved(self, tag: str, there: str) -> PublishError:
+        return PublishError(
+            f"{self._client.repository}:{tag} was moved to another image meanwhile ({there or 'it was removed'}).",
+            code="tag-moved",
+            hint="Somebody else pushes to this tag. Run the command again if your image is to have it.",
+        )
+
+    def _move(self, tag: str) -> None:
+        """Set a moving tag, unless somebody else has moved it since this push began."""
+        there = self.digest_of(tag)
+        if there not in (self._seen[tag], self._digest):
+            raise self._moved(tag, there)
+        self._set(tag)
 
     def digest_of(self, tag: str) -> str:
         """The digest of the image that has ``tag``; empty if there is none."""
@@ -290,10 +316,10 @@ class _Push:
         client = self._client
         headers = {"Content-Type": manifest.MANIFEST}
         answer = client.ask("PUT", client.url(f"manifests/{tag}"), (201,), headers=headers, body=self._told.content)
-        digest = answer.headers.get("Docker-Content-Digest", f"sha256:{self._told.digest}")
-        if digest != f"sha256:{self._told.digest}":
+        digest = answer.headers.get("Docker-Content-Digest", self._digest)
+        if digest != self._digest:
             raise PublishError(
-                f"{client.repository}:{tag} got the digest {digest} instead of sha256:{self._told.digest}.",
+                f"{client.repository}:{tag} got the digest {digest} instead of {self._digest}.",
                 code="digest-differs",
                 hint="Something between here and the registry changes what is sent.",
             )

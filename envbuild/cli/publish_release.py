@@ -1,0 +1,112 @@
+"""``publish --release`` and ``publish --rollback``: the tags of many images move together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from envbuild.cli.batch_summary import Conclusion
+from envbuild.cli.session import Session
+from envbuild.errors import EnvbuildError, PublishError, UsageError
+
+if TYPE_CHECKING:
+    from envbuild.attest.keys import PublicKey
+    from envbuild.pipeline.batch import Outcome
+    from envbuild.pipeline.publication import Destination
+    from envbuild.pipeline.releases import Change, Member
+
+
+def require_alone(names: Sequence[str], release: str, values: Mapping[str, Any]) -> None:
+    """Raise :class:`UsageError` if ``--rollback`` was given with environments or with a release."""
+    if names or release or values.get("every") or values.get("pattern") or values.get("revision"):
+        raise UsageError(
+            "--rollback takes the whole current release back: it goes with no NAME and no --release.",
+            hint="`envbuild publish --rollback --to HOST/REPOSITORY --key FILE --dry-run` shows what would move.",
+        )
+
+
+def conclude(outcomes: Sequence[Outcome], *, to: Destination, name: str, dry_run: bool) -> Conclusion:
+    """Record the release, if all its images are in the registry, and move the tags."""
+    from envbuild.pipeline import releases
+
+    failed = [each for each in outcomes if each.state not in {"done", "kept"}]
+    if failed:
+        names = ", ".join(each.job.name for each in failed[:3]) + (", …" if len(failed) > 3 else "")
+        error = PublishError(
+            f"The release {name} was not made, and no tag was moved: {len(failed)} of {len(outcomes)} images are not "
+            f"published ({names}).",
+            code="release-incomplete",
+            hint="The same command goes on from here.",
+        )
+        return Conclusion(error=error)
+    if not outcomes:
+        return Conclusion()
+    members: list[Member] = []
+    unknown: list[str] = []
+    for each in outcomes:
+        member = _member(each, dry_run=dry_run)
+        if member is None:
+            unknown.append(each.job.name)
+        else:
+            members.append(member)
+    if unknown:
+        line = f"release {name}: the tags would move once all {len(outcomes)} images are there; {len(unknown)} are not"
+        return Conclusion(document={"release": {"name": name, "repository": to.repository, "waits_for": unknown}}, lines=[line])
+    try:
+        change = releases.publish(to.repository, name, members, to.key, dry_run=dry_run)
+    except EnvbuildError as error:
+        return Conclusion(error=error)
+    return Conclusion(document={"release": document(to.repository, change)}, lines=lines(change, dry_run=dry_run))
+
+
+def roll_back(session: Session, repository: str, key: PublicKey, *, dry_run: bool) -> int:
+    """Take the current release back, and tell which tags moved."""
+    from envbuild.pipeline import releases
+
+    change = releases.roll_back(repository, key, dry_run=dry_run)
+    session.document({"schema": 1, "dry_run": dry_run, "release": document(repository, change)})
+    for line in lines(change, dry_run=dry_run):
+        session.out(line)
+    return 0
+
+
+def document(repository: str, change: Change) -> dict[str, Any]:
+    """The change as JSON."""
+    from envbuild import codec
+
+    release = change.release
+    return {
+        "name": release.name, "repository": repository, "digest": release.digest, "previous": release.previous,
+        "images": codec.encode(release.members), "moves": codec.encode(change.moves),
+        "stays": [{"tag": tag, "why": why} for tag, why in change.stays],
+    }  # fmt: skip
+
+
+def lines(change: Change, *, dry_run: bool) -> list[str]:
+    """The change in words: every tag that moves, from where to where."""
+    verb = "would move" if dry_run else "moved"
+    told = [f"  {verb}  {each.tag}  {_short(each.before) or 'new'} → {_short(each.after)}" for each in change.moves]
+    told += [f"  stays  {tag}  {why}" for tag, why in change.stays]
+    release = change.release
+    is_now = "would be" if dry_run and change.moves else "is"
+    return [f"release {release.name} {is_now} the current one, with {len(release.members)} images", *told]
+
+
+def _short(digest: str) -> str:
+    return digest.removeprefix("sha256:")[:12]
+
+
+def _member(outcome: Outcome, *, dry_run: bool) -> Member | None:
+    """The image of one environment; None in a dry run if it is not in the registry yet."""
+    from envbuild.pipeline.releases import Member
+
+    told = outcome.document
+    if dry_run:
+        would = told.get("would", {})
+        if not told.get("nothing_to_do"):
+            return None
+        digest, tags = would["digest"], would["all_tags"]
+    else:
+        digest, tags = told["published"]["digest"], told["published"]["tags"]
+    *moving, fixed = tags
+    return Member(name=str(told["name"]), digest=digest, fixed=fixed, tags=tuple(moving))

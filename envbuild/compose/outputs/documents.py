@@ -1,0 +1,88 @@
+"""Manifests and tags of one repository: reading, writing, listing and deleting them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from envbuild.compose.outputs import digests, manifest, pull
+from envbuild.compose.outputs.manifest import Document
+from envbuild.compose.outputs.registry_client import Client
+from envbuild.errors import PublishError
+
+_PAGE = 1000  # tags asked for at once
+_PAGES = 1000  # a registry could name a next page without end
+
+
+def read(client: Client, reference: str) -> Document | None:
+    """The document that has the tag or digest ``reference``; None if there is none.
+
+    Raises :class:`PublishError` (``digest-differs``) if it is not what its digest says.
+    """
+    answer = client.ask("GET", client.url(f"manifests/{reference}"), (200, 404), headers={"Accept": digests.KINDS})
+    if answer.status_code == 404:
+        return None
+    digest = hashlib.sha256(answer.content).hexdigest()
+    if reference.startswith("sha256:") and reference != f"sha256:{digest}":
+        raise pull.differs(client.repository, reference)
+    kind = answer.headers.get("Content-Type", "").partition(";")[0]
+    return Document(content=answer.content, media_type=kind or manifest.MANIFEST, digest=digest)
+
+
+def parsed(document: Document) -> dict[str, Any]:
+    """The value of a document. Empty if it is no JSON object."""
+    try:
+        value = json.loads(document.content)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def write(client: Client, document: Document, reference: str) -> None:
+    """Store the document under a tag or its digest."""
+    headers = {"Content-Type": document.media_type}
+    client.ask("PUT", client.url(f"manifests/{reference}"), (201,), headers=headers, body=document.content)
+
+
+def delete(client: Client, digest: str) -> bool:
+    """Delete the manifest with this ``digest`` (``sha256:…``), and with it its tags. Whether it was there.
+
+    Raises :class:`PublishError` (``no-deletion``) if the registry does not let anything be deleted.
+    """
+    answer = client.ask("DELETE", client.url(f"manifests/{digest}"), (202, 200, 204, 404, 405))
+    if answer.status_code == 405:
+        raise PublishError(
+            f"The registry of {client.repository} lets nothing be deleted.",
+            code="no-deletion",
+            hint="Whoever runs it can allow it: for docker-registry, REGISTRY_STORAGE_DELETE_ENABLED=true.",
+        )
+    return answer.status_code != 404
+
+
+def tags(client: Client) -> list[str]:
+    """All tags of the repository, sorted; none if there is no such repository."""
+    found: dict[str, None] = {}
+    url = client.url(f"tags/list?n={_PAGE}")
+    for _ in range(_PAGES):
+        answer = client.ask("GET", url, (200, 404))
+        if answer.status_code == 404:
+            break
+        try:
+            found |= dict.fromkeys(each for each in json.loads(answer.content)["tags"] or [] if _is_tag(each))
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise PublishError(
+                f"What {client.repository} gives as the list of its tags is no list.",
+                code="unknown-format",
+                hint="Check the name of the registry.",
+            ) from error
+        following = answer.links.get("next", {}).get("url")
+        if not following:
+            break
+        url = client.absolute(answer.url, following)
+    return sorted(found)
+
+
+def _is_tag(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", value) is not None

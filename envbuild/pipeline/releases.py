@@ -1,0 +1,348 @@
+"""Releases: sets of images in a registry whose moving tags move together.
+
+A release is an OCI index that lists the images with their names and moving tags, signed as the images are. Its own tag is
+``release-NAME``; the tag ``release`` names the current one. docs/decisions/0033 has the reasons.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from envbuild.attest import statements
+from envbuild.attest.statements import Statement
+from envbuild.errors import PublishError, UsageError
+from envbuild.pipeline import publication, signatures
+
+if TYPE_CHECKING:
+    from envbuild.attest.keys import PublicKey, SigningKey
+    from envbuild.compose.outputs.manifest import Document
+    from envbuild.compose.outputs.registry_client import Client
+
+CURRENT = "release"
+KIND = "application/vnd.envbuild.release.v1+json"
+_NAME, _TAGS = "invalid.envbuild.name", "invalid.envbuild.tags"
+_RELEASE, _PREVIOUS = "invalid.envbuild.release", "invalid.envbuild.previous"
+_FIXED = "org.opencontainers.image.ref.name"
+_NEEDED = {statements.SIGNED, statements.SBOM, statements.VERIFIED, statements.SMOKE}
+_ROUNDS = 3  # how often tags that somebody else moves meanwhile are set again
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """An image of a release: the environment's ``name``, the tag that never moves (``fixed``), and its moving ``tags``."""
+
+    name: str
+    digest: str
+    fixed: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """A release in a registry. ``previous`` is the digest of the release before it, empty if there was none."""
+
+    name: str
+    digest: str
+    previous: str
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Move:
+    """A tag that moves from the digest ``before`` (empty if it is new) to ``after``."""
+
+    tag: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """What publishing a release or taking it back does: the ``moves`` of tags, the tag ``release`` among them.
+
+    ``stays`` are tags of the release that is taken back which keep their images, each with the reason.
+    """
+
+    release: Release
+    moves: tuple[Move, ...]
+    stays: tuple[tuple[str, str], ...] = ()
+
+
+def tag_of(name: str) -> str:
+    """The tag of the release ``name``. Raises :class:`UsageError` if no tag can hold the name."""
+    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        raise UsageError(f"{name!r} cannot name a release.", hint="Use letters, digits, dots, '-' and '_': 2026.11")
+    return f"{CURRENT}-{name}"
+
+
+def publish(repository: str, name: str, members: Sequence[Member], key: SigningKey, *, dry_run: bool) -> Change:
+    """Record the release ``name`` of these images, and move its tags and theirs. An interrupted run is completed by the next.
+
+    All images must be in ``repository`` with statements that are signed with ``key``: else nothing moves. The tag ``release``
+    moves first, so that a reader of the release sees all of it at once. Raises :class:`PublishError`: ``release-taken`` if the
+    name is another set's, ``release-incomplete``, ``release-overtaken`` if somebody else publishes a release meanwhile.
+    """
+    from envbuild.compose.outputs import digests, documents, referrers
+
+    own, ordered = tag_of(name), tuple(sorted(members, key=lambda each: each.name))
+    _require_different_tags(ordered)
+    with referrers.opened(repository, writes=not dry_run) as client:
+        current, taken = digests.of_tag(client, CURRENT), digests.of_tag(client, own)
+        for member in ordered:
+            _require_whole(client, member, key)
+        if taken:
+            release = _read(client, taken)
+            _require_same(client, release, ordered, current)
+        else:
+            release = Release(name=name, digest="", previous=current, members=ordered)
+        document = _document(client, release)
+        release = Release(name=name, digest=f"sha256:{document.digest}", previous=release.previous, members=ordered)
+        moves = _moves(client, [(own, release.digest), (CURRENT, release.digest), *_wanted(release)])
+        if dry_run:
+            return Change(release=release, moves=moves)
+        documents.write(client, document, release.digest)
+        signed = publication.signed([Statement(kind=statements.SIGNED, predicate={})], release.digest, key)
+        referrers.attach(client, document, signed)
+        if not taken:
+            _take_name(client, document, own)
+        if current != release.digest:
+            _require_current(client, current)
+            documents.write(client, document, CURRENT)
+        _settle(client, release, lambda: _wanted(release))
+        return Change(release=release, moves=moves)
+
+
+def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> Change:
+    """Give the tags of the current release back to the images of the release before it; the tag ``release`` moves last.
+
+    Tags that somebody has moved to other images since stay there. Both releases must be signed with ``key``. Raises
+    :class:`PublishError`: ``no-release`` if there is none or none before it, ``release-incomplete`` if one of its images is
+    gone.
+    """
+    from envbuild.compose.outputs import digests, referrers
+
+    with referrers.opened(repository, writes=not dry_run) as client:
+        current = digests.of_tag(client, CURRENT)
+        if not current:
+            raise _no_release(client, f"{client.repository} has no release.")
+        signatures.require_signed_with(client, current, key)
+        newer = _read(client, current)
+        if not newer.previous:
+            raise _no_release(client, f"The release {newer.name} of {client.repository} is the first one.")
+        signatures.require_signed_with(client, newer.previous, key)
+        older = _read(client, newer.previous)
+        for member in older.members:
+            if not digests.of_tag(client, member.digest):
+                raise _incomplete(client, member, "its image is no longer in the registry")
+        wanted, stays = _returning(client, newer, older)
+        moves = _moves(client, [*wanted, (CURRENT, older.digest)])
+        if not dry_run:
+            _settle(client, newer, lambda: _returning(client, newer, older)[0])
+            _set(client, CURRENT, older.digest)
+        return Change(release=older, moves=moves, stays=stays)
+
+
+def recorded(client: Client) -> Iterator[Release]:
+    """All releases of the repository, and the earlier ones that they name, signed or not."""
+    from envbuild.compose.outputs import digests, documents
+
+    known: set[str] = set()
+    for tag in documents.tags(client):
+        digest = digests.of_tag(client, tag) if tag == CURRENT or tag.startswith(f"{CURRENT}-") else ""
+        while digest and digest not in known and digests.of_tag(client, digest):
+            known.add(digest)
+            release = _read(client, digest)
+            yield release
+            digest = release.previous
+
+
+def _document(client: Client, release: Release) -> Document:
+    """The index of a release: the same set has the same bytes."""
+    from envbuild.compose.outputs import documents, manifest
+
+    entries = []
+    for member in release.members:
+        found = documents.read(client, member.digest)
+        if found is None:
+            raise _incomplete(client, member, "its image is not in the registry")
+        notes = {_FIXED: member.fixed, _NAME: member.name, _TAGS: " ".join(member.tags)}
+        entries.append(found.descriptor() | {"annotations": notes})
+    notes = {_RELEASE: release.name} | ({_PREVIOUS: release.previous} if release.previous else {})
+    told = {"schemaVersion": 2, "mediaType": manifest.INDEX, "artifactType": KIND, "manifests": entries, "annotations": notes}
+    return manifest.document(told, manifest.INDEX)
+
+
+def _read(client: Client, digest: str) -> Release:
+    """The release with this digest. Raises :class:`PublishError` (``unknown-format``) if it is none."""
+    from envbuild.compose.outputs import documents
+
+    found = documents.read(client, digest)
+    told = documents.parsed(found) if found else {}
+    try:
+        notes = told["annotations"]
+        members = tuple(map(_member, told["manifests"]))
+        previous = str(notes.get(_PREVIOUS, ""))
+        if told["artifactType"] != KIND or (previous and not _is_digest(previous)):
+            raise ValueError(previous)
+        return Release(name=str(notes[_RELEASE]), digest=digest, previous=previous, members=members)
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise PublishError(
+            f"{client.repository}@{digest} is no release.",
+            code="unknown-format",
+            hint=f"Somebody else may use the tag {CURRENT} or one that begins with {CURRENT}- for another purpose.",
+        ) from error
+
+
+def _member(entry: Mapping[str, Any]) -> Member:
+    notes, digest = entry["annotations"], str(entry["digest"])
+    tags = str(notes[_TAGS]).split()
+    if not _is_digest(digest) or not all(re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", tag) for tag in tags):
+        raise ValueError(digest)
+    return Member(name=str(notes[_NAME]), digest=digest, fixed=str(notes[_FIXED]), tags=tuple(tags))
+
+
+def _is_digest(text: str) -> bool:
+    return re.fullmatch("sha256:[0-9a-f]{64}", text) is not None
+
+
+def _wanted(release: Release) -> list[tuple[str, str]]:
+    return [(tag, member.digest) for member in release.members for tag in member.tags]
+
+
+def _moves(client: Client, wanted: Sequence[tuple[str, str]]) -> tuple[Move, ...]:
+    from envbuild.compose.outputs import digests
+
+    found = ((tag, digests.of_tag(client, tag), digest) for tag, digest in wanted)
+    return tuple(Move(tag=tag, before=there, after=digest) for tag, there, digest in found if there != digest)
+
+
+def _settle(client: Client, current: Release, wanted: Callable[[], Sequence[tuple[str, str]]]) -> None:
+    """Set tags until all are where they are wanted, while ``current`` is the current release."""
+    moves: tuple[Move, ...] = ()
+    for _ in range(_ROUNDS):
+        moves = _moves(client, wanted())
+        if not moves:
+            _require_current(client, current.digest)
+            return
+        for move in moves:
+            _require_current(client, current.digest)
+            _set(client, move.tag, move.after)
+    if _moves(client, wanted()):
+        raise PublishError(
+            f"Somebody else moves the tag {moves[0].tag} of {client.repository} again and again.",
+            code="tag-moved",
+            hint="Run the command again when nobody else publishes.",
+        )
+    _require_current(client, current.digest)
+
+
+def _set(client: Client, tag: str, digest: str) -> None:
+    from envbuild.compose.outputs import documents
+
+    document = documents.read(client, digest)
+    if document is None:
+        raise PublishError(
+            f"{client.repository}@{digest} was removed meanwhile.", code="release-incomplete", hint="Run the command again."
+        )
+    documents.write(client, document, tag)
+
+
+def _returning(client: Client, newer: Release, older: Release) -> tuple[list[tuple[str, str]], tuple[tuple[str, str], ...]]:
+    """The tags that go back to the images of ``older``, and those that stay, with the reasons."""
+    from envbuild.compose.outputs import digests
+
+    released, before = dict(_wanted(newer)), dict(_wanted(older))
+    wanted, stays = [], []
+    for tag, digest in before.items():
+        there = digests.of_tag(client, tag)
+        if there in ("", digest, released.get(tag)):
+            wanted.append((tag, digest))
+        else:
+            stays.append((tag, "somebody has moved it since the release"))
+    stays += [(tag, f"the release {older.name} did not have it") for tag in released if tag not in before]
+    return wanted, tuple(stays)
+
+
+def _require_different_tags(members: Sequence[Member]) -> None:
+    owners: dict[str, str] = {}
+    for member in members:
+        for tag in member.tags:
+            if owners.setdefault(tag, member.name) != member.name:
+                raise UsageError(f"{owners[tag]} and {member.name} have the same tag {tag}.", hint="Publish one of them.")
+            if tag == CURRENT or tag.startswith(f"{CURRENT}-"):
+                raise UsageError(f"The tag {tag} of {member.name} is one of releases.", hint="Choose another name.")
+
+
+def _require_whole(client: Client, member: Member, key: SigningKey) -> None:
+    """Raise unless the image is there under its fixed tag, with its statements, signed with the key."""
+    from envbuild.compose.outputs import digests, referrers
+
+    there = digests.of_tag(client, member.fixed)
+    if there != member.digest:
+        raise _incomplete(client, member, f"{member.fixed} is {there or 'no image'} instead of {member.digest}")
+    lacking = _NEEDED - referrers.noted(client, member.digest, statements.ABOUT)
+    if lacking:
+        raise _incomplete(client, member, f"it has no statement of the type {' and '.join(sorted(lacking))}")
+    signatures.require_signed_with(client, member.digest, key.public)
+
+
+def _require_same(client: Client, release: Release, members: tuple[Member, ...], current: str) -> None:
+    if release.members != members:
+        mine, theirs = ({(each.name, each.digest) for each in found} for found in (members, release.members))
+        differing = sorted({name for name, _ in mine ^ theirs}) or ["the tags of some images"]
+        raise PublishError(
+            f"The release {release.name} of {client.repository} has other images already.",
+            code="release-taken",
+            hint="A release never changes: publish these images under another name.",
+            details=[f"differs: {name}" for name in differing],
+        )
+    if current not in (release.digest, release.previous):
+        raise PublishError(
+            f"The release {release.name} of {client.repository} was followed by another one.",
+            code="release-taken",
+            hint="`--rollback` goes back to it, or publish these images under another name.",
+        )
+
+
+def _take_name(client: Client, document: Document, tag: str) -> None:
+    """Set the release's own tag. Of two publishers at the same moment, the one that wrote last has it."""
+    from envbuild.compose.outputs import digests, documents
+
+    if not digests.of_tag(client, tag):
+        documents.write(client, document, tag)
+    if (there := digests.of_tag(client, tag)) != f"sha256:{document.digest}":
+        raise _overtaken(client, f"{tag} is {there or 'no release'} now")
+
+
+def _require_current(client: Client, digest: str) -> None:
+    from envbuild.compose.outputs import digests
+
+    if (there := digests.of_tag(client, CURRENT)) != digest:
+        raise _overtaken(client, f"the current release is {there or 'none'} now")
+
+
+def _overtaken(client: Client, why: str) -> PublishError:
+    return PublishError(
+        f"Somebody else changes the releases of {client.repository} at the same time: {why}.",
+        code="release-overtaken",
+        hint="Only one can win, and it is not this run. Look at the current release before you run the command again.",
+    )
+
+
+def _incomplete(client: Client, member: Member, why: str) -> PublishError:
+    return PublishError(
+        f"The set is not whole in {client.repository}: {member.name}: {why}.",
+        code="release-incomplete",
+        hint="No tag was moved. `envbuild publish` adds what is missing.",
+    )
+
+
+def _no_release(client: Client, message: str) -> PublishError:
+    return PublishError(
+        message,
+        code="no-release",
+        hint=f"There is nothing to go back to. `envbuild publish --release NAME --to {client.repository}` makes a release.",
+    )

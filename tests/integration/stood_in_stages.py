@@ -1,0 +1,80 @@
+"""Stands in for the stages of `make`: images of a few bytes, of real environments, that are proved at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import composed
+import pytest
+from program import ROOT
+
+from envbuild import codec, files
+from envbuild.build import BaseRecord, BuildRecord
+from envbuild.compose import engine_image
+from envbuild.compose.store import LayerStore
+from envbuild.pipeline import make, stage_cache, unchanged
+from envbuild.pipeline.image_checks import Smoked
+from envbuild.pipeline.stored_locks import read_lock
+from envbuild.workspace import Workspace
+
+REPORT = {"schema": "envbuild-smoke/1", "host": {"name": "machine"}, "mode": {"device": "cpu", "gpu_image": False}}
+
+
+class Verified:
+    """The answer of `verify`."""
+
+    report: Mapping[str, Any] = {"problems": [], "counts": {"files": 3}, "seconds": 1.5, "notes": []}
+
+
+class Stages:
+    """``contents`` has a word for each environment: another word is another image."""
+
+    def __init__(self, home: Path, contents: dict[str, str]) -> None:
+        self.workspace = Workspace(root=ROOT, output=ROOT / "images", home=home)
+        self.contents = contents
+
+    def made(self, _tools: object, texts: Sequence[str], *_arguments: object, **_named: object) -> make.Made:
+        """What `make` gives for a name."""
+        (name,), space = texts, self.workspace
+        store, word = LayerStore(space.layers), self.contents[name]
+        image = composed.image([composed.add(store, "base"), composed.add(store, f"{name} {word}")])
+        engine_image.remember(space.composed_images, image)
+        lock, digest = read_lock(space.lock_file(name)), files.sha256_of(space.lock_file(name))
+        inputs = hashlib.sha256(word.encode()).hexdigest()
+        record = BuildRecord(
+            name=name, lock=digest, inputs=inputs, image=f"sha256:{hashlib.sha256(image.config).hexdigest()}",
+            tags=(f"envbuild:{name}", f"envbuild:{name}-{digest[:8]}", f"envbuild:{name}-{digest[:8]}-{inputs[:8]}"),
+            base=BaseRecord(reference="b", image="sha256:b", how="pulled", digest="", notes=()), engine="engine",
+            built_at="2026-11-23T10:00:00+00:00", seconds=1.0, steps=2, cached=0, size=1, kept=False, builder="compose",
+            rendering="c" * 64, guest="d" * 64,
+        )  # fmt: skip
+        files.write_atomic(space.build_record(name), codec.dumps(record))
+        packages = {"packages": [["bash", "5.2.15-2+b13", "amd64"]]}
+        stage_cache.keep(space, name, "packages", {"image": record.image, "lock": digest}, packages)
+        origin = {"commit": "1" * 40, "is_modified": False, "version": "1", "engine": ""}
+        key = {"image": record.image, "inputs": inputs, "form": 2}
+        stage_cache.keep(space, name, "origin", key, origin)
+        smoked = Smoked(status="pass", exit_code=0, sentence="", hint="", report=REPORT, paths={}, replayed=True)
+        return make.Made(
+            environment=lock.environment, lock=lock, digest=digest, engine="e", smoked=smoked, record=record,
+            stages=(make.StageNote(stage="smoke", outcome="replayed", detail="", seconds=0.0),), seconds=0.0,
+        )  # fmt: skip
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, contents: dict[str, str]) -> Stages:
+    """Replace `make` and `verify` in this process, until the test ends."""
+    values = {"ENVBUILD_HOME": folder / "home", "ENVBUILD_ROOT": ROOT, "DOCKER_CONFIG": folder, "NO_PROXY": "127.0.0.1"}
+    for name, value in {**values, "DOCKER_HOST": "unix:///nowhere.sock"}.items():
+        monkeypatch.setenv(name, str(value))
+    stages = Stages(folder / "home", contents)
+    monkeypatch.setattr(make, "make", stages.made)
+    monkeypatch.setattr(unchanged, "view", lambda tools: tools)
+    monkeypatch.setattr("envbuild.pipeline.image_checks.verify_image", lambda *_a, **_k: Verified)
+    return stages
+
+
+Answer = tuple[int, dict[str, Any]]
+Publish = Callable[..., Answer]

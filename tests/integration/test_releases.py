@@ -1,0 +1,336 @@
+"""`envbuild publish --release` and `--rollback`: the tags of a set move together or not at all, and go back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from debian_registry import serve_debians
+from signing import write_pair
+from stand_in_registry import Registry, serve
+from stood_in_stages import Stages, stand_in
+
+from envbuild.attest import keys
+from envbuild.cli import frame
+from envbuild.compose.outputs import digests, documents, referrers
+from envbuild.errors import PublishError
+from envbuild.pipeline import releases
+from envbuild.pipeline.releases import Member
+
+ONE, TWO = "opencv-5.0.0.93-cpu-py311-debian12", "opencv-4.10.0.84-cpu-py311-debian12"
+
+
+@pytest.fixture
+def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stages:
+    return stand_in(tmp_path, monkeypatch, {ONE: "first", TWO: "first"})
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    return write_pair(tmp_path)
+
+
+@pytest.fixture(params=["debian", "with the API"])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "debian":
+        with serve_debians(tmp_path) as address:
+            yield address
+    else:
+        with serve(Registry(knows_referrers=True)) as registry:
+            yield registry.host
+
+
+class Lab:
+    """Publishes to one repository, and looks at its tags without our code."""
+
+    def __init__(self, host: str, key: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.to, self._key, self._capsys = f"{host}/lab/dl", key, capsys
+
+    def publish(self, *words: str) -> tuple[int, dict[str, Any]]:
+        code = frame.run(["publish", *words, "--to", self.to, "--key", str(self._key), "--json"])
+        return code, json.loads(self._capsys.readouterr().out)
+
+    def hold(self, *names: str) -> dict[str, str]:
+        """Publish the images without their moving tags; their digests."""
+        return {name: self.publish(name, "--hold-tags")[1]["published"]["digest"] for name in names}
+
+    def digest(self, tag: str) -> str:
+        host, _, name = self.to.partition("/")
+        kinds = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json"
+        answer = requests.head(f"http://{host}/v2/{name}/manifests/{tag}", headers={"Accept": kinds}, timeout=60)
+        return answer.headers["Docker-Content-Digest"] if answer.status_code == 200 else ""
+
+    def tags(self) -> dict[str, str]:
+        return {name: self.digest(name) for name in (ONE, TWO)}
+
+
+def test_tags_move_when_the_whole_set_is_there_and_go_back(host, stages, pair, capsys, monkeypatch):
+    monkeypatch.setattr("envbuild.cli.batch._require_space", lambda *_words, **_named: None)  # it would need an engine
+    lab = Lab(host, pair[0], capsys)
+    first = lab.hold(ONE, TWO)
+    assert lab.tags() == {ONE: "", TWO: ""}, "an image that waits for its release has no moving tag"
+    code, told = lab.publish(ONE, TWO, "--release", "2026.10")
+    assert (code, lab.tags()) == (0, first) and told["release"]["previous"] == ""
+    assert lab.digest("release") == lab.digest("release-2026.10") == told["release"]["digest"]
+
+    stages.contents |= {ONE: "second", TWO: "second"}
+    second = lab.hold(ONE)
+    code, told = lab.publish(ONE, TWO, "--release", "2026.11")  # the other one must be made, and there is no engine
+    assert code == 6 and told["error"]["code"] == "release-incomplete" and "1 of 2" in told["error"]["message"]
+    assert lab.tags() == first and not lab.digest("release-2026.11")
+    second |= lab.hold(TWO)
+    code, told = lab.publish(ONE, TWO, "--release", "2026.11", "--dry-run")
+    assert code == 0 and lab.tags() == first and not lab.digest("release-2026.11")
+    planned = {each["tag"]: each["after"] for each in told["release"]["moves"]}
+    assert {ONE, TWO, "release", "release-2026.11"} <= set(planned) and planned[ONE] == second[ONE]
+    code, told = lab.publish(ONE, TWO, "--release", "2026.11")
+    assert (code, lab.tags()) == (0, second) and {each["tag"] for each in told["release"]["moves"]} == set(planned)
+    assert lab.publish(ONE, TWO, "--release", "2026.11")[1]["release"]["moves"] == []
+
+    code, told = lab.publish("--rollback", "--dry-run")
+    assert (code, lab.tags()) == (0, second) and {each["tag"] for each in told["release"]["moves"]} >= {ONE, TWO, "release"}
+    code, told = lab.publish("--rollback")
+    assert (code, lab.tags(), lab.digest("release")) == (0, first, lab.digest("release-2026.10"))
+    code, told = lab.publish("--rollback")
+    assert (code, told["error"]["code"]) == (11, "no-release") and lab.tags() == first
+    assert lab.publish(ONE, TWO, "--release", "2026.11")[0] == 0 and lab.tags() == second
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with serve(Registry(knows_referrers=True)) as served:
+        yield served
+
+
+@pytest.fixture
+def lab(registry: Registry, stages: Stages, pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> Lab:
+    return Lab(registry.host, pair[0], capsys)
+
+
+def members(lab: Lab, stages: Stages, word: str) -> list[Member]:
+    """Publish both images with this content, without their tags."""
+    stages.contents |= {ONE: word, TWO: word}
+    found = []
+    for name in (ONE, TWO):
+        told = lab.publish(name, "--hold-tags")[1]["published"]
+        *moving, fixed = told["tags"]
+        found.append(Member(name=name, digest=told["digest"], fixed=fixed, tags=tuple(moving)))
+    return found
+
+
+def test_a_release_keeps_its_name_for_its_own_set(lab, stages, pair):
+    key = keys.signing_key(pair[0], "")
+    first, second = members(lab, stages, "first"), members(lab, stages, "second")
+    releases.publish(lab.to, "one", first, key, dry_run=False)
+    with pytest.raises(PublishError) as caught:
+        releases.publish(lab.to, "one", second, key, dry_run=False)
+    assert caught.value.code == "release-taken" and f"differs: {ONE}" in caught.value.details
+    releases.publish(lab.to, "two", second, key, dry_run=False)
+    with pytest.raises(PublishError) as caught:
+        releases.publish(lab.to, "one", first, key, dry_run=False)
+    assert caught.value.code == "release-taken" and "rollback" in caught.value.hint
+    assert lab.tags() == {each.name: each.digest for each in second}
+
+
+def test_an_image_without_its_statements_or_with_another_digest_keeps_all_tags(lab, stages, pair, registry, tmp_path):
+    key = keys.signing_key(pair[0], "")
+    whole = members(lab, stages, "first")
+    refused: list[tuple[list[Member], keys.SigningKey, str]] = [
+        ([whole[0], Member(name=TWO, digest=whole[0].digest, fixed=whole[1].fixed, tags=(TWO,))], key, "release-incomplete"),
+        ([whole[0], Member(name=TWO, digest=whole[1].digest, fixed="gone", tags=(TWO,))], key, "release-incomplete"),
+        (whole, keys.signing_key(write_pair(tmp_path, "other")[0], ""), "wrong-signature"),
+    ]
+    for listed, signer, code in refused:
+        with pytest.raises(PublishError) as caught:
+            releases.publish(lab.to, "one", listed, signer, dry_run=False)
+        assert caught.value.code == code
+    registry.knows_referrers = False  # the lists are under tags that nobody wrote: the statements are gone
+    with pytest.raises(PublishError) as caught:
+        releases.publish(lab.to, "one", whole, key, dry_run=False)
+    assert caught.value.code == "release-incomplete" and lab.tags() == {ONE: "", TWO: ""} and not lab.digest("release")
+
+
+@pytest.mark.parametrize("change", ["publish", "roll back"])
+def test_after_a_refusal_at_any_request_the_next_run_completes(lab, stages, pair, registry, change):
+    """The registry refuses everything from the n-th request on; each tag is on an image of one of the two releases."""
+    key = keys.signing_key(pair[0], "")
+    first, second = members(lab, stages, "first"), members(lab, stages, "second")
+    releases.publish(lab.to, "one", first, key, dry_run=False)
+
+    def go(is_last: bool) -> None:
+        if change == "publish" or is_last:
+            releases.publish(lab.to, "two", second, key, dry_run=False)
+        else:
+            releases.roll_back(lab.to, key.public, dry_run=False)
+
+    if change == "roll back":
+        go(is_last=True)
+    old, new = ({each.name: each.digest for each in found} for found in (first, second))
+    refusals = 0
+    for answers in range(0, 400, 5):
+        registry.answers_left = answers
+        try:
+            go(is_last=False)
+        except PublishError:
+            refusals += 1
+        else:
+            break
+        finally:
+            registry.answers_left = -1
+        assert all(lab.tags()[name] in (old[name], new[name]) for name in (ONE, TWO))
+        if change == "publish" and not lab.digest("release-two"):
+            assert lab.tags() == old
+    assert refusals > 5 and lab.tags() == (new if change == "publish" else old)
+    assert lab.digest("release") == lab.digest("release-two" if change == "publish" else "release-one")
+
+
+def test_of_two_who_release_at_once_one_loses_clearly(lab, stages, pair, monkeypatch):
+    """The second publisher does all of its work at each write of the first one."""
+    key = keys.signing_key(pair[0], "")
+    first, second, third = (members(lab, stages, word) for word in ("first", "second", "third"))
+    releases.publish(lab.to, "base", first, key, dry_run=False)
+    plain = documents.write
+    for number in (1, 3, 4, 6):
+        writes = iter(range(1, 100))
+
+        def write(*words: Any, number: int = number, writes: Iterator[int] = writes) -> None:
+            if next(writes) == number:
+                with monkeypatch.context() as undone:
+                    undone.setattr(documents, "write", plain)
+                    releases.publish(lab.to, f"b{number}", third, key, dry_run=False)
+            plain(*words)
+
+        monkeypatch.setattr(documents, "write", write)
+        try:
+            releases.publish(lab.to, f"a{number}", second, key, dry_run=False)
+            lost = ""
+        except PublishError as error:
+            lost = error.code
+        monkeypatch.setattr(documents, "write", plain)
+        tags, current = lab.tags(), lab.digest("release")
+        if lost:
+            assert lost == "release-overtaken", number
+            if current == lab.digest(f"b{number}"):
+                assert tags[TWO] == {each.name: each.digest for each in third}[TWO]
+        else:
+            assert current == lab.digest(f"release-a{number}")
+            assert tags == {each.name: each.digest for each in second}
+        releases.publish(lab.to, f"c{number}", first, key, dry_run=False)
+        assert lab.tags() == {each.name: each.digest for each in first}
+
+
+def test_two_publishers_in_threads_leave_one_whole_release(lab, stages, pair):
+    key = keys.signing_key(pair[0], "")
+    sets = {word: members(lab, stages, word) for word in ("left", "right")}
+    failures: dict[str, str] = {}
+
+    def go(word: str) -> None:
+        try:
+            releases.publish(lab.to, word, sets[word], key, dry_run=False)
+        except PublishError as error:
+            failures[word] = error.code
+
+    threads = [threading.Thread(target=go, args=(word,)) for word in sets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert set(failures.values()) <= {"release-overtaken"} and len(failures) < 2
+    if len(failures) == 1:
+        (winner,) = set(sets) - set(failures)
+        assert lab.tags() == {each.name: each.digest for each in sets[winner]}
+        assert lab.digest("release") == lab.digest(f"release-{winner}")
+
+
+def test_a_tag_that_somebody_moved_since_stays_when_a_release_is_taken_back(lab, stages, pair):
+    key = keys.signing_key(pair[0], "")
+    first, second = members(lab, stages, "first"), members(lab, stages, "second")
+    releases.publish(lab.to, "one", first[:1], key, dry_run=False)
+    releases.publish(lab.to, "two", second, key, dry_run=False)
+    stages.contents[ONE] = "third"
+    third = lab.publish(ONE)[1]["published"]["digest"]
+    change = releases.roll_back(lab.to, key.public, dry_run=False)
+    stays = dict(change.stays)
+    assert "moved it" in stays[ONE] and "did not have it" in stays[TWO]
+    assert lab.tags() == {ONE: third, TWO: second[1].digest} and lab.digest("release") == lab.digest("release-one")
+
+
+def test_a_release_of_a_stranger_is_not_gone_back_to(lab, stages, pair, tmp_path, registry):
+    key, other = keys.signing_key(pair[0], ""), keys.public_key(write_pair(tmp_path, "other")[1])
+    first, second = members(lab, stages, "first"), members(lab, stages, "second")
+    releases.publish(lab.to, "one", first, key, dry_run=False)
+    releases.publish(lab.to, "two", second, key, dry_run=False)
+    before = lab.tags()
+    with pytest.raises(PublishError) as caught:
+        releases.roll_back(lab.to, other, dry_run=False)
+    assert caught.value.code == "wrong-signature"
+    registry.manifests["lab/dl:release"] = b'{"manifests": []}'
+    for call in (lambda: releases.roll_back(lab.to, key.public, dry_run=False),):
+        with pytest.raises(PublishError) as caught:
+            call()
+        assert caught.value.code == "unsigned"
+    assert lab.tags() == before
+
+
+def test_a_release_whose_older_images_are_gone_is_not_taken_back(lab, stages, pair, registry):
+    key = keys.signing_key(pair[0], "")
+    first, second = members(lab, stages, "first"), members(lab, stages, "second")
+    releases.publish(lab.to, "one", first, key, dry_run=False)
+    releases.publish(lab.to, "two", second, key, dry_run=False)
+    for name in [name for name in registry.manifests if first[1].digest in name]:
+        del registry.manifests[name]
+    with pytest.raises(PublishError) as caught:
+        releases.roll_back(lab.to, key.public, dry_run=False)
+    assert caught.value.code == "release-incomplete" and lab.tags() == {each.name: each.digest for each in second}
+
+
+@pytest.mark.parametrize("words", [(ONE, "--rollback"), ("--rollback", "--release", "x"), ("--all", "--rollback")])
+def test_a_rollback_takes_no_names(lab, words):
+    code, told = lab.publish(*words)
+    assert (code, told["error"]["code"]) == (2, "usage")
+
+
+def test_a_name_that_no_tag_can_hold_is_refused_before_anything_is_made(lab, registry):
+    for name in ("a b", "../x", "-", "x" * 65):
+        code, told = lab.publish(ONE, f"--release={name}")
+        assert (code, told["error"]["code"]) == (2, "usage") and not registry.asked
+
+
+def test_the_publisher_who_is_overtaken_by_another_image_is_told(lab, stages, registry, monkeypatch):
+    """Two publish the same name: a moving tag that was moved meanwhile is not taken back silently."""
+    lab.publish(ONE)
+    stages.contents[ONE] = "mine"
+    plain, theirs = referrers.attach, lab.digest(ONE)
+
+    def attach(client: Any, subject: Any, artifacts: Any) -> list[str]:
+        found = plain(client, subject, artifacts)
+        with contextlib.suppress(StopIteration):
+            next(once)()
+        return found
+
+    def move() -> None:
+        nonlocal theirs
+        theirs = members(lab, stages, "theirs")[0].digest
+        stages.contents[ONE] = "mine"
+        registry.manifests[f"lab/dl:{ONE}"] = registry.manifests[f"lab/dl:{theirs}"]
+
+    once: Iterator[Callable[[], None]] = iter([move])
+    monkeypatch.setattr(referrers, "attach", attach)
+    code = frame.run(["publish", ONE, "--to", lab.to, "--key", str(lab._key), "-q"])
+    assert code == 11 and lab.digest(ONE) == theirs
+    assert lab.publish(ONE)[0] == 0 and lab.digest(ONE) != theirs
+
+
+def test_no_tag_of_a_release_is_an_environments(lab, stages, pair):
+    first = members(lab, stages, "first")
+    odd = Member(name=ONE, digest=first[0].digest, fixed=first[0].fixed, tags=("release",))
+    with pytest.raises(Exception, match="one of releases"):
+        releases.publish(lab.to, "one", [odd], keys.signing_key(pair[0], ""), dry_run=False)
+    with referrers.opened(lab.to, writes=False) as client:
+        assert digests.of_tag(client, "release") == "" and [*releases.recorded(client)] == []
