@@ -165,10 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, b"{}")
         elif kind == "manifests":
             self._manifest(f"{name}:{rest}", body)
-        elif kind == "referrers":
-            self._list_referrers(name, rest)
-        elif kind == "tags":
-            self._list_tags(name, query)
+        elif kind in ("referrers", "tags"):
+            (self._list_referrers if kind == "referrers" else self._list_tags)(name, query, rest)
         elif self.command == "HEAD":
             self._answer(200 if rest in blobs else 404)
         elif self.command == "GET":
@@ -221,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _keep_silent(self) -> None:
         self.registry.waited_too_long |= not self.registry.goes_on.wait(100)
 
-    def _list_tags(self, name: str, query: dict[str, list[str]]) -> None:
+    def _list_tags(self, name: str, query: dict[str, list[str]], _rest: str) -> None:
         """A page of the tags, in the order of their names, as many as ``page`` says."""
         known = sorted(each.partition(":")[2] for each in self.registry.manifests if each.startswith(f"{name}:"))
         found = [each for each in known if ":" not in each and each > query.get("last", [""])[0]]
@@ -266,7 +264,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _digest(self, content: bytes) -> str:
         return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
-    def _list_referrers(self, name: str, digest: str) -> None:
+    def _list_referrers(self, name: str, _query: dict[str, list[str]], digest: str) -> None:
         if not self.registry.knows_referrers:
             self._answer(404)
             return
