@@ -60,6 +60,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "data": ("data", "List or download public data sets for the smoke test."),
     "launch": ("launch", "Run the smoke test on several machines."),
     "make": ("make", "Run all stages: resolve, lock, render, build, verify, smoke, report."),
+    "plan": ("plan", "Show which images must be made again and why, and divide the work."),
     "evidence": ("evidence", "Show what was proved of environments, prove it again, or record it."),
     "sbom": ("sbom", "Print what a lock pins as a CycloneDX bill of materials."),
     "audit": ("audit", "List known vulnerabilities of what a lock pins."),

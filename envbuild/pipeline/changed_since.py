@@ -39,6 +39,14 @@ def affected(
 
 def changed_files(workspace: Workspace, revision: str) -> list[str]:
     """Return the files below the root that differ from ``revision`` or that git does not know yet, relative to the root."""
+    root, commit = workspace.root, commit_of(workspace, revision)
+    differing = _told(root, "diff", "--name-only", "--no-renames", "--relative", "-z", commit, "--", ".")
+    unknown = _told(root, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
+    return sorted(filter(None, f"{differing}{unknown}".split("\0")))
+
+
+def commit_of(workspace: Workspace, revision: str) -> str:
+    """Return the id of the commit of ``revision``. Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``)."""
     root = workspace.root
     if workspace.is_packaged or _git(root, "rev-parse", "--is-inside-work-tree") is None:
         raise UsageError(
@@ -53,9 +61,22 @@ def changed_files(workspace: Workspace, revision: str) -> list[str]:
             code="unknown-revision",
             hint="Name a commit, branch or tag. A shallow clone has few: fetch more of the history.",
         )
-    differing = _told(root, "diff", "--name-only", "--no-renames", "--relative", "-z", commit.strip(), "--", ".")
-    unknown = _told(root, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
-    return sorted(filter(None, f"{differing}{unknown}".split("\0")))
+    return commit.strip()
+
+
+def blobs_at(workspace: Workspace, commit: str, folders: Sequence[str]) -> dict[str, str]:
+    """Return the files of ``commit`` in ``folders``: path relative to the root → id of its content (git's blob)."""
+    listed = _told(workspace.root, "ls-tree", "-r", "-z", commit, "--", *folders)
+    found = {}
+    for entry in filter(None, listed.split("\0")):
+        about, _, path = entry.partition("\t")
+        found[path] = about.split()[2]
+    return found
+
+
+def text_at(workspace: Workspace, blob: str) -> str:
+    """Return the content of a blob of :func:`blobs_at` as text."""
+    return _told(workspace.root, "cat-file", "blob", blob)
 
 
 def head(workspace: Workspace) -> tuple[str, bool]:

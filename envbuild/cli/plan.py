@@ -1,0 +1,258 @@
+"""``envbuild plan``: which images must be made again, why, and how machines divide the work."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from envbuild import codec
+from envbuild.cli import cache, options, wording
+from envbuild.cli.session import Session
+from envbuild.errors import InvalidInputError, UsageError
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.disk_need import DiskNeed
+    from envbuild.pipeline.plan import Item, Plan, Shard
+    from envbuild.pipeline.revision_inputs import Reason
+
+_SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
+_SHOWN = 3  # files of a reason
+_NAMES = 12  # in a sentence
+
+
+@click.command("plan")
+@click.argument("names", metavar="[NAME…]", nargs=-1, shell_complete=options.complete_name)
+@click.option(
+    "--changed-since", "revision", default="", metavar="REV", help="Compare the files with those of this git revision."
+)
+@click.option(
+    "--against", "repository", default="", metavar="HOST/REPOSITORY", help="Compare with the images of this repository."
+)
+@click.option("--match", "pattern", default="", metavar="GLOB", help="Only environments whose canonical name matches.")
+@click.option("--only", type=click.Choice(["cpu", "gpu"]), help="Only images for the CPU, or only those for GPUs.")
+@click.option("--shard", default="", metavar="K/N", help="Show only part K of N. The parts are the same on every machine.")
+@click.option(
+    "--shards", "count", type=click.IntRange(1, 9999), metavar="N", help="Divide the work into N parts, and show all."
+)
+@click.option("--disk", default="", metavar="SIZE", help="Give a part no more than this disk space, where possible, e.g. 14GB.")
+@click.option(
+    "--times",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Divide by the times in this answer of `envbuild make --json`; else times are estimated from sizes.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "names", "matrix", "markdown"]),
+    default="text",
+    show_default=True,
+    help="text; names, one a line; matrix, one line of JSON for a CI system; markdown, for a job summary.",
+)
+@options.common
+@click.pass_obj
+def command(
+    session: Session,
+    /,
+    names: tuple[str, ...],
+    *,
+    revision: str,
+    repository: str,
+    pattern: str,
+    only: str | None,
+    shard: str,
+    count: int | None,
+    disk: str,
+    times: Path | None,
+    form: str,
+) -> int:
+    """Show which images must be made again, and which of their inputs changed. Nothing is made.
+
+    Without NAME, all environments that have a folder are compared. An image counts as changed if the digest of its inputs does:
+    its lock, its rendering, the smoke test, the adapters of its recipes, and the programs that are built into it.
+    """
+    from envbuild.pipeline import plan as planning
+    from envbuild.pipeline.batch_selection import Selection, select
+
+    if bool(revision) == bool(repository):
+        raise UsageError(
+            "Give either --changed-since or --against.", hint="`--changed-since HEAD~1` compares with the last commit."
+        )
+    number, parts = _parts(shard, count)
+    if names and pattern:
+        raise UsageError("Name environments, or give --match.", hint="Without both, all environments are compared.")
+    division = planning.Division(count=parts, room=cache.parse_size(disk) if disk else None, seconds=_times(times))
+    tools = session.tools()
+    jobs = select(tools, Selection(texts=names, every=not names, pattern=pattern), options.chosen({}))
+    made = (
+        planning.since(tools, jobs, revision, division, only or "")
+        if revision
+        else planning.against(tools, jobs, repository, division, only or "")
+    )
+    shown = [part for part in made.shards if number in (0, part.number)]
+    session.document(_document(made, shown, revision, repository, parts))
+    if not session.json:
+        _print(session, form, made, shown, revision or repository)
+    for note in made.notes:
+        session.err(f"note: {note}")
+    return 0
+
+
+def _print(session: Session, form: str, made: Plan, shown: Sequence[Shard], compared: str) -> None:
+    items = sorted((item for part in shown for item in part.items), key=lambda item: item.name)
+    if form == "names":
+        session.raw("".join(f"{item.request}\n" for item in items))
+    elif form == "matrix":
+        session.raw(json.dumps(_matrix(shown, len(made.shards)), separators=(",", ":")) + "\n")
+    elif form == "markdown":
+        session.raw(_markdown(made, items, compared))
+    else:
+        _show(session, made, shown, items, compared)
+
+
+def _parts(shard: str, count: int | None) -> tuple[int, int]:
+    """The part to show (0: all) and the number of parts."""
+    if not shard:
+        return 0, count or 1
+    found = _SHARD.fullmatch(shard)
+    if found is None or int(found[1]) > int(found[2]) or count is not None:
+        raise UsageError(
+            "--shard and --shards exclude each other." if count is not None else f"{shard!r} is no part of the work.",
+            hint="For example: --shard 2/8, the second of eight parts.",
+        )
+    return int(found[1]), int(found[2])
+
+
+def _times(path: Path | None) -> dict[str, float]:
+    """How long each environment took; only what was really made counts."""
+    if path is None:
+        return {}
+    try:
+        told = codec.loads(path.read_bytes())["environments"]
+        return {
+            str(each["name"]): float(each["seconds"])
+            for each in told
+            if each["state"] in ("done", "inconclusive") and each["seconds"]
+        }
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise InvalidInputError(
+            f"{path} does not tell how long environments took.",
+            code="no-times",
+            hint="`envbuild make --all --json > FILE` writes such a file.",
+        ) from error
+
+
+def _matrix(shown: Sequence[Shard], count: int) -> dict[str, Any]:
+    """The jobs of a CI system: those with work, with all that a job needs to know."""
+    return {
+        "include": [
+            {
+                "shard": f"{part.number}/{count}",
+                "names": " ".join(item.request for item in part.items),
+                "minutes": round(part.seconds / 60) + 1,
+                "gigabytes": round(part.disk.total / 1e9, 1),
+            }
+            for part in shown
+            if part.items
+        ]
+    }
+
+
+def _document(made: Plan, shown: Sequence[Shard], revision: str, repository: str, parts: int) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "compared_with": {"revision": revision} if revision else {"repository": repository},
+        "shards": parts,
+        "parts": [
+            {
+                "shard": part.number,
+                "seconds": round(part.seconds, 1),
+                "disk": _disk(part.disk),
+                "environments": [_item(item) for item in part.items],
+                "layers": [{"key": each.key, "wheel": each.wheel, "bytes": each.size} for each in part.layers],
+            }
+            for part in shown
+        ],
+        "unchanged": list(made.unchanged),
+        "skipped": [{"name": each.name, "code": each.code, "message": each.message} for each in made.skipped],
+        "removed": list(made.removed),
+        "notes": list(made.notes),
+    }
+
+
+def _disk(need: DiskNeed) -> dict[str, int]:
+    return {"downloads": need.downloads, "images": need.images, "unknown": need.unknown}
+
+
+def _item(item: Item) -> dict[str, Any]:
+    return {
+        "name": item.name,
+        "request": item.request,
+        "tag": item.tag,
+        "lock": item.lock,
+        "inputs": item.inputs,
+        "gpu": item.gpu,
+        "reasons": [{"input": reason.input, "files": list(reason.files)} for reason in item.reasons],
+        "seconds": round(item.seconds, 1),
+        "measured": item.is_measured,
+        "disk": _disk(item.disk),
+    }
+
+
+def _show(session: Session, made: Plan, shown: Sequence[Shard], items: Sequence[Item], compared: str) -> None:
+    several = len(shown) > 1
+    rows = [
+        [f"{item.shard}/{len(made.shards)}"] * several + [item.name, "; ".join(map(_reason, item.reasons))] for item in items
+    ]
+    if rows:
+        session.out(wording.columns(rows) + "\n")
+    for part in shown if several else ():
+        session.out(f"part {part.number}/{len(made.shards)}: {_needs([part])}")
+    session.out(_sentence(made, items, compared) + (f": {_needs(shown)}" if items else ""))
+    if made.skipped:
+        session.out(f"{len(made.skipped)} cannot be built: {_listed([each.name for each in made.skipped])}")
+    if made.removed:
+        session.out(f"no longer here: {_listed(made.removed)}")
+
+
+def _sentence(made: Plan, items: Sequence[Item], compared: str) -> str:
+    of = len(made.items) + len(made.unchanged)
+    return f"{len(items)} of {of} images must be made again, compared with {compared}"
+
+
+def _needs(shown: Sequence[Shard]) -> str:
+    seconds = sum(part.seconds for part in shown)
+    downloads, images = (sum(getattr(part.disk, kind) for part in shown) for kind in ("downloads", "images"))
+    return f"about {wording.seconds(seconds)}, {wording.size(downloads)} to download, {wording.size(images)} for images"
+
+
+def _reason(reason: Reason) -> str:
+    if reason.input == "new":
+        return "new"
+    more = len(reason.files) - _SHOWN
+    shown = ", ".join(reason.files[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f"{reason.input}: {shown}" if shown else reason.input
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _NAMES
+    return ", ".join(names[:_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _markdown(made: Plan, items: Sequence[Item], compared: str) -> str:
+    lines = [f"### {_sentence(made, items, compared)}", ""]
+    if items:
+        lines += ["| image | part | why | time | disk |", "|---|---|---|---|---|"]
+        lines += [
+            f"| `{item.name}` | {item.shard}/{len(made.shards)} | {'; '.join(map(_reason, item.reasons))} "
+            f"| {wording.seconds(item.seconds)} | {wording.size(item.disk.total)} |"
+            for item in items
+        ]
+    if made.skipped:
+        lines += ["", f"{len(made.skipped)} cannot be built: {_listed([each.name for each in made.skipped])}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,253 @@
+"""``plan``: which images must be made again and why, and how machines that share nothing divide the work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from envbuild.pipeline import disk_need, incomplete_locks, rendering, shards
+from envbuild.pipeline.disk_need import DiskNeed
+from envbuild.pipeline.revision_inputs import Reason, Revision
+from envbuild.pipeline.stored_locks import Locked, read_locked
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.model.lock import Lock
+    from envbuild.pipeline.batch import Job
+
+# An image takes about this long where nobody measured it: the smoke test, and each byte that is downloaded and unpacked. The
+# second is of the figures of docs/decisions/0028: 74 s for 340 MB of wheels.
+_FIXED_S = 60.0
+_S_PER_BYTE = 0.2e-6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """An environment that could be built: its lock, its rendering, and the digest and the tags of all its inputs."""
+
+    request: str
+    locked: Locked
+    rendering: Mapping[str, str]
+    inputs: str
+    tags: tuple[str, ...]
+
+    @property
+    def lock(self) -> Lock:
+        """The lock."""
+        return self.locked.lock
+
+    @property
+    def name(self) -> str:
+        """The canonical name."""
+        return self.lock.environment.name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Item:
+    """An image to make. ``tag`` never moves. ``seconds`` are estimated unless ``is_measured``. ``shard`` counts from 1."""
+
+    name: str
+    request: str
+    lock: str
+    inputs: str
+    tag: str
+    reasons: tuple[Reason, ...]
+    gpu: bool
+    seconds: float
+    is_measured: bool
+    disk: DiskNeed
+    shard: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SharedLayer:
+    """A layer that several images of the plan have: the sha256 of its wheel, and the size of that."""
+
+    key: str
+    wheel: str
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shard:
+    """One machine's part. ``layers`` are those that only this shard makes, though several of its images have them."""
+
+    number: int
+    items: tuple[Item, ...]
+    disk: DiskNeed
+    layers: tuple[SharedLayer, ...]
+
+    @property
+    def seconds(self) -> float:
+        """How long the part takes."""
+        return sum(item.seconds for item in self.items)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Skipped:
+    """An environment that cannot be built, with the word for the reason."""
+
+    name: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """``shards`` has all parts, also empty ones. ``removed`` are the names that only the revision has."""
+
+    shards: tuple[Shard, ...]
+    unchanged: tuple[str, ...]
+    skipped: tuple[Skipped, ...]
+    removed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        """All images to make, by name."""
+        return tuple(sorted((item for shard in self.shards for item in shard.items), key=lambda item: item.name))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Division:
+    """How to divide the work: into ``count`` shards with ``room`` bytes of disk each, by the measured ``seconds`` of names."""
+
+    count: int = 1
+    room: int | None = None
+    seconds: Mapping[str, float]
+
+
+def since(tools: Tools, jobs: Sequence[Job], revision: str, division: Division, only: str = "") -> Plan:
+    """Plan what differs between a git revision and the working tree. The shards divide what must be made.
+
+    Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``), and the errors of locks and recipes.
+    """
+    before = Revision(tools, revision)
+    found, skipped = candidates(tools, jobs, only)
+    reasons = {each.name: before.reasons(each.locked, each.rendering) for each in found}
+    needed = [each for each in found if reasons[each.name]]
+    known = {job.name for job in jobs}
+    notes = [] if before.sees_the_guest else [
+        "The smoke test is that of an installed envbuild, not of this checkout: its changes are in no revision. "
+        "--against compares it, too."
+    ]  # fmt: skip
+    return Plan(
+        shards=_shards(needed, needed, reasons, division),
+        unchanged=tuple(each.name for each in found if not reasons[each.name]),
+        skipped=tuple(skipped),
+        removed=tuple(sorted(before.names() - known)) if _is_whole(tools, known) else (),
+        notes=tuple(notes),
+    )
+
+
+def against(tools: Tools, jobs: Sequence[Job], repository: str, division: Division, only: str = "") -> Plan:
+    """Plan what ``repository`` (``HOST/REPOSITORY``) lacks.
+
+    The shards divide all of ``jobs``, so that each machine has the same part however many images were published meanwhile.
+    Raises :class:`PublishError`, and the errors of locks and recipes.
+    """
+    from envbuild.compose.outputs import referrers
+    from envbuild.pipeline.published_inputs import Published
+
+    found, skipped = candidates(tools, jobs, only)
+    with referrers.opened(repository, writes=False) as client:
+        published = Published(tools, client)
+        reasons = {each.name: published.reasons(each.locked, each.rendering, each.tags) for each in found}
+    needed = [each for each in found if reasons[each.name]]
+    return Plan(
+        shards=_shards(found, needed, reasons, division),
+        unchanged=tuple(each.name for each in found if not reasons[each.name]),
+        skipped=tuple(skipped),
+    )
+
+
+def candidates(tools: Tools, jobs: Sequence[Job], only: str = "") -> tuple[list[Candidate], list[Skipped]]:
+    """Return the environments that can be built, and those that cannot. ``only`` is ``cpu``, ``gpu`` or empty.
+
+    Raises the errors of damaged locks.
+    """
+    from envbuild import build, image_inputs
+
+    found, skipped = [], []
+    for job in jobs:
+        own = tools.at([job.request])
+        locked = read_locked(own, job.name)
+        if locked is None:
+            skipped.append(Skipped(name=job.name, code="no-lock", message=f"no lock: `envbuild lock {job.name}` makes it"))
+            continue
+        if only and (locked.lock.environment.cuda is not None) != (only == "gpu"):
+            continue
+        unpinned = incomplete_locks.unpinned_frameworks(locked.lock)
+        if unpinned:
+            names = ", ".join(framework.name for framework in unpinned)
+            skipped.append(Skipped(name=job.name, code="lock-incomplete", message=f"the lock pins no file of {names}"))
+            continue
+        texts = rendering.render_text(own, locked.lock)
+        inputs = image_inputs.inputs_digest(own.workspace, locked.lock, own.recipes, texts)
+        tags = build.tags_of(locked.lock, inputs)
+        found.append(Candidate(request=job.request, locked=locked, rendering=texts, inputs=inputs, tags=tags))
+    return found, skipped
+
+
+def _is_whole(tools: Tools, names: set[str]) -> bool:
+    """Whether ``names`` are all environments, so that one that the revision alone has was removed."""
+    from envbuild.pipeline import committed
+
+    return set(committed.names(tools)) <= names
+
+
+def _shards(
+    divided: Sequence[Candidate], needed: Sequence[Candidate], reasons: Mapping[str, tuple[Reason, ...]], division: Division
+) -> tuple[Shard, ...]:
+    """Divide ``divided``, and keep the ``needed`` of each part."""
+    locks = {each.name: each.lock for each in divided}
+    layers = {name: _large_layers(lock) for name, lock in locks.items()}
+    needs = {name: disk_need.estimate([lock], (), shares_layers=False) for name, lock in locks.items()}
+    seconds = {name: division.seconds.get(name, _FIXED_S + _S_PER_BYTE * need.downloads) for name, need in needs.items()}
+    work = [
+        shards.Work(name=name, seconds=seconds[name], disk=needs[name].total, shares=frozenset(layers[name])) for name in locks
+    ]
+    by_name = {each.name: each for each in needed}
+    found = []
+    for number, part in enumerate(shards.divide(work, division.count, division.room), 1):
+        kept = [each for each in part if each.name in by_name]
+        items = tuple(
+            Item(
+                name=each.name,
+                request=by_name[each.name].request,
+                lock=by_name[each.name].locked.digest,
+                inputs=by_name[each.name].inputs,
+                tag=by_name[each.name].tags[2].rpartition(":")[2],
+                reasons=reasons[each.name],
+                gpu=locks[each.name].environment.cuda is not None,
+                seconds=each.seconds,
+                is_measured=each.name in division.seconds,
+                disk=needs[each.name],
+                shard=number,
+            )
+            for each in kept
+        )
+        known = {key: layer for each in kept for key, layer in layers[each.name].items()}
+        common = tuple(known[key] for key in sorted(shards.shared(kept)))
+        disk = disk_need.estimate([locks[each.name] for each in kept], (), shares_layers=False)
+        found.append(Shard(number=number, items=items, disk=disk, layers=common))
+    return tuple(found)
+
+
+def _large_layers(lock: Lock) -> dict[str, SharedLayer]:
+    """The layers of the largest wheels, by their keys: to make them takes longest, and they depend on no interpreter."""
+    from envbuild.compose import plan as layer_plan
+
+    found = {}
+    for prefix in lock.prefixes:
+        wheels = [
+            layer_plan.Wheel(filename=each.filename, sha256=each.sha256, size=each.size or 0)
+            for each in prefix.artifacts
+            if each.filename.endswith(".whl")
+        ]
+        for layer in layer_plan.wheel_layers(prefix, wheels, ""):
+            if layer.holds == "files":
+                (wheel,) = layer.wheels
+                found[layer.key] = SharedLayer(key=layer.key, wheel=wheel.filename, size=wheel.size)
+    return found

@@ -1,0 +1,101 @@
+"""Compare what this checkout would build with what a registry has."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from envbuild import image_inputs
+from envbuild.attest import statements
+from envbuild.errors import UsageError
+from envbuild.pipeline.revision_inputs import Reason, Revision
+from envbuild.pipeline.stored_locks import Locked
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.compose.outputs.registry_client import Client
+
+_LOOKED_AT = 8  # attachments: a registry that tells their types lists the provenance first
+
+
+class Published:
+    """The images of a repository. Each has a tag that ends in the digest of its inputs and never moves."""
+
+    def __init__(self, tools: Tools, client: Client) -> None:
+        self._tools = tools
+        self._client = client
+        self._revisions: dict[str, Revision | None] = {}
+
+    def reasons(self, locked: Locked, rendering: Mapping[str, str], tags: tuple[str, ...]) -> tuple[Reason, ...]:
+        """Return why the registry lacks the image of a lock; empty if it has it. ``tags`` are those of ``build.tags_of``.
+
+        The reason is looked for in the provenance of the image that was published before. Its signature is not checked: what it
+        says decides nothing. Raises :class:`PublishError`.
+        """
+        from envbuild.compose.outputs import digests
+
+        canonical, of_lock, fixed = (tag.rpartition(":")[2] for tag in tags[:3])
+        if digests.of_tag(self._client, fixed):
+            return ()
+        same_lock = digests.of_tag(self._client, of_lock)
+        last = same_lock or digests.of_tag(self._client, canonical)
+        if not last:
+            return (Reason(input="new"),)
+        built = self._provenance(last)
+        return self._by_commit(locked, rendering, built) or self._by_digests(locked, rendering, built, bool(same_lock))
+
+    def _by_commit(self, locked: Locked, rendering: Mapping[str, str], built: Mapping[str, Any]) -> tuple[Reason, ...]:
+        """What differs from the commit at which the image was built, if git knows it here; empty if that explains nothing."""
+        sources = [each for each in built.get("sources", ()) if isinstance(each, dict)]
+        commits = [each["digest"]["gitCommit"] for each in sources if each.get("annotations") == {"modified": False}]
+        if not commits:
+            return ()
+        commit = str(commits[0])
+        if commit not in self._revisions:
+            try:
+                self._revisions[commit] = Revision(self._tools, commit)
+            except UsageError:  # no checkout, or a shallow one
+                self._revisions[commit] = None
+        revision = self._revisions[commit]
+        return revision.reasons(locked, rendering) if revision else ()
+
+    def _by_digests(
+        self, locked: Locked, rendering: Mapping[str, str], built: Mapping[str, Any], same_lock: bool
+    ) -> tuple[Reason, ...]:
+        if not same_lock:
+            return (Reason(input="lock"),)
+        lock, workspace = locked.lock, self._tools.workspace
+        texts = {path: text.encode() for path, text in rendering.items()}
+        rendered = image_inputs.rendering_digest(workspace, lock.environment.custom, texts)
+        guest = image_inputs.guest_digest(workspace, lock, self._tools.recipes)
+        found = [Reason(input="render")] if built.get("rendering") not in (None, rendered) else []
+        found += [Reason(input="guest")] if built.get("guest") not in (None, guest) else []
+        return tuple(found) or (Reason(input="render"), Reason(input="guest"))
+
+    def _provenance(self, digest: str) -> Mapping[str, Any]:
+        """The hashes and the sources that the provenance of an image states; empty if it has none."""
+        from envbuild.compose.outputs import referrers
+
+        first = statements.ABOUT, statements.PROVENANCE
+        for content in islice(referrers.read_with(self._client, digest, statements.BUNDLE, first), _LOOKED_AT):
+            told = _stated(content)
+            if told:
+                return told
+        return {}
+
+
+def _stated(content: bytes) -> dict[str, Any]:
+    """What a bundle states about a build; empty if it states something else."""
+    try:
+        told = json.loads(base64.b64decode(json.loads(content)["dsseEnvelope"]["payload"]))
+        if told["predicateType"] != statements.PROVENANCE:
+            return {}
+        built = told["predicate"]["buildDefinition"]
+        hashes = {name: str(each["sha256"]) for name, each in built["internalParameters"].items()}
+        sources = [each for each in built["resolvedDependencies"] if "gitCommit" in each["digest"] and "uri" not in each]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return {}
+    return {**hashes, "sources": sources}
