@@ -40,6 +40,7 @@ from envbuild.engine import package_check
 from envbuild.engine.client import Engine
 from envbuild.index.client import Index
 from envbuild.lock import lock_file
+from envbuild.model import ignore_progress
 from envbuild.model.lock import Lock
 from envbuild.pipeline import composing, composing_elsewhere, publishing
 from envbuild.pipeline.tools import Tools
@@ -79,9 +80,8 @@ def prepare(tools: Tools, name: str, scratch: Path) -> Case:
     lock = lock_file.read(tools.workspace.lock_file(name))
     rendering = render.render(lock, tools.recipes, tools.templates)
     by_hand = scratch / name
-    context = build_context.assemble(
-        tools.workspace, lock, tools.recipes, rendering, tools.index, lambda _news: None, folder=scratch / f"{name}.context"
-    )
+    inputs = replace(tools.build_inputs(lock, rendering), on_progress=ignore_progress)
+    context = build_context.assemble(inputs, folder=scratch / f"{name}.context")
     (context / skeleton.DOCKERFILE).write_text(render.skeleton(lock, tools.recipes, tools.templates))
     real, _ = build_start.provide_base(lock, tools.engine, tools.workspace, lambda _news: None)
     base = f"envbuild-benchmark/base:{lock_file.digest(lock)[:12]}"
@@ -115,7 +115,8 @@ def ours(case: Case, *, compose: bool, place: str = "") -> list[str]:
         composing_elsewhere.build_to(tools, case.lock, rendering, place)
         return []
     make_image = composing.composer(tools, case.lock) if compose else None
-    made = build.build(tools.engine, tools.workspace, case.lock, tools.recipes, rendering, tools.index, compose=make_image)
+    inputs = replace(tools.build_inputs(case.lock, rendering), on_progress=ignore_progress)
+    made = build.build(tools.engine, inputs, compose=make_image)
     return list(made.tags)
 
 

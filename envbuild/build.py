@@ -46,6 +46,11 @@ class BaseRecord:
 class Composition(Protocol):
     """Makes an image in place of the engine's builder."""
 
+    @property
+    def installs(self) -> bool:
+        """Whether a step of the Dockerfile that it builds installs packages."""
+        ...
+
     def begin(self) -> None:
         """Start what takes long and needs no build context, such as downloads."""
 
@@ -120,7 +125,8 @@ def build(
         kept = None if no_cache else _held(engine, workspace, lock, digest, _builder(compose))
         if kept is not None:
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
-        start = prepare(engine, inputs, _begun(engine, supply, compose.begin if compose else None), no_cache=no_cache)
+        more = _begun(engine, supply, compose.begin if compose else None)
+        start = prepare(engine, replace(inputs, installs=compose is None or compose.installs), more, no_cache=no_cache)
         before = read_record(workspace, name)
         tags = tuple(dict.fromkeys((*tags, *_carried(engine, before))))
         real, unverified = start.base, start.ingredients.tag

@@ -57,7 +57,10 @@ class IndexLike(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildInputs:
-    """What an image is made from: a lock, its rendering and recipes; other files come from ``workspace`` and ``index``."""
+    """What an image is made from: a lock, its rendering and recipes; other files come from ``workspace`` and ``index``.
+
+    Without ``installs``, no step of the rendering installs packages.
+    """
 
     workspace: Workspace
     lock: Lock
@@ -65,12 +68,14 @@ class BuildInputs:
     rendering: Mapping[str, str]
     index: IndexLike
     on_progress: OnProgress = ignore_progress
+    installs: bool = True
 
 
 def assemble(inputs: BuildInputs, *, folder: Path | None = None, more: Mapping[str, Path] = MappingProxyType({})) -> Path:
     """Write a new build context into ``folder`` (default: a folder in the cache folder) and return it.
 
-    ``more`` are further files: path in the context → file on this machine.
+    ``more`` are further files: path in the context → file on this machine. Programs that install packages are left out
+    if no step does so.
 
     Raises :class:`BuildError` (``index-unreachable``, ``source-unreachable``) if a build tool or the source of a framework
     cannot be fetched, and :class:`InvalidInputError` (``unpinned-tool``) if the lock pins no tool.
@@ -89,7 +94,7 @@ def assemble(inputs: BuildInputs, *, folder: Path | None = None, more: Mapping[s
         put_mount_points(part)
         for path, content in contents({**guest_files(workspace, lock, inputs.recipes), **step_files(workspace)}).items():
             _put(part, path, content)
-        for artifact in lock.tools:
+        for artifact in lock.tools if inputs.installs else ():
             wheel = _fetched(inputs, artifact)
             _put(part, f"tools/{artifact.name}", _program(wheel, artifact.name), mode=0o755)
         for path, source in _tool_wheels(inputs).items():

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from envbuild.compose import wheel_layer
+from envbuild.compose import kept_bytecode, wheel_layer
 from envbuild.compose.layer import EPOCH
 from envbuild.compose.members import PartOfFile
 from envbuild.compose.model import Place
@@ -50,6 +50,7 @@ class Compiler:
     place: Place
     folder: Path
     on_progress: OnProgress
+    opened: wheel_layer.OpenWheels
 
     def compiled(self, wheels: Sequence[Path]) -> list[dict[str, PartOfFile]]:
         """The bytecode of each of ``wheels``, by its absolute path in the image.
@@ -59,7 +60,7 @@ class Compiler:
         """
         number = sum(1 for _ in self.folder.iterdir())
         archives = [self.folder / f"{number + each}-sources.tar" for each in range(len(wheels))]
-        modules = [_archive(wheel, self.place, archive) for wheel, archive in zip(wheels, archives, strict=True)]
+        modules = [_archive(wheel, self.place, archive, self.opened) for wheel, archive in zip(wheels, archives, strict=True)]
         results: list[dict[str, PartOfFile]] = [{} for _ in wheels]
         for batch in batches(modules):
             owners = {path: which for which in batch for path in modules[which]}
@@ -98,11 +99,19 @@ class Compiler:
 
 
 @contextlib.contextmanager
-def compiler(engine: Engine, image: str, prefix: Prefix, folder: Path, on_progress: OnProgress) -> Iterator[Compiler]:
+def compiler(
+    engine: Engine,
+    image: str,
+    prefix: Prefix,
+    folder: Path,
+    *,
+    opened: wheel_layer.OpenWheels,
+    on_progress: OnProgress,
+) -> Iterator[Compiler]:
     """Yield a compiler for ``prefix`` of ``image``; it works within the block and keeps its files in ``folder``."""
     place = Place(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
     with engine.workshop(image) as workshop:
-        yield Compiler(workshop=workshop, prefix=prefix, place=place, folder=folder, on_progress=on_progress)
+        yield Compiler(workshop=workshop, prefix=prefix, place=place, folder=folder, on_progress=on_progress, opened=opened)
 
 
 def batches(wheels: Sequence[Collection[str]]) -> list[list[int]]:
@@ -131,11 +140,11 @@ def _dotted(path: PurePosixPath) -> str:
     return str(path.parent.parent / f"{path.name.rsplit('.', 2)[0]}.py")
 
 
-def _archive(wheel: Path, place: Place, archive: Path) -> list[str]:
+def _archive(wheel: Path, place: Place, archive: Path, opened: wheel_layer.OpenWheels) -> list[str]:
     """Write the modules of ``wheel`` to ``archive``, a tar without its end marker, and return their paths."""
     paths = []
     with archive.open("wb") as stream:
-        for path, content in wheel_layer.sources(wheel, place):
+        for path, content in wheel_layer.sources(wheel, place, opened):
             stream.write(_header(path, len(content)))
             stream.write(content)
             stream.write(bytes(-len(content) % _BLOCK))
@@ -161,11 +170,6 @@ def _joined(names: bytes, archives: Sequence[Path]) -> Iterator[bytes]:
 
 def _parts(made: Path) -> Iterator[tuple[str, PartOfFile]]:
     """Read the files of the inner tar that the tar ``made`` contains."""
-    with made.open("rb") as stream:
-        with tarfile.open(fileobj=stream) as outer:
-            begin = next(iter(outer)).offset_data
-        stream.seek(begin)
-        with tarfile.open(fileobj=stream) as archive:
-            for found in archive:
-                if found.isreg():
-                    yield f"/{found.name.lstrip('/')}", PartOfFile(made, found.offset_data, found.size)
+    with tarfile.open(made) as outer:
+        begin = next(iter(outer)).offset_data
+    yield from kept_bytecode.parts(made, begin)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from envbuild import files, guard
-from envbuild.compose import bytecode, downloads, engine_image, image, layer_jobs, plan, skeleton
+from envbuild.compose import bytecode, downloads, engine_image, image, layer_jobs, plan, skeleton, wheel_layer
 from envbuild.compose.downloads import Downloads
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.plan import Wheel, WheelLayer
@@ -40,9 +40,9 @@ class Composed:
 class Composer:
     """Makes the image of ``lock``. ``build`` builds a stage of the skeleton; ``downloads`` may already be running.
 
-    ``on_layer`` is called for layers, lowest first, as soon as each can be read. ``check`` is called with the id of the
-    skeleton while wheels are still converted; if it raises, the work ends. The engine has the layers below the wheels already;
-    if the image is not ``for_engine``, they are copied into the store too.
+    ``on_layer`` is called for layers as soon as each can be read: for an engine the lowest first, else in any order. ``check`` is
+    called with the id of the skeleton while wheels are still converted; if it raises, the work ends. The engine has the layers
+    below the wheels already; if the image is not ``for_engine``, they are copied into the store too.
     """
 
     engine: Engine
@@ -73,8 +73,11 @@ class Composer:
         lacking = [layer for layer in planned if self.store.find(layer.key) is None]
         with contextlib.ExitStack() as stack:
             jobs = self._begin_layers(lacking, foundation, stack)
-            for layer in below if self.for_engine else ():
-                self.on_layer(layer)
+            if self.for_engine:
+                for layer in below:
+                    self.on_layer(layer)
+            else:
+                self._announce(planned, jobs)
             of_wheels = list(self._finished(planned, jobs, upper))
             whole, kept = result_of(upper)
         layers = [
@@ -90,7 +93,8 @@ class Composer:
         whole = skeleton.skeleton(self.engine, foundation, self.build("").id)
         checked = DaemonPool(1).submit(self.check, whole.image)
         wanted = whole.above if self.for_engine else (*whole.below, *whole.above)
-        kept = engine_image.keep_layers(self.engine, whole.image, wanted, self.store)
+        tell = engine_image.tell_nobody if self.for_engine else self.on_layer
+        kept = engine_image.keep_layers(self.engine, whole.image, wanted, self.store, tell)
         result_of(checked)
         return whole, kept
 
@@ -104,9 +108,23 @@ class Composer:
         for count, layer in enumerate(planned, 1):
             made = _awaited(jobs[layer.key], upper) if layer.key in jobs else self._stored(layer.key)
             self._tell(Progress(stage="build", message="writing layers", done=count, total=len(planned)))
-            if not all(job.done() for job in jobs.values()):  # otherwise loading the whole image sends the remaining layers
+            # Once all are made, the load of the whole image sends the rest at once.
+            if self.for_engine and not all(job.done() for job in jobs.values()):
                 self.on_layer(made)
             yield made
+
+    def _announce(self, planned: Sequence[WheelLayer], jobs: Mapping[str, Future[Layer]]) -> None:
+        """Tell of each layer as soon as it is made. Only an engine needs the lower ones first."""
+
+        def tell(job: Future[Layer]) -> None:
+            if job.exception() is None:
+                self.on_layer(job.result())
+
+        for layer in planned:
+            if layer.key in jobs:
+                jobs[layer.key].add_done_callback(tell)
+            else:
+                self.on_layer(self._stored(layer.key))
 
     def _stored(self, key: str) -> Layer:
         found = self.store.find(key)
@@ -156,17 +174,20 @@ class Composer:
             if not layers:
                 continue
             folder = stack.enter_context(guard.temporary_folder(f"envbuild-bytecode-{number}-"))
+            opened = stack.enter_context(wheel_layer.OpenWheels())
             making = layer_jobs.LayerJobs(
                 layers={layer.key: layer for layer in layers},
                 downloads={wheel: self.downloads.files[wheel.sha256] for layer in layers for wheel in layer.wheels},
                 jobs=jobs,
                 writers=writers,
                 store=self.store,
+                opened=opened,
             )
             making.begin_files()
-            if making.needs_compiler:
-                compiler = bytecode.compiler(self.engine, foundation, prefix, folder, self._tell)
-                DaemonPool(1).submit(making.compile_all, stack.enter_context(compiler))
+            if making.needs_bytecode:
+                compiler = bytecode.compiler(self.engine, foundation, prefix, folder, opened=opened, on_progress=self._tell)
+                started = stack.enter_context(compiler) if making.needs_compiler else None
+                DaemonPool(1).submit(making.compile_all, started)
         return jobs
 
     def _tell(self, news: Progress) -> None:

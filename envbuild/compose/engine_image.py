@@ -5,18 +5,21 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from envbuild import files
+from envbuild import files, guard
 from envbuild.compose import packed
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.store import LayerStore
 from envbuild.engine.client import Engine
 from envbuild.errors import EngineError
+from envbuild.index.thread_pool import DaemonPool, result_of
 
+_PACKERS = 2
 _PLAIN = "application/vnd.oci.image.layer.v1.tar"
 
 
@@ -61,23 +64,50 @@ def complete(engine: Callable[[], Engine], image_id: str, known: ComposedImage |
     return replace(known, layers=tuple(held.get(layer.diff_id, layer) for layer in known.layers))
 
 
-def keep_layers(engine: Engine, image: str, wanted: Collection[str], store: LayerStore) -> dict[str, Layer]:
+def tell_nobody(_layer: Layer) -> None:
+    """Ignore that a layer is in the store."""
+
+
+def keep_layers(
+    engine: Engine, image: str, wanted: Collection[str], store: LayerStore, on_layer: Callable[[Layer], None] = tell_nobody
+) -> dict[str, Layer]:
     """The layers of ``image`` with the diff ids ``wanted``, in the store. If the store lacks one, the engine saves the image.
 
+    ``on_layer`` is told of each as soon as it is there.
     Raises :class:`EngineError` (``unknown-format``) if the engine does not give one of them.
     """
     held = {diff_id: layer for diff_id in wanted if (layer := store.find(_key(diff_id))) is not None}
+    for layer in held.values():
+        on_layer(layer)
     lacking = set(wanted) - set(held)
     if lacking:
-        for file, sha256 in engine.blobs(image):
-            if sha256 in lacking:
-                write = functools.partial(packed.write, tar=file)
-                held[sha256] = store.add(_key(sha256), write, about="a layer that an engine built")
+        with guard.temporary_folder("envbuild-layers-") as folder:
+
+            def pack(tar: Path, diff_id: str) -> Layer:
+                write = functools.partial(packed.write, tar=tar)
+                layer = store.add(_key(diff_id), write, about="a layer that an engine built")
+                tar.unlink()
+                on_layer(layer)
+                return layer
+
+            held |= _packed(engine.blobs(image), lacking, folder, pack)
     if gone := set(wanted) - set(held):
         raise EngineError(
             f"The engine does not save {len(gone)} layers of {image}, which it says it has.", code="unknown-format"
         )
     return held
+
+
+def _packed(
+    blobs: Iterable[tuple[Path, str]], lacking: Collection[str], folder: Path, pack: Callable[[Path, str], Layer]
+) -> dict[str, Layer]:
+    """Pack the layers ``lacking``, each on its own processor while the engine still sends the next one."""
+    packers = DaemonPool(_PACKERS)
+    packing: dict[str, Future[Layer]] = {}
+    for file, sha256 in blobs:
+        if sha256 in lacking and sha256 not in packing:
+            packing[sha256] = packers.submit(pack, file.rename(folder / sha256), sha256)  # the next blob gets the same name
+    return {sha256: result_of(done) for sha256, done in packing.items()}
 
 
 def _described(engine: Engine, image_id: str) -> ComposedImage:

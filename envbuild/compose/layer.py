@@ -12,6 +12,9 @@ from envbuild.compose.model import Layer
 
 EPOCH = 1577836800  # 2020-01-01: images/partials/step.sh gives the same time to everything that it writes
 _BLOCK = 512
+_ROOT = b"0000000\0" * 2  # user and group
+_LONGEST_NAME = 100  # in the header itself
+_LARGEST = 8**11  # the first size that it cannot hold
 
 
 class LayerWriter:
@@ -28,11 +31,13 @@ class LayerWriter:
         self._size = 0
         self._unpacked = 0
         self._headers = bytearray()
+        self._unwritten: list[Buffer] = []
+        self._unwritten_bytes = 0
         self._list = estargz.FileList(EPOCH)
 
     def add_folder(self, path: str) -> None:
         """Add the folder at the absolute ``path``, as root's and with mode 0755."""
-        self._headers += _header(path, tarfile.DIRTYPE, 0o755, 0)
+        self._headers += header(path, tarfile.DIRTYPE, 0o755, 0)
         self._list.add_folder(path.removeprefix("/"), 0o755)
         if len(self._headers) >= PIECE:
             self._write_headers()
@@ -40,7 +45,7 @@ class LayerWriter:
     def add_file(self, path: str, content: Content, *, is_executable: bool = False) -> None:
         """Add a file at the absolute ``path``, as root's and with mode 0644 or 0755."""
         mode = 0o755 if is_executable else 0o644
-        self._headers += _header(path, tarfile.REGTYPE, mode, content.size)
+        self._headers += header(path, tarfile.REGTYPE, mode, content.size)
         self._write_headers()
         offset, sha256 = self._size, content.sha256
         if sha256:
@@ -66,10 +71,11 @@ class LayerWriter:
         self.add_file(f"/{estargz.LANDMARK}", InMemory(estargz.LANDMARK_CONTENT))
         self._write_headers()
         offset, files = self._size, self._list.content()
-        self._headers += _header(estargz.LIST, tarfile.REGTYPE, 0o644, len(files)) + files
+        self._headers += header(estargz.LIST, tarfile.REGTYPE, 0o644, len(files)) + files
         self._headers += bytes(-len(files) % _BLOCK + 2 * _BLOCK)
         self._write_headers()  # one member, which readers of the list expect
         self._write(estargz.footer(offset))
+        self._flush()
         return Layer(
             digest=self._blob.hexdigest(),
             diff_id=self._tar.hexdigest(),
@@ -85,16 +91,48 @@ class LayerWriter:
             self._headers = bytearray()
 
     def _write(self, data: Buffer) -> None:
+        """Collect small pieces: each call into C lets other threads run, and Python is slow to come back."""
+        size = memoryview(data).nbytes
+        self._size += size
+        self._unwritten.append(data)
+        self._unwritten_bytes += size
+        if self._unwritten_bytes >= PIECE:
+            self._flush()
+
+    def _flush(self) -> None:
+        data = b"".join(self._unwritten)
+        self._unwritten, self._unwritten_bytes = [], 0
         self._blob.update(data)
         self._stream.write(data)
-        self._size += memoryview(data).nbytes
 
     def _add_unpacked(self, data: Buffer) -> None:
         self._tar.update(data)
         self._unpacked += memoryview(data).nbytes
 
 
-def _header(path: str, kind: bytes, mode: int, size: int) -> bytes:
-    member = tarfile.TarInfo(path.removeprefix("/"))
+def header(path: str, kind: bytes, mode: int, size: int) -> bytes:
+    """The tar header of root's file or folder at the absolute ``path``, with the time that all files have."""
+    name = path.removeprefix("/") + ("/" if kind == tarfile.DIRTYPE else "")
+    if name.isascii() and size < _LARGEST:
+        return _ascii_header(name.encode(), kind, mode, size)
+    member = tarfile.TarInfo(name)
     member.type, member.mode, member.size, member.mtime = kind, mode, size, EPOCH
     return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
+
+
+def _ascii_header(name: bytes, kind: bytes, mode: int, size: int) -> bytes:
+    """The bytes that tarfile makes, in a fifth of the time: wheels have tens of thousands of files."""
+    above = b""
+    if len(name) > _LONGEST_NAME:
+        record = b" path=%s\n" % name
+        length = len(record) + len(str(len(record)))
+        record = b"%d%s" % (length + (len(str(length)) > len(str(len(record)))), record)
+        above = _ustar(b"././@PaxHeader", tarfile.XHDTYPE, 0, len(record), 0) + record + bytes(-len(record) % _BLOCK)
+    return above + _ustar(name[:_LONGEST_NAME], kind, mode, size, EPOCH)
+
+
+def _ustar(name: bytes, kind: bytes, mode: int, size: int, modified: int) -> bytes:
+    head = name.ljust(_LONGEST_NAME, b"\0") + b"%07o\0%s%011o\0%011o\0" % (mode, _ROOT, size, modified)
+    rest = kind + bytes(100) + b"ustar\x0000"
+    checksum = sum(head) + 8 * ord(" ") + sum(rest)
+    return (head + b"%06o\0 " % checksum + rest).ljust(_BLOCK, b"\0")

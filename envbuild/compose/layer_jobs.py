@@ -6,10 +6,10 @@ import contextlib
 import functools
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from envbuild.compose import wheel_layer
+from envbuild.compose import kept_bytecode, wheel_layer
 from envbuild.compose.bytecode import Compiler
 from envbuild.compose.members import PartOfFile
 from envbuild.compose.model import Layer, Place
@@ -27,11 +27,25 @@ class LayerJobs:
     jobs: Mapping[str, Future[Layer]]
     writers: DaemonPool
     store: LayerStore
+    opened: wheel_layer.OpenWheels
+    kept: dict[Wheel, dict[str, PartOfFile]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for layer in self.layers.values():
+            for wheel in layer.wheels if layer.holds != "files" else ():
+                kept = kept_bytecode.find(self.store, layer, wheel)
+                if kept is not None:
+                    self.kept[wheel] = kept
+
+    @property
+    def needs_bytecode(self) -> bool:
+        """Whether a layer holds bytecode."""
+        return any(layer.holds != "files" for layer in self.layers.values())
 
     @property
     def needs_compiler(self) -> bool:
-        """Whether a layer holds bytecode."""
-        return any(layer.holds != "files" for layer in self.layers.values())
+        """Whether the store lacks the bytecode of a wheel."""
+        return any(not self.kept.keys() >= set(layer.wheels) for layer in self.layers.values() if layer.holds != "files")
 
     def begin_files(self) -> None:
         """Write each layer without bytecode as soon as its wheels are downloaded."""
@@ -40,25 +54,39 @@ class LayerJobs:
                 (wheel,) = layer.wheels
                 self.downloads[wheel].add_done_callback(functools.partial(self._begin, layer, {}))
 
-    def compile_all(self, compiler: Compiler) -> None:
-        """Compile the wheels as they arrive, several in one run if possible, and write each layer as soon as it is complete."""
+    def compile_all(self, compiler: Compiler | None) -> None:
+        """Compile the wheels as they arrive, several in one run if possible, and write each layer as soon as it is complete.
+
+        Bytecode that the store has is taken from there. No ``compiler`` is needed if that is all.
+        """
         try:
             waiting = [layer for layer in self.layers.values() if layer.holds != "files"]
-            left = {self.downloads[wheel]: wheel for layer in waiting for wheel in layer.wheels}
+            layer_of = {wheel: layer for layer in waiting for wheel in layer.wheels}
+            left = {self.downloads[wheel]: wheel for wheel in layer_of}
             code: dict[Wheel, dict[str, PartOfFile]] = {}
             while left:
                 arrived, _ = wait(left, return_when=FIRST_COMPLETED)
                 batch = [wheel for download, wheel in left.items() if download in arrived]
                 left = {download: wheel for download, wheel in left.items() if download not in arrived}
-                code |= zip(batch, compiler.compiled([self.downloads[wheel].result() for wheel in batch]), strict=True)
+                new = self._compiled(compiler, [wheel for wheel in batch if wheel not in self.kept])
+                code |= new | {wheel: self.kept[wheel] for wheel in batch if wheel in self.kept}
                 for layer in [layer for layer in waiting if code.keys() >= set(layer.wheels)]:
                     waiting.remove(layer)
                     self._begin(layer, {path: part for wheel in layer.wheels for path, part in code[wheel].items()})
-            compiler.workshop.close()
+                for wheel, made in new.items():
+                    kept_bytecode.keep(self.store, layer_of[wheel], wheel, made)
+            if compiler is not None:
+                compiler.workshop.close()
         except BaseException as error:  # raised again when the result is read
             for job in self.jobs.values():
                 with contextlib.suppress(InvalidStateError):
                     job.set_exception(error)
+
+    def _compiled(self, compiler: Compiler | None, wheels: Sequence[Wheel]) -> dict[Wheel, dict[str, PartOfFile]]:
+        if not wheels:
+            return {}
+        assert compiler is not None
+        return dict(zip(wheels, compiler.compiled([self.downloads[wheel].result() for wheel in wheels]), strict=True))
 
     def _begin(self, layer: WheelLayer, code: wheel_layer.Bytecode, _download: Future[Path] | None = None) -> None:
         self.writers.submit(self._write, layer, code)
@@ -79,6 +107,6 @@ class LayerJobs:
         place = Place(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
         return self.store.add(
             layer.key,
-            lambda stream: wheel_layer.write(stream, [(path, True) for path in wheels], place, code),
+            lambda stream: wheel_layer.write(stream, [(path, True) for path in wheels], place, code, self.opened),
             about=layer.title,
         )

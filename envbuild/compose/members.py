@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +19,8 @@ import deflate
 from envbuild.errors import BuildError
 
 PIECE = 2**20  # bytes of a file that are held in memory at most
-COMPRESSOR = f"deflate {deflate.__version__}"  # another version may give other bytes, so it belongs to the key of a layer
+LEVEL = 1  # twice as fast as 6 and a tenth larger; most bytes of a layer are copied as their wheel has them
+COMPRESSOR = f"deflate {deflate.__version__}, level {LEVEL}"  # decides the bytes, so it belongs to the key of a layer
 HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # gzip header: deflate, without name, time or system
 
 Buffer = bytes | bytearray | memoryview
@@ -50,9 +51,9 @@ def trailer(crc: int, size: int) -> bytes:
     return struct.pack("<II", crc, size & 0xFFFFFFFF)
 
 
-def compressed(data: Buffer) -> bytearray:
+def compressed(data: Buffer, level: int = LEVEL) -> bytearray:
     """``data`` as one member. Compress a few bytes in memory."""
-    return deflate.gzip_compress(data, 6)
+    return deflate.gzip_compress(data, level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,12 @@ class PartOfFile:
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
         """Hand it over, a piece a member. Raises :class:`BuildError` if the file is too short."""
+        for piece in self.pieces():
+            packed(compressed(piece))
+            unpacked(piece)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The content. Raises :class:`BuildError` if the file is too short."""
         left = self.size
         with self.path.open("rb") as stream:
             stream.seek(self.begin)
@@ -123,8 +130,7 @@ class PartOfFile:
                 if not piece:
                     raise _changed(self.path)
                 left -= len(piece)
-                packed(compressed(piece))
-                unpacked(piece)
+                yield piece
 
 
 def _changed(path: Path) -> BuildError:

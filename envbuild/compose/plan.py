@@ -39,13 +39,14 @@ Holds = Literal["all", "files", "bytecode"]
 class WheelLayer:
     """A layer of what ``wheels`` install in ``prefix``: their files, their bytecode or both.
 
-    ``key`` is a sha256 (hex) of everything that decides its bytes.
+    ``key`` is a sha256 (hex) of everything that decides its bytes. ``python`` identifies the interpreter.
     """
 
     prefix: Prefix
     wheels: tuple[Wheel, ...]
     holds: Holds
     key: str
+    python: str = ""
 
     @property
     def title(self) -> str:
@@ -70,7 +71,7 @@ def wheel_layers(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> tuple[
     groups: list[tuple[tuple[Wheel, ...], Holds]] = [((wheel,), "files") for wheel in huge]
     groups += [(huge, "bytecode"), *(((wheel,), "all") for wheel in large), (small, "all")]
     return tuple(
-        WheelLayer(prefix=prefix, wheels=group, holds=holds, key=_key(prefix, group, holds, python))
+        WheelLayer(prefix=prefix, wheels=group, holds=holds, key=_key(prefix, group, holds, python), python=python)
         for group, holds in groups
         if group
     )

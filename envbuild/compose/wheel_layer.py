@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,19 +21,54 @@ RULES = f"3, {COMPRESSOR}"
 Bytecode = Mapping[str, bytes | Path | Content]  # absolute paths in the image, and the content there
 
 
-def write(stream: BinaryIO, wheels: Sequence[tuple[Path, bool]], place: Place, bytecode: Bytecode) -> Layer:
+class OpenWheels:
+    """Wheels that several steps need. Each is opened and its metadata is read once. Threads may share this."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._guards: dict[tuple[Path, Place, bool], threading.Lock] = {}
+        self._entries: dict[tuple[Path, Place, bool], list[Entry]] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> OpenWheels:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._open.close()
+
+    def entries(self, file: Path, place: Place, *, is_requested: bool) -> list[Entry]:
+        """What installing the wheel makes; see :func:`read_entries`."""
+        key = file, place, is_requested
+        with self._guard:
+            own = self._guards.setdefault(key, threading.Lock())
+        with own:
+            if key not in self._entries:
+                wheel = WheelZip(file)
+                with self._guard:
+                    self._open.enter_context(wheel)
+                self._entries[key] = read_entries(wheel, place, is_requested=is_requested)
+        return self._entries[key]
+
+
+def write(
+    stream: BinaryIO,
+    wheels: Sequence[tuple[Path, bool]],
+    place: Place,
+    bytecode: Bytecode,
+    opened: OpenWheels | None = None,
+) -> Layer:
     """Write one layer of all ``wheels`` (each with whether a user asked for it by name). If two wheels have a file at the same
     path, the later wheel's file stays.
 
-    ``bytecode`` replaces files of wheels at the same paths. Without wheels, the layer holds bytecode only. The same arguments
-    give the same bytes. Raises :class:`BuildError` (``bad-wheel``) if a wheel cannot be installed; the bytes in ``stream`` are
-    then not a layer.
+    ``bytecode`` replaces files of wheels at the same paths. Without wheels, the layer holds bytecode only. ``opened`` stays open
+    for other callers. The same arguments give the same bytes. Raises :class:`BuildError` (``bad-wheel``) if a wheel cannot be
+    installed; the bytes in ``stream`` are then not a layer.
     """
     with ExitStack() as stack:
         found: dict[str, Entry] = {}
+        known = opened or stack.enter_context(OpenWheels())
         for file, is_requested in wheels:
-            wheel = stack.enter_context(WheelZip(file))
-            for entry in read_entries(wheel, place, is_requested=is_requested):
+            for entry in known.entries(file, place, is_requested=is_requested):
                 _add(found, entry, file.name)
         for path, content in bytecode.items():
             found[path] = Entry(path, _content(content))
@@ -47,10 +83,11 @@ def write(stream: BinaryIO, wheels: Sequence[tuple[Path, bool]], place: Place, b
         return writer.close()
 
 
-def sources(wheel: Path, place: Place) -> Iterator[tuple[str, bytes]]:
+def sources(wheel: Path, place: Place, opened: OpenWheels | None = None) -> Iterator[tuple[str, bytes]]:
     """The files of ``wheel`` that are compiled: absolute path in the image, and content, in the order of paths."""
-    with WheelZip(wheel) as archive:
-        for entry in sorted(read_entries(archive, place, is_requested=True), key=lambda entry: entry.path):
+    with ExitStack() as stack:
+        known = opened or stack.enter_context(OpenWheels())
+        for entry in sorted(known.entries(wheel, place, is_requested=True), key=lambda entry: entry.path):
             if entry.content is not None and entry.path.endswith(".py"):
                 content = bytearray()
                 entry.content.copy(lambda _: None, content.extend)

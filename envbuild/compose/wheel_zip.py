@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from isal import igzip_lib, isal_zlib
 
@@ -55,6 +56,11 @@ class WheelMember:
                 packed(compressed(piece))
                 unpacked(piece)
             return
+        if self.member.packed <= _RAW_PIECE and self.member.size <= PIECE:
+            raw, content = self._whole()
+            packed(b"".join((HEADER, raw, trailer(self.member.crc, self.member.size))))
+            unpacked(content)
+            return
         packed(HEADER)
         for piece in self.pieces(packed):
             unpacked(piece)
@@ -73,6 +79,23 @@ class WheelMember:
             raise bad_wheel(self.archive.file, f"{self.member.name!r} has {self.size} bytes, more than {limit}")
         return b"".join(self.pieces())
 
+    def _whole(self) -> tuple[bytes, bytes]:
+        """A small deflated member, packed and unpacked. Each call into C lets other threads run, so there are few of them."""
+        member, inflater = self.member, isal_zlib.decompressobj(-zlib.MAX_WBITS)
+        try:
+            raw = self.archive.read_at(member.begin, member.packed)
+            try:
+                content = inflater.decompress(raw, member.size + 1)
+            except _Damaged as error:
+                raise _damaged(member, error) from None
+            if len(content) > member.size:
+                raise _too_long(member)
+            _require_end(member, inflater)
+            _require_equal(member, len(content), isal_zlib.crc32(content))
+        except ZipError as error:
+            raise bad_wheel(self.archive.file, str(error)) from None
+        return raw, content
+
     def _unpack(self, raw: Sink) -> Iterator[bytes]:
         if self.member.method == STORED:
             for piece in self.archive.read_raw(self.member, PIECE):
@@ -89,11 +112,23 @@ class WheelMember:
                 while len(piece) == PIECE:  # bytes may remain in the input or in the decompressor
                     yield (piece := inflater.decompress(inflater.unconsumed_tail, PIECE))
             except _Damaged as error:
-                raise ZipError(f"the compressed content of {self.member.name!r} is damaged ({error})") from None
-        if not inflater.eof:
-            raise ZipError(f"the compressed content of {self.member.name!r} is truncated")
-        if inflater.unused_data:
-            raise ZipError(f"{self.member.name!r} has bytes behind its compressed content")
+                raise _damaged(self.member, error) from None
+        _require_end(self.member, inflater)
+
+
+def _damaged(member: Member, error: Exception) -> ZipError:
+    return ZipError(f"the compressed content of {member.name!r} is damaged ({error})")
+
+
+def _too_long(member: Member) -> ZipError:
+    return ZipError(f"{member.name!r} has more than the {member.size} bytes that the archive says")
+
+
+def _require_end(member: Member, inflater: Any) -> None:
+    if not inflater.eof:
+        raise ZipError(f"the compressed content of {member.name!r} is truncated")
+    if inflater.unused_data:
+        raise ZipError(f"{member.name!r} has bytes behind its compressed content")
 
 
 def _check(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -104,8 +139,12 @@ def _check(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
         size += len(piece)
         crc = isal_zlib.crc32(piece, crc)
         if size > member.size:
-            raise ZipError(f"{member.name!r} has more than the {member.size} bytes that the archive says")
+            raise _too_long(member)
         yield piece
+    _require_equal(member, size, crc)
+
+
+def _require_equal(member: Member, size: int, crc: int) -> None:
     if size != member.size:
         raise ZipError(f"{member.name!r} has {size} bytes, and not the {member.size} that the archive says")
     if crc != member.crc:
@@ -122,7 +161,7 @@ class WheelZip:
         self.file = file
         self._descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self.members = tuple(read_members(self._read, os.fstat(self._descriptor).st_size))
+            self.members = tuple(read_members(self.read_at, os.fstat(self._descriptor).st_size))
         except ZipError as error:
             self.close()
             raise bad_wheel(file, str(error)) from None
@@ -146,11 +185,12 @@ class WheelZip:
         """The bytes of ``member`` as the archive holds them."""
         at, end = member.begin, member.begin + member.packed
         while at < end:
-            data = self._read(at, min(piece, end - at))
+            data = self.read_at(at, min(piece, end - at))
             at += len(data)
             yield data
 
-    def _read(self, begin: int, size: int) -> bytes:
+    def read_at(self, begin: int, size: int) -> bytes:
+        """Exactly ``size`` bytes of the archive. Raises :class:`ZipError` if it is too short."""
         data = os.pread(self._descriptor, size, begin)
         while len(data) < size:
             more = os.pread(self._descriptor, size - len(data), begin + len(data))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
@@ -107,7 +106,8 @@ class Index:
     def download(self, file: IndexFile, folder: Path, on_progress: OnProgress = ignore_progress, *, sha256: str = "") -> Path:
         """Download a file into ``folder`` and check it, unless it is there already.
 
-        A kill leaves at most a ``.part`` file, which the next download of that file overwrites.
+        A kill leaves at most a ``.part`` file, which the next download of that file overwrites. The file need not be on the
+        disk yet: whoever uses it later compares its hash again.
         """
         wanted = sha256 or file.sha256
         target = folder / file.filename
@@ -118,11 +118,15 @@ class Index:
                 return target
             part = folder / f".{file.filename}.part"
             try:
+                seen = hashlib.sha256()
                 with open_new(part) as out:
-                    self._stream(file, out.write, on_progress)
-                    out.flush()
-                    os.fsync(out.fileno())
-                _must_match(file, sha256_of(part), wanted)
+
+                    def keep(piece: bytes) -> None:
+                        seen.update(piece)
+                        out.write(piece)
+
+                    self._stream(file, keep, on_progress)
+                _must_match(file, seen.hexdigest(), wanted)
                 part.replace(target)
             except OSError as error:
                 raise explain_os_error(error, target) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -59,6 +59,11 @@ class _Composition:
     store: LayerStore
     downloads: Downloads
 
+    @property
+    def installs(self) -> bool:
+        """Source packages are built to wheels."""
+        return "source=tools" in self.dockerfile
+
     def begin(self) -> None:
         self.downloads.begin()
 
@@ -109,7 +114,7 @@ def compose_elsewhere(
         return tools.offline.supply(tools, lock, wheels=False) if tools.offline else {}
 
     with base_alternatives.with_alternatives(lambda: tools.matrix, lock.environment):
-        inputs = tools.build_inputs(lock, rendering)
+        inputs = replace(tools.build_inputs(lock, rendering), installs=plan.installs)
         return build.compose_elsewhere(tools.engine, inputs, begin=plan.begin, compose=compose, supply=supply)
 
 

@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import BinaryIO, Literal, get_args
 
-from envbuild.compose.members import COMPRESSOR, PIECE, compressed
+import deflate
+
+from envbuild.compose.members import PIECE, compressed
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.outputs import archive
 from envbuild.compose.store import LayerStore
@@ -24,6 +26,7 @@ from envbuild.model.progress import OnProgress, Progress
 Compression = Literal["gzip", "zstd", "none"]
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 _LEVEL = 3  # zstd's own default: about as small as gzip's best, and many times as fast
+_GZIP_LEVEL = 6
 _AT_ONCE = 2
 _PLAIN = "application/vnd.oci.image.layer.v1.tar"
 _KINDS: dict[Compression, str] = {"gzip": f"{_PLAIN}+gzip", "zstd": f"{_PLAIN}+zstd", "none": _PLAIN}
@@ -82,7 +85,7 @@ def _rules(compression: Compression) -> str:
         import zstandard
 
         return f"zstd 1, level {_LEVEL}, {zstandard.ZSTD_VERSION}"
-    return f"gzip 1, {COMPRESSOR}" if compression == "gzip" else "none 1"
+    return f"gzip 1, deflate {deflate.__version__}" if compression == "gzip" else "none 1"
 
 
 class _StoppedError(Exception):
@@ -118,7 +121,7 @@ def _compressors() -> dict[Compression, Callable[[Iterable[bytes]], Iterator[byt
 
 def _by_gzip(pieces: Iterable[bytes]) -> Iterator[bytes]:
     for piece in _of_one_size(pieces):
-        yield bytes(compressed(piece))
+        yield bytes(compressed(piece, _GZIP_LEVEL))
 
 
 def _by_zstd(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import cast
 import pytest
 from wheel_files import Part, make_wheel
 
-from envbuild.compose import layer_jobs
+from envbuild.compose import kept_bytecode, layer_jobs, wheel_layer
 from envbuild.compose.bytecode import Compiler
 from envbuild.compose.members import PartOfFile
 from envbuild.compose.model import Layer
@@ -61,24 +62,25 @@ def prefix() -> Prefix:
     return replace(found, path="/opt/env", backend="uv")
 
 
-def begun(prefix: Prefix, folder: Path) -> layer_jobs.LayerJobs:
-    layers = {layer.key: layer for layer in wheel_layers(prefix, [HUGE, SMALL, OTHER], "python")}
+def begun(prefix: Prefix, folder: Path, wheels: Sequence[Wheel] = (HUGE, SMALL, OTHER)) -> layer_jobs.LayerJobs:
+    layers = {layer.key: layer for layer in wheel_layers(prefix, wheels, "python")}
     return layer_jobs.LayerJobs(
         layers=layers,
-        downloads={wheel: Future() for wheel in (HUGE, SMALL, OTHER)},
+        downloads={wheel: Future() for wheel in wheels},
         jobs={key: Future() for key in layers},
         writers=DaemonPool(2),
         store=LayerStore(folder),
+        opened=wheel_layer.OpenWheels(),
     )
 
 
-def made(prefix: Prefix, folder: Path, order: list[Wheel]) -> list[Layer]:
+def made(prefix: Prefix, folder: Path, order: list[Wheel], compiler: FromNames | None = None) -> list[Layer]:
     """The layers, lowest first, with the wheels arriving in this order."""
-    making = begun(prefix, folder / "store")
+    making = begun(prefix, folder / "store", sorted(order, key=lambda wheel: wheel.sha256))
     making.begin_files()
-    compiling = DaemonPool(1).submit(making.compile_all, cast(Compiler, FromNames(folder)))
+    compiling = DaemonPool(1).submit(making.compile_all, cast(Compiler, compiler or FromNames(folder)))
     for wheel in order:
-        (folder / wheel.sha256).mkdir()
+        (folder / wheel.sha256).mkdir(exist_ok=True)
         file = make_wheel(folder / wheel.sha256, [Part(name="toy/a.py", content=wheel.filename.encode())])
         making.downloads[wheel].set_result(file)
     result_of(compiling)
@@ -92,6 +94,35 @@ def test_layers_do_not_depend_on_the_order_of_arrival(prefix: Prefix, tmp_path: 
         found.append(made(prefix, tmp_path / str(number), order))
     assert found[0] == found[1] == found[2]
     assert len(set(found[0])) == 3
+
+
+def test_a_layer_with_one_wheel_less_compiles_nothing(prefix: Prefix, tmp_path: Path) -> None:
+    """What was compiled once is kept, and gives the same bytes as what is compiled again."""
+    made(prefix, tmp_path, [HUGE, SMALL, OTHER])
+    assert not begun(prefix, tmp_path / "store", [HUGE, OTHER]).needs_compiler
+    again = made(prefix, tmp_path, [HUGE, OTHER], Failing(tmp_path))
+    (tmp_path / "new").mkdir()
+    assert again == made(prefix, tmp_path / "new", [HUGE, OTHER])
+
+
+def test_kept_bytecode_that_is_damaged_is_compiled_again(prefix: Prefix, tmp_path: Path) -> None:
+    made(prefix, tmp_path, [SMALL])
+    store = LayerStore(tmp_path / "store")
+    (kept,) = (entry.layer for entry in store.entries() if entry.about == f"the bytecode of {SMALL.filename}")
+    assert not begun(prefix, tmp_path / "store", [SMALL]).needs_compiler
+    blob = store.blob(kept.digest)
+    content = blob.read_bytes().replace(b"toy-1.0", b"TOY-1.0")
+    blob.unlink()
+    blob.write_bytes(content)
+    assert begun(prefix, tmp_path / "store", [SMALL]).needs_compiler
+    made(prefix, tmp_path, [SMALL, OTHER])
+    assert not begun(prefix, tmp_path / "store", [SMALL]).needs_compiler
+
+
+def test_another_interpreter_compiles_again(prefix: Prefix, tmp_path: Path) -> None:
+    made(prefix, tmp_path, [SMALL])
+    (layer,) = wheel_layers(prefix, [SMALL], "another python")
+    assert kept_bytecode.find(LayerStore(tmp_path / "store"), layer, SMALL) is None
 
 
 def test_the_files_of_a_huge_wheel_do_not_wait_for_the_compiler(prefix: Prefix, tmp_path: Path) -> None:
