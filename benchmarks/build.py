@@ -40,8 +40,8 @@ from envbuild.engine import package_check
 from envbuild.engine.client import Engine
 from envbuild.index.client import Index
 from envbuild.lock import lock_file
-from envbuild.model import ignore_progress
 from envbuild.model.lock import Lock
+from envbuild.model.progress import ignore_progress
 from envbuild.pipeline import composing, composing_elsewhere, publishing
 from envbuild.pipeline.tools import Tools
 

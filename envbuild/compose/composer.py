@@ -40,9 +40,9 @@ class Composed:
 class Composer:
     """Makes the image of ``lock``. ``build`` builds a stage of the skeleton; ``downloads`` may already be running.
 
-    ``on_layer`` is called for layers as soon as each can be read: for an engine the lowest first, else in any order. ``check`` is
-    called with the id of the skeleton while wheels are still converted; if it raises, the work ends. The engine has the layers
-    below the wheels already; if the image is not ``for_engine``, they are copied into the store too.
+    ``on_layer`` is called for layers as soon as each can be read: for an engine the lowest first, else in any order.
+    ``check`` is called with the id of the skeleton while wheels are still converted; if it raises, the work ends. The engine
+    has the layers below the wheels already; if the image is not ``for_engine``, they are copied into the store too.
     """
 
     engine: Engine

@@ -60,9 +60,9 @@ def write(
     """Write one layer of all ``wheels`` (each with whether a user asked for it by name). If two wheels have a file at the same
     path, the later wheel's file stays.
 
-    ``bytecode`` replaces files of wheels at the same paths. Without wheels, the layer holds bytecode only. ``opened`` stays open
-    for other callers. The same arguments give the same bytes. Raises :class:`BuildError` (``bad-wheel``) if a wheel cannot be
-    installed; the bytes in ``stream`` are then not a layer.
+    ``bytecode`` replaces files of wheels at the same paths. Without wheels, the layer holds bytecode only. ``opened`` stays
+    open for other callers. The same arguments give the same bytes. Raises :class:`BuildError` (``bad-wheel``) if a wheel
+    cannot be installed; the bytes in ``stream`` are then not a layer.
     """
     with ExitStack() as stack:
         found: dict[str, Entry] = {}
