@@ -10,7 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import hypothesis
 import pytest
+
+# How long a loaded machine takes says nothing about the program.
+hypothesis.settings.register_profile("any-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("any-machine")
 
 UNIT = Path(__file__).parent / "unit"
 

@@ -29,7 +29,6 @@ class Session:
     progress: str = "auto"
     root: str | None = None
     overlays: list[str] = field(default_factory=list)
-    prog: str = "envbuild"
     _workspace: Workspace | None = field(default=None)
 
     @property

@@ -23,7 +23,7 @@ def command(session: Session, /, names: tuple[str, ...], **values: Any) -> int:
 
     Exit 0 passed, 9 failed, 10 inconclusive (no GPU, too few devices), 124 out of time.
     """
-    from envbuild.pipeline import image_checks, locking, resolving
+    from envbuild.pipeline import image_checks
 
     several = batch.asked(names, values)
     constraints, judging = options.split(values)
@@ -33,8 +33,7 @@ def command(session: Session, /, names: tuple[str, ...], **values: Any) -> int:
     name = names[0]
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news)
-        canonical = resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name
-        locked = locking.require_lock(tools, canonical)
-        image = image_checks.require_image(tools, canonical)
+        locked, image = image_checks.require_built(tools, name, options.chosen(constraints))
         smoked = image_checks.smoke_image(tools, locked.lock, locked.digest, image, smoke_options, replay=False)
-    return verdict.show(session, {"schema": 1, "name": canonical, "image": image}, smoked)
+    name = locked.lock.environment.name
+    return verdict.show(session, {"schema": 1, "name": name, "image": image}, smoked)

@@ -21,7 +21,7 @@ def command(session: Session, /, names: tuple[str, ...], **constraints: Any) -> 
 
     The check also imports the packages that the request names, and checks the requirements between installed packages.
     """
-    from envbuild.pipeline import image_checks, locking, resolving
+    from envbuild.pipeline import image_checks
 
     several = batch.asked(names, constraints)
     if several is not None:
@@ -29,12 +29,11 @@ def command(session: Session, /, names: tuple[str, ...], **constraints: Any) -> 
     name = names[0]
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news)
-        canonical = resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment.name
-        locked = locking.require_lock(tools, canonical)
-        image = image_checks.require_image(tools, canonical)
+        locked, image = image_checks.require_built(tools, name, options.chosen(constraints))
         verified = image_checks.verify_image(tools, locked.lock, locked.digest, image, replay=False)
-    session.document({"schema": 1, "name": canonical, "image": image, "report": verified.report})
-    session.out(f"{canonical}: the image agrees with its lock")
+    name = locked.lock.environment.name
+    session.document({"schema": 1, "name": name, "image": image, "report": verified.report})
+    session.out(f"{name}: the image agrees with its lock")
     for note in verified.report["notes"]:
         session.out(f"  note: {note}")
     return 0

@@ -28,7 +28,6 @@ _HAS_DESCRIPTOR, _IS_UTF8 = 0x0008, 0x0800
 _KNOWN_FLAGS = 0x0006 | _HAS_DESCRIPTOR | _IS_UTF8  # the first two flags give the compression level
 _ENCRYPTED_FLAGS = 0x0041 | 0x2000
 _EXTRA_ZIP64, _EXTRA_UNICODE_NAME = 0x0001, 0x7075
-_UNIX = 3
 
 
 class ZipError(ValueError):
@@ -49,7 +48,6 @@ class Member:
     size: int
     begin: int
     mode: int
-    is_unix: bool
 
     @property
     def is_folder(self) -> bool:
@@ -138,9 +136,7 @@ def _parse_directory(data: bytes, count: int) -> Iterator[tuple[Member, int]]:
         if data[at : at + 4] != _CENTRAL or len(data) - at < 46:
             raise ZipError("its directory has fewer members than it says")
         fields = struct.unpack("<6H3L5H2L", data[at + 4 : at + 46])
-        made_by, _, flags, method, _, _, crc, packed, size, name_size, extra_size, comment_size, disk, _, attributes, begin = (
-            fields
-        )
+        _, _, flags, method, _, _, crc, packed, size, name_size, extra_size, comment_size, disk, _, attributes, begin = fields
         name = _decode_name(data[at + 46 : at + 46 + name_size], flags)
         at += 46 + name_size
         extra = _read_extra(data[at : at + extra_size], name)
@@ -154,7 +150,7 @@ def _parse_directory(data: bytes, count: int) -> Iterator[tuple[Member, int]]:
         _check_kind(name, flags, method, size, packed)
         member = Member(
             name=name, method=method, crc=crc, packed=packed, size=size, begin=begin,
-            mode=attributes >> 16, is_unix=made_by >> 8 == _UNIX,
+            mode=attributes >> 16,
         )  # fmt: skip
         _check_mode(member)
         yield member, flags

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from envbuild.errors import BuildError
 from envbuild.lock.gaps import build_image_gap, gap_of, is_pinned, unpinned
 from envbuild.lock.installers import tools_of, with_pip
 from envbuild.lock.prefix import ByFramework, PrefixMaker
-from envbuild.model.environment import Environment, Framework
+from envbuild.model.environment import Environment, Framework, PrefixPlan
 from envbuild.model.lock import Artifact, BaseLock, Lock, Missing, Prefix, SourceArchive
 from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
@@ -21,84 +21,79 @@ if TYPE_CHECKING:
     from envbuild.index.client import Index
 
 PinBase = Callable[[Environment], BaseLock | Missing]
-_NOTHING: ByFramework = {}
-_NO_PIPS: Mapping[str, Artifact] = {}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockInputs:
+    """What a lock is made from beside its environment. ``pin_base`` pins the base; requirements on ``ignored`` projects are not
+    followed.
+
+    ``tools`` and ``sources`` are the programs and archives that the matrix pins; a lock contains those that its build needs.
+    ``pips`` are the versions of pip for images, by Python.
+    """
+
+    recipe_requirements: ByFramework
+    index: Index
+    pin_base: PinBase
+    downloads: Path
+    ignored: ByFramework = field(default_factory=dict)
+    tools: Sequence[Artifact] = ()
+    pips: Mapping[str, Artifact] = field(default_factory=dict)
+    sources: Sequence[SourceArchive] = ()
+    on_progress: OnProgress = ignore_progress
+
+    def maker(self, environment: Environment, plan: PrefixPlan) -> PrefixMaker:
+        """What pins the packages of one prefix."""
+        return PrefixMaker(environment, plan, self.index, self.downloads, ignored=self.ignored, on_progress=self.on_progress)
 
 
 def make(
-    environment: Environment,
-    *,
-    recipe_requirements: ByFramework,
-    index: Index,
-    pin_base: PinBase,
-    downloads: Path,
-    ignored: ByFramework = _NOTHING,
-    tools: Sequence[Artifact] = (),
-    pips: Mapping[str, Artifact] = _NO_PIPS,
-    sources: Sequence[SourceArchive] = (),
-    like: Lock | None = None,
-    upgrading: Sequence[Requirement] = (),
-    on_progress: OnProgress = ignore_progress,
+    environment: Environment, inputs: LockInputs, *, like: Lock | None = None, upgrading: Sequence[Requirement] = ()
 ) -> Lock:
-    """Choose and pin every Python package of ``environment``, in each of its prefixes; the base is pinned by ``pin_base``.
+    """Choose and pin every Python package of ``environment``, in each of its prefixes.
 
-    ``tools`` and ``sources`` are the programs and archives that the matrix pins; the lock contains those that its build needs.
-    ``pips`` are the versions of pip for images, by Python. Requirements on ``ignored`` projects are not followed. The files of
-    ``like``, an earlier lock, are reused if they still fit. Only the projects of ``upgrading`` are chosen again; those with
-    bounds may be newer than the date limit. The lock's ``missing`` lists everything that cannot be pinned. The same environment
-    and index give the same lock, byte for byte. Raises :class:`ConflictError` (``unsatisfiable``), and :class:`BuildError`
-    (``index-unreachable``) if the host's index cannot be reached.
+    The files of ``like``, an earlier lock, are reused if they still fit. Only the projects of ``upgrading`` are chosen again;
+    those with bounds may be newer than the date limit. The lock's ``missing`` lists everything that cannot be pinned. The same
+    environment and index give the same lock, byte for byte. Raises :class:`ConflictError` (``unsatisfiable``), and
+    :class:`BuildError` (``index-unreachable``) if the host's index cannot be reached.
     """
     earlier = {prefix.name: prefix for prefix in like.prefixes} if like else {}
     prefixes: list[Prefix] = []
     gaps: list[Missing] = []
     for plan in environment.plans():
-        maker = PrefixMaker(environment, plan, index, downloads, ignored=ignored, on_progress=on_progress)
+        maker = inputs.maker(environment, plan)
         ours = environment.part(plan).frameworks
         present = [framework for framework in ours if maker.is_known(framework)]
         gaps += [gap_of(framework) for framework in ours if framework not in present]
-        prefixes.append(maker.make(present, recipe_requirements, like=earlier.get(plan.name), upgrading=upgrading))
-    base, base_gap = _pin_base(environment, pin_base, on_progress)
+        prefixes.append(maker.make(present, inputs.recipe_requirements, like=earlier.get(plan.name), upgrading=upgrading))
+    base, base_gap = _pin_base(environment, inputs)
     missing = (*unpinned(environment), *gaps, *base_gap)
     return Lock(
         environment=environment,
         base=base,
-        prefixes=with_pip(prefixes, pips),
+        prefixes=with_pip(prefixes, inputs.pips),
         missing=missing,
-        tools=tools_of(prefixes, tools, like.tools if like else ()),
-        sources=_sources_of(environment, sources),
+        tools=tools_of(prefixes, inputs.tools, like.tools if like else ()),
+        sources=_sources_of(environment, inputs.sources),
     )
 
 
-def complete(
-    lock: Lock,
-    *,
-    recipe_requirements: ByFramework,
-    index: Index,
-    pin_base: PinBase,
-    downloads: Path,
-    ignored: ByFramework = _NOTHING,
-    tools: Sequence[Artifact] = (),
-    pips: Mapping[str, Artifact] = _NO_PIPS,
-    sources: Sequence[SourceArchive] = (),
-    on_progress: OnProgress = ignore_progress,
-) -> Lock:
+def complete(lock: Lock, inputs: LockInputs) -> Lock:
     """Return ``lock`` with the entries of ``missing`` pinned, as far as possible now; existing pins stay.
 
-    Missing ``tools``, ``pips`` and ``sources`` of the matrix are also added. If nothing new is available, an equal lock is
+    Missing tools, pips and sources of the matrix are also added. If nothing new is available, an equal lock is
     returned. No index is asked if no file of an index was missing.
     """
     environment = lock.environment
     missing, base, prefixes = list(lock.missing), lock.base, list(lock.prefixes)
     for place, (plan, prefix) in enumerate(zip(environment.plans(), lock.prefixes, strict=True)):
         absent = [each for each in environment.part(plan).frameworks if each.name not in prefix.frameworks]
-        maker = PrefixMaker(environment, plan, index, downloads, ignored=ignored, on_progress=on_progress)
-        if absent and (whole := _retry(maker, recipe_requirements, absent, prefix)):
+        if absent and (whole := _retry(inputs.maker(environment, plan), inputs.recipe_requirements, absent, prefix)):
             prefixes[place] = whole
             answered = {gap_of(framework) for framework in absent}
             missing = [gap for gap in missing if gap not in answered]
     if not is_pinned(base) or build_image_gap(environment, base):
-        found, still = _pin_base(environment, pin_base, on_progress)
+        found, still = _pin_base(environment, inputs)
         if is_pinned(found):
             base = found
             ours = {*unpinned(environment), *map(gap_of, environment.frameworks), *still}
@@ -106,10 +101,10 @@ def complete(
     return replace(
         lock,
         base=base,
-        prefixes=with_pip(prefixes, pips),
+        prefixes=with_pip(prefixes, inputs.pips),
         missing=tuple(missing),
-        tools=tools_of(prefixes, tools, lock.tools),
-        sources=_sources_of(environment, sources, lock.sources),
+        tools=tools_of(prefixes, inputs.tools, lock.tools),
+        sources=_sources_of(environment, inputs.sources, lock.sources),
         apt=lock.apt if base == lock.base else None,
     )
 
@@ -126,9 +121,9 @@ def _retry(maker: PrefixMaker, recipe_requirements: ByFramework, absent: Sequenc
         return None
 
 
-def _pin_base(environment: Environment, pin_base: PinBase, on_progress: OnProgress) -> tuple[BaseLock, tuple[Missing, ...]]:
-    on_progress(Progress(stage="lock", message=f"pinning the base {environment.base.image}"))
-    found = pin_base(environment)
+def _pin_base(environment: Environment, inputs: LockInputs) -> tuple[BaseLock, tuple[Missing, ...]]:
+    inputs.on_progress(Progress(stage="lock", message=f"pinning the base {environment.base.image}"))
+    found = inputs.pin_base(environment)
     if isinstance(found, Missing):
         return BaseLock(image=environment.base.image, digest=None, bootstrap=None), (found,)
     return found, build_image_gap(environment, found)

@@ -100,7 +100,7 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
         return Added(path=path, lock_path=held.path, lock=held.lock, is_new=False, changed=False, difference=None)
     environment = resolving.resolve_buildable(aimed, [str(path)], Constraints(), anew=True).environment
     lock = debian_packages.pinned(
-        aimed, making.make(environment, **locking.lock_inputs(aimed, environment), like=start), like=start
+        aimed, making.make(environment, locking.lock_inputs(aimed, environment), like=start), like=start
     )
     lock_path = aimed.workspace.written_lock(recipe.name)
     locking.write_lock(aimed, lock_path, lock)

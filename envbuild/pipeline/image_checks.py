@@ -13,7 +13,9 @@ from envbuild import codec, disk_cache, files
 from envbuild.errors import BuildError, InvalidInputError, Problem, TimedOutError, VerifyError
 from envbuild.model.lock import Lock
 from envbuild.model.progress import as_news
-from envbuild.pipeline import evidence, proofs, stage_cache, user_recipe
+from envbuild.pipeline import evidence, locking, proofs, resolving, stage_cache, user_recipe
+from envbuild.pipeline.constraints import Constraints
+from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -58,6 +60,12 @@ def require_image(tools: Tools, name: str) -> str:
             hint=f"`envbuild build {tools.cli_name(name)}` builds it.",
         )
     return record.image
+
+
+def require_built(tools: Tools, text: str, constraints: Constraints) -> tuple[Locked, str]:
+    """Return the lock of the environment that ``text`` means, and the id of the last image built for it."""
+    name = resolving.resolve_buildable(tools, [text], constraints).environment.name
+    return locking.require_lock(tools, name), require_image(tools, name)
 
 
 def sources_of_image(tools: Tools, name: str, digest: str) -> list[tuple[str, str, str]] | None:

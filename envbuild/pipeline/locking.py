@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from envbuild.errors import EnvbuildError, InvalidInputError
 from envbuild.model.environment import Environment
@@ -18,6 +18,7 @@ from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.engine import bases
+    from envbuild.lock.making import LockInputs
     from envbuild.matrix.types import Matrix
 
 
@@ -71,13 +72,11 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
         # Settings of the user's recipe that need no pins are copied from its current state.
         lock = found.lock if tools.user_recipe is None else replace(found.lock, environment=environment)
         if _may_be_completed(tools, found):
-            lock = making.complete(lock, **lock_inputs(tools, environment))
+            lock = making.complete(lock, lock_inputs(tools, environment))
         lock = debian_packages.completed(tools, lock)
     else:
         start = starting_lock(tools)
-        lock = debian_packages.pinned(
-            tools, making.make(environment, **lock_inputs(tools, environment), like=start), like=start
-        )
+        lock = debian_packages.pinned(tools, making.make(environment, lock_inputs(tools, environment), like=start), like=start)
     if found is not None and lock == found.lock:
         return found
     path = tools.workspace.written_lock(environment.name)
@@ -126,20 +125,22 @@ def write_lock(tools: Tools, path: Path, lock: Lock) -> None:
     lock_file.write(path, lock)
 
 
-def lock_inputs(tools: Tools, environment: Environment) -> dict[str, Any]:
+def lock_inputs(tools: Tools, environment: Environment) -> LockInputs:
     """Return the other inputs for making a lock of ``environment``."""
+    from envbuild.lock.making import LockInputs
+
     recipes = require_recipes(tools, environment)
-    return {
-        "recipe_requirements": {each.name: recipes[each.recipe].requirements_of(each) for each in environment.frameworks},
-        "ignored": {each.name: recipes[each.recipe].ignore for each in environment.frameworks},
-        "index": tools.index,
-        "pin_base": lambda target: _pin_base(tools, target),
-        "downloads": tools.workspace.downloads,
-        "tools": tools.build_tools,
-        "pips": tools.pips,
-        "sources": tools.source_archives,
-        "on_progress": tools.on_progress,
-    }
+    return LockInputs(
+        recipe_requirements={each.name: recipes[each.recipe].requirements_of(each) for each in environment.frameworks},
+        ignored={each.name: recipes[each.recipe].ignore for each in environment.frameworks},
+        index=tools.index,
+        pin_base=lambda target: _pin_base(tools, target),
+        downloads=tools.workspace.downloads,
+        tools=tools.build_tools,
+        pips=tools.pips,
+        sources=tools.source_archives,
+        on_progress=tools.on_progress,
+    )
 
 
 def _pin_base(tools: Tools, environment: Environment) -> BaseLock | Missing:

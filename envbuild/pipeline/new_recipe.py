@@ -62,9 +62,9 @@ def _require_lockable(tools: Tools, resolution: Resolution) -> str:
 
     environment = resolution.environment
     later = Missing(what=f"base {environment.base.image}", why="it is pinned when the environment is locked")
-    inputs = {**locking.lock_inputs(tools, environment), "pin_base": lambda _: later}
+    inputs = replace(locking.lock_inputs(tools, environment), pin_base=lambda _: later)
     try:
-        lock = making.make(environment, **inputs)
+        lock = making.make(environment, inputs)
     except BuildError as error:
         if error.code != "index-unreachable":
             raise

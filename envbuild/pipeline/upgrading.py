@@ -56,12 +56,12 @@ def upgrade_environment(
         )
     everything = not packages and not base_image
     inputs = locking.lock_inputs(tools, environment)
-    base = _Base(before.lock, inputs["pin_base"] if everything or base_image else None)
-    inputs["pin_base"] = base.pin
+    base = _Base(before.lock, inputs.pin_base if everything or base_image else None)
+    inputs = replace(inputs, pin_base=base.pin)
     if everything:
-        lock = making.make(resolving.todays_decision(tools, environment) or environment, **inputs)
+        lock = making.make(resolving.todays_decision(tools, environment) or environment, inputs)
     elif packages:
-        lock = making.make(environment, **inputs, like=before.lock, upgrading=_read(packages, before.lock))
+        lock = making.make(environment, inputs, like=before.lock, upgrading=_read(packages, before.lock))
     else:
         lock = base.repinned()
     if packages and not base_image:

@@ -120,10 +120,7 @@ def lock(site: Site, folder: Path, said: list[str] | None = None) -> Lock:
             said.append(news.message)
 
     environment = lock_universe.environment(lock_universe.framework("alpha", "1.0", "alpha"))
-    return making.make(
-        environment, recipe_requirements={}, index=Index(site.settings, listen), pin_base=lambda _: BASE, downloads=folder / "cache/downloads",
-        on_progress=listen,
-    )  # fmt: skip
+    return making.make(environment, making.LockInputs(recipe_requirements={}, index=Index(site.settings, listen), pin_base=lambda _: BASE, downloads=folder / "cache/downloads", on_progress=listen))  # fmt: skip
 
 
 def offer_tools(site: Site) -> None:

@@ -45,11 +45,13 @@ def locked(request: str, downloads: Path):
     known = tools.recipes
     return making.make(
         environment,
-        recipe_requirements={each.name: known[each.recipe].requirements for each in environment.frameworks},
-        ignored={each.name: known[each.recipe].ignore for each in environment.frameworks},
-        index=tools.index,
-        pin_base=lambda _: Missing(what="base", why="not part of this test"),
-        downloads=downloads,
+        making.LockInputs(
+            recipe_requirements={each.name: known[each.recipe].requirements for each in environment.frameworks},
+            ignored={each.name: known[each.recipe].ignore for each in environment.frameworks},
+            index=tools.index,
+            pin_base=lambda _: Missing(what="base", why="not part of this test"),
+            downloads=downloads,
+        ),
     )
 
 

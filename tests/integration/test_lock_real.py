@@ -71,7 +71,10 @@ def no_base(target):
 def make(env, downloads, on_progress=ignore_progress):
     asked = {each.name: ("numpy",) for each in env.frameworks}
     return making.make(
-        env, recipe_requirements=asked, index=Index(), pin_base=no_base, downloads=downloads, on_progress=on_progress
+        env,
+        making.LockInputs(
+            recipe_requirements=asked, index=Index(), pin_base=no_base, downloads=downloads, on_progress=on_progress
+        ),
     )
 
 

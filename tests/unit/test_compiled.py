@@ -133,7 +133,8 @@ def universe() -> Universe:
 def locked(environment: Environment, tmp_path: Path, build_digest: str | None = None) -> Lock:
     base = BaseLock(image=environment.base.image, digest="sha256:" + "1" * 64, bootstrap=None, build_digest=build_digest)
     return making.make(
-        environment, recipe_requirements={}, index=universe(), pin_base=lambda _: base, downloads=tmp_path / "downloads"
+        environment,
+        making.LockInputs(recipe_requirements={}, index=universe(), pin_base=lambda _: base, downloads=tmp_path / "downloads"),
     )
 
 
@@ -154,7 +155,10 @@ def test_the_image_to_compile_in_is_missing_until_its_digest_is_known(tmp_path: 
     assert any("image cuda:9.0-devel" in problem.message for problem in check(silent, [], today=environment))
     known = locked(environment, tmp_path, "sha256:" + "2" * 64)
     again = making.complete(
-        made, recipe_requirements={}, index=universe(), pin_base=lambda _: known.base, downloads=tmp_path / "downloads"
+        made,
+        making.LockInputs(
+            recipe_requirements={}, index=universe(), pin_base=lambda _: known.base, downloads=tmp_path / "downloads"
+        ),
     )
     assert again == known
     assert gap not in again.missing

@@ -23,4 +23,4 @@ def world():
 def made(world, tmp_path):
     env = environment(framework(), framework("omega", "1.0", index=ELSEWHERE))
     base = BaseLock(image="toyos:12", digest="sha256:" + "1" * 64, bootstrap=None)
-    return making.make(env, recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
+    return making.make(env, making.LockInputs(recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path))

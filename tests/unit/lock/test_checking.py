@@ -21,7 +21,9 @@ def made(tmp_path):
     for tool in ("pip", "setuptools", "wheel"):
         world.add(f"{tool}-1.0-{ANY}")
     base = BaseLock(image="toyos:12", digest="sha256:" + "1" * 64, bootstrap=None)
-    return making.make(environment(), recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
+    return making.make(
+        environment(), making.LockInputs(recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
+    )
 
 
 def said(spoilt, **options):

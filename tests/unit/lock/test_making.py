@@ -53,9 +53,11 @@ def make(world, tmp_path):
         wanted = env or environment()
         asked = {each.name: recipe for each in wanted.frameworks}
         return making.make(
-            wanted, recipe_requirements=asked, index=world, pin_base=pin_base, downloads=tmp_path,
-            on_progress=on_progress, **pinned,
-        )  # fmt: skip
+            wanted,
+            making.LockInputs(
+                recipe_requirements=asked, index=world, pin_base=pin_base, downloads=tmp_path, on_progress=on_progress, **pinned
+            ),
+        )
 
     return call
 
@@ -226,7 +228,8 @@ def test_a_framework_on_an_index_that_does_not_answer_is_missing_and_completed_l
 
     def complete(the_lock, pin_base):
         return making.complete(
-            the_lock, recipe_requirements={"alpha": ("numpy",)}, index=world, pin_base=pin_base, downloads=tmp_path
+            the_lock,
+            making.LockInputs(recipe_requirements={"alpha": ("numpy",)}, index=world, pin_base=pin_base, downloads=tmp_path),
         )
 
     assert complete(made, no_base) == made
@@ -247,7 +250,7 @@ def test_a_framework_on_an_index_that_does_not_answer_is_missing_and_completed_l
 def test_what_the_metadata_of_a_package_asks_for_can_be_left_out(world, tmp_path):
     world.add(f"alpha-1.0-{ANY}", ("beta>=1", "gone"), day="2018-06-30")
     options = {"recipe_requirements": {"alpha": ("numpy",)}, "index": world, "pin_base": pinned_base, "downloads": tmp_path}
-    made = making.make(environment(), ignored={"alpha": ("Beta",)}, **options)
+    made = making.make(environment(), making.LockInputs(ignored={"alpha": ("Beta",)}, **options))
     assert "beta" not in {artifact.name for artifact in made.prefixes[0].artifacts}
 
 
@@ -262,7 +265,8 @@ def test_completing_what_lacks_only_the_base_asks_no_index(make, world, tmp_path
     made = make(pin_base=no_base)
     world.asked.clear()
     completed = making.complete(
-        made, recipe_requirements={"alpha": ("numpy",)}, index=world, pin_base=pinned_base, downloads=tmp_path
+        made,
+        making.LockInputs(recipe_requirements={"alpha": ("numpy",)}, index=world, pin_base=pinned_base, downloads=tmp_path),
     )
     assert (completed.missing, completed.base.digest, world.asked) == ((), "sha256:" + "1" * 64, [])
 
@@ -287,7 +291,7 @@ def test_each_prefix_is_locked_for_its_own_python_frameworks_recipes_and_time(wo
     env = several(("3.6", ("alpha",)), ("2.7", ("omega",)))
     asked = {"alpha": ("numpy",), "omega": ("old",)}
     options = {"index": world, "pin_base": pinned_base, "downloads": tmp_path}
-    made = making.make(env, recipe_requirements=asked, ignored={"omega": ("beta",)}, **options)
+    made = making.make(env, making.LockInputs(recipe_requirements=asked, ignored={"omega": ("beta",)}, **options))
     assert [(p.name, p.path, p.python.version, p.backend, p.frameworks) for p in made.prefixes] == [
         ("py36", "/opt/envs/py36", "3.6", "uv", ("alpha",)),
         ("py27", "/opt/envs/py27", "2.7", "pip", ("omega",)),
@@ -297,7 +301,7 @@ def test_each_prefix_is_locked_for_its_own_python_frameworks_recipes_and_time(wo
     assert checking.check(made, [], asked) == []
     assert any("the recipe requires gone" in each.message for each in checking.check(made, [], {**asked, "omega": ("gone",)}))
     jsonschema.validate(json.loads(lock_file.dumps(made)), SCHEMA)
-    followed = making.make(env, recipe_requirements=asked, **options)
+    followed = making.make(env, making.LockInputs(recipe_requirements=asked, **options))
     assert next((a.name, a.version) for a in followed.prefixes[1].artifacts) == ("beta", "1.0")  # of its own time
 
 
@@ -308,7 +312,7 @@ def test_what_is_built_from_source_leaves_the_index_of_its_name_to_the_package(w
     source = {"repository": "https://x.example/other", "revision": "a" * 40}
     built = framework("omega", "7.0", name="other", requirements=(), options=source)
     env = environment(framework("omega", "1.0", index=elsewhere), built)
-    made = making.make(env, recipe_requirements={}, index=world, pin_base=pinned_base, downloads=tmp_path)
+    made = making.make(env, making.LockInputs(recipe_requirements={}, index=world, pin_base=pinned_base, downloads=tmp_path))
     assert [(a.name, a.index) for a in made.prefixes[0].artifacts] == [("omega", elsewhere)]
 
 
@@ -319,10 +323,10 @@ def test_what_one_prefix_misses_is_completed_there_alone(world, tmp_path):
     env = replace(env, frameworks=tuple(replace(f, index=elsewhere) if f.name == "omega" else f for f in env.frameworks))
     world.down.add(elsewhere)
     options = {"recipe_requirements": {}, "index": world, "pin_base": pinned_base, "downloads": tmp_path}
-    made = making.make(env, **options)
+    made = making.make(env, making.LockInputs(**options))
     assert [p.frameworks for p in made.prefixes] == [("alpha",), ()] and len(made.missing) == 1
     world.down.clear()
-    completed = making.complete(made, **options)
+    completed = making.complete(made, making.LockInputs(**options))
     assert [p.frameworks for p in completed.prefixes] == [("alpha",), ("omega",)] and completed.missing == ()
     assert completed.prefixes[0] == made.prefixes[0]
 
@@ -357,13 +361,19 @@ def test_a_lock_of_before_tools_were_pinned_gets_them_and_keeps_every_other_pin(
     world.add(f"beta-1.9-{ANY}", day="2018-06-30")
     world.asked.clear()
     after = making.complete(
-        before, recipe_requirements={}, index=world, pin_base=pinned_base, downloads=tmp_path, tools=(UV,), sources=(SOURCE,)
+        before,
+        making.LockInputs(
+            recipe_requirements={}, index=world, pin_base=pinned_base, downloads=tmp_path, tools=(UV,), sources=(SOURCE,)
+        ),
     )
     assert (after.tools, after.sources, world.asked) == ((UV,), (SOURCE,), [])
     assert replace(after, tools=(), sources=()) == before
     newer = replace(UV, version="2.0", filename="uv-2.0-py3-none-manylinux_2_17_x86_64.whl", sha256="c" * 64)
     again = making.complete(
-        after, recipe_requirements={}, index=world, pin_base=pinned_base, downloads=tmp_path, tools=(newer,), sources=(SOURCE,)
+        after,
+        making.LockInputs(
+            recipe_requirements={}, index=world, pin_base=pinned_base, downloads=tmp_path, tools=(newer,), sources=(SOURCE,)
+        ),
     )
     assert again == after
     (change,) = comparison.compare(before, after).changes

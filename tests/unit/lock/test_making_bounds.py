@@ -32,10 +32,14 @@ def world():
 def make(world, tmp_path):
     def call(env, recipes=()):
         recipe = {"omega": tuple(recipes)}
-        made = making.make(env, recipe_requirements=recipe, index=world, pin_base=lambda _: BASE, downloads=tmp_path)
+        made = making.make(
+            env, making.LockInputs(recipe_requirements=recipe, index=world, pin_base=lambda _: BASE, downloads=tmp_path)
+        )
         assert checking.check(made, []) == []
         world.down.clear()
-        whole = making.complete(made, recipe_requirements=recipe, index=world, pin_base=lambda _: BASE, downloads=tmp_path)
+        whole = making.complete(
+            made, making.LockInputs(recipe_requirements=recipe, index=world, pin_base=lambda _: BASE, downloads=tmp_path)
+        )
         assert checking.check(whole, []) == [] and whole.missing == ()
         return made, whole
 
@@ -85,7 +89,7 @@ def test_an_earlier_lock_that_breaks_a_bound_is_reported_and_mended(world, make,
     assert any("omega allows tools<59.6, yet 61.2 is pinned" in p.message for p in checking.check(broken, []))
     world.down.clear()
     options = {"recipe_requirements": {}, "index": world, "pin_base": lambda _: BASE, "downloads": tmp_path}
-    mended = making.complete(broken, **options)
+    mended = making.complete(broken, making.LockInputs(**options))
     assert tools_of(mended) == [["59.5"]]
     assert Version(tools_of(broken)[0][0]) > Version("59.6")
 

@@ -30,13 +30,16 @@ def world():
 
 @pytest.fixture
 def make(world, tmp_path):
-    def call(env=None, **options):
+    def call(env=None, on_progress=lambda _: None, **options):
         return making.make(
             env or environment(),
-            recipe_requirements={"alpha": ("numpy",)},
-            index=world,
-            pin_base=pinned_base,
-            downloads=tmp_path,
+            making.LockInputs(
+                recipe_requirements={"alpha": ("numpy",)},
+                index=world,
+                pin_base=pinned_base,
+                downloads=tmp_path,
+                on_progress=on_progress,
+            ),
             **options,
         )
 

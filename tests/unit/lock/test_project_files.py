@@ -30,7 +30,9 @@ def make(world, tmp_path):
     def call(*files):
         env = environment(framework("omega", "1.0", index=ELSEWHERE, files=files))
         base = BaseLock(image="toyos:12", digest="sha256:" + "1" * 64, bootstrap=None)
-        return making.make(env, recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
+        return making.make(
+            env, making.LockInputs(recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
+        )
 
     return call
 
@@ -68,7 +70,7 @@ def test_what_stands_upon_another_build_takes_that_from_the_same_index(world, tm
     world.add(OMEGA, ("upon", "beta"), index=ELSEWHERE, day="")
     env = environment(framework("omega", "1.0", "omega==1.0", "upon==1.0", "beta<2", index=ELSEWHERE))
     base = BaseLock(image="toyos:12", digest="sha256:" + "1" * 64, bootstrap=None)
-    made = making.make(env, recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path)
+    made = making.make(env, making.LockInputs(recipe_requirements={}, index=world, pin_base=lambda _: base, downloads=tmp_path))
     assert [(each.name, each.index) for each in made.prefixes[0].artifacts] == [
         ("beta", "default"), ("omega", ELSEWHERE), ("upon", ELSEWHERE),
     ]  # fmt: skip

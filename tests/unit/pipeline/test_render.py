@@ -34,7 +34,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tool
     workspace = Workspace(root=root, output=root / "images", home=tmp_path / "home")
     base = BaseLock(image="plain:1", digest="sha256:" + "1" * 64, bootstrap=None)
     real = locking.lock_inputs
-    monkeypatch.setattr(locking, "lock_inputs", lambda *each: {**real(*each), "pin_base": lambda _: base})
+    monkeypatch.setattr(locking, "lock_inputs", lambda *each: replace(real(*each), pin_base=lambda _: base))
     monkeypatch.setattr(disk_cache, "SETTLED_NS", 0)  # nobody edits while these tests look
 
     def make(*overlays: Path) -> Tools:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def tools(root: Path, world: Universe, recipe: Path, monkeypatch: pytest.MonkeyP
     base = BaseLock(image="plain:1", digest="sha256:" + "1" * 64, bootstrap=None)
 
     def inputs(tools: Tools, environment):
-        return {**real(tools, environment), "pin_base": lambda _: base}
+        return replace(real(tools, environment), pin_base=lambda _: base)
 
     real = locking.lock_inputs
     monkeypatch.setattr(locking, "lock_inputs", inputs)
