@@ -172,6 +172,10 @@ class Workspace:
         """The committed evidence of ``name``; a user's own recipe has none."""
         return self.images / "evidence" / f"{name}.json"
 
+    def gathered_file(self, name: str) -> Path:
+        """The reports about ``name`` that were gathered from registries."""
+        return self.state / "gathered" / f"{name}.json"
+
     def has_evidence(self, name: str) -> bool:
         """Whether anything was ever proved of ``name``, here or in the repository; it may be stale."""
         return self.committed_evidence(name).exists() or self.evidence_file(name).exists()

@@ -38,7 +38,14 @@ class Statement:
 
 
 class UntrustedError(Exception):
-    """The file is not a bundle, or it is not signed with this key, or it is about another image. The message says which."""
+    """Says why a bundle does not count: it is damaged, not signed with this key, or about another image.
+
+    ``is_signed`` is true if it is signed with this key, so that the key's holder is to blame.
+    """
+
+    def __init__(self, why: str, *, is_signed: bool = False) -> None:
+        super().__init__(why)
+        self.is_signed = is_signed
 
 
 def smoke(image: str, lock: str, status: str, report: Mapping[str, Any]) -> Statement:
@@ -107,6 +114,8 @@ def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
         to_sign = _to_sign(kind, payload)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise UntrustedError("it is no bundle with a DSSE envelope") from error
+    if not signatures:
+        raise UntrustedError("it is not signed")
     if not any(key.accepts(each, to_sign) for each in signatures):
         raise UntrustedError("it is signed with another key, or was changed")
     try:
@@ -115,13 +124,23 @@ def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
         statement = Statement(kind=str(told["predicateType"]), predicate=dict(told["predicate"]))
         is_statement = (kind, told["_type"]) == (_PAYLOAD, STATEMENT)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise UntrustedError("what is signed is no in-toto statement") from error
+        raise UntrustedError("what is signed is no in-toto statement", is_signed=True) from error
     algorithm, _, value = digest.partition(":")
     if not is_statement:
-        raise UntrustedError("what is signed is no in-toto statement")
+        raise UntrustedError("what is signed is no in-toto statement", is_signed=True)
     if {algorithm: value} not in subjects:
-        raise UntrustedError("it is about another image")
+        raise UntrustedError("it is about another image", is_signed=True)
     return statement
+
+
+def claims(content: bytes) -> tuple[str, str]:
+    """The hint of the key and the type of the statement that a bundle tells, unchecked; empty if it tells none."""
+    try:
+        told = json.loads(content)
+        signer = str(told["verificationMaterial"]["publicKey"]["hint"]) if told["dsseEnvelope"]["signatures"] else ""
+        return signer, str(json.loads(base64.b64decode(told["dsseEnvelope"]["payload"]))["predicateType"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return "", ""
 
 
 def _to_sign(kind: str, payload: bytes) -> bytes:

@@ -39,6 +39,21 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
 @click.option("--prune", is_flag=True, help="Remove stale proofs, from the repository and from the cache folder.")
 @click.option("--record", is_flag=True, help="Copy what this machine proved from the cache folder to images/evidence/.")
 @click.option("--check", is_flag=True, help="Write nothing; exit with 5 if the repository has stale proofs.")
+@click.option(
+    "--from",
+    "repository",
+    default="",
+    metavar="HOST/REPOSITORY",
+    help="Gather what others stated of the image of NAME in this repository, and keep the smoke reports that --key trusts.",
+)
+@click.option(
+    "--key",
+    "key_files",
+    multiple=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --from: a public key whose statements you trust, such as cosign.pub. May be repeated.",
+)
 @options.engine
 @options.constraints
 @options.common
@@ -55,13 +70,21 @@ def command(  # noqa: PLR0917 - click's signature
     prune: bool,
     record: bool,
     check: bool,
+    repository: str,
+    key_files: tuple[Path, ...],
     start_engine: bool,
     **constraints: str | None,
 ) -> int:
     """Show what was proved of each NAME, and mark proofs that are stale because the lock, rendering or smoke test has changed.
 
-    Every command stores what it proves in the cache folder. --record copies it to images/evidence/, to be committed.
+    Every command stores what it proves in the cache folder. --record copies it to images/evidence/, to be committed. With
+    --from, the reports of other machines are read from a registry; `show` and `resolve` then tell of them.
     """
+    if repository or key_files:
+        from envbuild.cli import evidence_from
+
+        others = (every, pattern, prove, keep_images, prune, record, check, *constraints.values())
+        return evidence_from.run(session, names, repository, key_files, others)
     from envbuild.pipeline import evidence_records, missing_proofs
 
     if bool(names) == (every or bool(pattern)):

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from envbuild.cli import options, wording
 from envbuild.cli.session import Session
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.gathering import Report
+    from envbuild.pipeline.tools import Tools
 
 
 @click.command("resolve")
@@ -30,7 +37,24 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
 
         kinds = proofs.held_kinds(tools, resolution.environment.name)
     answer = answer_json(resolution, kinds)
+    elsewhere = _elsewhere(tools, resolution.environment.name)
+    if elsewhere:
+        from envbuild.cli import evidence_from
+
+        answer |= evidence_from.document(elsewhere)
     session.document(answer)
     session.out(wording.environment(answer))
+    if elsewhere:
+        session.out("")
+        session.out(wording.columns(evidence_from.rows(elsewhere, constraints.get("gpu")), indent="  "))
     wording.warnings(session, resolution.warnings)
     return 0
+
+
+def _elsewhere(tools: Tools, name: str) -> Sequence[Report]:
+    """What other machines proved; few environments have such reports, and reading them needs more modules."""
+    if not tools.workspace.gathered_file(name).exists():
+        return ()
+    from envbuild.cli import evidence_from
+
+    return evidence_from.known(tools, name)

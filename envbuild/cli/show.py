@@ -19,6 +19,7 @@ _SHOWN = 5
 @click.pass_obj
 def command(session: Session, /, name: str, **constraints: str | None) -> int:
     """Show every version of NAME, why it was chosen, and which of its files exist: lock, rendering, image, reports."""
+    from envbuild.cli import evidence_from
     from envbuild.pipeline import proofs, resolving, status
     from envbuild.resolve.answer_json import answer_json
 
@@ -27,10 +28,11 @@ def command(session: Session, /, name: str, **constraints: str | None) -> int:
     canonical = resolution.environment.name
     answer = answer_json(resolution, proofs.held_kinds(tools, canonical))
     standing = status.standing(tools, canonical)
-    session.document({**answer, **standing})
+    elsewhere = evidence_from.known(tools, canonical)
+    session.document({**answer, **standing, **evidence_from.document(elsewhere)})
     session.out(wording.environment(answer))
     session.out("")
-    session.out(wording.columns(_rows(standing), indent="  "))
+    session.out(wording.columns([*_rows(standing), *evidence_from.rows(elsewhere, constraints.get("gpu"))], indent="  "))
     wording.warnings(session, resolution.warnings)
     return 0
 

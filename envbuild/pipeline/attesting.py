@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from envbuild.attest.keys import SigningKey
     from envbuild.compose.outputs.manifest import Document
 
-_FINISHED = ("pass", "fail", "inconclusive")
+FINISHED = ("pass", "fail", "inconclusive")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,15 +68,13 @@ def _read(name: str, path: Path) -> Mapping[str, Any]:
             hint="`envbuild smoke NAME` writes one, and prints its path.",
             problems=[Problem(where=str(path), line=0, message=each) for each in problems],
         )
-    if report["status"] not in _FINISHED:
+    if report["status"] not in FINISHED:
         raise InvalidInputError(
             f"The smoke test of {path} did not finish, so that its report states nothing.",
             code="report",
             hint="Run the test again.",
         )
-    if report["status"] == "pass" and not (
-        report["checks"] and (report["runs"] or report.get("parts")) and statements.device(report)
-    ):
+    if report["status"] == "pass" and not tells_of_a_test(report):
         raise InvalidInputError(
             f"The report in {path} says pass, and tells of no checks, no training or no device.",
             code="report",
@@ -104,7 +102,12 @@ def _lock(tools: Tools, name: str, path: Path, report: Mapping[str, Any]) -> str
     return locked.digest
 
 
-def _config(image: Document, place: str) -> str:
+def tells_of_a_test(report: Mapping[str, Any]) -> bool:
+    """Whether a whole report tells of checks, of training and of the device."""
+    return bool(report["checks"] and (report["runs"] or report.get("parts")) and statements.device(report))
+
+
+def config_of(image: Document, place: str) -> str:
     """The digest of the image's configuration. Raises :class:`PublishError` (``unknown-format``) if it is no image."""
     try:
         return str(json.loads(image.content)["config"]["digest"])
@@ -119,7 +122,7 @@ def _config(image: Document, place: str) -> str:
 def _require_same(path: Path, report: Mapping[str, Any], image: Document, place: str) -> None:
     """Raise unless the report is about this image. Most engines use the digest of the configuration as an image's id; those
     with containerd's image store use the digest of the manifest."""
-    config = _config(image, place)
+    config = config_of(image, place)
     tested = str(report["image"]["id"])
     if not tested or tested not in (config, f"sha256:{image.digest}"):
         raise InvalidInputError(

@@ -52,7 +52,7 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
     from envbuild.pipeline import image_checks, publishing
 
     store = LayerStore(tools.workspace.layers)
-    own = _own(tools, name)
+    own = own_image(tools, name)
     wanted = tag or (own.fixed if own else "")
     try:
         pulled = _pulled(tools, name, repository, wanted, store, key)
@@ -83,7 +83,7 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Own:
+class OwnImage:
     """The image that this checkout would build: its lock, rendering, inputs and tags."""
 
     locked: Locked
@@ -97,7 +97,7 @@ class _Own:
         return self.tags[2].rpartition(":")[2]
 
 
-def _own(tools: Tools, name: str) -> _Own | None:
+def own_image(tools: Tools, name: str) -> OwnImage | None:
     """The image that this checkout builds as ``name``; None if it has no lock."""
     from envbuild import build, image_inputs
 
@@ -106,7 +106,7 @@ def _own(tools: Tools, name: str) -> _Own | None:
         return None
     texts = rendering.render_text(tools, locked.lock)
     inputs = image_inputs.inputs_digest(tools.workspace, locked.lock, tools.recipes, texts)
-    return _Own(locked=locked, rendering=texts, inputs=inputs, tags=build.tags_of(locked.lock, inputs))
+    return OwnImage(locked=locked, rendering=texts, inputs=inputs, tags=build.tags_of(locked.lock, inputs))
 
 
 def _pulled(  # noqa: PLR0917 - source, name and target of the pull
@@ -137,7 +137,7 @@ def _not_there(name: str, repository: str, tag: str) -> PublishError:
     )
 
 
-def _record(tools: Tools, own: _Own, image: str, place: str) -> None:
+def _record(tools: Tools, own: OwnImage, image: str, place: str) -> None:
     """Record the image as if it had been built here, so that `verify`, `smoke`, `save` and `push` find it."""
     from envbuild import build, image_inputs
 

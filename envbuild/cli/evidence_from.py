@@ -1,0 +1,94 @@
+"""``envbuild evidence NAME --from HOST/REPOSITORY``: reports of other machines, judged by the keys that the user trusts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envbuild.cli import options, wording
+from envbuild.cli.session import Session
+from envbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.gathering import Answer, Judged, Report
+    from envbuild.pipeline.tools import Tools
+
+
+def run(session: Session, names: Sequence[str], repository: str, key_files: Sequence[Path], others: Sequence[object]) -> int:
+    """Gather the statements about each NAME, keep what is accepted, and show all of them."""
+    from envbuild import codec
+    from envbuild.attest import keys
+    from envbuild.compose.outputs import registry_client
+    from envbuild.pipeline import gathering, resolving
+
+    if not repository or not names or any(others):
+        raise UsageError(
+            "--from goes with NAME… and --key only, and --key with --from.",
+            hint="`envbuild evidence NAME --from HOST/REPOSITORY --key cosign.pub` gathers what others proved.",
+        )
+    if not key_files:
+        raise UsageError("--from needs the public keys that you trust.", hint="Give --key FILE for each, such as cosign.pub.")
+    registry_client.parse(repository)
+    trusted = [keys.public_key(path) for path in key_files]
+    answers = []
+    for name in names:
+        tools = session.tools([name])
+        canonical = resolving.resolve_request(tools, [name], options.chosen({})).environment.name
+        answers.append(gathering.gather(tools, canonical, repository, trusted))
+    session.document({"schema": 1, "gathered": codec.encode(answers)})
+    for answer in answers:
+        session.out(_text(answer, dict(zip((key.hint for key in trusted), map(str, key_files), strict=True))))
+    return 0
+
+
+def known(tools: Tools, name: str) -> tuple[Report, ...]:
+    """The reports about ``name`` that were gathered and still count; GPUs first, passes first, the newest first."""
+    from envbuild.pipeline import gathering
+
+    newest_first = sorted(gathering.held(tools, name), key=lambda each: each.date, reverse=True)
+    return tuple(sorted(newest_first, key=lambda each: (each.kind != "smoke-gpu", each.status != "pass")))
+
+
+def document(reports: Sequence[Report]) -> dict[str, Any]:
+    """The reports as a part of the JSON of `show` and `resolve`; empty without any."""
+    from envbuild import codec
+
+    return {"elsewhere": codec.encode(list(reports))} if reports else {}
+
+
+def rows(reports: Sequence[Report], gpu: str | None) -> list[list[str]]:
+    """A row for each report: those on the GPU that was asked for come first, and are marked."""
+    told = [(_is_on(each, gpu), each) for each in reports]
+    told.sort(key=lambda each: not each[0])
+    return [["elsewhere", each.kind, line(each) + (" (your GPU)" if yours else "")] for yours, each in told]
+
+
+def _is_on(report: Report, gpu: str | None) -> bool:
+    """Whether the report is about the GPU that the user named: by its name, or by its compute capability (``sm_61``)."""
+    if not gpu:
+        return False
+    if gpu.startswith("sm_"):
+        return f"{gpu[3:-1]}.{gpu[-1]}" in report.capabilities
+    wanted = "".join(gpu.lower().split())
+    return any(wanted in "".join(name.lower().split()) for name in report.gpus)
+
+
+def line(report: Report) -> str:
+    """What a report says of its machine, in one line."""
+    on = ", ".join(report.gpus) or report.processor or "an unknown machine"
+    return f"{report.status} on {on}" + (f", driver {report.driver}" if report.driver else "") + f", {report.date}"
+
+
+def _text(answer: Answer, known: dict[str, str]) -> str:
+    rows = [["STATEMENT", "SIGNED BY", "RESULT", ""], *(_row(each, known) for each in answer.statements)]
+    kept = sum(each.report is not None for each in answer.statements)
+    end = f"{kept} smoke report{'s' if kept != 1 else ''} kept" if kept else "No smoke report is accepted."
+    return f"{answer.repository}@{answer.digest}\n{wording.columns(rows, indent='  ')}\n{answer.name}: {end}"
+
+
+def _row(each: Judged, known: dict[str, str]) -> list[str]:
+    kind = each.kind.removeprefix("https://").removeprefix("envbuild.invalid/attestations/")
+    signer = known.get(each.signer) or (f"unknown key {each.signer[:12]}" if each.signer else "nobody")
+    told: Any = line(each.report) if each.report else each.why
+    return [kind or "unknown", signer, each.verdict, told]

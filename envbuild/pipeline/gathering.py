@@ -1,0 +1,228 @@
+"""``evidence --from``: reports that others stated of an image in a registry, judged by the keys that the user trusts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from envbuild import codec, files
+from envbuild.attest import statements
+from envbuild.attest.statements import UntrustedError
+from envbuild.errors import InvalidInputError, PublishError
+from envbuild.pipeline import attesting, evidence, proofs, pulling, stage_cache
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.attest.keys import PublicKey
+    from envbuild.attest.statements import Statement
+
+Verdict = Literal["accepted", "not trusted", "refused"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Report:
+    """A smoke report that was accepted: where it comes from, who signed it (``signer``), what it tested, and on what.
+
+    ``gpus`` are names, ``capabilities`` such as ``6.1``; both are empty for a test on the CPU.
+    """
+
+    repository: str
+    digest: str
+    signer: str
+    status: str
+    kind: evidence.Kind
+    gpus: tuple[str, ...]
+    capabilities: tuple[str, ...]
+    driver: str
+    processor: str
+    date: str
+    lock: str
+    rendering: str
+    guest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gathered:
+    """The accepted reports about one environment, as they are kept in the cache folder."""
+
+    schema: int
+    name: str
+    reports: tuple[Report, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """A statement that is attached to the image: its type (``kind``), its ``signer`` as it says, and what was made of it.
+
+    ``why`` gives the reason, unless it was accepted. ``report`` is there for an accepted smoke report.
+    """
+
+    kind: str
+    signer: str
+    verdict: Verdict
+    why: str = ""
+    report: Report | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """All statements about the image of ``name`` that has the ``tag`` in the registry."""
+
+    name: str
+    repository: str
+    tag: str
+    digest: str
+    statements: tuple[Judged, ...]
+
+
+def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey]) -> Answer:
+    """Read all statements about the image of this checkout, judge them, and keep the reports that are accepted.
+
+    A statement counts if a ``trusted`` key signed it and it is about this very image; a report must also be whole, and about
+    this lock. Raises :class:`PublishError` (``not-in-registry``) if the registry has no such image.
+    """
+    from envbuild.compose.outputs import referrers
+
+    own = pulling.own_image(tools, name)
+    subject = proofs.subject_of(tools, name)
+    if own is None or subject is None:
+        raise PublishError(
+            f"{name} has no lock here, which would say which of its images is meant.",
+            code="not-in-registry",
+            hint=f"`envbuild lock {tools.cli_name(name)}` makes one.",
+        )
+    with referrers.opened(repository, writes=False) as client:
+        image = referrers.image(client, own.fixed)
+        digest = f"sha256:{image.digest}"
+        ids = (attesting.config_of(image, f"{repository}:{own.fixed}"), digest)
+        expected = _Expected(name=name, repository=repository, digest=digest, ids=ids, subject=subject)
+        found = tuple(_judged(each, expected, trusted) for each in referrers.read_with(client, digest, statements.BUNDLE))
+    answer = Answer(name=name, repository=repository, tag=own.fixed, digest=digest, statements=found)
+    _keep(tools, answer)
+    return answer
+
+
+def held(tools: Tools, name: str) -> tuple[Report, ...]:
+    """The accepted reports about ``name`` that were gathered, and whose lock, rendering and guest are those of now."""
+    path = tools.workspace.gathered_file(name)
+    if not path.exists():
+        return ()
+    try:
+        kept = codec.decode(Gathered, stage_cache.read_json(path), path.name)
+    except InvalidInputError:
+        return ()  # damaged, or of another version: the next `evidence --from` writes it again
+    subject = proofs.subject_of(tools, name)
+    return tuple(each for each in kept.reports if (each.lock, each.rendering, each.guest) == subject)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Expected:
+    """What a statement must be about."""
+
+    name: str
+    repository: str
+    digest: str
+    ids: tuple[str, str]
+    subject: evidence.Subject
+
+
+def _judged(content: bytes, expected: _Expected, trusted: Sequence[PublicKey]) -> Judged:
+    """What is made of one bundle."""
+    signer, kind = statements.claims(content)
+    objections = []
+    for key in trusted:
+        try:
+            statement = statements.opened(content, expected.digest, key)
+        except UntrustedError as error:
+            objections.append(error)
+            continue
+        return _of_trusted(statement, key.hint, expected)
+    # An objection behind the signature was made to a statement that a trusted key signed: that is no stranger's.
+    signed = [str(each) for each in objections if each.is_signed]
+    if signed:
+        return Judged(kind=kind, signer=signer, verdict="refused", why=signed[0])
+    why = str(objections[0]) if objections else "no key was given"
+    return Judged(kind=kind, signer=signer, verdict="not trusted", why=why)
+
+
+def _of_trusted(statement: Statement, signer: str, expected: _Expected) -> Judged:
+    if statement.kind != statements.SMOKE:
+        return Judged(kind=statement.kind, signer=signer, verdict="accepted")
+    why = _objection(statement.predicate, expected)
+    if why:
+        return Judged(kind=statement.kind, signer=signer, verdict="refused", why=why)
+    return Judged(kind=statement.kind, signer=signer, verdict="accepted", report=_report(statement.predicate, signer, expected))
+
+
+def _objection(predicate: Mapping[str, Any], expected: _Expected) -> str:
+    """Why a signed statement of a smoke test does not count; empty if it does."""
+    from envbuild import smoketest
+
+    report, status = predicate.get("report"), predicate.get("status")
+    if not isinstance(report, dict):
+        return "it has no report"
+    whole, problems = smoketest.read_report(json.dumps(report).encode())
+    if whole is None or problems:
+        return f"its report is not whole: {'; '.join(problems[:2])}"
+    about = whole["environment"]
+    if about.get("name") != expected.name:
+        return f"its report is about {about.get('name')}"
+    locks = {str(predicate.get("lock")), str(about.get("lock", ""))}
+    if locks != {expected.subject.lock}:
+        return f"its report is about another lock ({' and '.join(sorted(each[:12] or 'none' for each in locks))})"
+    tested = {str(predicate.get("image")), str(whole["image"]["id"])}
+    if not tested <= set(expected.ids):
+        return f"its report is about another image ({' and '.join(sorted(each[:19] or 'none' for each in tested))})"
+    return _contradiction(str(status), whole)
+
+
+def _contradiction(status: str, report: Mapping[str, Any]) -> str:
+    if status not in attesting.FINISHED:
+        return f"it states {status!r}, which is no verdict"
+    if status != report["status"] and (status, report["status"]) != ("inconclusive", "pass"):
+        return f"it states {status}, and its report says {report['status']}"
+    if status == "pass" and not attesting.tells_of_a_test(report):
+        return "its report says pass, and tells of no checks, no training or no device"
+    if status == "pass" and not statements.used_its_devices(report):
+        return "it states pass of an image for GPUs, and its test used none"
+    return ""
+
+
+def _report(predicate: Mapping[str, Any], signer: str, expected: _Expected) -> Report:
+    report = predicate["report"]
+    host, kind = report.get("host") or {}, evidence.kind_of_smoke(report)
+    devices = list(_devices(report)) if kind == "smoke-gpu" else []
+    return Report(
+        repository=expected.repository,
+        digest=expected.digest,
+        signer=signer,
+        status=str(predicate["status"]),
+        kind=kind,
+        gpus=tuple(dict.fromkeys(str(each.get("name", "")) for each in devices)),
+        capabilities=tuple(dict.fromkeys(str(each.get("cc", "")) for each in devices)),
+        driver=str(host.get("driver") or ""),
+        processor=str(host.get("cpu_model") or ""),
+        date=str(report.get("started_utc") or "")[:10],
+        lock=expected.subject.lock,
+        rendering=expected.subject.rendering,
+        guest=expected.subject.guest,
+    )
+
+
+def _devices(report: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The GPUs of a report, and of the reports of its parts."""
+    parts = report.get("parts")
+    for each in (report, *(part.get("report") or {} for part in (parts if isinstance(parts, list) else ()))):
+        yield from (device for device in each.get("devices") or () if isinstance(device, dict))
+
+
+def _keep(tools: Tools, answer: Answer) -> None:
+    """Keep the accepted reports of this registry, in place of those that it gave before."""
+    path = tools.workspace.gathered_file(answer.name)
+    others = [each for each in held(tools, answer.name) if each.repository != answer.repository]
+    new = [each.report for each in answer.statements if each.report is not None]
+    reports = tuple(dict.fromkeys((*others, *new)))
+    if reports or path.exists():
+        files.write_atomic(path, codec.dumps(Gathered(schema=1, name=answer.name, reports=reports)))

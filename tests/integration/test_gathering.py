@@ -1,0 +1,179 @@
+"""`envbuild evidence NAME --from HOST/REPOSITORY`: which reports of other machines are believed, and what becomes of them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from program import ROOT
+from signing import write_pair
+from stand_in_registry import Registry, serve
+from stood_in_stages import Stages, stand_in
+
+from envbuild import files
+from envbuild.attest import keys, statements
+from envbuild.attest.statements import Statement
+from envbuild.cli import frame
+from envbuild.compose.outputs import referrers
+from envbuild.pipeline import pulling
+
+NAME = "opencv-5.0.0.93-cpu-py311-debian12"
+GPU = {
+    "index": 0, "name": "NVIDIA GeForce GTX 1080 Ti", "multiprocessors": 28, "cc": "6.1", "mem_bytes": 1, "peers": [],
+    "uuid": "GPU-1", "mem_free_bytes": 1, "util_pct": 0, "power_limit_w": 250, "pcie_gen": 3, "pcie_width": 16,
+}  # fmt: skip
+
+
+class Place:
+    """A registry with the published image, and the means to attach statements to it."""
+
+    def __init__(self, registry: Registry, stages: Stages, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.registry, self.to, self._capsys = registry, f"{registry.host}/lab/dl", capsys
+        self.ours, self.theirs, self.stranger = (write_pair(folder, name) for name in ("ours", "theirs", "stranger"))
+        code, told = self.run("publish", NAME, "--to", self.to, "--key", str(self.ours[0]))
+        assert code == 0
+        self.digest, self.image = told["published"]["digest"], told["image"]
+
+    def run(self, *words: str) -> tuple[int, dict[str, Any]]:
+        code = frame.run([*words, "--json"])
+        return code, json.loads(self._capsys.readouterr().out)
+
+    def gather(self, *pairs: tuple[Path, Path]) -> list[dict[str, Any]]:
+        """What is made of the statements about smoke tests."""
+        words = [word for pair in pairs for word in ("--key", str(pair[1]))]
+        code, told = self.run("evidence", NAME, "--from", self.to, *words)
+        assert code == 0, told
+        (answer,) = told["gathered"]
+        assert answer["digest"] == self.digest
+        ours = keys.public_key(self.ours[1]).hint  # what `publish` stated stands in for a report, and is none
+        return [each for each in answer["statements"] if each["kind"] == statements.SMOKE and each["signer"] != ours]
+
+    def report(self, **changed: Any) -> dict[str, Any]:
+        report = json.loads((ROOT / "tests/unit/data/report-pass.json").read_text())
+        report["environment"] |= {"name": NAME, "lock": files.sha256_of(ROOT / f"images/environments/{NAME}/lock.json")}
+        return copy.deepcopy({**report, "image": {"ref": "x", "id": self.image}, **changed})
+
+    def attach(self, report: Any, pair: tuple[Path, Path], about: str = "", **changed: Any) -> None:
+        """Attach a statement without the checks of `attest`."""
+        lock = files.sha256_of(ROOT / f"images/environments/{NAME}/lock.json")
+        told = {"image": self.image, "lock": lock, "status": "pass", "device": "cpu", "report": report, **changed}
+        key = keys.signing_key(pair[0], "")
+        content = statements.bundle(Statement(kind=statements.SMOKE, predicate=told), about or self.digest, key)
+        self.attach_bytes(content)
+
+    def attach_bytes(self, content: bytes) -> None:
+        notes = {statements.ABOUT: statements.SMOKE}
+        with referrers.opened(self.to, writes=True) as client:
+            image = referrers.image(client, self.digest)
+            referrers.attach(client, image, [referrers.Artifact(content=content, kind=statements.BUNDLE, annotations=notes)])
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Place]:
+    stages = stand_in(tmp_path, monkeypatch, {NAME: "first"})
+    fixed = stages.made(None, [NAME]).record.tags[2].rpartition(":")[2]
+    monkeypatch.setattr(pulling.OwnImage, "fixed", property(lambda _self: fixed))
+    with serve(Registry(knows_referrers=True)) as registry:
+        yield Place(registry, stages, tmp_path, capsys)
+
+
+def test_a_report_of_a_trusted_machine_is_kept_and_shown(place, tmp_path):
+    report = place.report(mode={"device": "cuda", "gpu_image": True, "allow_cpu": False, "expect": None}, devices=[GPU])
+    report["host"] |= {"driver": "384.130"}
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(report))
+    assert place.run("attest", NAME, str(path), "--to", place.to, "--key", str(place.theirs[0]))[0] == 0
+    (told,) = place.gather(place.ours, place.theirs)
+    assert told["verdict"] == "accepted" and told["report"]["gpus"] == [GPU["name"]] and told["report"]["kind"] == "smoke-gpu"
+    for words in (["show", NAME], ["resolve", NAME]):
+        (known,) = place.run(*words)[1]["elsewhere"]
+        assert (known["driver"], known["status"], known["repository"]) == ("384.130", "pass", place.to)
+    assert frame.run(["resolve", NAME, "--gpu", "GTX 1080 Ti", "-q"]) == 0
+    assert "your GPU" in place._capsys.readouterr().out
+    assert frame.run(["resolve", NAME, "--gpu", "sm_86", "-q"]) == 0
+    shown = place._capsys.readouterr().out
+    assert "smoke-gpu" in shown and "your GPU" not in shown
+    assert place.run("evidence", NAME)[1]["environments"][0]["kinds"] == place.run("show", NAME)[1]["evidence"]
+    assert "smoke-gpu" not in place.run("show", NAME)[1]["evidence"], "what others say is not this machine's evidence"
+
+
+def test_a_strangers_report_is_not_trusted_and_not_kept(place):
+    place.attach(place.report(), place.theirs)
+    (told,) = place.gather(place.ours)
+    assert (told["verdict"], told["report"]) == ("not trusted", None) and "another key" in told["why"]
+    assert "elsewhere" not in place.run("show", NAME)[1]
+    assert [each["verdict"] for each in place.gather(place.ours, place.theirs)] == ["accepted"]
+    assert len(place.run("show", NAME)[1]["elsewhere"]) == 1
+    place.gather(place.ours)
+    assert "elsewhere" not in place.run("show", NAME)[1], "whom nobody trusts any more is forgotten"
+
+
+def test_what_is_not_signed_or_was_changed_is_not_trusted(place):
+    key = keys.signing_key(place.theirs[0], "")
+    whole = json.loads(statements.bundle(Statement(kind=statements.SMOKE, predicate={}), place.digest, key))
+    unsigned, changed = copy.deepcopy(whole), copy.deepcopy(whole)
+    unsigned["dsseEnvelope"]["signatures"] = []
+    changed["dsseEnvelope"]["payload"] = whole["dsseEnvelope"]["payload"].replace("e30", "e31")[:-4] + "fX0="
+    for each in (unsigned, changed):
+        place.attach_bytes(json.dumps(each).encode())
+    place.attach_bytes(b"no json")
+    _, told = place.run("evidence", NAME, "--from", place.to, "--key", str(place.theirs[1]))
+    found = told["gathered"][0]["statements"]
+    assert {each["verdict"] for each in found} == {"not trusted"} and all(each["why"] for each in found)
+    assert any("not signed" in each["why"] and each["signer"] == "" for each in found)
+
+
+def test_forged_reports_of_trusted_signers_are_refused_with_the_reason(place):
+    whole = place.report()
+    other = "sha256:" + "0" * 64
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"report": place.report(image={"ref": "x", "id": other})}, "another image"),
+        ({"report": whole, "image": other}, "another image"),
+        ({"report": whole, "lock": "0" * 64}, "another lock"),
+        ({"report": place.report(environment={**whole["environment"], "lock": "0" * 64})}, "another lock"),
+        ({"report": place.report(environment={**whole["environment"], "name": "other-1.0-cpu"})}, "about other-1.0-cpu"),
+        ({"report": place.report(status="fail")}, "its report says fail"),
+        ({"report": place.report(checks=[])}, "no checks"),
+        ({"report": place.report(runs="many")}, "not whole"),
+        ({"report": None}, "no report"),
+        ({"report": whole, "status": "splendid"}, "no verdict"),
+        ({"report": place.report(mode={"device": "cpu", "gpu_image": True, "allow_cpu": True, "expect": None})}, "used none"),
+        ({"report": whole, "about": other}, "another image"),
+    ]
+    for changed, _ in cases:
+        place.attach(changed.pop("report"), place.theirs, **changed)
+    found = place.gather(place.theirs)
+    assert {each["verdict"] for each in found} == {"refused"} and len(found) == len(cases)
+    for _, why in cases:
+        assert any(why in each["why"] for each in found), why
+    assert "elsewhere" not in place.run("show", NAME)[1]
+
+
+def test_a_failure_on_another_machine_is_told_until_the_lock_changes(place):
+    place.attach(place.report(status="fail"), place.theirs, status="fail")
+    assert [each["report"]["status"] for each in place.gather(place.theirs)] == ["fail"]
+    assert [each["status"] for each in place.run("show", NAME)[1]["elsewhere"]] == ["fail"]
+    kept = next(Path(os.environ["ENVBUILD_HOME"]).rglob("gathered/*.json"))
+    kept.write_text(kept.read_text().replace('"lock": "', '"lock": "0'))
+    assert "elsewhere" not in place.run("show", NAME)[1]
+    kept.write_text("{")
+    assert "elsewhere" not in place.run("show", NAME)[1]
+
+
+MIXED = (("--key", "x"), ("--from", "h.example/r"), ("--from", "h.example/r", "--key", "x", "--prove"))
+
+
+def test_options_that_do_not_go_together_are_refused(capsys):
+    for words in (*((NAME, *each) for each in MIXED), ("--all", "--key", "x")):
+        assert frame.run(["evidence", *words, "--json"]) == 2
+        assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
+
+
+def test_an_image_that_is_not_in_the_registry_is_told(place):
+    code, told = place.run("evidence", NAME, "--from", f"{place.registry.host}/lab/other", "--key", str(place.ours[1]))
+    assert (code, told["error"]["code"]) == (11, "not-in-registry")
