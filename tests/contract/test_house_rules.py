@@ -272,7 +272,8 @@ def test_packages_offer_nothing_of_their_modules():
 def test_only_the_edge_reads_environment_variables():
     """procs and guard hand the whole environment to the programs that they start; cli, workspace and the settings read it."""
     edge = {"workspace.py", "index/settings.py", "engine/choice.py", "engine/containers.py", "procs.py", "guard.py"}
-    readers = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if "os.environ" in path.read_text()}
+    reads = re.compile(r"\bos\.(environb?|getenvb?)\b|from os import .*\b(environ|getenv)|\bexpandvars\b")
+    readers = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if reads.search(path.read_text())}
     inner = {name for name in readers if not name.startswith(("smoke/", "cli/"))}
     assert inner <= edge, sorted(inner - edge)
 
@@ -306,6 +307,20 @@ def test_unit_tests_touch_no_private_names():
     planted = "from envbuild.cli import frame\nfrom envbuild.codec import _read\nframe._signals()\n"
     planted += "monkeypatch.setattr(frame, '_WAIT', 0)\nmonkeypatch.setattr('envbuild.cli.frame._WAIT', 0)\n"
     assert len(list(private_names(ast.parse(planted)))) == 4
+
+
+def test_unit_tests_mirror_the_program():
+    """A test lies in the folder of its module. One that lies in no folder has the name of its module or package in front."""
+    names = {path.stem for path in PACKAGE.iterdir() if path.suffix in ("", ".py") and not path.name.startswith("_")}
+    hits = []
+    for path in tracked("tests/unit/*.py"):
+        folder = path.parent.relative_to(ROOT / "tests" / "unit")
+        about = path.stem.removeprefix("test_")
+        if path.stem.startswith("test_") and str(folder) == ".":
+            hits += [path.name] * (not any(f"{about}_".startswith(f"{name}_") for name in names))
+        elif path.stem.startswith("test_"):
+            hits += [str(folder)] * (not (PACKAGE / folder).is_dir())
+    assert not hits, "\n".join(hits)
 
 
 def test_no_test_keeps_its_caches_in_the_checkout():

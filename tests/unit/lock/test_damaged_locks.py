@@ -15,7 +15,7 @@ import pytest
 
 from envbuild.cli import frame
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NAME = "tf-2.21.0-cpu-py311-debian12"
 VERBS = (
     ("show",),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lock_universe import framework
-from test_recipes_loading import GOOD, workspace
+from test_recipes import GOOD, workspace
 
 from envbuild import recipes
 from envbuild import workspace as workspaces
