@@ -30,6 +30,11 @@ def test_what_installs_packages_is_pinned(lock: Lock) -> None:
     assert [file.filename for file in files if not SHA256.fullmatch(file.sha256)] == []
 
 
+def test_each_base_is_pinned_by_its_digest_or_made_of_pinned_packages() -> None:
+    open_bases = [name for name, lock in LOCKS.items() if not (lock.base.digest or lock.base.bootstrap)]
+    assert open_bases == []
+
+
 @each_lock
 def test_what_apt_installs_is_pinned_upon_debian_and_said_to_be_open_elsewhere(lock: Lock) -> None:
     said = {gap.what for gap in lock.missing}
