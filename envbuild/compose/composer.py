@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from envbuild import files, guard
-from envbuild.compose import bytecode, downloads, engine_image, image, layer_jobs, plan, skeleton, wheel_layer
+from envbuild.compose import bytecode, downloads, engine_image, image, layer_jobs, overlaps, plan, skeleton, wheel_layer
 from envbuild.compose.downloads import Downloads
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.plan import Wheel, WheelLayer
@@ -52,6 +52,7 @@ class Composer:
     downloads: Downloads
     wheels: Path
     created: str
+    order: Mapping[str, Sequence[str]]
     on_progress: OnProgress
     on_layer: Callable[[Layer], None] = lambda _layer: None
     check: Callable[[str], None] = lambda _skeleton: None
@@ -79,10 +80,12 @@ class Composer:
             else:
                 self._announce(planned, jobs)
             of_wheels = list(self._finished(planned, jobs, upper))
+            on_top = list(self._on_top(planned, of_wheels))
             whole, kept = result_of(upper)
         layers = [
             *((kept.get(layer.diff_id, layer), "the Dockerfile, below its wheels") for layer in below),
             *zip(of_wheels, (layer.title for layer in planned), strict=True),
+            *((layer, overlaps.TITLE) for layer in on_top),
             *((kept[diff_id], "the Dockerfile, above its wheels") for diff_id in whole.above),
         ]
         composed = image.image(layers, whole.settings, architecture=whole.architecture, created=self.created)
@@ -113,6 +116,14 @@ class Composer:
                 self.on_layer(made)
             yield made
 
+    def _on_top(self, planned: Sequence[WheelLayer], made: Sequence[Layer]) -> Iterator[Layer]:
+        """A layer for each prefix in which packages have different files at the same path, if the wrong one lies higher."""
+        for prefix in self.lock.prefixes:
+            pairs = [(plan, layer) for plan, layer in zip(planned, made, strict=True) if plan.prefix == prefix]
+            top = overlaps.layer_on_top([plan for plan, _ in pairs], [layer for _, layer in pairs], self.store)
+            if top is not None:
+                yield top
+
     def _announce(self, planned: Sequence[WheelLayer], jobs: Mapping[str, Future[Layer]]) -> None:
         """Tell of each layer as soon as it is made. Only an engine needs the lower ones first."""
 
@@ -134,7 +145,7 @@ class Composer:
     def _planned(self, prefix: Prefix, foundation: str) -> Sequence[WheelLayer]:
         python = plan.interpreter(self.lock, prefix) or self._ask_interpreter(prefix, foundation)
         wheels = [downloads.wheel(artifact) for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
-        return plan.wheel_layers(prefix, [*wheels, *self._built(prefix)], python)
+        return plan.wheel_layers(prefix, plan.ranked([*wheels, *self._built(prefix)], self.order[prefix.name]), python)
 
     def _ask_interpreter(self, prefix: Prefix, foundation: str) -> str:
         """Ask the interpreter for its version, and when and with which compiler it was made."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ class Downloads:
 
     lock: Lock
     store: LayerStore
+    order: Mapping[str, Sequence[str]]
     fetch: Fetch
     on_progress: OnProgress
     files: dict[str, Future[Path]] = field(default_factory=dict)
@@ -46,7 +47,8 @@ class Downloads:
             python = plan.interpreter(self.lock, prefix)
             wanted = {artifact.sha256 for artifact in pinned}
             if python is not None and not has_sdists(prefix):
-                layers = plan.wheel_layers(prefix, [wheel(artifact) for artifact in pinned], python)
+                wheels = plan.ranked(map(wheel, pinned), self.order[prefix.name])
+                layers = plan.wheel_layers(prefix, wheels, python)
                 wanted = {w.sha256 for layer in layers if self.store.find(layer.key) is None for w in layer.wheels}
             for artifact in sorted(pinned, key=lambda each: -(each.size or 0)):
                 if artifact.sha256 in wanted and artifact.sha256 not in self.files:

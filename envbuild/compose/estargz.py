@@ -15,6 +15,7 @@ from typing import Any
 
 LIST = "stargz.index.json"
 LANDMARK = ".no.prefetch.landmark"  # tells runtimes to fetch nothing in advance
+FOOTER_SIZE = 51
 LANDMARK_CONTENT = b"\x0f"
 ANNOTATION = "containerd.io/snapshot/stargz/toc.digest"
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # made once: there is an entry for each file
@@ -54,3 +55,8 @@ def footer(offset: int) -> bytes:
     extra = b"SG" + struct.pack("<H", len(place)) + place
     header = b"\x1f\x8b\x08\x04" + bytes(5) + b"\xff" + struct.pack("<H", len(extra)) + extra
     return header + b"\x01\x00\x00\xff\xff" + bytes(8)
+
+
+def offset_in(end: bytes) -> int:
+    """Where the list's member begins, by the end of the blob."""
+    return int(end[16:32], 16)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from envbuild.compose.wheel_layer import RULES
@@ -25,11 +25,20 @@ _PYTHON_PACKAGE = re.compile(r"(lib)?python[0-9.]+(-(minimal|stdlib|distutils|li
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wheel:
-    """A wheel to install, either pinned or built from a pinned source; ``size`` in bytes."""
+    """A wheel to install, either pinned or built from a pinned source; ``size`` in bytes.
+
+    Of two wheels with a file at the same path, the file of the one with the higher ``rank`` stays.
+    """
 
     filename: str
     sha256: str
     size: int
+    rank: int = 0
+
+    @property
+    def project(self) -> str:
+        """The canonical name of its project."""
+        return re.sub(r"[-_.]+", "-", self.filename.partition("-")[0]).lower()
 
 
 Holds = Literal["all", "files", "bytecode"]
@@ -54,6 +63,13 @@ class WheelLayer:
         names = [wheel.filename.removesuffix(".whl") for wheel in self.wheels]
         told = names[0] if len(names) == 1 else f"{len(names)} small packages of {self.prefix.path}"
         return told if self.holds != "bytecode" else f"the bytecode of {', '.join(names)}"
+
+
+def ranked(wheels: Iterable[Wheel], order: Sequence[str]) -> list[Wheel]:
+    """The wheels in the ``order`` in which their projects (by canonical name) are installed, with their ranks."""
+    place = {name: number for number, name in enumerate(order)}
+    found = sorted(wheels, key=lambda wheel: (place.get(wheel.project, len(place)), wheel.project))
+    return [replace(wheel, rank=number) for number, wheel in enumerate(found)]
 
 
 def wheel_layers(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> tuple[WheelLayer, ...]:

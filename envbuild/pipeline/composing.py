@@ -35,9 +35,11 @@ def composer(tools: Tools, lock: Lock) -> _Composition:
 
     dockerfile = render.skeleton(lock, tools.recipes, tools.templates)
     store = store_of(tools)
+    order = render.install_order(lock, tools.recipes)
     downloads = Downloads(
         lock=lock,
         store=store,
+        order=order,
         fetch=lambda artifact, tell: tools.index.fetch_artifact(artifact, tools.workspace.downloads, tell),
         on_progress=tools.on_progress,
     )
@@ -157,6 +159,7 @@ def _composed(
             build=build_stage,
             downloads=plan.downloads,
             wheels=tools.workspace.built_wheels,
+            order=plan.downloads.order,
             created=build_start.time_of(plan.lock).strftime("%Y-%m-%dT%H:%M:%SZ"),
             on_progress=tools.on_progress,
             on_layer=on_layer,

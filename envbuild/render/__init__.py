@@ -13,7 +13,7 @@ from envbuild.model.lock import AptPlan, Bootstrap, Lock
 from envbuild.recipes import Recipe
 from envbuild.render import prefixes, services
 from envbuild.render.apt import AptSteps
-from envbuild.render.requirements import PrefixFiles, check_names, split, unpinned
+from envbuild.render.requirements import PrefixFiles, canonical, check_names, split, unpinned
 
 DIALECTS = ("baseline",)
 _UNSUPPORTED = {
@@ -55,6 +55,19 @@ def skeleton(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, 
     """
     files = _files(lock, recipes)
     return _dockerfile(lock, recipes, templates, files, AptSteps(lock, planning=False), skeleton=True)
+
+
+def install_order(lock: Lock, recipes: Mapping[str, Recipe]) -> dict[str, list[str]]:
+    """The canonical names of the packages of each prefix, by its name, in the order in which the Dockerfile installs them.
+
+    Later steps replace files of earlier ones. Within a step, the last package by name wins.
+    """
+    order: dict[str, list[str]] = {}
+    for files in _files(lock, recipes):
+        single = (files.sdists, files.compiled, *files.added, files.added_sdists)
+        steps = [*files.large, *files.small, *(step for step in single if step)]
+        order[files.prefix.name] = [name for step in steps for name in sorted(canonical(a.name) for a in step.artifacts)]
+    return order
 
 
 def apt_plans(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> tuple[AptPlan, ...]:

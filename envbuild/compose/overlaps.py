@@ -1,0 +1,197 @@
+"""Files of several wheels at one path: finds where the order of layers gives another winner than the order of installation.
+
+Layers are ordered by size, so that huge ones are loaded first, while installers order packages by step and name. The lists of
+files in the layers tell which paths two layers share. The few files that win in the order of installation, but lie lower, are
+written once more into a layer on top of all others.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import hashlib
+import io
+import json
+import posixpath
+import re
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from envbuild.compose import estargz
+from envbuild.compose.bytecode import source_of
+from envbuild.compose.layer import LayerWriter
+from envbuild.compose.members import COMPRESSOR, PIECE, Sink, compressed
+from envbuild.compose.model import Layer
+from envbuild.compose.plan import Wheel, WheelLayer
+from envbuild.compose.store import LayerStore
+from envbuild.compose.unpack import unpacked
+from envbuild.errors import BuildError
+
+TITLE = "the files that win among packages with the same path"
+_RULES = f"overlaps 1, {COMPRESSOR}"
+_BLOCK = 512
+_GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
+
+Files = Mapping[str, Mapping[str, Any]]  # the list of a layer: path in the tar, and what the list says of the file
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Made:
+    """A layer with the list of its files."""
+
+    plan: WheelLayer
+    layer: Layer
+    files: Files
+
+
+@dataclass(frozen=True, slots=True)
+class _FileOfLayer:
+    """A file of a layer as the content of a file in another one."""
+
+    blob: Path
+    told: Mapping[str, Any]
+
+    @property
+    def size(self) -> int:
+        return int(self.told.get("size", 0))
+
+    @property
+    def sha256(self) -> str:
+        return ""
+
+    def copy(self, packed: Sink, unpacked_to: Sink) -> None:
+        digest = hashlib.sha256()
+        for piece in _content(self.blob, int(self.told.get("offset", 0)), self.size):
+            digest.update(piece)
+            packed(compressed(piece))
+            unpacked_to(piece)
+        if self.size and f"sha256:{digest.hexdigest()}" != self.told["digest"]:
+            raise BuildError(
+                f"{self.told['name']} in the layer sha256:{self.blob.name} is damaged.",
+                code="layer-damaged",
+                hint="`envbuild cache verify` removes damaged layers; then run the command again, which makes them anew.",
+            )
+
+
+def layer_on_top(plans: Sequence[WheelLayer], layers: Sequence[Layer], store: LayerStore) -> Layer | None:
+    """The layer for the top of ``layers``, which hold what ``plans`` say, in the same order; None if it would be empty.
+
+    The plans of one prefix name their wheels in the order of installation: of two wheels, the one with the higher rank wins.
+    """
+    made = [
+        _Made(plan=plan, layer=layer, files=_listed(store.blob(layer.digest, layer.size)))
+        for plan, layer in zip(plans, layers, strict=True)
+    ]
+    winners = dict(_winners(made, store))
+    if not winners:
+        return None
+    told = [_RULES, [[path, made[at].files[path]] for path, at in sorted(winners.items())]]
+    key = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    files = {path: (store.blob(made[at].layer.digest), made[at].files[path]) for path, at in winners.items()}
+    return store.add(key, functools.partial(_write, files=files), about=TITLE)
+
+
+def _write(stream: BinaryIO, *, files: Mapping[str, tuple[Path, Mapping[str, Any]]]) -> Layer:
+    writer = LayerWriter(stream)
+    folders = {str(parent) for path in files for parent in _parents(path)}
+    for path in sorted({*folders, *files}):
+        if path in folders:
+            writer.add_folder(f"/{path}")
+        else:
+            blob, told = files[path]
+            writer.add_file(f"/{path}", _FileOfLayer(blob, told), is_executable=bool(told["mode"] & 0o111))
+    return writer.close()
+
+
+def _parents(path: str) -> Iterator[str]:
+    above = path.rpartition("/")[0]
+    while above:
+        yield above
+        above = above.rpartition("/")[0]
+
+
+def _winners(made: Sequence[_Made], store: LayerStore) -> Iterator[tuple[str, int]]:
+    """The paths whose winner does not lie highest, and the number of the layer that holds its file."""
+    holders: dict[str, list[int]] = {}
+    for number, each in enumerate(made):
+        for path in each.files:
+            holders.setdefault(path, []).append(number)
+    ranks = _Ranks(made, store)
+    for path, numbers in holders.items():
+        if len({(str(made[at].files[path].get("digest")), made[at].files[path]["mode"]) for at in numbers}) > 1:
+            winner = max(numbers, key=lambda at: ranks.of(at, path))
+            if winner != numbers[-1]:
+                yield path, winner
+
+
+class _Ranks:
+    """Which of the wheels in a layer wins a path, as its place in the order of installation."""
+
+    def __init__(self, made: Sequence[_Made], store: LayerStore) -> None:
+        self._made = made
+        self._store = store
+        self._records: dict[Wheel, Collection[str]] = {}
+
+    def of(self, number: int, path: str) -> int:
+        """The rank of the wheel whose file at ``path`` the layer of this number holds."""
+        wheels = self._made[number].plan.wheels
+        if len(wheels) > 1:
+            wanted = {path, source_of(path)} if path.endswith(".pyc") else {path}
+            wheels = tuple(wheel for wheel in wheels if wanted & set(self._record(wheel, number))) or wheels
+        return max(wheel.rank for wheel in wheels)
+
+    def _record(self, wheel: Wheel, number: int) -> Collection[str]:
+        """The paths that the wheel's installed list names."""
+        if wheel not in self._records:
+            self._records[wheel] = frozenset(self._read_record(wheel, self._made[number].plan))
+        return self._records[wheel]
+
+    def _read_record(self, wheel: Wheel, plan: WheelLayer) -> Iterator[str]:
+        name, version = (re.sub(r"[-_.]+", "-", part).lower() for part in wheel.filename.split("-")[:2])
+        site = f"{plan.prefix.path}/lib/python{plan.prefix.python.version}/site-packages".lstrip("/")
+        for each in self._made:
+            if each.plan.prefix != plan.prefix or wheel not in each.plan.wheels:
+                continue
+            for path, told in each.files.items():
+                folder, _, file = path.removeprefix(f"{site}/").partition("/")
+                own = re.sub(r"[-_.]+", "-", folder.removesuffix(".dist-info")).lower()
+                if file == "RECORD" and folder.endswith(".dist-info") and own == f"{name}-{version}":
+                    blob = self._store.blob(each.layer.digest)
+                    text = b"".join(_content(blob, int(told.get("offset", 0)), int(told.get("size", 0)))).decode()
+                    rows = csv.reader(io.StringIO(text, newline=""))
+                    yield from (posixpath.normpath(f"{site}/{row[0]}") for row in rows if row)
+
+
+def _listed(blob: Path) -> Files:
+    """The files of a layer as its list names them."""
+    with blob.open("rb") as stream:
+        end = stream.seek(0, 2)
+        stream.seek(end - estargz.FOOTER_SIZE)
+        begin = estargz.offset_in(stream.read())
+        stream.seek(begin)
+        tar = zlib.decompress(stream.read(end - estargz.FOOTER_SIZE - begin), wbits=31)
+    size = int(tar[124:135], 8)
+    entries = json.loads(tar[_BLOCK : _BLOCK + size])["entries"]
+    return {entry["name"]: entry for entry in entries if entry["type"] == "reg" and entry["name"] != estargz.LANDMARK}
+
+
+def _content(blob: Path, offset: int, size: int) -> Iterator[bytes]:
+    """The content of a file whose first member begins at ``offset``, in pieces."""
+
+    def packed() -> Iterator[bytes]:
+        with blob.open("rb") as stream:
+            stream.seek(offset)
+            while piece := stream.read(PIECE):
+                yield piece
+
+    left = size
+    pieces = unpacked(packed(), _GZIP)
+    while left:
+        piece = next(pieces, b"")[:left]
+        if not piece:
+            return
+        left -= len(piece)
+        yield piece
