@@ -20,6 +20,8 @@ LATER = 20  # steps
 RATES = {"learning rate +1 %": 1.01, "learning rate +10 %": 1.1}
 MOMENTA = {"momentum 0.95 for 0.9": 0.95, "no momentum": 0.0}
 DECAYS = {"weight decay 1e-3": 1e-3, "weight decay 5e-3": 5e-3}
+IDLE, HALVED = "timed steps do nothing", "timed steps leave out half of the batch"
+WITHOUT_MOMENTUM = "timed steps have no momentum"
 
 
 class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
@@ -31,6 +33,7 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         self.context = ctx
         self.steps: dict[int, int] = {}
         self.others: dict[int, Any] = {}
+        self.timed: dict[int, Any] = {}  # handles of the benchmark → the answer of their first step
         super().setup(ctx)
         # TensorFlow's adapters hand their methods over to the object of one version, which would hide those below.
         for name in ("make", "put", "step", "assign", "weights", "restore", "predict", "loss"):
@@ -62,8 +65,11 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
     def make(self, net: Any, weights: Any, lr: float, momentum: float, replicas: Any, sync: str) -> Any:
         alone = FAULT == "no exchange" or (FAULT == "no exchange in the benchmark only" and lr < TIMED)
         changed = "none" if alone and sync == "mean" else sync
-        handle = self._inner("make")(net, weights, lr * RATES.get(FAULT, 1.0), MOMENTA.get(FAULT, momentum), replicas, changed)
+        momentum = 0.0 if FAULT == WITHOUT_MOMENTUM and lr < TIMED else MOMENTA.get(FAULT, momentum)
+        handle = self._inner("make")(net, weights, lr * RATES.get(FAULT, 1.0), momentum, replicas, changed)
         self.steps[id(handle)] = 0
+        if lr < TIMED:
+            self.timed[id(handle)] = None
         self.__dict__.setdefault("alone", set())
         if changed != sync:
             self.alone.add(id(handle))
@@ -72,6 +78,8 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
     def put(self, handle: Any, images: Any, labels: Any) -> Any:
         if id(handle) in self.alone and self.context.world > 1:
             images, labels = (self.context.shard(each, self.context.rank, self.context.world) for each in (images, labels))
+        if FAULT == HALVED and id(handle) in self.timed and len(images) % (2 * self.context.replicas) == 0:
+            images, labels = (self._halved(each) for each in (images, labels))
         if FAULT == "every replica reads the first shard":
             images, labels = self._first(images), self._first(labels)
         if FAULT == "one label of 64 wrong":
@@ -89,7 +97,14 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         count = self.context.replicas
         return np.concatenate([array[: len(array) // count]] * count) if len(array) % count == 0 else array
 
+    def _halved(self, array: Any) -> Any:
+        """The first half of each replica's shard."""
+        parts = np.split(np.asarray(array), self.context.replicas)
+        return np.concatenate([each[: len(each) // 2] for each in parts])
+
     def step(self, handle: Any, batch: Any, lr: float) -> Any:
+        if FAULT == IDLE and self.timed.get(id(handle)) is not None:
+            return self.timed[id(handle)]
         number = self.steps[id(handle)] = self.steps.get(id(handle), 0) + 1
         if self.befallen and number == 3:
             self._disaster()
@@ -99,6 +114,8 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
             time.sleep(0.1)
         before = self._weights(handle) if FAULT in DECAYS or FAULT in CHANGES else []
         token = self._inner("step")(handle, batch, lr * RATES.get(FAULT, 1.0))
+        if id(handle) in self.timed:
+            self.timed[id(handle)] = token
         for copy, old in enumerate(before):
             new = self.weights(handle, copy)
             change = CHANGES.get(FAULT, _decay)

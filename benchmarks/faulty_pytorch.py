@@ -15,6 +15,8 @@ lr-rank=SIZE    the learning rate of rank 1 is so many times as high
 unsynced-later, summed-later  from step 41 on gradients are not exchanged, or summed in place of averaged
 same-shard-later              from step 41 on every rank gets the images of rank 0; unsynced-same-later: and exchanges nothing
 unsynced-small-lr             nothing is exchanged where the learning rate is as small as in the benchmark
+lr-later=SIZE, label-later    from step 41 on: the learning rate is so many times as high, one label of each batch is wrong
+uneven-later    from step 41 on the second rank counts 20 % more than the first
 timed-idle, timed-half, timed-no-momentum     steps of what is timed do nothing, leave out half of the batch, have no momentum
 """
 
@@ -46,6 +48,7 @@ class Adapter(load(str(RECIPE))):
             if self.fault == "nesterov":
                 group["nesterov"] = True
         self.steps, self.rate = 0, 1.0
+        self.puts, self.every = getattr(self, "puts", 0), getattr(self, "every", 0)
         if handle["run"] is not handle["model"]:
             from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
@@ -70,6 +73,8 @@ class Adapter(load(str(RECIPE))):
             return future
         if self.fault in HALVES:
             return getattr(hooks, HALVES[self.fault])(None, bucket)
+        if self.fault == "uneven-later" and later:
+            bucket.buffer().mul_(1.1 if self.ctx.rank else 0.9)
         done = hooks.allreduce_hook(None, bucket)
         factor = {"by-fewer": self.ctx.world / (self.ctx.world - 1), "summed-later": self.ctx.world if later else 1}
         return done.then(lambda got: self.tensor_of(got) * factor.get(self.fault, 1))
@@ -95,6 +100,9 @@ class Adapter(load(str(RECIPE))):
     def put(self, handle, images, labels):
         if self.fault == "label":
             labels = np.concatenate([(labels[:1] + 3) % 10, labels[1:]])
+        if self.fault == "label-later" and self.puts > LATER:
+            labels = np.concatenate([(labels[:1] + 3) % 10, labels[1:]])
+        self.puts += 1
         if handle["timed"] == "half":
             images, labels = images[::2], labels[::2]
         return super().put(handle, images, labels)
@@ -108,7 +116,9 @@ class Adapter(load(str(RECIPE))):
                 self.torch.distributed.broadcast(tensor, 0)
         if self.fault == "state-lost" and self.ctx.rank == 1:
             handle["sgd"].state.clear()
-        if self.fault == "lr" or (self.fault == "lr-rank" and self.ctx.rank == 1):
+        self.every += 1
+        other_rate = {"lr": True, "lr-later": self.every > LATER, "lr-rank": self.ctx.rank == 1}
+        if other_rate.get(self.fault):
             lr *= self.size
         skipped = handle["tensors"].get(self.fault[len("frozen-") :]) if self.fault.startswith("frozen-") else None
         before = skipped.detach().clone() if skipped is not None else None

@@ -74,7 +74,8 @@ TEXTS = {
         NCCL_SHM_DISABLE take away the fast paths, CUDA_INJECTION64_PATH and CUDA_PROFILE attach a profiler.'''),
     'TIME': ('the clock can time a step', '''
         Steps take milliseconds. A clock source such as jiffies, hpet or acpi_pm is coarse or slow to read; tsc or the hypervisor's
-        own is meant.'''),
+        own is meant. A lap also fails if devices still work after its end: the loss of its last step must be there within a quarter of
+        the time of the lap.'''),
     'VERSION': ('the framework is the one that the image promises', '''
         The version that the imported framework reports is compared with the image's lock.'''),
     'BUILD': ('a GPU image holds a GPU build', '''

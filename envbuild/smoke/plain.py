@@ -4,7 +4,7 @@ The ranks keep freed memory (KEPT_MEMORY), without which one process is up to a 
 starts has no such settings. So a short form of the largest launch is repeated once without them. The report shows its images
 per second beside the others, with the page faults of a step: if there are hundreds, the C library returns memory to the kernel
 in each step and has to get it again. glibc stops that by itself once the process has freed one block of 8 MB or so
-(https://man7.org/linux/man-pages/man3/mallopt.3.html, M_MMAP_THRESHOLD: the dynamic threshold), as the smoke test has by then.
+(https://man7.org/linux/man-pages/man3/mallopt.3.html, M_MMAP_THRESHOLD: the dynamic threshold). Whether it has differs from run to run.
 """
 from __future__ import absolute_import, division, print_function
 

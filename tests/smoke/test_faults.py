@@ -86,6 +86,7 @@ def test_what_one_device_does_exactly_and_two_do_not_is_no_matter_of_precision(g
         ("same-shard-later", "train", {"EXCHANGE"}),
         ("same-batch-unexchanged-later", "bench", {"EXCHANGE"}),  # and the replicas hold the same bits
         ("unexchanged-in-bench", "oracle,bench", {"REPLICA", "EXCHANGE"}),
+        ("no-waiting", "bench", {"TIME"}),
     ],
 )
 def test_other_faults_fail_their_own_check(guest: Guest, tmp_path: Path, fault: str, phases: str, failing: set[str]) -> None:

@@ -8,11 +8,12 @@ from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
-from ..networks import nets, refnet
+from ..networks import nets, refnet, rounding
 from ..verdict import check
+from . import reduced_buckets
 
 LIMIT = 1e-4            # single precision gives up to 6e-6, a bucket in half precision 3e-4
-REDUCED = .03           # a reduced precision gives up to 7e-3 (bfloat16, simulated); a lost or doubled bucket 0.5 and more
+REDUCED = .03           # a reduced precision gives up to 8e-3 (bfloat16), and must be recognised; a lost or doubled bucket 0.5 and more
 NEAR = 0.05             # a gradient that is as near as this to what a known fault gives was made by it
 KNOWN = (
     ('bucket-not-exchanged', 'are not exchanged: each replica uses its own'),
@@ -43,15 +44,16 @@ class Wanted(object):
             refnet.update(weights, past, gradient, self.plan['lr'], self.momentum)
             yield weights, gradient
 
-    def gradient(self, weights, step, part, parts):
-        """The gradient of one part of a step's batch."""
+    def gradient(self, weights, step, part, parts, numbers=rounding.EXACT, smoothing=0.0, brightness=1.0):
+        """The gradient of one part of a step's batch; `numbers` is the precision."""
         size = self.plan['batch'] // parts
         low = step * self.plan['batch'] + part * size
-        return refnet.loss_and_gradient(self.net, weights, refnet.scaled(self._images[low:low + size]), self._labels[low:low + size])[1]
+        images = refnet.scaled(self._images[low:low + size]) * brightness
+        return refnet.loss_and_gradient(self.net, weights, images, self._labels[low:low + size], numbers, smoothing)[1]
 
 
 def judge(n, wanted, results, precision):
-    """[BUCKETS] of one launch. `precision` says that ORACLE saw a reduced precision on these devices, which shows here too."""
+    """[BUCKETS] of one launch. `precision` is the reduced one that ORACLE saw on these devices, which shows here too; '' if it saw none."""
     measured = [result['phases']['buckets'] for result in results]
     if measured[0]['reason']:
         return [check('BUCKETS', n, 'skip', 'does not apply: ' + measured[0]['reason'])]
@@ -63,7 +65,7 @@ def judge(n, wanted, results, precision):
     common = dict(value=value, limit=LIMIT, unit='relative', detail=detail)
     if value <= LIMIT and not differing:
         return [check('BUCKETS', n, 'pass', size + 'weights agree with the reference to %.1e' % value, **common)]
-    if precision and not differing and value <= REDUCED:
+    if precision and not differing and value <= REDUCED and _is_rounding(wanted, n, saved, precision):
         return [check('BUCKETS', n, 'warn', size + 'weights agree to %.1e only: see ORACLE' % value, severity='warn', **common)]
     detail['step'], detail['wrong'], detail['hypothesis'], words = _blame(wanted, n, saved) or (step, differing, None, 'differ between replicas')
     right = [name for name in wanted.net.names if name not in detail['wrong']]
@@ -71,6 +73,11 @@ def judge(n, wanted, results, precision):
     return [check('BUCKETS', n, 'fail', words + ('; those of %s are right' % ', '.join(right) if right else ''), next_step=(
         'These parameters share a bucket of the exchange: look at what is done to it, such as a hook, a compression, or a view of it.'
         if right else 'Where ORACLE passes, only large exchanges go wrong.'), **common)]
+
+
+def _is_rounding(wanted, n, saved, precision):
+    copies = [_load(entry['path']) for entry in sorted(saved, key=lambda entry: entry['step'])]
+    return len(copies) == wanted.plan['steps'] and reduced_buckets.explains(wanted, n, copies, precision)
 
 
 def _apart(measured):

@@ -80,8 +80,9 @@ class Judge(object):
         return self._larger
 
     def _reduced(self, n):
-        """Whether the check ORACLE saw a reduced precision, and nothing worse, on this number of devices."""
-        return any(each['status'] == 'warn' for each in self.report['checks'] if each['id'] == 'ORACLE' and each['n'] == n)
+        """The reduced precision that the check ORACLE allowed on this number of devices; '' if it saw none, or worse."""
+        seen = [each for each in self.report['checks'] if (each['id'], each['n'], each['status']) == ('ORACLE', n, 'warn')]
+        return seen[0]['detail']['hypothesis']['id'][len('reduced-'):] if seen else ''
 
     def _precisions(self, plan):
         """The reduced precisions that a launch may use."""
@@ -102,11 +103,12 @@ class Judge(object):
             limit = part.limit(self._trained_on(part)['name'], entry['steps'] * entry['global_batch'], options['min_accuracy'])
             self._note_training(n, part, entry)
             made += checks.learning(n, learned, limit)
-        alone = timed.single(n, own, self._precisions(plan))
+        precisions = self._precisions(plan)
+        alone = timed.single(n, own, precisions)
         if n > 1:
             losses = [result['phases']['oracle']['losses'] for result in results if 'oracle' in result['phases']]
-            alone = timed.replicas(n, own) + (alone or timed.exchange(n, own, losses))
-        made = alone + made
+            alone = timed.replicas(n, own) + (alone or timed.exchange(n, own, losses, timed.is_exact(part.net, precisions)))
+        made = timed.drained(n, own) + alone + made
         if 'save' in done:
             made += checks.saved(n, done['save'], self.device.kind)
         for measured in done.get('bench', ()):
@@ -118,7 +120,7 @@ class Judge(object):
             made += speed.verdict(n, run, options)
         for name in plan['schemes'] if 'schemes' in done else ():
             entry, judged = schemes.judge(name, n, plan, own, lambda under: checks.oracle(
-                n, *self._reference(n), saved=_saved(under), possible=self._precisions(plan)), limit, part.train_images)
+                n, *self._reference(n), saved=_saved(under), possible=precisions), limit, part.train_images)
             report['schemes'].append(dict(entry, workload=part.name))
             made.append(judged)
         report['checks'] += [dict(check, workload=part.name) for check in made]

@@ -29,29 +29,40 @@ class Errors(object):
         self._target, self._want, self._names = Target(case, copy, want), want, case.net.names
         self.replica, self._got = copy
         tries = [self._target.of(switches) - self._target.healthy for switches in _smooth(case)]
-        self._smooth = np.linalg.qr(np.stack([each / max(np.linalg.norm(each), 1e-300) for each in tries], axis=1))[0]
+        self._smooth = directions(tries)
 
     def likeness(self, model):
         """The cosine between the rests of this error and of a simulated one; None where the error is not of this kind."""
         error, simulated = (self._target.vector(weights) - self._target.healthy for weights in (self._got, model))
-        rest, simulated_rest = self._rest(error), self._rest(simulated)
-        size = float(np.linalg.norm(rest))
-        sizes = size * float(np.linalg.norm(simulated_rest))
-        if not np.isfinite(sizes) or sizes == 0 or not self._as_large(model):
-            return None
-        cosine = float(rest.dot(simulated_rest)) / sizes
-        apart = float(np.linalg.norm(self._smooth.T.dot(error - simulated)))
-        return cosine if cosine >= ALIKE and apart <= SMOOTH_APART * size else None
-
-    def _rest(self, error):
-        return error - self._smooth.dot(self._smooth.T.dot(error))
+        return likeness(error, simulated, self._smooth) if self._as_large(model) else None
 
     def _as_large(self, model):
-        for name in self._names:
-            here, there = (float(np.linalg.norm(np.asarray(weights[name], 'float64') - self._want[name])) for weights in (self._got, model))
-            if not there / AS_LARGE <= here <= there * AS_LARGE:
-                return False
-        return True
+        return all(as_large(*[np.asarray(weights[name], 'float64') - self._want[name] for weights in (self._got, model)])
+                   for name in self._names)
+
+
+def as_large(error, simulated, factor=AS_LARGE):
+    """Whether two errors of one parameter have about the same size."""
+    here, there = (float(np.linalg.norm(each)) for each in (error, simulated))
+    return there / factor <= here <= there * factor
+
+
+def likeness(error, simulated, smooth, alike=ALIKE, smooth_apart=SMOOTH_APART):
+    """The cosine between the rests of two errors; None where they are not of one kind. `smooth` has a column for each direction in which
+    smooth faults move, at right angles to the others."""
+    apart = smooth.T.dot(error - simulated)
+    rest, simulated_rest = (each - smooth.dot(smooth.T.dot(each)) for each in (error, simulated))
+    size = float(np.linalg.norm(rest))
+    sizes = size * float(np.linalg.norm(simulated_rest))
+    if not np.isfinite(sizes) or sizes == 0:
+        return None
+    cosine = float(rest.dot(simulated_rest)) / sizes
+    return cosine if cosine >= alike and float(np.linalg.norm(apart)) <= smooth_apart * size else None
+
+
+def directions(tries):
+    """The directions of some vectors, at right angles to each other: the columns of what `likeness` reads."""
+    return np.linalg.qr(np.stack([each / max(np.linalg.norm(each), 1e-300) for each in tries], axis=1))[0]
 
 
 def _smooth(case):

@@ -23,9 +23,11 @@ LR = 1e-4               # small enough that the work does not change while it is
 SETTLED = 0.05          # warm-up ends when two medians of five steps agree to this
 NOISY = 0.10            # relative IQR of solo above which the rounds are doubled once, on devices that are judged
 LEAST_WARM = 2
+WITH_LOSS = 4
 BATCHES = 8
 MOST_STEPS = 2000
 EMPTY_LAPS = 9
+AT_ONCE_S = 0.002       # fetching a number that is there takes less
 EXCHANGING = ('dp', 'input')
 WARM_UP = ('the first step apart; at least %(warmup_min)d steps, until two successive medians of five steps agree to 5 %%, '
            'at most %(warmup_max)d steps or %(warmup_seconds)g s')
@@ -48,6 +50,7 @@ class Mode(object):
         self.first_s, self.warmup_steps, self.busy = None, 0, []
         self.page_faults = []                   # of this process in each lap, for one step
         self.token, self.losses = None, []      # of the last step of a lap, and of all measured laps
+        self.late = []                          # how long the loss of a lap's last step took after the lap, as a share of the lap
 
     def warmed(self):
         """What the report says of its warm-up."""
@@ -138,6 +141,19 @@ def _warm(session, mode, watch):
     return stats.median(times[-5:])
 
 
+def _until_the_loss(session, mode):
+    """Seconds of a step with its loss. Without that, a framework that does not wait for its devices would get laps of minutes."""
+    times = []
+    for _ in range(WITH_LOSS):
+        start = now()
+        lap(session.ctx.group, session.adapter, mode, 1)
+        if mode.handle is not None:
+            session.adapter.loss(mode.token)
+        times.append(now() - start)
+    mode.busy = []
+    return min(times)
+
+
 def clocks_settled(clocks):
     """Whether the SM clocks of each GPU have stopped to change; GPUs that do not tell theirs are not waited for."""
     last = [seen[-CLOCK_LOOKS:] for seen in clocks]
@@ -158,7 +174,7 @@ def _scaling(session, scaling, watch):
     per_device = plan['batch'] if scaling == 'weak' else plan['batch'] // ctx.replicas
     session.heart.enter('bench %s warm-up' % scaling)
     modes = _modes(session, per_device)
-    step_s = [_warm(session, mode, watch) for mode in modes][0]
+    step_s = max([_warm(session, mode, watch) for mode in modes][0], _until_the_loss(session, modes[0]))
     steps = ctx.group.broadcast(max(1, min(MOST_STEPS, int(round(plan['round_seconds'] / step_s)))))
     session.heart.enter('bench %s' % scaling)
     watch.take()                # samples of the warm-up belong to no round
@@ -172,13 +188,14 @@ def _scaling(session, scaling, watch):
     empty = Mode('empty', _Nothing(), lambda i: None)
     harness_s = stats.median([lap(ctx.group, empty.handle, empty, steps) for _ in range(EMPTY_LAPS)])
     busy_s = dict((mode.name, ctx.group.gather(stats.median(mode.busy) / steps)) for mode in modes if mode.name != 'solo')
+    late = dict((mode.name, max(ctx.group.gather(stats.median(mode.late)))) for mode in modes if mode.late)
     session.heart.enter('bench %s check' % scaling)
     short = ctx.kind == 'cuda' and step_s < SHORT_STEP_S and plan.get('checked', True)
     half_s = _half(session, modes[0], steps, watch) if ctx.group.broadcast(short) else None
     checked = _checked(session, modes, per_device * ctx.replicas) if ctx.replicas > 1 and plan.get('checked', True) else None
     single = _single(session, modes, per_device * ctx.replicas) if plan.get('checked', True) else None
     return {
-        'half_s': half_s, 'checked': checked, 'single': single,
+        'half_s': half_s, 'checked': checked, 'single': single, 'late': late,
         'workload': plan['workload'], 'net': plan['net'], 'scaling': scaling, 'batch_per_device': per_device,
         'global_batch': per_device * ctx.replicas, 'steps_per_round': steps, 'rounds': rounds,
         'warmup': dict((mode.name, mode.warmed()) for mode in modes),
@@ -205,7 +222,9 @@ def _round(session, modes, steps, number, of, watch):
     for mode in ordered:
         entry[mode.name + '_s'] = lap(session.ctx.group, session.adapter, mode, steps)
         if mode.name in EXCHANGING:
+            start = now()
             mode.losses.append(session.adapter.loss(mode.token))
+            mode.late.append(max(0.0, now() - start - AT_ONCE_S) / mode.busy[-1])
         session.heart.beat(number, of)
     seen = watch.take()
     return dict(entry, gpus=seen) if seen else entry

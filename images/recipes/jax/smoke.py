@@ -58,7 +58,7 @@ class Adapter(object):
         os.environ.setdefault('NPROC', str(self.ctx.threads))
         if count > 1:
             # The smoke test does not run so, but a developer can try the code for GPUs in this way. XLA's pool has one thread
-# per core; with few cores the devices of one all-reduce wait for each other until XLA ends the process.
+            # per core; with few cores the devices of one all-reduce wait for each other until XLA ends the process.
             os.environ['XLA_FLAGS'] = '%s --xla_force_host_platform_device_count=%d' % (os.environ.get('XLA_FLAGS', ''), count)
             os.environ['NPROC'] = str(4 * count)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from envbuild_smoke.datasets import synth
 from envbuild_smoke.judging import buckets
-from envbuild_smoke.networks import nets, refnet
+from envbuild_smoke.networks import nets, refnet, rounding
 from envbuild_smoke.rank import buckets as phase
 from envbuild_smoke.rank.match import fingerprint
 
@@ -39,6 +39,8 @@ class Group(object):
 class Adapter(object):
     """Two replicas in one process; `spoil(step, replica, name, gradients, mean)` is what arrives for the second bucket."""
 
+    numbers = rounding.EXACT
+
     def __init__(self, spoil):
         self.spoil, self.step_number, self.late = spoil, 0, None
 
@@ -56,7 +58,9 @@ class Adapter(object):
         size, gradients = len(batch[0]) // N, []
         for replica in range(N):
             mine = slice(replica * size, (replica + 1) * size)
-            gradients.append(refnet.loss_and_gradient(self.net, self.p[replica], refnet.scaled(batch[0][mine], 'float32'), batch[1][mine])[1])
+            x = refnet.scaled(batch[0][mine], 'float32')
+            found = refnet.loss_and_gradient(self.net, self.p[replica], x, batch[1][mine], self.numbers)[1]
+            gradients.append(dict((name, np.asarray(found[name], 'float32')) for name in found))
         mean = dict((name, sum(each[name] for each in gradients) / np.float32(N)) for name in self.net.names)
         for replica in range(N):
             got = dict(mean)
@@ -115,7 +119,7 @@ class Judged(unittest.TestCase):
         session.adapter = adapter
         return [{'phases': {'buckets': phase.measure(session)}}]
 
-    def judged(self, spoil, precision=False):
+    def judged(self, spoil, precision=''):
         made, = buckets.judge(N, self.wanted, self.results(spoil), precision)
         return made
 
@@ -143,11 +147,33 @@ class Judged(unittest.TestCase):
         made = self.judged(lambda side, replica, name, gradients, mean: mean[name] * np.float32('nan'))
         self.assertEqual((made['status'], made['detail']['wrong']), ('fail', SECOND), made)
 
-    def test_a_reduced_precision_that_oracle_saw_is_a_warning_unless_copies_differ(self):
-        self.assertEqual(self.judged(FAULTS['bucket-rounded'], precision=True)['status'], 'warn')
+    def test_a_reduced_precision_that_oracle_saw_is_a_warning_and_nothing_else_is(self):
+        """Spoiled buckets fail on top of it, however small their errors."""
+        def healthy(side, replica, name, gradients, mean):
+            return mean[name]
+
+        def louder(side, replica, name, gradients, mean):
+            return mean[name] * np.float32(1.02)
+
+        def bytewise(side, replica, name, gradients, mean):
+            unit = max(float(np.abs(mean[name]).max()) / 127, 1e-30)
+            return np.round(mean[name] / unit) * unit
+
+        def uneven(side, replica, name, gradients, mean):
+            return (1.02 * gradients[0][name] + .98 * gradients[1][name]) / 2
+
+        Adapter.numbers = rounding.Reduced('bf16')
+        self.addCleanup(setattr, Adapter, 'numbers', rounding.EXACT)
+        made = self.judged(healthy, 'bf16')
+        self.assertEqual((made['status'], made['value'] > buckets.LIMIT), ('warn', True), made)
+        self.assertEqual(self.judged(healthy)['status'], 'fail')
+        for spoil in [louder, bytewise, uneven] + [each for fault, each in FAULTS.items() if fault != 'bucket-rounded']:
+            self.assertEqual(self.judged(spoil, 'bf16')['status'], 'fail', spoil)
+
+    def test_where_nothing_is_rounded_a_spoiled_bucket_is_no_precision(self):
         for fault, spoil in FAULTS.items():
-            self.assertEqual(self.judged(spoil, precision=True)['status'], 'warn' if fault == 'bucket-rounded' else 'fail', fault)
-        self.assertEqual(self.judged(lambda side, replica, name, gradients, mean: mean[name] * np.float32('nan'), precision=True)['status'], 'fail')
+            self.assertEqual(self.judged(spoil, 'bf16')['status'], 'fail', fault)
+        self.assertEqual(self.judged(lambda side, replica, name, gradients, mean: mean[name] * np.float32('nan'), 'bf16')['status'], 'fail')
 
     def test_a_network_that_the_framework_cannot_build_does_not_apply(self):
         Adapter.without = {'narrow': 'it has no dense layers'}

@@ -184,8 +184,30 @@ class Looking(unittest.TestCase):
     def test_where_one_device_is_right_nothing_is_said(self):
         self.assertEqual(timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': self.single(1)}, {'net': 'lenet', 'single': None}]}}]), [])
         self.assertEqual(timed.single(1, [{'phases': {}}]), [])
+
+    def test_with_one_device_what_was_not_looked_at_is_said(self):
         hidden = {'lr': 1e-9, 'apart': 3.0, 'holds': 0.0, 'rounding': .9, 'rank': 0}
-        self.assertEqual(timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': [hidden]}]}}]), [])
+        for seen, words in ((None, 'its adapter cannot set weights'), ([hidden], 'rounding hides what a step moved')):
+            own = [{'phases': {'bench': [{'net': 'lenet', 'single': seen}]}}]
+            made, = timed.single(1, own)
+            self.assertEqual((made['id'], made['status'], made['message']), ('EXCHANGE', 'skip', 'not checked: ' + words))
+            self.assertEqual(timed.single(2, own), [])      # `exchange` says it
+
+    def test_a_step_that_counts_a_little_more_fails_where_arithmetic_is_exact(self):
+        """Of networks without normalised layers, unless a reduced precision is allowed."""
+        more = {'lr': .05, 'apart': .1, 'holds': 1.1, 'rounding': 1e-5, 'rank': 0}
+        for net, precisions, count in (('lenet', (), 1), ('lenet', {'bf16': ''}, 0), ('resnet20', (), 0)):
+            made = timed.single(1, [{'phases': {'bench': [{'net': net, 'single': [more]}]}}], precisions)
+            self.assertEqual(len(made), count, (net, precisions))
+        self.assertIn('10 % of it, each step counts 1.1 times', timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': [more]}]}}])[0]['message'])
+        looks = own(bench([entry(apart=.08)]))
+        self.assertEqual([timed.exchange(2, looks, [], exact)[0]['status'] for exact in (False, True)], ['pass', 'fail'])
+
+    def test_devices_that_still_work_after_a_lap_make_its_time_wrong(self):
+        for late, count in (({'dp': 1e-4}, 0), ({'dp': .2, 'input': 3.0}, 1), ({}, 0)):
+            made = timed.drained(2, [{'phases': {'bench': [{'late': late}]}}])
+            self.assertEqual(len(made), count, late)
+        self.assertEqual((made, timed.drained(2, [{'phases': {}}])), ([], []))
 
     def test_a_large_network_in_bfloat16_must_hold_most_of_its_gradient(self):
         rounded = {'lr': .05, 'apart': .65, 'holds': .81, 'rounding': 1e-5, 'rank': 0}

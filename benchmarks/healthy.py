@@ -1,0 +1,121 @@
+"""Does the smoke test ever fail where nothing is wrong? Whole runs of healthy frameworks, each with its own seed.
+
+    python benchmarks/healthy.py --install numpy,pytorch [--runs 200] [--first 0] [--minutes 0] [--write]
+    python benchmarks/healthy.py --python pytorch=PYTHON …
+
+Runs the test on one and two CPU workers with all its phases, for one framework after the other. What else the machine does is
+part of the test, so the load is noted. Prints a line for each run, and exits with 1 if one did not pass. With --write the runs
+go to docs/explanation/healthy.json, beside those of the same day, and the table to detection.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import guest
+from detection import DOCS, PACKAGES, PAGE, installed
+
+DATA = DOCS / "healthy.json"
+SCHEMA = "envbuild-healthy/1"
+BEGIN, END = "<!-- healthy.json begins -->", "<!-- healthy.json ends -->"
+SHORT = ("--counts", "1,2", "--workload", "mnist", "--rounds", "2", "--round-seconds", "0.2")
+LIMIT_S = 1800
+
+
+def run(python: str, framework: str, seed: int) -> dict[str, Any]:
+    """One run: verdict, what was no pass, seconds, and the load when it ended."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "report.json"
+        argv = [python, str(guest.GUEST), "run", "--adapter", guest.adapter_of(framework), "--seed", str(seed), *SHORT]
+        start = time.monotonic()
+        done = subprocess.run([*argv, "--json", str(target)], capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        report = json.loads(target.read_text()) if target.exists() else {"status": "no report", "checks": [], "framework": None}
+    bad = [f"{each['id']}: {each['message']}" for each in report["checks"] if each["status"] in ("fail", "inconclusive")]
+    return {
+        "framework": framework,
+        "version": report["framework"]["version"] if report["framework"] else "",
+        "seed": seed,
+        "verdict": report["status"],
+        "code": done.returncode,
+        "bad": bad or ([] if report["status"] == "pass" else [done.stderr[-500:]]),
+        "seconds": round(time.monotonic() - start, 1),
+        "load": round(os.getloadavg()[0], 1),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+    }
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    """A row for each framework and day."""
+    lines = ["| framework | date | runs | passed | seconds | load of the machine | did not pass |", "|---" * 7 + "|"]
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = collections.defaultdict(list)
+    for each in runs:
+        groups[each["framework"], each["version"], each["date"]].append(each)
+    for (framework, version, date), mine in groups.items():
+        passed = [each for each in mine if each["verdict"] == "pass"]
+        wrong = "; ".join(f"seed {each['seed']}: {each['bad'][0]}" for each in mine if each["verdict"] != "pass") or "none"
+        seconds, loads = ([each[key] for each in mine] for key in ("seconds", "load"))
+        cells = [f"{framework} {version}", date, len(mine), len(passed)]
+        cells += [f"{min(seconds):.0f} to {max(seconds):.0f}"]
+        cells += [f"{min(loads):.0f} to {max(loads):.0f}, median {statistics.median(loads):.0f}"]
+        lines.append("| " + " | ".join(map(str, [*cells, wrong])) + " |")
+    return "\n".join(lines)
+
+
+def page(text: str, content: dict[str, Any]) -> str:
+    """The page with the table of ``content`` between its two marks."""
+    made = f"{BEGIN}\n{table(content['runs'])}\n{END}"
+    return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL)
+
+
+def keep(new: list[dict[str, Any]]) -> None:
+    """Write the runs of today, those of the same framework and seed once, and the page."""
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    old = json.loads(DATA.read_text())["runs"] if DATA.exists() else []
+    found = {(each["framework"], each["seed"]): each for each in [*old, *new] if each["date"] == today}
+    content = {"schema": SCHEMA, "runs": list(found.values())}
+    DATA.write_text(json.dumps(content, indent=1) + "\n")
+    PAGE.write_text(page(PAGE.read_text(), content))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", action="append", default=[], metavar="FRAMEWORK=PYTHON", help="may be repeated")
+    parser.add_argument("--install", default="", metavar="FRAMEWORK,…", help="install these, and run them")
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--minutes", type=float, default=0, help="begin no further run of a framework after so many minutes")
+    parser.add_argument("--write", action="store_true", help="keep the result in the documentation")
+    options = parser.parse_args()
+    wanted = [word for word in options.install.split(",") if word]
+    if unknown := sorted(set(wanted) - PACKAGES.keys()):
+        parser.error(f"--install knows {', '.join(PACKAGES)}, not {unknown[0]}; name its Python with --python")
+    chosen = {word: installed(word) for word in wanted} | dict(word.split("=", 1) for word in options.python)
+    if not chosen:
+        parser.error("name frameworks with --install or --python")
+    runs = []
+    for framework, python in chosen.items():
+        until = time.monotonic() + 60 * (options.minutes or 1e6)
+        for seed in range(options.first, options.first + options.runs):
+            if time.monotonic() > until:
+                break
+            runs.append(run(python, framework, seed))
+            print(json.dumps(runs[-1]), flush=True)
+            if options.write:
+                keep(runs)
+    return int(any(each["verdict"] != "pass" for each in runs))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
