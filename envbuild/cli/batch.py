@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from envbuild.pipeline.batch import Job, Outcome
     from envbuild.pipeline.batch_selection import Selection
     from envbuild.pipeline.disk_need import DiskNeed
-    from envbuild.pipeline.render import Watch
     from envbuild.pipeline.tools import Tools
+    from envbuild.pipeline.unchanged_renderings import Watch
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Does the verb for one job as far as the tools allow, and returns its document and exit code.
@@ -154,8 +154,8 @@ def attempted(
     Answers to the same ``command`` are remembered; None if they depend on more than this machine.
     """
     from envbuild.pipeline import batch, unchanged
-    from envbuild.pipeline.render import Watch
     from envbuild.pipeline.settled import Settled
+    from envbuild.pipeline.unchanged_renderings import Watch
 
     view = unchanged.view(tools)
     watch, done = Watch(view), []

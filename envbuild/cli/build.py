@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from envbuild.build import BuildRecord
     from envbuild.pipeline.batch import Job
     from envbuild.pipeline.building import Builder
-    from envbuild.pipeline.render import Watch
     from envbuild.pipeline.tools import Tools
+    from envbuild.pipeline.unchanged_renderings import Watch
 
 
 @click.command("build")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from envbuild.pipeline.batch import Job
     from envbuild.pipeline.building import Builder
     from envbuild.pipeline.make import Made, MakeOptions, StageNote
-    from envbuild.pipeline.render import Watch
     from envbuild.pipeline.tools import Tools
+    from envbuild.pipeline.unchanged_renderings import Watch
 
 _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
 

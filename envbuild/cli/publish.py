@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from envbuild.pipeline.constraints import Constraints
     from envbuild.pipeline.make import MakeOptions, StageNote
     from envbuild.pipeline.publication import Destination, Planned, Published
-    from envbuild.pipeline.render import Watch
     from envbuild.pipeline.tools import Tools
+    from envbuild.pipeline.unchanged_renderings import Watch
 
 _NOT_PUBLISHED = "The image is not published, because its smoke test did not pass."
 

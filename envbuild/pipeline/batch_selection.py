@@ -10,8 +10,8 @@ from envbuild.errors import EnvbuildError, UnknownNameError, UsageError
 from envbuild.pipeline import changed_since, committed, resolving
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.constraints import Constraints
-from envbuild.pipeline.render import Watch
 from envbuild.pipeline.tools import Tools
+from envbuild.pipeline.unchanged_renderings import Watch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

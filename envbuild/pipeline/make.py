@@ -14,10 +14,11 @@ from envbuild.model.lock import Lock
 from envbuild.pipeline import building, image_checks, locking, proofs, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.image_checks import Smoked
-from envbuild.pipeline.render import Watch, render_locked
+from envbuild.pipeline.render import render_locked
 from envbuild.pipeline.rendering import Rendering
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
+from envbuild.pipeline.unchanged_renderings import Watch
 
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord

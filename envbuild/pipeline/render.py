@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envbuild import disk_cache, files
-from envbuild.pipeline import stage_cache
+from envbuild import files
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.rendering import Rendering, render_environment
 from envbuild.pipeline.tools import Tools
-from envbuild.workspace import can_be_name
+from envbuild.pipeline.unchanged_renderings import Watch
 
 if TYPE_CHECKING:
     from envbuild.pipeline.stored_locks import Locked
-
-_PROGRAM = Path(__file__).parent.parent
-_LIBRARIES = ("jinja2", "packaging", "resolvelib")  # other versions of these programs could render differently
-_OF_IMAGES = ("recipes", "partials", "overlay", "services", "stacks")
 
 
 def render(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Iterator[Rendering]:
@@ -75,77 +67,3 @@ def copied(tools: Tools, done: Rendering, folder: Path) -> Rendering:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         files.write_atomic(folder / name, wanted[name])
     return replace(done, folder=folder, kept=not changed)
-
-
-class Watch:
-    """Knows from the stamps of files which renderings are up to date. A user's recipe is always rendered again."""
-
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
-        self._began = time.time_ns()
-        self._stamps: dict[tuple[str, ...], tuple[str, int]] = {}
-
-    def recall(self, text: str) -> Rendering | None:
-        """The rendering that :meth:`note` recorded for ``text``; None if there is none, or if a file it depends on changed."""
-        if self._tools.workspace.user_recipe is not None or not can_be_name(text):
-            return None
-        known = stage_cache.last(self._tools.workspace, text, "render")
-        if known is None:
-            return None
-        try:
-            name = known["name"]
-            inputs, _ = self._inputs((name, text), known["sources"])
-            if known["inputs"] != inputs or known["outputs"] != self._outputs(name):
-                return None
-            written, is_whole = tuple(known["files"]), known["whole"] is True
-            return Rendering(name=name, folder=Path(known["folder"]), files=written, kept=True, is_lock_whole=is_whole)
-        except (LookupError, TypeError):
-            return None
-
-    def note(self, done: Rendering, *requests: str) -> None:
-        """Remember the rendering and the ``requests`` for it, unless a file changed while it was made or just before."""
-        if self._tools.workspace.user_recipe is None:
-            for text in dict.fromkeys((done.name, *requests)):
-                if can_be_name(text):
-                    self._note(done, text)
-
-    def _note(self, done: Rendering, text: str) -> None:
-        inputs, newest = self._inputs((done.name, text), self._sources)
-        if newest > self._began - disk_cache.SETTLED_NS:
-            return
-        result = {
-            "name": done.name,
-            "sources": self._sources,
-            "inputs": inputs,
-            "outputs": self._outputs(done.name),
-            "folder": str(done.folder),
-            "files": list(done.files),
-            "whole": done.is_lock_whole,
-        }
-        stage_cache.keep(self._tools.workspace, text, "render", {}, result)
-
-    @cached_property
-    def _sources(self) -> list[str]:
-        from envbuild.matrix.reading.loader import read_sources
-
-        workspace = self._tools.workspace
-        return [str(workspace.root / each) for each in read_sources(workspace.matrix, workspace.overlays)]
-
-    def _inputs(self, names: Iterable[str], sources: Sequence[str]) -> tuple[str, int]:
-        """The stamp of a rendering's inputs. They include the locks of all ``names``, because a lock decides what its name
-        means."""
-        key = tuple(sources)
-        if key not in self._stamps:
-            origins = [spec.origin for spec in map(find_spec, _LIBRARIES) if spec is not None and spec.origin]
-            images = [self._tools.workspace.images / each for each in _OF_IMAGES]
-            self._stamps[key] = disk_cache.stamp([_PROGRAM, *images, *map(Path, (*origins, *sources))])
-        shared, newest = self._stamps[key]
-        lock, changed = disk_cache.stamp({self._tools.workspace.lock_file(name) for name in names})
-        overlays = " ".join(map(str, self._tools.workspace.overlays))
-        return f"{shared} {lock} {overlays}", max(newest, changed)
-
-    def _outputs(self, name: str) -> str:
-        """Return the stamp of a rendering's outputs: its folder and its evidence."""
-        workspace = self._tools.workspace
-        evidence = (workspace.committed_evidence(name), workspace.evidence_file(name))
-        return disk_cache.stamp([workspace.rendering(name), *evidence])[0]

@@ -12,8 +12,8 @@ from typing import Any
 from envbuild import codec, disk_cache
 from envbuild.host import nvidia
 from envbuild.pipeline import stage_cache
-from envbuild.pipeline.render import Watch
 from envbuild.pipeline.tools import Tools
+from envbuild.pipeline.unchanged_renderings import Watch
 
 _STAGE = "settled"
 

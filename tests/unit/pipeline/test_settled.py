@@ -10,9 +10,9 @@ import pytest
 
 from envbuild import disk_cache
 from envbuild.pipeline import stage_cache
-from envbuild.pipeline.render import Watch
 from envbuild.pipeline.settled import Settled
 from envbuild.pipeline.tools import Tools
+from envbuild.pipeline.unchanged_renderings import Watch
 from envbuild.workspace import Workspace
 
 NAME = "widget-1-cpu"
