@@ -37,6 +37,7 @@ SCHEMAS = {
     "refusal": ("refusal-fields.md", "Fields of a refusal"),
     "measurement": ("measurement-fields.md", "Fields of a measurement"),
     "batch": ("batch-fields.md", "Fields of the answer about several environments"),
+    "run": ("run-fields.md", "Fields of a command to run"),
     "plan": ("plan-fields.md", "Fields of a plan"),
 }
 

@@ -138,6 +138,11 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
         _GUARD.free(key)
 
 
+def end() -> None:
+    """End the guard, because another program takes the place of this process: what is still listed is cleaned up now."""
+    _GUARD.end()
+
+
 def run_if_killed(argv: Sequence[str]) -> None:
     """Run ``argv`` if this process is killed, but not if it ends normally."""
     _GUARD.hold("command", list(argv))

@@ -8,11 +8,13 @@ import queue
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from envbuild import files, guard
 from envbuild.errors import TimedOutError, UsageError
@@ -182,6 +184,30 @@ class Children:
         self._lines.put((key, is_error, None))
 
 
+def become(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> NoReturn:
+    """Let a program take the place of this process: it gets its terminal, its signals, and its exit code is ours.
+
+    ``env`` is added to this process's environment. Raises :class:`UsageError` (``missing-program``).
+    """
+    path = shutil.which(argv[0])
+    if path is None:
+        raise missing_program(argv[0])
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    guard.end()
+    os.execve(path, list(argv), {**os.environ, **(env or {})})
+
+
+def missing_program(name: str) -> UsageError:
+    """Return the error for a program that is not installed."""
+    return UsageError(
+        f"The program {name} is not installed.",
+        code="missing-program",
+        hint="`envbuild doctor` lists what is missing and how to get it.",
+    )
+
+
 def start_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> int:
     """Start a process that outlives this one, in a new session, with its output in a new file ``log``; return its pid."""
     with files.open_new(log) as stream:
@@ -231,11 +257,7 @@ _WAIT = 'read -r go || exit; exec "$@"'
 def _start(argv: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None, reads: bool) -> subprocess.Popen[str]:
     environment = {**os.environ, **(env or {})}
     if shutil.which(argv[0] if cwd is None or "/" not in argv[0] else cwd / argv[0], path=environment.get("PATH")) is None:
-        raise UsageError(
-            f"The program {argv[0]} is not installed.",
-            code="missing-program",
-            hint="`envbuild doctor` lists what is missing and how to get it.",
-        )
+        raise missing_program(argv[0])
     return subprocess.Popen(
         ["/bin/sh", "-c", _WAIT if reads else f"{_WAIT} </dev/null", "sh", *argv],
         stdin=subprocess.PIPE,

@@ -87,6 +87,11 @@ class Workspace:
         return self.images / "launchers"
 
     @property
+    def pipelines(self) -> Path:
+        """The folder of templates for CI systems."""
+        return self.images / "pipelines"
+
+    @property
     def partials(self) -> Path:
         """Dockerfile blocks shared by all recipes."""
         return self.images / "partials"

@@ -19,6 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 SUPPLIES = ("distribution", "uv", "conda", "base")
 PASSWORD = "COSIGN_PASSWORD"  # noqa: S105 - the name of cosign's variable
+REGISTRY, KEY = "ENVBUILD_REGISTRY", "ENVBUILD_KEY"
 PROGRESS = ("auto", "plain", "rich", "json", "none")
 
 
@@ -132,6 +133,30 @@ def compression(function: F) -> F:
         type=click.Choice(["gzip", "zstd", "none"]),
         help="Compress layers in this way; the default is as they are in the cache folder, which is gzip for composed images.",
     )(function)
+
+
+def image_source(function: F) -> F:
+    """``--from`` and ``--key``, the public key: the registry that may have the image."""
+    for option in (
+        click.option(
+            "--key",
+            "key_file",
+            envvar=KEY,
+            type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
+            metavar="FILE",
+            help=f"Take an image of the registry only if it is signed with the private part of this key; default {KEY}.",
+        ),
+        click.option(
+            "--from",
+            "repository",
+            envvar=REGISTRY,
+            default="",
+            metavar="HOST/REPOSITORY",
+            help=f"The repository that may have the image; default {REGISTRY}.",
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 def signing(function: F) -> F:

@@ -84,6 +84,7 @@ class Engine:
             kernel=facts.get("KernelVersion", ""),
             cpus=int(facts.get("NCPU", 0)),
             memory_bytes=int(facts.get("MemTotal", 0)),
+            is_rootless=any("rootless" in str(each) for each in facts.get("SecurityOptions") or ()),
         )
 
     def build(

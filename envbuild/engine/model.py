@@ -17,7 +17,8 @@ class EngineInfo:
 
     ``origin`` says why this one was chosen. ``product`` is Docker or Podman, which offers a part of Docker's interface.
     ``free_bytes`` is the free space at ``data_root``, None if this machine cannot see that disk. ``builder`` is the kind of
-    build that the docker program at ``cli`` can do on this engine, found by trying.
+    build that the docker program at ``cli`` can do on this engine, found by trying. ``is_rootless``: root of a container is the
+    user who runs the engine.
     """
 
     endpoint: str
@@ -39,6 +40,7 @@ class EngineInfo:
     kernel: str
     cpus: int
     memory_bytes: int
+    is_rootless: bool = False
 
     @property
     def name(self) -> str:

@@ -21,6 +21,7 @@ _HAND_WRITTEN = (
     "images/imports.yaml",
     "images/overlay",
     "images/partials",
+    "images/pipelines",
     "images/recipes",
     "images/services",
     "images/stacks",

@@ -1,0 +1,73 @@
+"""``envbuild ci github|gitlab``: the pipeline that plans, builds, tests and publishes the images of a checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from envbuild import files
+from envbuild.cli import cache, options
+from envbuild.cli.session import Session
+from envbuild.errors import UsageError
+
+
+@click.command("ci")
+@click.argument("system", type=click.Choice(["github", "gitlab"]))
+@click.option("--to", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that gets the images.")
+@click.option("--branch", default="main", metavar="NAME", show_default=True, help="The branch that publishes.")
+@click.option(
+    "--shards", type=click.IntRange(1, 100), default=8, metavar="N", show_default=True, help="At most so many jobs at once."
+)
+@click.option("--disk", default="14GB", metavar="SIZE", show_default=True, help="The free disk space of a job.")
+@click.option("--install", default="", metavar="COMMAND", help="How a job installs envbuild; default by pip.")
+@click.option(
+    "-o", "--output", "folder", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER", help="Write it there."
+)
+@click.option("--force", is_flag=True, help="Replace a file that is there and differs.")
+@options.common
+@click.pass_obj
+def command(
+    session: Session,
+    /,
+    *,
+    system: str,
+    repository: str,
+    branch: str,
+    shards: int,
+    disk: str,
+    install: str,
+    folder: Path | None,
+    force: bool,
+) -> int:
+    """Write the pipeline of a CI system: plan, build and test, test on GPUs, publish what passed.
+
+    Without --output it is printed. A changed GPU image that no runner with a GPU tested makes the pipeline fail as
+    inconclusive.
+    """
+    from envbuild.compose.outputs import registry_client
+    from envbuild.pipeline import ci_files
+
+    registry_client.parse(repository)
+    cache.parse_size(disk)
+    workspace = session.workspace
+    pipeline = ci_files.Pipeline(
+        repository=repository,
+        branch=branch,
+        shards=shards,
+        disk=disk,
+        install=install or ci_files.install_command(workspace),
+    )
+    text = ci_files.text(workspace, system, pipeline)
+    path = folder / ci_files.PATHS[system] if folder else None
+    if path is None:
+        if not session.json:
+            session.raw(text)
+    else:
+        if path.exists() and not force and path.read_text(encoding="utf-8", errors="replace") != text:
+            raise UsageError(f"{path} is there, and has other content.", code="file-exists", hint="--force replaces it.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write_atomic(path, text)
+        session.out(str(path))
+    session.document({"schema": 1, "system": system, "path": str(path or ""), "text": text})
+    return 0

@@ -1,0 +1,72 @@
+"""``envbuild export NAME --format compose|devcontainer``: files by which other programs start the image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from envbuild import files as disk
+from envbuild.cli import options
+from envbuild.cli.progress_display import display
+from envbuild.cli.session import Session
+from envbuild.errors import UsageError
+
+
+@click.command("export")
+@options.naming()
+@click.option("--format", "form", type=click.Choice(["compose", "devcontainer"]), required=True, help="What to write.")
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Write compose.yaml or .devcontainer/devcontainer.json into FOLDER; else print it.",
+)
+@click.option("--force", is_flag=True, help="Replace a file that is there and differs.")
+@click.option("--shm-size", default="8g", metavar="SIZE", show_default=True, help="The most that /dev/shm may hold.")
+@options.image_source
+@options.constraints
+@options.common
+@click.pass_obj
+def command(
+    session: Session, /, name: str, *, form: str, folder: Path | None, force: bool, shm_size: str, repository: str,
+    key_file: Path | None, **values: Any
+) -> int:  # fmt: skip
+    """Write a Compose file or a devcontainer.json for the image of NAME.
+
+    With a registry that has the image, the file names it by its digest; else by the tag that `envbuild make` gives it here.
+    """
+    from envbuild.attest import keys
+    from envbuild.pipeline import exporting, resolving, running
+
+    with display(session) as shown:
+        tools = session.tools([name], on_progress=shown.news)
+        environment = resolving.resolve_buildable(tools, [name], options.chosen(values)).environment
+        each = running.candidate(tools, name, environment)
+        key = keys.public_key(key_file) if key_file else None
+        asked = running.RunOptions(repository=repository, key=key, shm_size=shm_size)
+        exported = exporting.export(tools, each, asked, form)
+    if folder is None:
+        session.raw(exported.text) if not session.json else None
+    else:
+        path = folder / exported.path
+        _refuse_other(path, exported.text, force=force)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        disk.write_atomic(path, exported.text)
+        session.out(str(path))
+    session.document({
+        "schema": 1, "name": each.name, "image": exported.found.reference, "origin": exported.found.origin,
+        "built": not exported.found.missing, "path": str(folder / exported.path) if folder else "", "text": exported.text,
+    })  # fmt: skip
+    if exported.found.missing:
+        session.err(f"note: The image is not here yet: `envbuild make {tools.cli_name(each.name)}` makes it.")
+    return 0
+
+
+def _refuse_other(path: Path, text: str, *, force: bool) -> None:
+    """Raise :class:`UsageError` (``file-exists``) for a file with other content, unless it may be replaced."""
+    if path.exists() and not force and path.read_text(encoding="utf-8", errors="replace") != text:
+        raise UsageError(f"{path} is there, and has other content.", code="file-exists", hint="--force replaces it.")

@@ -1,0 +1,183 @@
+"""``envbuild run NAME [COMMAND…]``: a command in the image of an environment, pulled or built."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from envbuild.cli import make, options
+from envbuild.cli.progress_display import display
+from envbuild.cli.session import Session
+from envbuild.errors import SmokeFailedError, SmokeInconclusiveError, UsageError
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.building import Builder
+    from envbuild.pipeline.plan import Candidate
+    from envbuild.pipeline.running import RunOptions, Start
+    from envbuild.pipeline.tools import Tools
+    from envbuild.run_commands.model import Port
+
+_PORT = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})")
+_USER = re.compile(r"auto|image|[0-9]+:[0-9]+")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(=.*)?", re.DOTALL)
+_MOUNT = re.compile(r"[^:]+:/[^:]*(:ro|:rw)?")
+
+
+@click.command("run", context_settings={"allow_interspersed_args": False})
+@options.naming()
+@click.argument("words", metavar="[COMMAND…]", nargs=-1, type=click.UNPROCESSED)
+@options.image_source
+@click.option(
+    "--with",
+    "program",
+    type=click.Choice(["docker", "podman", "apptainer"]),
+    default="docker",
+    show_default=True,
+    help="The program that starts the container.",
+)
+@click.option(
+    "--gpus",
+    default="auto",
+    metavar="all|0,1|none",
+    show_default=True,
+    help="The GPUs of the container; auto: all, if image and machine have any.",
+)
+@click.option("--cdi", is_flag=True, help="Ask Docker for GPUs by their CDI names, as Podman is asked.")
+@click.option("--shm-size", default="8g", metavar="SIZE", show_default=True, help="The most that /dev/shm may hold.")
+@click.option(
+    "--user",
+    default="auto",
+    metavar="UID:GID",
+    show_default=True,
+    help="Who the command runs as; auto: you, or for root the owner of the mounted folder; image: the image's user.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+    metavar="FOLDER",
+    help="Mount this folder at /workspace instead of the working folder.",
+)
+@click.option("--no-mount", is_flag=True, help="Mount no folder at /workspace.")
+@click.option("--mount", "mounts", multiple=True, metavar="FROM:TO[:ro]", help="Mount another folder; may be repeated.")
+@click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Set or pass on a variable; may be repeated.")
+@click.option("--port", "ports", multiple=True, metavar="[HOST:]PORT", help="Publish a port on 127.0.0.1; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Print the plain commands, and start, pull and build nothing.")
+@options.builder
+@options.engine
+@options.constraints
+@options.common
+@click.pass_obj
+def command(
+    session: Session,
+    /,
+    name: str,
+    words: tuple[str, ...],
+    *,
+    dry_run: bool,
+    builder: Builder,
+    start_engine: bool,
+    **values: Any,
+) -> int:
+    """Run COMMAND in the image of NAME: the published image, if a registry is named and has it, else the one built here.
+
+    The working folder is mounted at /workspace, and files that are made there are yours. Signals and the exit code are those of
+    COMMAND; without one, the image's own command starts, a shell. Options come before NAME.
+    """
+    from envbuild.pipeline import resolving, running
+
+    constraints = {key: values.pop(key) for key in ("driver", "gpu", "python", "python_from", "system", "base")}
+    wanted = _options(words[1:] if words[:1] == ("--",) else words, **values)
+    with display(session) as shown:
+        tools = session.tools([name], on_progress=shown.news, start_engine=start_engine)
+        environment = resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment
+        each = running.candidate(tools, name, environment)
+        if dry_run:
+            found = running.published(each, wanted) or running.local(tools, each, wanted)
+        else:
+            found = running.obtain(tools, each, wanted, lambda: _make(tools, name, constraints, builder, shown.line))
+        ready = running.start(tools, each, wanted, found)
+        if not dry_run:
+            running.run_steps(ready.found.steps, shown.line)
+    for note in ready.notes:
+        session.err(f"note: {note}")
+    if dry_run:
+        return _print(session, tools, each, ready)
+    from envbuild import procs
+
+    return procs.become(ready.argv, env=ready.variables)
+
+
+def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
+    """What was asked for, checked. Raises :class:`UsageError`."""
+    from envbuild.attest import keys
+    from envbuild.pipeline.running import RunOptions
+
+    if values["no_mount"] and values["folder"]:
+        raise UsageError("--no-mount and --folder exclude each other.")
+    for option, pattern, texts in (
+        ("--user", _USER, [values["user"]]), ("--env", _VARIABLE, values["variables"]), ("--mount", _MOUNT, values["mounts"]),
+        ("--shm-size", re.compile("[0-9]+[bkmgBKMG]?"), [values["shm_size"]]),
+        ("--gpus", re.compile("auto|none|[A-Za-z0-9-]+(,[A-Za-z0-9-]+)*"), [values["gpus"]]),
+    ):  # fmt: skip
+        if wrong := [text for text in texts if not pattern.fullmatch(text)]:
+            raise UsageError(f"{option} cannot be {wrong[0]!r}.", hint="`envbuild run --help` shows the form.")
+    key = values["key_file"]
+    return RunOptions(
+        command=words,
+        program=values["program"],
+        repository=values["repository"],
+        key=keys.public_key(key) if key else None,
+        gpus=values["gpus"],
+        cdi=values["cdi"],
+        user=values["user"],
+        folder=None if values["no_mount"] else values["folder"] or Path.cwd(),
+        shm_size=values["shm_size"],
+        ports=tuple(map(_port, values["ports"])),
+        variables=values["variables"],
+        mounts=values["mounts"],
+        is_interactive=sys.stdin.isatty() and sys.stdout.isatty(),
+    )
+
+
+def _port(text: str) -> Port:
+    from envbuild.run_commands.model import Port
+
+    found = _PORT.fullmatch(text)
+    host, container = (int(found[1] or found[2]), int(found[2])) if found else (0, 0)
+    if not (0 < host < 65536 and 0 < container < 65536):
+        raise UsageError(f"{text!r} is no port.", hint="For example: --port 8888, or --port 9000:8888.")
+    return Port(host=host, container=container)
+
+
+def _make(tools: Tools, name: str, constraints: Mapping[str, str | None], builder: Builder, tell: Any) -> None:
+    """Make the image. One that fails its smoke test is not started; a GPU image without a GPU is."""
+    from envbuild.pipeline import make as making
+    from envbuild.smoketest import SmokeOptions
+
+    wanted = making.MakeOptions(smoke=SmokeOptions(), aliases=options.alias(name, constraints), builder=builder)
+    made = making.make(tools, [name], options.chosen(constraints), wanted, lambda note: tell(make.stage_line(note)))
+    if made.smoked.exit_code not in (0, SmokeInconclusiveError.exit_code):
+        raise SmokeFailedError(made.smoked.sentence, hint=made.smoked.hint)
+
+
+def _print(session: Session, tools: Tools, each: Candidate, ready: Start) -> int:
+    found = ready.found
+    lines = [shlex.join(step) for step in (*found.steps, ready.argv)]
+    variables = "".join(f"{name}={shlex.quote(value)} " for name, value in ready.variables.items())
+    lines[-1] = variables + lines[-1]
+    session.document({
+        "schema": 1, "name": each.name, "image": found.reference, "origin": found.origin, "digest": found.digest,
+        "built": not found.missing, "steps": [list(step) for step in found.steps], "argv": list(ready.argv),
+        "variables": dict(ready.variables), "notes": list(ready.notes),
+    })  # fmt: skip
+    for line in lines:
+        session.out(line)
+    if found.missing:
+        session.err(f"note: The image is not here yet: `envbuild make {tools.cli_name(each.name)}` makes it.")
+    return 0

@@ -1,0 +1,66 @@
+"""``ci``: the pipeline of a CI system that plans, builds, tests and publishes the images of a checkout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jinja2
+
+from envbuild import files
+from envbuild.errors import UsageError
+from envbuild.workspace import Workspace
+
+# Where each system looks for it.
+PATHS = {"github": ".github/workflows/images.yml", "gitlab": ".gitlab-ci.yml"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pipeline:
+    """``repository`` is ``HOST/REPOSITORY``. ``install`` is the shell command that installs envbuild.
+
+    The work is divided into ``shards`` jobs, each with ``disk`` free. Pushes to ``branch`` publish.
+    """
+
+    repository: str
+    branch: str
+    shards: int
+    disk: str
+    install: str
+
+
+def text(workspace: Workspace, system: str, pipeline: Pipeline) -> str:
+    """Return the file for ``system``, a key of :data:`PATHS`. Raises :class:`UsageError` for values that YAML would misread."""
+    for value in (pipeline.repository, pipeline.branch, pipeline.install):
+        if set(value) & set("\"'\\\n{}#") or ": " in value or not value.isprintable():
+            raise UsageError(f"{value!r} cannot stand in a pipeline.", hint="Leave out quotes, braces, # and line breaks.")
+    # GitHub's own expressions are ${{ … }}, and bash has ${#array[@]}.
+    environment = jinja2.Environment(
+        block_start_string="[%",
+        block_end_string="%]",
+        variable_start_string="[[",
+        variable_end_string="]]",
+        comment_start_string="[##",
+        comment_end_string="##]",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701 - YAML, and the values were checked
+    )
+    template = files.read_text(workspace.pipelines / f"{system}.yml.j2")
+    return environment.from_string(template).render(
+        repository=pipeline.repository,
+        branch=pipeline.branch,
+        shards=pipeline.shards,
+        disk=pipeline.disk,
+        install=pipeline.install,
+    )
+
+
+def install_command(workspace: Workspace) -> str:
+    """How a job installs envbuild: the checkout, if it is envbuild's own, else the version that runs here."""
+    import envbuild
+
+    if (workspace.root / "pyproject.toml").is_file() and (workspace.root / "envbuild").is_dir():
+        return "python -m pip install -q -e .[sign]"
+    return f"python -m pip install -q envbuild[sign]=={envbuild.__version__}"

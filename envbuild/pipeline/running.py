@@ -1,0 +1,291 @@
+"""``run``: the published image of an environment, or the one built here, and the command that starts it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from envbuild import procs
+from envbuild.errors import PublishError, UsageError
+from envbuild.pipeline import plan
+from envbuild.pipeline.batch import Job
+from envbuild.pipeline.plan import Candidate
+from envbuild.pipeline.tools import Tools
+from envbuild.run_commands import commands
+from envbuild.run_commands.model import ContainerRun, GpuOption, Port, Program
+
+if TYPE_CHECKING:
+    from envbuild.attest.keys import PublicKey
+    from envbuild.model.environment import Environment
+
+Origin = Literal["registry", "engine", "built"]
+_DOCKER_HUB = "docker.io"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunOptions:
+    """What the user asked for. ``repository`` is ``HOST/REPOSITORY`` or empty. ``gpus`` is ``auto``, ``none``, ``all``, or a
+    list of indexes and UUIDs. ``user`` is ``auto``, ``image``, or ``UID:GID``. ``folder`` is None if nothing is mounted.
+    """
+
+    command: tuple[str, ...] = ()
+    program: Program = "docker"
+    repository: str = ""
+    key: PublicKey | None = None
+    gpus: str = "auto"
+    cdi: bool = False
+    user: str = "auto"
+    folder: Path | None = None
+    shm_size: str = "8g"
+    ports: tuple[Port, ...] = ()
+    variables: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+    is_interactive: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """An image: a reference for the chosen program, its digest if it is from a registry, and the commands that bring it there.
+
+    ``origin`` says where it is from. ``missing`` is true if it is nowhere yet.
+    """
+
+    reference: str
+    origin: Origin
+    digest: str = ""
+    steps: tuple[tuple[str, ...], ...] = ()
+    missing: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """A container that is ready to start: ``steps`` come before ``argv``. ``variables`` are needed by both."""
+
+    name: str
+    found: Found
+    argv: tuple[str, ...]
+    variables: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def candidate(tools: Tools, request: str, environment: Environment) -> Candidate:
+    """The environment with the tags of its image. Raises :class:`UsageError` (``no-image``) if it cannot be built."""
+    found, skipped = plan.candidates(tools, [Job(name=environment.name, request=request)])
+    if not found:
+        raise UsageError(f"{environment.name} cannot be run: {skipped[0].message}.", code=skipped[0].code)
+    return found[0]
+
+
+def published(each: Candidate, options: RunOptions) -> Found | None:
+    """The image in the registry, by its digest; None if no registry was named or it lacks the image.
+
+    With a key, an image that is not signed with it is refused. Raises :class:`PublishError`.
+    """
+    if not options.repository:
+        return None
+    from envbuild.compose.outputs import pull as registry
+    from envbuild.pipeline import signatures
+
+    digest = registry.digest_of(options.repository, _tag(each))
+    if not digest:
+        return None
+    if options.key is not None:
+        signatures.require_signed(options.repository, digest, options.key)
+    reference = f"{options.repository}@{digest}"
+    scheme = "docker://" if options.program == "apptainer" else ""
+    return Found(reference=f"{scheme}{reference}", origin="registry", digest=digest)
+
+
+def local(tools: Tools, each: Candidate, options: RunOptions) -> Found:
+    """The image that was built here, or that would be. Other programs than the engine's get it as a file."""
+    reference = each.tags[2]
+    missing = not _is_built(tools, each)
+    if options.program == "docker":
+        return Found(reference=reference, origin="engine", missing=missing)
+    name = tools.cli_name(each.name)
+    folder = tools.workspace.home / "saved"
+    if options.program == "podman":
+        file = folder / f"{_tag(each)}.tar"
+        save = ("envbuild", "save", name, "--to", f"docker-archive:{file}")
+        load = ("podman", "load", "--quiet", "--input", str(file))
+        return Found(reference=f"localhost/{reference}", origin="engine", steps=(save, load), missing=missing)
+    layout = folder / _tag(each)
+    save = ("envbuild", "save", name, "--to", f"oci:{layout}")
+    return Found(reference=f"oci:{layout}", origin="engine", steps=(save,), missing=missing)
+
+
+def obtain(tools: Tools, each: Candidate, options: RunOptions, make: Callable[[], object]) -> Found:
+    """Bring the image to where the program finds it: from this machine, else from the registry, else made by ``make``.
+
+    Docker's image is pulled by envbuild, which verifies it. Other programs pull it by its digest.
+    """
+    if options.program == "docker" and _is_built(tools, each):
+        return local(tools, each, options)
+    found = published(each, options)
+    if found is not None and options.program != "docker":
+        return found
+    if found is not None:
+        from envbuild.pipeline import pulling
+
+        pulled = pulling.pull(tools, each.name, options.repository, "", None, options.key)
+        return Found(reference=each.tags[2], origin="registry", digest=pulled.pulled.digest)
+    if not _is_built(tools, each):
+        make()
+        return replace(local(tools, each, options), origin="built", missing=False)
+    return local(tools, each, options)
+
+
+def start(tools: Tools, each: Candidate, options: RunOptions, found: Found) -> Start:
+    """The commands that start the image. Raises :class:`UsageError`."""
+    notes: list[str] = []
+    environment = each.lock.environment
+    gpus = _gpus(environment, options, notes)
+    run = ContainerRun(
+        image=found.reference,
+        command=options.command,
+        folder=_folder(tools, options),
+        user=_user(options),
+        gpus=gpus,
+        gpu_option=_gpu_option(tools, options) if gpus else "gpus",
+        shm_size=options.shm_size,
+        ports=_ports(environment, options, notes),
+        variables=options.variables,
+        mounts=options.mounts,
+        is_interactive=options.is_interactive,
+        is_rootless=_is_rootless(tools, options),
+        tls=found.origin != "registry" or not _is_local(options.repository),
+    )
+    engine = tools.engine_or_none() if options.program == "docker" else None
+    path = engine.cli.path if engine is not None and engine.cli.path else ""
+    return Start(
+        name=each.name,
+        found=found,
+        argv=tuple(commands.argv(options.program, run, path)),
+        variables={"DOCKER_HOST": engine.endpoint} if engine is not None and engine.origin == "private engine" else {},
+        notes=tuple(notes),
+    )
+
+
+def _tag(each: Candidate) -> str:
+    return each.tags[2].rpartition(":")[2]
+
+
+def _is_built(tools: Tools, each: Candidate) -> bool:
+    engine = tools.engine_or_none()
+    return engine is not None and engine.image(each.tags[2]) is not None
+
+
+def _folder(tools: Tools, options: RunOptions) -> Path | None:
+    """The folder to mount. An engine of another machine would mount a folder of its own."""
+    folder = options.folder
+    if folder is None:
+        return None
+    if ":" in str(folder):
+        raise UsageError(f"{folder} cannot be mounted: its path has a colon.", hint="Run the command in another folder.")
+    engine = tools.engine_or_none() if options.program == "docker" else None
+    if engine is not None and not engine.endpoint.startswith("unix://"):
+        raise UsageError(
+            f"The engine at {engine.endpoint} is on another machine, which does not have {folder}.",
+            code="remote-engine",
+            hint="Give --no-mount, or --mount with a folder of that machine.",
+        )
+    return folder
+
+
+def _user(options: RunOptions) -> str:
+    """Whose files are made in the mounted folder: the user's own; for root, those of the folder's owner."""
+    if options.user == "image" or options.program == "apptainer":
+        return ""
+    if options.user != "auto":
+        return options.user
+    if options.folder is None:
+        return ""
+    if os.geteuid() == 0:
+        owner = options.folder.stat()
+        return f"{owner.st_uid}:{owner.st_gid}"
+    return f"{os.getuid()}:{os.getgid()}"
+
+
+def _is_rootless(tools: Tools, options: RunOptions) -> bool:
+    if options.program == "podman":
+        return os.geteuid() != 0
+    engine = tools.engine_or_none() if options.program == "docker" else None
+    return engine is not None and engine.info.is_rootless
+
+
+def _gpus(environment: Environment, options: RunOptions, notes: list[str]) -> tuple[str, ...]:
+    from envbuild.host import nvidia
+
+    if options.gpus == "none":
+        return ()
+    if options.gpus != "auto":
+        return tuple(part.strip() for part in options.gpus.split(",") if part.strip())
+    if environment.cuda is None:
+        return ()
+    if nvidia.gpus():
+        return ("all",)
+    notes.append("This machine has no NVIDIA GPU that its driver shows, so the container gets none. --gpus all asks for all.")
+    return ()
+
+
+def _gpu_option(tools: Tools, options: RunOptions) -> GpuOption:
+    """The option that this engine understands: --gpus needs NVIDIA's hook or runtime, names of devices need a CDI file."""
+    from envbuild.host import nvidia
+
+    if options.cdi:
+        return "cdi"
+    toolkit = nvidia.toolkit()
+    engine = tools.engine_or_none()
+    has_runtime = bool(toolkit.hook or toolkit.runtime) or (engine is not None and "nvidia" in engine.info.runtimes)
+    return "cdi" if toolkit.cdi and not has_runtime else "gpus"
+
+
+def _ports(environment: Environment, options: RunOptions, notes: list[str]) -> tuple[Port, ...]:
+    """The ports of the image and its services, each at the same number of this machine or, if that is taken, at a free one."""
+    if options.program == "apptainer":
+        return ()
+    asked = {port.container for port in options.ports}
+    custom = environment.custom
+    own = dict.fromkeys((*custom.ports, *(port for service in custom.services for port in service.ports))) if custom else {}
+    found = list(options.ports)
+    for port in own:
+        if port not in asked:
+            host = free_port(port)
+            if host != port:
+                notes.append(f"Port {port} of this machine is taken: the container's port {port} is at 127.0.0.1:{host}.")
+            found.append(Port(host=host, container=port))
+    return tuple(found)
+
+
+def free_port(port: int) -> int:
+    """Return ``port`` if nobody listens there, else a free one."""
+    for number in (port, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", number))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    return port
+
+
+def _is_local(repository: str) -> bool:
+    host = repository.partition("/")[0].partition(":")[0]
+    return host == "localhost" or host.startswith("127.")
+
+
+def run_steps(steps: Sequence[Sequence[str]], tell: Callable[[str], None]) -> None:
+    """Run what comes before the start. Raises :class:`PublishError` with the output of the step that fails."""
+    for step in steps:
+        done = procs.run(step, on_line=tell)
+        if done.code:
+            raise PublishError(
+                f"`{' '.join(step)}` ended with exit code {done.code}.",
+                code="step-failed",
+                details=done.output.splitlines()[-20:],
+            )

@@ -1,0 +1,1 @@
+"""How people start an image: commands for Docker, Podman and Apptainer, and files for Compose and development containers."""

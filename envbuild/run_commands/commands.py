@@ -1,0 +1,78 @@
+"""The command lines that start a container. Pure.
+
+Docker: https://docs.docker.com/reference/cli/docker/container/run/. Podman:
+https://docs.podman.io/en/latest/markdown/podman-run.1.html. Apptainer:
+https://apptainer.org/docs/user/1.4/cli/apptainer_exec.html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envbuild.run_commands.model import WORKSPACE, ContainerRun, Program
+
+# Pinned memory and large stacks, which collectives of several GPUs need; 64 MB of shared memory, the default, is too little.
+_ULIMITS = ("memlock=-1", "stack=67108864")
+
+
+def argv(program: Program, run: ContainerRun, path: str = "") -> list[str]:
+    """Return the command line of ``program``, which lies at ``path`` or is found by the shell."""
+    parts = _apptainer(run) if program == "apptainer" else _engine(program, run)
+    return [path or program, *parts]
+
+
+def _engine(program: Program, run: ContainerRun) -> Iterator[str]:
+    yield from ("run", "--rm", "--interactive")
+    if run.is_interactive:
+        yield "--tty"
+    if program == "podman" and not run.tls:
+        yield "--tls-verify=false"
+    yield from _user(program, run)
+    yield f"--shm-size={run.shm_size}"
+    if run.gpus:
+        yield from _gpus(program, run)
+        yield from (f"--ulimit={limit}" for limit in _ULIMITS)
+    if program == "podman" and run.folder is not None:
+        yield "--security-opt=label=disable"  # SELinux would forbid the folder, and relabelling would change the user's files
+    if run.folder is not None:
+        yield f"--volume={run.folder}:{WORKSPACE}"
+    yield from (f"--volume={mount}" for mount in run.mounts)
+    yield from (f"--env={variable}" for variable in run.variables)
+    yield from (f"--publish=127.0.0.1:{port.host}:{port.container}" for port in run.ports)
+    yield from (run.image, *run.command)
+
+
+def _user(program: Program, run: ContainerRun) -> Iterator[str]:
+    """Files that the container makes in a mounted folder belong to this user of the machine."""
+    if not run.user:
+        return
+    if run.is_rootless and program == "docker":
+        yield "--user=0:0"  # rootless Docker maps root to the user who runs it
+        return
+    if run.is_rootless:
+        yield "--userns=keep-id"
+    yield f"--user={run.user}"
+
+
+def _gpus(program: Program, run: ContainerRun) -> Iterator[str]:
+    if program == "podman" or run.gpu_option == "cdi":
+        yield from (f"--device=nvidia.com/gpu={gpu}" for gpu in run.gpus)
+    else:
+        # Docker reads the value as a line of CSV: a list of devices needs quotes of its own.
+        yield "--gpus=all" if run.gpus == ("all",) else f'--gpus="device={",".join(run.gpus)}"'
+
+
+def _apptainer(run: ContainerRun) -> Iterator[str]:
+    """Apptainer runs as the user, uses the machine's shared memory and network, and passes signals on."""
+    yield from ("exec", "--cleanenv", "--no-home")
+    if run.gpus:
+        yield "--nv"
+    if run.gpus and run.gpus != ("all",):
+        yield f"--env=CUDA_VISIBLE_DEVICES={','.join(run.gpus)}"
+    if not run.tls:
+        yield "--no-https"
+    if run.folder is not None:
+        yield from (f"--bind={run.folder}:{WORKSPACE}", f"--pwd={WORKSPACE}")
+    yield from (f"--bind={mount}" for mount in run.mounts)
+    yield from (f"--env={variable}" for variable in run.variables)
+    yield from (run.image, *(run.command or ("bash",)))

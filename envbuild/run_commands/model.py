@@ -1,0 +1,45 @@
+"""What a container of an image needs to start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Program = Literal["docker", "podman", "apptainer"]
+# How a program gives a container its GPUs: by the option of Docker, or by the names of the Container Device Interface.
+GpuOption = Literal["gpus", "cdi"]
+
+WORKSPACE = "/workspace"  # the working folder of every image
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Port:
+    """A port of the image, and the one of this machine that leads to it. Only this machine can reach it."""
+
+    host: int
+    container: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContainerRun:
+    """A container to start. ``image`` is a reference that the program understands.
+
+    ``folder`` is mounted as the working folder, None if nothing is. ``user`` is ``UID:GID``, or empty for the image's own user.
+    ``gpus`` are indexes, UUIDs or ``all``, empty for none. ``is_rootless`` says that the program maps root of the container to
+    the user. ``tls`` is false for a registry of this machine that has none.
+    """
+
+    image: str
+    command: tuple[str, ...] = ()
+    folder: Path | None = None
+    user: str = ""
+    gpus: tuple[str, ...] = ()
+    gpu_option: GpuOption = "gpus"
+    shm_size: str = "8g"
+    ports: tuple[Port, ...] = ()
+    variables: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+    is_interactive: bool = False
+    is_rootless: bool = False
+    tls: bool = True

@@ -1,0 +1,169 @@
+"""The pipelines that `envbuild ci` writes: accepted by the systems' schemas, and their scripts run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from plan_world import commit, git
+from program import ROOT, Program, fresh_root
+from stand_in_registry import Registry
+
+CPU, GPU = "opencv-5.0.0.93-cpu-py311-debian12", "tf-2.21.0-cuda12.5-py311-debian12"
+EMPTY = '{"include":[]}'
+# Stands in for the stages, which other tests run for real: it tells what it was asked, and ends as the test wants.
+STAND_IN = """\
+#!/bin/bash
+case "$1" in
+  plan) exec "$PYTHON" -m envbuild "$@" ;;
+  *) echo "$@" >> "$ASKED"; [ "$1" = report ] && exit 0; exit "${CODE:-0}" ;;
+esac
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    root = fresh_root(tmp_path / "root")
+    for name in (CPU, GPU):
+        shutil.copytree(ROOT / "images/environments" / name, root / "images/environments" / name)
+    git(root, "init", "--quiet", "--initial-branch=main")
+    commit(root)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in (("envbuild", STAND_IN), ("docker", "#!/bin/sh\ncat > /dev/null\n"), ("apt-get", "#!/bin/sh\n")):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    surroundings = {
+        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHON": sys.executable, "ASKED": str(tmp_path / "asked"),
+        "NO_PROXY": "127.0.0.1", "DOCKER_CONFIG": str(tmp_path), "RUNNER_TEMP": str(tmp_path), "GITHUB_ACTOR": "me",
+        "GITHUB_OUTPUT": str(tmp_path / "output"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
+    }  # fmt: skip
+    return Program(root=root, home=tmp_path / "home", environment=surroundings)
+
+
+def written(program: Program, system: str, *argv: str) -> dict[str, Any]:
+    told = program.run("ci", system, *argv, "-o", str(program.root), "--json").expect(0).document
+    assert Path(told["path"]).read_text() == told["text"]
+    content: dict[str, Any] = yaml.safe_load(told["text"])
+    return content
+
+
+def bash(program: Program, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    argv = ["bash", "-eo", "pipefail", "-c", script]
+    return subprocess.run(
+        argv, cwd=program.root, env=program.env(variables), capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def asked(program: Program) -> list[str]:
+    path = Path(program.environment["ASKED"])
+    lines = path.read_text().splitlines() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return lines
+
+
+def steps(job: dict[str, Any]) -> list[str]:
+    return [step["run"] for step in job["steps"] if "run" in step and "pip install" not in step["run"]]
+
+
+def test_the_scripts_of_github_run(program, registry: Registry, tmp_path):
+    repository = f"{registry.host}/lab/dl"
+    jobs = written(program, "github", "--to", repository)["jobs"]
+    (script,) = steps(jobs["plan"])
+    done = bash(program, script, COMPARE=f"--against={repository}")
+    assert done.returncode == 0, done.stderr
+    output = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
+    parts = json.loads(output["all"])["include"]
+    assert sorted(name for part in parts for name in part["names"].split()) == [CPU, GPU]
+    assert [part["names"] for part in json.loads(output["gpu"])["include"]] == [GPU]
+    assert "2 of 2 images must be made again" in (tmp_path / "summary").read_text()
+    make, publish = steps(jobs["build"])
+    assert bash(program, make, NAMES=f"{CPU} {GPU}", CODE="10").returncode == 0
+    assert asked(program)[0].split()[:3] == ["make", CPU, GPU]
+    assert bash(program, make, NAMES=CPU, CODE="9").returncode == 9
+    asked(program)
+    secrets = {"REPOSITORY": repository, "COSIGN_KEY": "key", "REGISTRY_PASSWORD": "pw"}
+    assert bash(program, publish, NAMES=f"{CPU} {GPU}", CODE="10", **secrets).returncode == 0
+    assert asked(program) == [f"publish {CPU} {GPU} --jobs 1 --keep-going --to {repository} --key {tmp_path}/cosign.key"]
+    assert not (tmp_path / "cosign.key").exists()
+    on_gpus, _ = steps(jobs["gpu"])
+    assert bash(program, on_gpus, NAMES=GPU, CODE="10").returncode == 10, "on a machine with GPUs it is a failure"
+
+
+@pytest.mark.parametrize(
+    ("plan", "build", "gpu", "images", "code"),
+    [
+        ("success", "success", "success", "x", 0),
+        ("success", "success", "skipped", EMPTY, 0),
+        ("success", "skipped", "skipped", EMPTY, 0),
+        ("success", "success", "skipped", "x", 10),
+        ("success", "success", "cancelled", "x", 10),
+        ("success", "success", "failure", "x", 1),
+        ("success", "failure", "success", EMPTY, 1),
+        ("success", "cancelled", "skipped", EMPTY, 1),
+        ("failure", "skipped", "skipped", "", 1),
+    ],
+)
+def test_what_no_gpu_tested_is_inconclusive_and_never_green(plan, build, gpu, images, code):
+    template = yaml.safe_load((ROOT / "images/pipelines/github.yml.j2").read_text().partition("\n  verdict:")[2])
+    (script,) = steps(template)
+    variables = {"PLAN": plan, "BUILD": build, "GPU": gpu, "GPU_IMAGES": images}
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", script], env={**os.environ, **variables}, capture_output=True, check=False
+    )
+    assert done.returncode == code
+
+
+def test_the_scripts_of_gitlab_run(program, registry: Registry):
+    repository = f"{registry.host}/lab/dl"
+    jobs = written(program, "gitlab", "--to", repository, "--shards", "2")
+    common = {"COMPARE": f"--against={repository}", "REPOSITORY": repository, "CI_NODE_TOTAL": "2", "COSIGN_KEY": "k.key"}
+    common |= {"REGISTRY_USER": "me", "REGISTRY_PASSWORD": "pw"}
+    assert bash(program, "\n".join(jobs["plan"]["script"]), **common).returncode == 0
+    build, gpu, verdict = ("\n".join(jobs[name]["script"]) for name in ("build", "gpu", "verdict"))
+    made = []
+    for number in ("1", "2"):
+        done = bash(program, build, CI_NODE_INDEX=number, CODE="10", CI_COMMIT_BRANCH="main", **common)
+        assert done.returncode == 0, done.stderr
+        first, second = asked(program)
+        made.append(first.split()[1])
+        assert second.startswith(f"publish {made[-1]} ") and f"--to {repository} --key k.key" in second
+    assert sorted(made) == [CPU, GPU]
+    assert bash(program, build, CI_NODE_INDEX="1", CODE="8", CI_COMMIT_BRANCH="x", **common).returncode == 8
+    untested = bash(program, verdict, **common)
+    assert untested.returncode == 10 and GPU in untested.stdout
+    for number in ("1", "2"):
+        assert bash(program, gpu, CI_NODE_INDEX=number, CI_COMMIT_BRANCH="a-branch", **common).returncode == 0
+    assert bash(program, verdict, **common).returncode == 0
+    assert not any(line.startswith("publish") for line in asked(program)), "a branch of another name publishes nothing"
+
+
+@pytest.mark.parametrize(
+    "argv", [("github",), ("github", "--to", "nowhere"), ("github", "--to", "h.example/r", "--branch", 'a"b')]
+)
+def test_what_would_make_another_pipeline_is_refused(program, argv):
+    program.run("ci", *argv, "--json").expect(2)
+
+
+def test_a_file_of_ones_own_is_kept(program):
+    argv = ["ci", "gitlab", "--to", "h.example/r", "-o", str(program.root)]
+    (program.root / ".gitlab-ci.yml").write_text("mine\n")
+    assert program.run(*argv, "--json").expect(2).document["error"]["code"] == "file-exists"
+    program.run(*argv, "--force").expect(0)
+
+
+@pytest.mark.prove
+@pytest.mark.network
+@pytest.mark.parametrize(("system", "schema"), [("github", "vendor.github-workflows"), ("gitlab", "vendor.gitlab-ci")])
+def test_the_schemas_of_the_systems_accept_the_files(program, system, schema, tmp_path):
+    path = program.run("ci", system, "--to", "ghcr.io/lab/dl", "-o", str(tmp_path), "--json").expect(0).document["path"]
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=300)
+    subprocess.run([tmp_path / "venv/bin/pip", "install", "-q", "check-jsonschema"], check=True, timeout=600)
+    subprocess.run([tmp_path / "venv/bin/check-jsonschema", "--builtin-schema", schema, path], check=True, timeout=300)

@@ -1,0 +1,240 @@
+"""`envbuild run` and `export` with a real engine: a plain Debian with the tag of a locked environment stands for its image."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import jsonschema
+import pytest
+from program import ROOT, Program, fresh_root
+from signing import write_pair
+from stand_in_registry import Registry
+
+from envbuild.engine import bases
+from envbuild.engine.client import Engine
+from envbuild.pipeline import plan
+from envbuild.pipeline.batch import Job
+from envbuild.pipeline.tools import Tools
+from envbuild.workspace import Workspace
+
+NAME = "opencv-5.0.0.93-cpu-py311-debian12"
+GPU = "tf-2.21.0-cuda12.5-py311-debian12"
+OWNER = 4321
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache folder, so that the matrix is compiled once."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def program(tmp_path: Path, home: Path) -> Program:
+    root = fresh_root(tmp_path / "root")
+    for name in (NAME, GPU):
+        shutil.copytree(ROOT / "images/environments" / name, root / "images/environments" / name)
+    nowhere = {"DOCKER_HOST": "unix:///nowhere.sock", "DOCKER_CONFIG": str(tmp_path), "NO_PROXY": "127.0.0.1"}
+    return Program(root=root, home=home, environment=nowhere)
+
+
+def tag_of(program: Program, name: str = NAME) -> str:
+    workspace = Workspace(root=program.root, output=program.root / "images", home=program.home)
+    (each,), _ = plan.candidates(Tools(workspace), [Job(name=name, request=name)])
+    return each.tags[2]
+
+
+@pytest.fixture
+def built(program: Program, engine: Engine, debian12: bases.RealisedBase) -> Iterator[Program]:
+    """The program with an engine that has an image by the tag of the environment."""
+    program.environment["DOCKER_HOST"] = engine.endpoint
+    tag = tag_of(program)
+    engine.tag(debian12.image_id, tag)
+    yield program
+    engine.remove_unused(tag)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working folder of another user."""
+    made = tmp_path / "my work"
+    made.mkdir()
+    if os.geteuid() == 0:
+        os.chown(made, OWNER, OWNER)
+    return made
+
+
+@pytest.mark.engine
+def test_the_command_runs_in_the_folder_as_its_owner_and_its_exit_code_is_ours(built, folder):
+    script = "cat; id -u > made; pwd; test -t 0 || echo no terminal; exit 7"
+    done = subprocess.run(
+        built.argv("run", NAME, "sh", "-c", script),
+        input="read\n",
+        capture_output=True,
+        text=True,
+        env=built.env(),
+        cwd=folder,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 7, done.stderr
+    assert done.stdout == "read\n/workspace\nno terminal\n"
+    made = folder / "made"
+    assert made.stat().st_uid == folder.stat().st_uid and made.read_text() == f"{folder.stat().st_uid}\n"
+
+
+@pytest.mark.engine
+def test_the_plain_command_does_the_same_when_it_is_pasted(built, folder):
+    told = built.run(
+        "run", "--dry-run", "--env", "A=b c", NAME, "--", "sh", "-c", 'echo "$A" > pasted; exit 5', cwd=folder
+    ).expect(0)
+    pasted = subprocess.run(
+        ["bash", "-c", told.out], cwd="/", env=built.env(), capture_output=True, text=True, timeout=300, check=False
+    )
+    assert pasted.returncode == 5, pasted.stderr
+    assert (folder / "pasted").read_text() == "b c\n" and (folder / "pasted").stat().st_uid == folder.stat().st_uid
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 41), (signal.SIGINT, 42)])
+def test_a_signal_reaches_the_command(built, folder, number, code):
+    script = "trap 'exit 41' TERM; trap 'exit 42' INT; touch ready; while :; do sleep 0.05; done"
+    argv = built.argv("run", NAME, "bash", "-c", script)
+    process = subprocess.Popen(argv, env=built.env(), cwd=folder, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        end = time.monotonic() + 300
+        while not (folder / "ready").exists():
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.05)
+        process.send_signal(number)
+        assert process.wait(300) == code
+    finally:
+        process.kill()
+
+
+@pytest.mark.engine
+def test_a_terminal_is_given_where_there_is_one(built, folder):
+    import pty
+
+    main, other = pty.openpty()
+    argv = built.argv("run", "--no-mount", NAME, "sh", "-c", "test -t 0 && test -t 1 && echo yes")
+    done = subprocess.Popen(argv, env=built.env(), cwd=folder, stdin=other, stdout=other, stderr=subprocess.DEVNULL)
+    os.close(other)
+    assert done.wait(300) == 0
+    assert os.read(main, 100).strip() == b"yes"
+
+
+def dry(program: Program, *argv: str, name: str = NAME, code: int = 0):
+    return program.run("run", "--dry-run", "--json", *argv, name, cwd=program.root).expect(code).document
+
+
+def test_without_an_engine_the_command_can_still_be_printed(program):
+    told = dry(program)
+    jsonschema.validate(told, json.loads(resources.files("envbuild.schemas").joinpath("run.json").read_text()))
+    assert (told["origin"], told["built"], told["argv"][0]) == ("engine", False, "docker")
+    assert told["argv"][-1] == tag_of(program)
+    assert not any(word.startswith("--gpus") for word in told["argv"])
+    asked = dry(program, "--gpus", "0,1", "--port", "9000:80", "--user", "image", name=GPU)["argv"]
+    assert '--gpus="device=0,1"' in asked and "--publish=127.0.0.1:9000:80" in asked and "--ulimit=memlock=-1" in asked
+    assert not any(word.startswith("--user") for word in asked)
+    assert "--device=nvidia.com/gpu=all" in dry(program, "--gpus", "all", "--cdi", name=GPU)["argv"]
+    podman = dry(program, "--with", "podman")
+    assert [step[:2] for step in podman["steps"]] == [["envbuild", "save"], ["podman", "load"]]
+    assert dry(program, "--with", "apptainer")["argv"][-2].startswith("oci:")
+
+
+def test_a_published_image_is_named_by_its_digest_and_only_with_the_right_signature(program, registry: Registry, tmp_path):
+    import composed
+
+    from envbuild.compose.outputs.registry import Tags, push
+    from envbuild.compose.store import LayerStore
+    from envbuild.model import ignore_progress
+
+    store = LayerStore(tmp_path / "store")
+    image = composed.image([composed.add(store, "base")])
+    tag = tag_of(program).rpartition(":")[2]
+    source = f"{registry.host}/lab/dl"
+    digest = push(image, store, source, Tags(moving=[], fixed=[tag]), ignore_progress).digest
+    told = dry(program, "--from", source)
+    assert (told["origin"], told["argv"][-1]) == ("registry", f"{source}@{digest}")
+    assert dry(program, "--from", source, "--with", "apptainer")["argv"][-2] == f"docker://{source}@{digest}"
+    assert "--tls-verify=false" in dry(program, "--from", source, "--with", "podman")["argv"]
+    program.environment["ENVBUILD_REGISTRY"] = source
+    assert dry(program)["origin"] == "registry"
+    _, public = write_pair(tmp_path)
+    assert dry(program, "--key", str(public), code=11)["error"]["code"] == "unsigned"
+    compose = program.run("export", NAME, "--format", "compose", "--from", source).expect(0).out
+    assert f"image: {source}@{digest}" in compose
+    assert dry(program, "--from", f"{registry.host}/lab/none")["origin"] == "engine"
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (["--gpus", "a b"], 2),
+        (["--user", "me"], 2),
+        (["--port", "0"], 2),
+        (["--mount", "here"], 2),
+        (["--shm-size", "much"], 2),
+        (["--env", "1=2"], 2),
+        (["--no-mount", "--folder", "/"], 2),
+        (["--from", "nowhere"], 2),
+        (["--key", "/nowhere"], 5),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(program, argv, code):
+    assert dry(program, *argv, code=code)["error"]["hint"] or argv[0] == "--no-mount"
+
+
+def test_files_are_written_once_and_not_over_others(program, tmp_path):
+    argv = ["export", NAME, "--format", "devcontainer", "-o", str(tmp_path / "here")]
+    program.run(*argv).expect(0)
+    path = tmp_path / "here/.devcontainer/devcontainer.json"
+    told = json.loads(path.read_text())
+    assert told["customizations"]["vscode"]["settings"]["python.defaultInterpreterPath"] == "/opt/env/bin/python"
+    program.run(*argv).expect(0)
+    path.write_text("{}")
+    assert program.run(*argv, "--json").expect(2).document["error"]["code"] == "file-exists"
+    program.run(*argv, "--force").expect(0)
+    assert json.loads(path.read_text()) == told
+
+
+def test_a_taken_port_is_replaced_by_a_free_one(program, tmp_path):
+    from envbuild.run_commands.model import Port
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        from envbuild.pipeline import running
+
+        assert running.free_port(port) not in (port, 0)
+    assert running.free_port(port) == port
+    assert Port(host=1, container=2).host == 1
+
+
+@pytest.mark.prove
+@pytest.mark.network
+@pytest.mark.parametrize("name", [NAME, GPU])
+def test_the_programs_that_read_the_files_accept_them(program, name, tmp_path):
+    """check-jsonschema has the schema of Compose; the command of development containers reads its own file."""
+    program.run("export", name, "--format", "compose", "-o", str(tmp_path)).expect(0)
+    program.run("export", name, "--format", "devcontainer", "-o", str(tmp_path)).expect(0)
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=300)
+    subprocess.run([tmp_path / "venv/bin/pip", "install", "-q", "check-jsonschema"], check=True, timeout=600)
+    judge = [tmp_path / "venv/bin/check-jsonschema", "--builtin-schema", "vendor.compose-spec", tmp_path / "compose.yaml"]
+    subprocess.run(judge, check=True, timeout=300)
+    npm = ["npm", "install", "--silent", "--prefix", tmp_path / "npm", "@devcontainers/cli"]
+    subprocess.run(npm, check=True, timeout=600)
+    reader = [tmp_path / "npm/node_modules/.bin/devcontainer", "read-configuration", "--workspace-folder", tmp_path]
+    done = subprocess.run(reader, check=True, timeout=300, capture_output=True, text=True)
+    assert json.loads(done.stdout)["configuration"]["workspaceFolder"] == "/workspace"
