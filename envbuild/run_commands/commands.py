@@ -35,7 +35,7 @@ def _engine(program: Program, run: ContainerRun) -> Iterator[str]:
     if program == "podman" and run.folder is not None:
         yield "--security-opt=label=disable"  # SELinux would forbid the folder, and relabelling would change the user's files
     if run.folder is not None:
-        yield f"--volume={run.folder}:{WORKSPACE}"
+        yield from (f"--volume={run.folder}:{WORKSPACE}", f"--workdir={WORKSPACE}")
     yield from (f"--volume={mount}" for mount in run.mounts)
     yield from (f"--env={variable}" for variable in run.variables)
     yield from (f"--publish=127.0.0.1:{port.host}:{port.container}" for port in run.ports)

@@ -44,6 +44,7 @@ def compose(what: Exported) -> str:
         "image": what.image,
         "user": "${ENVBUILD_USER:-1000:1000}",
         "volumes": [f".:{WORKSPACE}"],
+        "working_dir": WORKSPACE,
         "shm_size": what.shm_size,
         "stdin_open": True,
         "tty": True,

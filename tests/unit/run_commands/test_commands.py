@@ -34,7 +34,7 @@ def told(program, **changes) -> str:
 def test_docker_is_told_everything():
     assert told("docker") == (
         "docker run --rm --interactive --tty --user=1000:1000 --shm-size=8g '--gpus=\"device=0,1\"' --ulimit=memlock=-1 "
-        "--ulimit=stack=67108864 '--volume=/my work:/workspace' --volume=/data:/data:ro '--env=A=b c' "
+        "--ulimit=stack=67108864 '--volume=/my work:/workspace' --workdir=/workspace --volume=/data:/data:ro '--env=A=b c' "
         "--publish=127.0.0.1:9000:8888 envbuild:a python -c 'print(1)'"
     )
 
