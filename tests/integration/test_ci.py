@@ -146,10 +146,10 @@ def test_the_scripts_of_gitlab_run(program, registry: Registry):
 
 
 @pytest.mark.parametrize(
-    "argv", [("github",), ("github", "--to", "nowhere"), ("github", "--to", "h.example/r", "--branch", 'a"b')]
+    ("argv", "code"), [((), 2), (("--to", "nowhere"), 11), (("--to", "h.example/r", "--branch", 'a"b'), 2)]
 )
-def test_what_would_make_another_pipeline_is_refused(program, argv):
-    program.run("ci", *argv, "--json").expect(2)
+def test_what_would_make_another_pipeline_is_refused(program, argv, code):
+    program.run("ci", "github", *argv, "--json").expect(code)
 
 
 def test_a_file_of_ones_own_is_kept(program):

@@ -23,7 +23,7 @@ from envbuild.compose.outputs.registry import Tags, push
 from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError, UsageError
 from envbuild.image_inputs import guest_digest, rendering_digest
-from envbuild.model import ignore_progress
+from envbuild.model.progress import ignore_progress
 from envbuild.pipeline import committed, plan
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.plan import Candidate, Division, Plan
