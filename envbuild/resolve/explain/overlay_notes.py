@@ -22,22 +22,20 @@ def overlaid_rows(matrix: Matrix, environment: Environment, gpus: Iterable[GpuWa
 def marked(matrix: Matrix, conflicts: Iterable[Conflict]) -> tuple[Conflict, ...]:
     """The conflicts, those from rows of overlays with the place of the row."""
     found = tuple(conflicts)
-    places = {
-        name: origin.at for name, origin in _named(matrix, {each.row.partition(" ")[0] for each in found}) if origin.overlaid
-    }
+    places = {name: origin.at for name, origin in _named(matrix, {each.row for each in found}) if origin.overlaid}
     return tuple(each._replace(overlaid=places.get(each.row, "")) for each in found) if places else found
 
 
-def _named(matrix: Matrix, frameworks: Collection[str]) -> Iterator[tuple[str, Provenance]]:
-    """Every row that messages name, with those of ``frameworks``. For a build it is the row of the release, if the build itself
-    is not from an overlay."""
+def _named(matrix: Matrix, keys: Collection[str]) -> Iterator[tuple[str, Provenance]]:
+    """Every row that messages name; of frameworks, only those with a row in ``keys`` are read. For a build it is the row of the
+    release, if the build itself is not from an overlay."""
     for tables in (matrix.systems, matrix.pythons, matrix.architectures, matrix.drivers, matrix.driver_rules, matrix.gpus):
         yield from ((row.key, row.origin) for row in tables)
     for row in matrix.cuda:
         yield row.key, row.origin
         yield from ((f"{row.key} {each.provider} {each.system}", each.origin) for each in row.providers)
     yield from ((row.key, row.origin) for row in (*matrix.cudnn, *matrix.nccl))
-    for table in (row for row in matrix.frameworks if row.name in frameworks):
+    for table in (row for row in matrix.frameworks if any(key.startswith(f"{row.name} ") for key in keys)):
         for release in table.releases:
             yield f"{table.name} {release.version}", release.origin
             for variant in release.variants:
