@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := tf-2.21-cpu
-# A part of the suite, chosen by ARGS, may have no test for one of the two runs of `make test`.
+# With ARGS, one of the two runs of `make test` may have no matching test, which is no failure.
 NONE_IS_FINE = $(if $(ARGS),|| test $$? = 5)
-# Quick ones first. The engine is the one that answers; else a private one, started for the run and taken down after it.
+# Quick ones first. The tests use the engine that answers; if none does, a private engine is started for the run and stopped
+# after it.
 SUITES := $(wildcard $(addprefix tests/,unit cases golden contract smoke integration))
 
 .DEFAULT_GOAL := help

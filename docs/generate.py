@@ -51,7 +51,7 @@ def pages() -> dict[str, str]:
 
 
 def commands() -> str:
-    """Every verb and option, as its own help has them."""
+    """Every verb and option, from its own help."""
     group = frame.Verbs()
     context = click.Context(group, info_name="envbuild")
     found = {verb: command for verb in group.list_commands(context) if (command := group.get_command(context, verb))}
@@ -68,7 +68,7 @@ def _options(command: click.Command, context: click.Context) -> list[tuple[str, 
 
 
 def _common(lists: list[list[tuple[str, str]]]) -> list[tuple[str, str]]:
-    """What more than half of the verbs have, in the order of the first that has all of them."""
+    """The options that more than half of the verbs have, in the order of the first verb that has all of them."""
     often = [
         each
         for each in dict.fromkeys(each for options in lists for each in options)
@@ -191,7 +191,7 @@ def _rows(prefix: str, part: Mapping[str, Any], schema: Mapping[str, Any]) -> It
 
 
 def _kind(part: Mapping[str, Any] | bool, schema: Mapping[str, Any]) -> str:
-    """What a value is, in words; a form with fields of its own is linked."""
+    """Describe the type of a value in words; a type with fields of its own is linked."""
     if isinstance(part, bool):
         return "anything"
     if "$ref" in part:

@@ -2,8 +2,8 @@
 
     python docs/numbers.py [--check]
 
-`make docs` runs it. With --check it writes nothing, and ends with 1 if README says something else. What this machine has proved
-and nobody has committed does not count.
+`make docs` runs it. With --check it writes nothing, and ends with 1 if README says something else. Proofs that are only on this
+machine and not committed do not count.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as empty:  # the cache folder holds what this machine proved
+    with tempfile.TemporaryDirectory() as empty:  # the cache folder has this machine's own proofs
         os.environ["ENVBUILD_HOME"] = empty
         os.environ.pop("ENVBUILD_MATRIX", None)
         made = table()
