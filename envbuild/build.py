@@ -52,7 +52,7 @@ class Composition(Protocol):
         ...
 
     def begin(self) -> None:
-        """Start what takes long and needs no build context, such as downloads."""
+        """Start long work that needs no build context, such as downloads."""
 
     def __call__(self, ingredients: Ingredients) -> BuiltImage:
         """Make the image in the engine."""
@@ -179,7 +179,7 @@ def compose_elsewhere(
     """Have ``compose`` make the image of a lock and place it elsewhere than in the engine; returns what it returns.
 
     ``compose`` gets a function that it calls with the id of an image of the same base and system packages, before it places
-    anything: it raises as :func:`build` does. ``begin`` starts what takes long and needs no build context.
+    anything: it raises as :func:`build` does. ``begin`` starts long work that needs no build context, such as downloads.
     """
     lock = inputs.lock
     with _alone(inputs):
@@ -197,7 +197,8 @@ def _alone(inputs: BuildInputs) -> contextlib.AbstractContextManager[None]:
 
 
 def _begun(engine: Engine, supply: Callable[[], Mapping[str, Path]], begin: Callable[[], object] | None) -> Mapping[str, Path]:
-    """What is supplied; downloads begin after that, because it may be among them. Nothing begins if the engine cannot build."""
+    """The supplied files; downloads begin after that, because some of these files may be downloads. Nothing begins if the
+    engine cannot build."""
     engine.require_builder()
     more = supply()
     if begin is not None:
@@ -249,7 +250,7 @@ def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: st
 
 
 def unverified_tag(lock: Lock, inputs: str) -> str:
-    """The tag of an image that no engine has verified: that of all inputs, with a word more."""
+    """The tag of an image that was not verified: the tag of all inputs with an ending."""
     canonical = lock.environment.name.replace("+", "_")
     tag = f"{canonical}-{lock_file.digest(lock)[:8]}-{inputs[:8]}-unverified"
     return tag if _TAG.fullmatch(tag) else f"{inputs[:32]}-unverified"

@@ -41,7 +41,7 @@ _ALSO = "--also"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What the command line asks for beside the verb's own options."""
+    """The options for several environments, without the verb's own options."""
 
     selection: Selection
     jobs: int
@@ -78,7 +78,7 @@ def options(function: F) -> F:
 
 
 def also(function: F) -> F:
-    """``--also``: what a batch tells the process of an environment that several of its names mean."""
+    """``--also``: a batch uses it to tell a child process the other names of its environment."""
     return click.option(_ALSO, multiple=True, hidden=True, help="Further requests whose tags the image gets.")(function)
 
 
@@ -149,7 +149,7 @@ def run(
 def attempted(
     tools: Tools, jobs: Sequence[Job], attempt: Attempt, command: Sequence[str] | None, wanted: Asked
 ) -> list[Outcome]:
-    """The environments for which nothing is to be done, or which fail before anything begins.
+    """The environments that need no work, or that fail before anything begins.
 
     Answers to the same ``command`` are remembered; None if they depend on more than this machine.
     """
@@ -171,7 +171,7 @@ def attempted(
                     settled.keep(job.name, requests, *found)
             except errors.EnvbuildError as error:
                 found = refusal(error), error.exit_code
-            except Exception:  # only this environment's: its own process meets it again, and tells it in full
+            except Exception:  # only this environment fails: its own process gets the same error again, and reports it in full
                 found = None
         if found is not None:
             done.append(batch.outcome_of(job, found[1], found[0], time.monotonic() - began))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.disk_need import DiskNeed
     from envbuild.report.junit_xml import CaseState
 
-# How a test page shows each state: what was not tried is never green.
+# How a page of test results shows each state; an environment that was not tried is never green.
 _CASES: dict[State, CaseState] = {
     "done": "passed",
     "kept": "passed",
@@ -42,7 +42,7 @@ class Conclusion:
 
 @dataclass(kw_only=True, slots=True)
 class Summary:
-    """What the end of a run tells. ``revision`` is the git revision since which the environments changed, else empty."""
+    """The content of the summary. ``revision`` is the git revision since which the environments changed, else empty."""
 
     verb: str
     outcomes: list[Outcome] = field(default_factory=list)
@@ -63,7 +63,7 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
     if junit is not None:
         try:
             _write_junit(told, junit)
-        except errors.EnvbuildError as trouble:  # hours of work may have gone before: their summary is told all the same
+        except errors.EnvbuildError as trouble:  # the run may have taken hours, so its summary is printed nevertheless
             session.failure(describe(trouble))
             code = batch.worst((code, trouble.exit_code))
     session.document(_document(told, code))

@@ -89,7 +89,7 @@ def command(
     from envbuild.pipeline.make import MakeOptions
 
     registry_client.parse(repository)
-    key = keys.signing_key(key_file, os.environ.get(options.PASSWORD, ""))  # before hours of building
+    key = keys.signing_key(key_file, os.environ.get(options.PASSWORD, ""))  # checked now, before hours of building
     if rollback:
         publish_release.require_alone(names, release, values)
         return publish_release.roll_back(session, repository, key.public, dry_run=dry_run)
@@ -190,11 +190,11 @@ def _without_sending(
 
 
 def _silent(_note: StageNote) -> None:
-    """A dry run tells nothing of stages that have nothing to do."""
+    """A dry run prints nothing about stages that have nothing to do."""
 
 
 def _show_plan(session: Session, tools: Tools, name: str, asked: _Asked, wanted: MakeOptions) -> int:
-    """What would be done. An image for which a stage has work to do is told as one that is made first."""
+    """Print what would be done. If a stage has work to do, it says that the image would be made first."""
     from envbuild.pipeline import make as stages
     from envbuild.pipeline import publication, resolving, unchanged
 
@@ -208,7 +208,7 @@ def _show_plan(session: Session, tools: Tools, name: str, asked: _Asked, wanted:
         return verdict.show(session, make.document(made), made.smoked)
     found = publication.plan(tools, made, asked.to) if made is not None else None
     session.document(_plan_document(canonical, asked.to, found, needs_making=made is None))
-    with display(session) as shown:  # one of several says it beside its document
+    with display(session) as shown:  # with several names, each child process prints it
         line = _plan_line(found, needs_making=made is None)
         (shown.line if session.json else session.out)(f"{canonical}  {line}")
     return 0

@@ -18,7 +18,7 @@ _LARGEST = 8**11  # the first size that it cannot hold
 
 
 class LayerWriter:
-    """Writes a layer to ``stream``, and knows its digest and diff_id when it is closed.
+    """Writes a layer to ``stream``; closing it returns the digest and the diff id.
 
     Each content begins a gzip member of its own; the headers between two contents share one. A list of the files follows: see
     :mod:`envbuild.compose.estargz`.
@@ -73,7 +73,7 @@ class LayerWriter:
         offset, files = self._size, self._list.content()
         self._headers += header(estargz.LIST, tarfile.REGTYPE, 0o644, len(files)) + files
         self._headers += bytes(-len(files) % _BLOCK + 2 * _BLOCK)
-        self._write_headers()  # one member, which readers of the list expect
+        self._write_headers()  # readers of the list expect it in one member
         self._write(estargz.footer(offset))
         self._flush()
         return Layer(

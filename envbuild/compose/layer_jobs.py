@@ -77,7 +77,7 @@ class LayerJobs:
                     kept_bytecode.keep(self.store, layer_of[wheel], wheel, made)
             if compiler is not None:
                 compiler.workshop.close()
-        except BaseException as error:  # raised again when the result is read
+        except BaseException as error:  # reading the result raises it again
             for job in self.jobs.values():
                 with contextlib.suppress(InvalidStateError):
                     job.set_exception(error)
@@ -98,7 +98,7 @@ class LayerJobs:
             made = self._add(layer, wheels, code)
             with contextlib.suppress(InvalidStateError):
                 job.set_result(made)
-        except BaseException as error:  # raised again when the result is read
+        except BaseException as error:  # reading the result raises it again
             with contextlib.suppress(InvalidStateError):
                 job.set_exception(error)
 

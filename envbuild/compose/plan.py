@@ -46,7 +46,7 @@ Holds = Literal["all", "files", "bytecode"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelLayer:
-    """A layer of what ``wheels`` install in ``prefix``: their files, their bytecode or both.
+    """A layer with the files that ``wheels`` install in ``prefix``, or their bytecode, or both.
 
     ``key`` is a sha256 (hex) of everything that decides its bytes. ``python`` identifies the interpreter.
     """
@@ -75,9 +75,9 @@ def ranked(wheels: Iterable[Wheel], order: Sequence[str]) -> list[Wheel]:
 def wheel_layers(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> tuple[WheelLayer, ...]:
     """The layers of ``wheels``, lowest first: each huge one alone, their bytecode, each large one alone, the small ones.
 
-    Wheels of one kind keep the given order. An engine loads the files of huge wheels while everything else is still made, and
-    the bytecode of each wheel lies beside its modules or directly above them, so that another wheel replaces both.
-    ``python`` identifies the interpreter, which makes the bytecode.
+    Wheels of one kind keep the given order. So an engine can load huge wheels while other layers are still being made. The
+    bytecode of each wheel lies beside its modules or directly above them, so that a later wheel with the same path replaces
+    both. ``python`` identifies the interpreter, which makes the bytecode.
     """
     sizes = sorted((wheel.size for wheel in wheels), reverse=True)
     limit = max(_LARGE, sizes[_MOST - 1]) if len(sizes) >= _MOST else _LARGE

@@ -109,7 +109,7 @@ class WheelMember:
                 raise ZipError(f"{self.member.name!r} has bytes behind its compressed content")
             try:
                 yield (piece := inflater.decompress(packed, PIECE))
-                while len(piece) == PIECE:  # bytes may remain in the input or in the decompressor
+                while len(piece) == PIECE:  # unread bytes may remain in the input or in the decompressor
                     yield (piece := inflater.decompress(inflater.unconsumed_tail, PIECE))
             except _Damaged as error:
                 raise _damaged(self.member, error) from None

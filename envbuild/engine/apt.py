@@ -18,7 +18,7 @@ from envbuild.errors import BuildError
 
 CONF_SECRET = "envbuild-apt-conf"  # noqa: S105 - the id of a secret, not one
 _MAIN = "main"
-_STALE_S = 3600.0  # longer than any question takes
+_STALE_S = 3600.0  # after these seconds a folder belongs to no running query
 TIMEOUTS = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=8", "-o", "Acquire::https::Timeout=8")
 _KEYRINGS = (
     "/usr/share/keyrings/debian-archive-keyring.gpg",

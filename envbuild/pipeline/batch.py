@@ -16,7 +16,7 @@ from envbuild import errors, procs
 from envbuild.model.progress import Progress
 
 State = Literal["done", "kept", "inconclusive", "failed", "interrupted", "not started"]
-# From the best to the worst. A failure of an earlier stage is worse: it says less about the image.
+# From the best to the worst. A failure of an earlier stage is worse, because less is known about the image.
 _BEST_FIRST = (0, 10, 124, 9, 8, 7, 12, 11, 6, 5, 4, 3, 2)
 _INTERRUPTED = errors.InterruptedByUserError.exit_code
 
@@ -55,7 +55,7 @@ class Outcome:
 
 
 class Listener(Protocol):
-    """Is told what the environments do."""
+    """Receives the events of the environments."""
 
     def started(self, job: Job) -> None:
         """The verb begins for this environment."""
@@ -71,7 +71,7 @@ class Listener(Protocol):
 
 
 class Processes(Protocol):
-    """What a batch needs of :class:`envbuild.procs.Children`."""
+    """The part of :class:`envbuild.procs.Children` that a batch uses."""
 
     def start(self, key: str, argv: Sequence[str]) -> None:
         """Start a process."""
@@ -80,7 +80,7 @@ class Processes(Protocol):
         """Wait for the next line or end."""
 
     def stop(self) -> list[procs.Ended]:
-        """End all that still run."""
+        """End all children that still run."""
 
 
 def worst(codes: Iterable[int]) -> int:
@@ -114,7 +114,7 @@ def run(
 ) -> list[Outcome]:
     """Run the jobs, at most ``limit`` at the same time, and return an outcome for each, in the order of ``jobs``.
 
-    After a failure nothing more is started, unless ``keep_going``; jobs that run are let finish. After Ctrl-C all children are
+    After a failure nothing more is started, unless ``keep_going``; running jobs may finish. After Ctrl-C all children are
     ended; they only clean up.
     """
     return _Batch(argv_of, listener, children).run(jobs, limit, keep_going=keep_going)
@@ -154,7 +154,7 @@ class _Batch:
 
     def _start(self, job: Job) -> None:
         self._running[job.name] = job, time.monotonic()
-        self._listener.started(job)  # first, so that the listener hears of the beginning before the end
+        self._listener.started(job)  # first, so that the listener gets the beginning before the end
         self._children.start(job.name, self._argv_of(job))
 
     def _tell(self, said: procs.Said) -> None:
@@ -185,7 +185,7 @@ def read_event(line: str) -> Progress | str:
 
 
 def _as_interrupted(ended: procs.Ended) -> procs.Ended:
-    """What a child that was killed after Ctrl-C would have answered: it had hardly started, or did not end in time."""
+    """The answer in place of a child that was killed after Ctrl-C, because it had hardly started or did not end in time."""
     error = errors.InterruptedByUserError("Stopped on request.")
     answer = json.dumps({"schema": 1, "error": error.to_json()})
     return procs.Ended(key=ended.key, code=error.exit_code, output=answer)

@@ -257,6 +257,7 @@ def _version(library: Library | None) -> str | None:
 
 
 def _require(lookup: Lookup, cuda: str, stated: str) -> str:
-    """The driver that the container runtime requires: any of the major version if minor-version compatibility applies."""
+    """The condition on the driver for the container runtime (NVIDIA_REQUIRE_CUDA). With minor-version compatibility, any driver
+    of the major version is enough."""
     major = cuda.partition(".")[0]
     return stated or (f"cuda>={major}.0" if major in lookup.rules else f"cuda>={cuda}")

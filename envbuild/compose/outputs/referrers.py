@@ -1,7 +1,7 @@
-"""What is attached to an image in a registry: artifacts whose manifest names the image as its subject.
+"""Attaches artifacts to an image in a registry, and reads them: their manifests name the image as subject.
 
-https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md has the referrers API, and the tag that stands in for it
-where a registry does not know it.
+https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md describes the referrers API, and the tag that replaces
+it in registries without that API.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from envbuild.errors import PublishError
 
 _EMPTY = b"{}"
 _EMPTY_KIND = "application/vnd.oci.empty.v1+json"
-_LARGEST = 64 << 20  # of one artifact: the smoke report of a machine with many GPUs has some hundred kB
-_MOST = 200  # artifacts that are looked at: a stranger who may write could attach any number
-_PAGES = 20  # of the list: a registry could name a next one without end
+_LARGEST = 64 << 20  # bytes of one artifact; the smoke report of a machine with many GPUs has some hundred kB
+_MOST = 200  # artifacts that are read; a stranger with write access could attach any number
+_PAGES = 20  # pages of the list; a registry could always name a further page
 _ATTEMPTS = 5
-_NO_API = (400, 404, 405, 406)  # how registries answer that do not know the referrers API
+_NO_API = (400, 404, 405, 406)  # the HTTP statuses of registries without the referrers API
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
-    """A blob of the type ``kind`` to attach, with annotations for those who choose among several."""
+    """A blob of the type ``kind`` to attach, with annotations by which readers choose among several."""
 
     content: bytes
     kind: str
@@ -70,9 +70,9 @@ def _lacking(client: Client, subject: Document, artifacts: Sequence[Artifact]) -
 def read(source: str, digest: str, kind: str, first: tuple[str, str] = ("", "")) -> Iterator[bytes]:
     """The blobs of the type ``kind`` that are attached to the manifest with this ``digest`` (``sha256:…``) in ``source``.
 
-    They are fetched one by one, those with the annotation ``first`` (name and value) before the others. What is damaged, gone
-    or too large is left out: who checks signatures needs no more. The list itself need not tell the types or annotations:
-    cosign's does not where it writes the list under a tag. Raises :class:`PublishError`.
+    They are fetched one by one, those with the annotation ``first`` (name and value) before the others. Damaged, missing or too
+    large blobs are left out, because a check of signatures needs only one good one. The list itself may lack types and
+    annotations, as it does if cosign writes it under a tag. Raises :class:`PublishError`.
     """
     with opened(source, writes=False) as client:
         yield from read_with(client, digest, kind, first)
@@ -176,7 +176,7 @@ def _listed_by_tag(client: Client, digest: str) -> list[dict[str, Any]]:
 def _list_by_tag(client: Client, subject: Document, added: Sequence[dict[str, Any]]) -> None:
     """Add entries to the list under the tag that stands in for the referrers API.
 
-    Somebody else may write it at the same time: it is read again until the entries are in it.
+    Another client may write it at the same time, so it is read again until the entries are in it.
     """
     digest = f"sha256:{subject.digest}"
     for _ in range(_ATTEMPTS):

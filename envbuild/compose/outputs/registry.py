@@ -20,7 +20,7 @@ from envbuild.model.progress import OnProgress, Progress, ignore_progress
 STAGE = "push"
 BeforeMoving = Callable[[Client, manifest.Document], None]
 _AT_ONCE = 3  # as many layers as docker sends at once
-PATIENCE_S = 10.0  # how long a push that was ended waits for what is under way
+PATIENCE_S = 10.0  # seconds that an interrupted push waits for running transfers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +40,7 @@ class Pushed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tags:
-    """``moving`` tags are given to the image whatever had them; a ``fixed`` one that another image has is refused."""
+    """``moving`` tags are taken from any other image; a ``fixed`` tag that another image has is an error."""
 
     moving: Sequence[str] = ()
     fixed: Sequence[str] = ()
@@ -60,9 +60,10 @@ def push(
     """Push ``image`` to the repository ``to`` (``HOST/REPOSITORY``) under its tags.
 
     A layer that the registry has need not be in the store. ``mount_from`` are other repositories of the same registry that may
-    have layers: they are taken from there without sending. The tags move last, once all layers are there; a push that was cut
-    off goes on with what is missing. ``before_moving`` is called once the fixed tags are there, and before any other moves;
-    also if no tag has to be set. Raises :class:`PublishError` and, if a layer is needed and absent, :class:`BuildError`.
+    have layers: the registry copies them from there, so they are not sent. The tags move last, once all layers are there; a
+    push that was cut off goes on with what is missing. ``before_moving`` is called once the fixed tags are there, and before
+    any other moves; also if no tag has to be set. Raises :class:`PublishError` and, if a layer is needed and absent,
+    :class:`BuildError`.
     """
     repository = parse(to)
     stopped = threading.Event()
@@ -88,7 +89,7 @@ def push(
 class EarlyPush:
     """Sends layers to a repository while those above them are still being made.
 
-    What cannot be sent is left to :func:`push`, which asks the registry for every layer again and says what is wrong.
+    Failures are left to :func:`push`, which asks the registry for every layer again and reports errors.
     """
 
     def __init__(self, store: LayerStore, to: str, on_progress: OnProgress = ignore_progress) -> None:
@@ -114,7 +115,7 @@ class EarlyPush:
         self._client.close()
 
     def require_access(self, tag: str) -> None:
-        """Raise :class:`PublishError` if the registry does not say what ``tag`` is: better now than when all is made."""
+        """Raise :class:`PublishError` if the registry cannot be asked about ``tag``, before anything is made."""
         self._push.digest_of(tag)
 
     def add(self, layer: Layer) -> None:
@@ -193,7 +194,7 @@ class _Push:
                 self._set(tag)
         before_moving(self._client, self._told)
         moving = [tag for tag in missing if tag not in tags.fixed]
-        for tag in tags.fixed if moving else ():  # somebody else may have set it since it was asked for
+        for tag in tags.fixed if moving else ():  # another client may have set the tag in the meantime
             if (there := self.digest_of(tag)) != self._digest:
                 raise self._taken(tag, there)
         for tag in moving:
@@ -219,7 +220,7 @@ class _Push:
         return Lacking(tags=tuple(missing), layers=len(layers), size=size, digest=self._digest, all_layers=every)
 
     def _tags_to_set(self, tags: Tags) -> list[str]:
-        """The tags that the registry does not give to this image already; a registry has all layers of what has a tag."""
+        """The tags that this image does not have yet; if it has one, the registry has all its layers."""
         wanted = []
         for tag in dict.fromkeys([*tags.fixed, *tags.moving]):
             there = self._seen[tag] = self.digest_of(tag)
@@ -306,7 +307,7 @@ class _Push:
             yield piece
 
     def count(self, size: int, sent: int = 0) -> None:
-        """Note that ``size`` more bytes are in the registry, or fewer, and that ``sent`` were sent for that."""
+        """Note that the registry has ``size`` more bytes (or fewer), for which ``sent`` bytes were sent."""
         with self._lock:
             self._sent += sent
         self._progress.add(size)
@@ -335,7 +336,7 @@ class _StoppedError(Exception):
 
 
 class _Pieces:
-    """Reads a layer as often as it has to be sent; what a failed attempt sent is no longer counted as there."""
+    """Reads a layer as often as it has to be sent; the bytes of a failed attempt are subtracted from the progress."""
 
     def __init__(self, push: _Push, layer: Layer) -> None:
         self._push = push

@@ -134,7 +134,7 @@ def _order(python: str) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _admits(requires_python: str, python: str) -> bool:
-    """Whether the last patch of a Python is one that a file asks for; what cannot be read asks for nothing."""
+    """Whether a file's Requires-Python allows the last patch release of a Python; an unreadable one allows all."""
     try:
         return SpecifierSet(requires_python).contains(f"{python}.99", prereleases=True)
     except InvalidSpecifier:

@@ -12,7 +12,8 @@ from envbuild.resolve.search.objections import Objection, objection, status_obje
 
 
 def python_on(lookup: Lookup, version: str, system: SystemRow, image: str, supply: str = "") -> Python | Objection:
-    """How ``system`` gets a Python: from ``supply``; if none is asked for from the distribution, else from another one.
+    """How ``system`` gets a Python: from ``supply`` if the request names one; else from its distribution, or else from another
+    supply.
 
     In an image of the user's own the interpreter is looked up by its bare name, ``python3.6``, on that image's PATH: official
     Python images keep it in /usr/local/bin, distributions in /usr/bin, and others elsewhere.
