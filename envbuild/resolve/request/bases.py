@@ -68,7 +68,7 @@ def _provider(draft: Draft, text: str, said: str) -> str:
 
 
 def image_slug(image: str) -> str:
-    """An image reference as a part of a name; doubling keeps different images from getting the same slug."""
+    """An image reference in the form of a part of a name. Doubled characters keep the names of different images different."""
     slug = image.replace("_", "__").replace("-", "--").replace("/", "_").replace(":", "-").replace("@", "_-")
     if len(slug) <= 60:
         return slug

@@ -166,7 +166,7 @@ class Search:
         return next((each for each in others if not any(same_packages(each.builds))), chosen)
 
     def options(self, wanted: Wanted, free: Collection[Part] = NOTHING) -> Iterator[Option]:
-        """The builds of the releases that were asked for, or of all if the version is free; good and bad."""
+        """The builds of the releases that were asked for, or of all if the version is free, with and without objections."""
         any_version = self.request.part("version", wanted) in free
         others, wide = [each for each in self.request.wanted if each is not wanted], self._wide(wanted, free)
         known = self._options.setdefault((wanted.framework.name, wide), [])
@@ -199,7 +199,7 @@ class Search:
             yield from sorted(found, key=lambda built: (built.upon[0][1] not in tested, place.get(built.upon[0][1], 0)))
 
     def _of_release(self, build: Build) -> Iterator[Option]:
-        """The builds of a chosen build's release."""
+        """All builds of the release to which a chosen build belongs."""
         options = self.options(self.request.wanted_of(build.framework))
         return (option for option in options if option.build.release is build.release)
 
