@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -282,7 +283,8 @@ def _is_local(repository: str) -> bool:
 def run_steps(steps: Sequence[Sequence[str]], tell: Callable[[str], None]) -> None:
     """Run what comes before the start. Raises :class:`PublishError` with the output of the step that fails."""
     for step in steps:
-        done = procs.run(step, on_line=tell)
+        own = [sys.executable, "-P", "-m"] if step[0] == "envbuild" else []  # it need not be on the PATH
+        done = procs.run([*own, *step], on_line=tell)
         if done.code:
             raise PublishError(
                 f"`{' '.join(step)}` ended with exit code {done.code}.",

@@ -223,10 +223,11 @@ def test_a_taken_port_is_replaced_by_a_free_one(program, tmp_path):
 
 
 @pytest.mark.prove
+@pytest.mark.engine
 @pytest.mark.network
 @pytest.mark.parametrize("name", [NAME, GPU])
-def test_the_programs_that_read_the_files_accept_them(program, name, tmp_path):
-    """check-jsonschema has the schema of Compose; the command of development containers reads its own file."""
+def test_the_programs_that_read_the_files_accept_them(program, name, engine, tmp_path):
+    """check-jsonschema has the schema of Compose; the command of development containers asks the engine for old containers."""
     program.run("export", name, "--format", "compose", "-o", str(tmp_path)).expect(0)
     program.run("export", name, "--format", "devcontainer", "-o", str(tmp_path)).expect(0)
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=300)
@@ -236,5 +237,6 @@ def test_the_programs_that_read_the_files_accept_them(program, name, tmp_path):
     npm = ["npm", "install", "--silent", "--prefix", tmp_path / "npm", "@devcontainers/cli"]
     subprocess.run(npm, check=True, timeout=600)
     reader = [tmp_path / "npm/node_modules/.bin/devcontainer", "read-configuration", "--workspace-folder", tmp_path]
-    done = subprocess.run(reader, check=True, timeout=300, capture_output=True, text=True)
+    surroundings = {**os.environ, "DOCKER_HOST": engine.endpoint}
+    done = subprocess.run(reader, check=True, timeout=300, capture_output=True, text=True, env=surroundings)
     assert json.loads(done.stdout)["configuration"]["workspaceFolder"] == "/workspace"
