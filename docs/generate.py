@@ -32,6 +32,7 @@ SCHEMAS = {
     "envbuild": ("envbuild-fields.md", "Fields of an envbuild.yaml"),
     "lock": ("lock-fields.md", "Fields of a lock"),
     "bundle": ("bundle-fields.md", "Fields of a bundle"),
+    "catalogue": ("catalogue-fields.md", "Fields of a catalogue.json"),
     "smoke-report": ("report-fields.md", "Fields of a smoke report"),
     "resolution": ("resolution-fields.md", "Fields of a resolution"),
     "refusal": ("refusal-fields.md", "Fields of a refusal"),

@@ -71,6 +71,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor", "Show what this machine has and lacks: engine, driver, GPUs, disk."),
     "engine": ("engine", "Start, stop or show the private container engine."),
     "cache": ("cache", "List, check or remove the layers that images are composed of."),
+    "catalogue": ("catalogue", "Write a static site about all environments of the checkout."),
     "matrix": ("matrix", "Show, check and update the compatibility matrix."),
     "completion": ("completion", "Print the completion script for your shell."),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from envbuild.errors import UnknownNameError
 from envbuild.matrix.platform import Architecture, Gpu
@@ -48,6 +49,33 @@ _NEAREST = 3
 _LONGEST = 60  # characters of a name that a message shows
 
 Words = tuple[str, ...]
+
+
+class Patterns(NamedTuple):
+    """The regular expressions of this module, for a page that compares names in the same ways; JavaScript reads them too."""
+
+    brackets: str
+    share: str
+    counted: str
+    empty: str
+    readings: tuple[tuple[str, ...], ...]
+    family: str
+    capability: str
+    ignores_brand: tuple[bool, ...]
+
+
+def patterns() -> Patterns:
+    """The regular expressions, as text."""
+    return Patterns(
+        brackets=_IN_BRACKETS.pattern,
+        share=_SHARE.pattern,
+        counted=_COUNT.pattern,
+        empty=_EMPTY.pattern,
+        readings=tuple(tuple(each.pattern for each in reading) for reading in _READINGS),
+        family=_FAMILY.pattern,
+        capability=_CAPABILITY.pattern,
+        ignores_brand=tuple(_BRAND in reading for reading in _READINGS),
+    )
 
 
 def find_architecture(matrix: Matrix, capability: str) -> Architecture | None:

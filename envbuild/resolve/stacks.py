@@ -53,6 +53,11 @@ def resolve_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gp
     )
 
 
+def builds_of(matrix: Matrix, stack: Stack) -> tuple[Build, ...]:
+    """The builds of all frameworks of a stack. Raises as :func:`resolve_stack`."""
+    return Grouping(Search(lookup_of(matrix), request_of(matrix, stack)), stack).shares().whole.builds
+
+
 def explain_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Explanation:
     """Why a stack is divided as it is. A refusal is part of the answer here, not raised."""
     try:

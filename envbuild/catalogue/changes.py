@@ -1,0 +1,79 @@
+"""What changed between two catalogues, in words: versions, pins, proofs, vulnerabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from envbuild.catalogue.model import Catalogue, Entry
+
+_MOST = 40  # lines about the files of one environment
+_FIELDS = ("python", "os", "cuda", "cudnn", "nccl", "driver_min", "base", "base_digest")
+_WORDS = {"os": "operating system", "driver_min": "minimum driver", "base_digest": "digest of the base", "python": "Python"}
+
+
+def compare(new: Catalogue, earlier: Mapping[str, Any], label: str) -> Catalogue:
+    """``new`` with the changes since ``earlier``, the content of an earlier ``catalogue.json``; ``label`` names that one."""
+    before = {entry["name"]: entry for entry in earlier["entries"]}
+    entries = tuple(replace(entry, changes=tuple(_changes(entry, before.get(entry.name)))) for entry in new.entries)
+    gone = sorted(before.keys() - {entry.name for entry in entries})
+    return replace(new, since=label, entries=entries, gone=tuple(gone))
+
+
+def _changes(entry: Entry, before: Mapping[str, Any] | None) -> Iterator[str]:
+    if before is None:
+        yield "new in the catalogue"
+        return
+    for name in _FIELDS:
+        was, now = before[name], getattr(entry, name)
+        if was != now:
+            yield f"{_WORDS.get(name, name)}: {was or 'none'} → {now or 'none'}"
+    yield from _files(entry, before)
+    kinds = list(dict.fromkeys(proof["kind"] for proof in before["proofs"]))
+    if more := [kind for kind in entry.kinds if kind not in kinds]:
+        yield f"proved since: {', '.join(more)}"
+    if lost := [kind for kind in kinds if kind not in entry.kinds]:
+        yield f"no longer proved: {', '.join(lost)}"
+    yield from _vulnerabilities(entry, before)
+
+
+def _files(entry: Entry, before: Mapping[str, Any]) -> Iterator[str]:
+    if entry.lock.sha256 == before["lock"]["sha256"]:
+        return
+    was = {
+        (part["title"], file["name"]): (file["version"], file["sha256"])
+        for part in before["lock"]["parts"]
+        for file in part["files"]
+    }
+    now = {(part.title, file.name): (file.version, file.sha256) for part in entry.lock.parts for file in part.files}
+    lines = list(_differences(was, now)) or ["the lock was made again; every pinned file is the same"]
+    yield from lines[:_MOST]
+    if len(lines) > _MOST:
+        yield f"and {len(lines) - _MOST} more changed files"
+
+
+def _differences(
+    was: Mapping[tuple[str, str], tuple[str, str]], now: Mapping[tuple[str, str], tuple[str, str]]
+) -> Iterator[str]:
+    for key in sorted({*was, *now}):
+        title, name = key
+        old, new = was.get(key), now.get(key)
+        if old == new:
+            continue
+        if old is None and new is not None:
+            yield f"{title}: {name} {new[0]} added"
+        elif new is None and old is not None:
+            yield f"{title}: {name} {old[0]} removed"
+        elif old is not None and new is not None:
+            yield f"{title}: {name} {old[0]} → {new[0]}" if old[0] != new[0] else f"{title}: {name} {new[0]} has another file"
+
+
+def _vulnerabilities(entry: Entry, before: Mapping[str, Any]) -> Iterator[str]:
+    """Both must have been checked: what was not asked is neither closed nor opened."""
+    if entry.vulnerabilities is None or not before.get("vulnerabilities"):
+        return
+    was = {(each["package"], each["advisory"]) for each in before["vulnerabilities"]["findings"]}
+    now = {(each.package, each.advisory) for each in entry.vulnerabilities.findings}
+    yield from (f"vulnerability closed: {advisory} in {package}" for package, advisory in sorted(was - now))
+    yield from (f"vulnerability known now: {advisory} in {package}" for package, advisory in sorted(now - was))

@@ -1,0 +1,259 @@
+"""What the catalogue tells of environments, as values. ``catalogue.json`` is :class:`Catalogue` as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+SCHEMA = 1
+# The stages that can be proved, in their order, with the words for people.
+PROOFS = {
+    "locked": "locked",
+    "downloaded": "downloaded",
+    "rendered": "rendered",
+    "built": "built",
+    "verified": "verified",
+    "smoke-cpu": "trained on CPU",
+    "smoke-gpu": "trained on GPU",
+}
+_OPTIONAL: Any = {"left_out_if_default": True}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class File:
+    """One pinned file. ``source`` is the index, archive or address that has it; ``size`` in bytes, 0 if no document says it."""
+
+    name: str
+    version: str
+    filename: str
+    sha256: str
+    size: int
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """Files that are installed together."""
+
+    title: str
+    files: tuple[File, ...]
+
+    @property
+    def size(self) -> int:
+        """The bytes to download, of the files whose size is known."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def unknown(self) -> int:
+        """How many files have no known size."""
+        return sum(not file.size for file in self.files)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """One version, why it was chosen, and the document that supports it."""
+
+    what: str
+    because: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrameworkEntry:
+    """One framework of an environment. ``source`` is the document about its release."""
+
+    name: str
+    title: str
+    version: str
+    package: str
+    released: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proved:
+    """One valid proof. ``where`` is ``repository`` or ``this machine``."""
+
+    kind: str
+    date: str
+    engine: str
+    where: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ends:
+    """The day (or month) from which something is no longer supported."""
+
+    what: str
+    date: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Advisory:
+    """One known vulnerability. ``fixed_in`` is empty if no fixed version is known."""
+
+    package: str
+    version: str
+    advisory: str
+    aliases: tuple[str, ...]
+    fixed_in: tuple[str, ...]
+    summary: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Vulnerabilities:
+    """The answer of an audit: ``checked`` counts packages, ``unchecked`` lists what no database was asked about."""
+
+    database: str
+    checked: int
+    findings: tuple[Advisory, ...]
+    unchecked: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speed:
+    """One row of a smoke report."""
+
+    workload: str
+    workers: int
+    images_per_s: float | None
+    speedup: str
+    efficiency: float | None
+    accuracy: float | None
+    verdict: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Smoke:
+    """One smoke report: its verdict in a sentence, the machine, and the speed on one and on several devices."""
+
+    verdict: str
+    sentence: str
+    started: str
+    machine: str
+    rows: tuple[Speed, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerEntry:
+    """One layer of a published image; ``size`` in bytes, as it is transferred."""
+
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """The image in a registry: ``reference`` is its name there, ``digest`` that of its manifest."""
+
+    reference: str
+    digest: str
+    layers: tuple[LayerEntry, ...]
+
+    @property
+    def size(self) -> int:
+        """The bytes of all layers."""
+        return sum(layer.size for layer in self.layers)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lock:
+    """What the lock pins. ``missing`` says what it could not pin, and why."""
+
+    sha256: str
+    missing: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One environment of the checkout.
+
+    ``vulnerabilities`` is None if no database was asked, ``published`` if no registry was, or if it has no such image.
+    ``changes`` is None if no earlier catalogue was given.
+    """
+
+    name: str
+    why: str
+    frameworks: tuple[FrameworkEntry, ...]
+    python: str
+    os: str
+    cuda: str | None
+    cudnn: str | None
+    nccl: str | None
+    driver_min: str | None
+    sass: tuple[str, ...]
+    ptx: tuple[str, ...]
+    base: str
+    base_provider: str
+    base_digest: str
+    choices: tuple[Choice, ...]
+    warnings: tuple[str, ...]
+    proofs: tuple[Proved, ...]
+    ends: tuple[Ends, ...]
+    lock: Lock
+    sbom: str
+    page: str
+    vulnerabilities: Vulnerabilities | None = None
+    reports: tuple[Smoke, ...] = ()
+    published: Published | None = None
+    changes: tuple[str, ...] | None = None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of proof, each once, in the order of the stages."""
+        return tuple(dict.fromkeys(proof.kind for proof in self.proofs))
+
+    @property
+    def updated(self) -> str:
+        """The day of the newest proof; empty without any."""
+        return max((proof.date for proof in self.proofs), default="")
+
+    @property
+    def size(self) -> int:
+        """The bytes to download, of the files whose size is known."""
+        return sum(part.size for part in self.lock.parts)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One line of the search: an environment of the checkout (``page``), or another one that the matrix has.
+
+    ``builds`` are the kinds of its builds for GPUs in the table of machines: empty for
+    CPU, None if the resolver was not asked, because it has another answer for this name. ``driver`` and ``gpus`` are
+    those that the file of a stack assumes.
+    """
+
+    name: str
+    frameworks: tuple[tuple[str, str], ...]
+    python: str
+    os: str
+    cuda: str
+    driver_min: str
+    status: str
+    released: str
+    proofs: tuple[str, ...]
+    page: str
+    builds: tuple[int, ...] | None
+    driver: str = ""
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Catalogue:
+    """Everything. ``updated`` is the day of the newest proof, ``since`` the label of the catalogue that it is compared with.
+
+    ``words`` are the names by which people ask for a framework, by its title.
+    """
+
+    schema: int
+    made_by: str
+    title: str
+    updated: str
+    matrix: str
+    since: str
+    words: dict[str, str]
+    entries: tuple[Entry, ...]
+    rows: tuple[Row, ...]
+    gone: tuple[str, ...] = field(default=(), metadata=_OPTIONAL)

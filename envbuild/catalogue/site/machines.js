@@ -1,0 +1,202 @@
+"use strict";
+// Which builds fit a driver and GPUs. The answers are those of `envbuild resolve`, looked up in the table that data/catalogue.js has.
+// No rule is written here: what the table does not answer is "not asked", never "fits".
+globalThis.envbuildMachines = (table) => {
+  const regex = (source, flags = "g") => new RegExp(source, flags);
+  const names = {
+    brackets: regex(table.names.brackets, ""),
+    share: regex(table.names.share),
+    count: regex(table.names.counted),
+    empty: regex(table.names.empty),
+    family: regex(table.names.family),
+    readings: table.names.readings.map((patterns) => patterns.map((source) => regex(source))),
+  };
+  const capability = regex(`^${table.names.capability}$`, "");
+  const withoutMemory = 3; // the reading by which a part of a name is found
+  const shortestPart = 3;
+  const spellings = []; // of each reading, made when it is needed: for each board the words of its name and of its aliases
+
+  const numbers = (version) => version.split(".").map(Number);
+
+  function isAtLeast(given, minimum) {
+    // A branch (384) or a beginning (525.60) stands for the latest driver that begins so.
+    for (let place = 0; place < given.length; place += 1) {
+      if (place >= minimum.length) return true;
+      if (given[place] !== minimum[place]) return given[place] > minimum[place];
+    }
+    return true;
+  }
+
+  // --- names of GPUs: the ways of comparing them are those of envbuild/matrix/gpu_names.py ---
+
+  function words(name, reading) {
+    let text = name.toLowerCase().replace(/[_-]/g, " ");
+    for (const pattern of [names.empty, ...names.readings[reading]]) text = text.replace(pattern, " ");
+    return text.match(/[a-z]+|\d+/g) || [];
+  }
+
+  function boardsBy(reading) {
+    spellings[reading] ??= table.boards.map((board) => [board[0], ...board[1]].map((name) => words(name, reading)));
+    return spellings[reading];
+  }
+
+  function contains(all, part) {
+    for (let start = 0; start + part.length <= all.length; start += 1) {
+      const before = start ? all[start - 1] : "";
+      const after = all[start + part.length] || "";
+      const letterBefore = /^\d+$/.test(part[0]) && before.length === 1;
+      const laptop = /^\d+$/.test(part[part.length - 1]) && /^mx?$/.test(after);
+      if (part.every((word, place) => all[start + place] === word) && !letterBefore && !laptop) return true;
+    }
+    return false;
+  }
+
+  function containing(name, wanted) {
+    if (wanted.join("").length < shortestPart) return [];
+    const brand = name.match(names.family) || [];
+    return table.boards.filter((board, place) => {
+      if (!boardsBy(withoutMemory)[place].some((each) => contains(each, wanted))) return false;
+      const own = board[0].toLowerCase().match(names.family) || [];
+      return !(brand.length && own.length && own.join() !== brand.join());
+    });
+  }
+
+  function matching(name) {
+    for (let reading = 0; reading < names.readings.length; reading += 1) {
+      const wanted = words(name, reading);
+      const flat = wanted.join("");
+      if (!flat) continue;
+      const found = table.boards.filter((_, place) => boardsBy(reading)[place].some((each) => each.join("") === flat));
+      if (!found.length) continue;
+      const byAlias = found.some((board) => board[1].some((alias) => words(alias, 0).join("") === flat));
+      if (table.names.ignores_brand[reading] && !byAlias) {
+        found.push(...containing(name, wanted).filter((board) => !found.includes(board)));
+      }
+      return found;
+    }
+    return null;
+  }
+
+  function gpu(text) {
+    const word = text.normalize("NFKC").trim();
+    const parts = capability.exec(word.toLowerCase());
+    if (parts) {
+      const [major, minor] = parts.slice(1).filter((part) => part !== undefined);
+      const wanted = `${Number(major)}.${minor}`;
+      const known = table.capabilities.find((each) => each[0] === wanted);
+      if (!known) return { error: `No architecture of the matrix has compute capability ${wanted}, so the resolver was not asked about it.` };
+      return { kind: known[2], name: word, capability: wanted };
+    }
+    const inside = names.brackets.exec(word);
+    const name = (inside ? inside[1] : word).toLowerCase().trim().replace(names.share, " ").replace(names.count, " ").trim();
+    let found = matching(name);
+    if (!found) {
+      const flat = (word.toLowerCase().match(/[a-z0-9]+/g) || []).join(" ");
+      const vendor = table.vendors.find((each) => each[2].some((pattern) => regex(`\\b(?:${pattern})\\b`).test(flat)));
+      if (vendor) return { error: `“${word}” is a device of ${vendor[0]}: CUDA does not run on it.` };
+      found = containing(name, words(name, withoutMemory));
+    }
+    if (!found.length) return { error: `The matrix knows no GPU “${word}”. Choose one from the list, or give its compute capability, such as sm_89.` };
+    if (new Set(found.map((board) => board[2])).size > 1) {
+      const some = found.slice(0, 6).map((board) => `${board[0]} (${board[2]})`).join(", ");
+      return { error: `“${word}” names several GPUs of different compute capability: ${some}${found.length > 6 ? " …" : ""}.` };
+    }
+    return { kind: found[0][3], name: found[0][0], capability: found[0][2] };
+  }
+
+  function driver(text) {
+    const word = text.trim().toLowerCase().replace(/^[rv]+/, "");
+    if (!/^\d{1,5}(\.\d{1,5}){0,3}$/.test(word)) return { error: `“${text.trim()}” is not a driver version. Give it as nvidia-smi prints it, such as 384.130.` };
+    const branch = word.split(".")[0];
+    const remark = table.branches.includes(branch) ? "" : `Driver ${word}: the matrix has no branch ${branch}. Only the minimum of CUDA was compared; whether this driver still serves the GPU's architecture was not checked.`;
+    return { name: word, remark };
+  }
+
+  // --- the table ---
+
+  function outcome(build, kind, version) {
+    let interval = 0;
+    if (version) {
+      const given = numbers(version);
+      while (interval < table.drivers.length && isAtLeast(given, numbers(table.drivers[interval]))) interval += 1;
+    }
+    const cell = table.cells[build][kind];
+    let found = cell[1];
+    for (let place = 0; place < cell.length && cell[place] <= interval; place += 2) found = cell[place + 1];
+    return table.outcomes[found];
+  }
+
+  const filled = (text, version, board, row) =>
+    text
+      .replaceAll("{driver}", version)
+      .replaceAll("{about}", board ? table.about[board.kind] : "")
+      .replaceAll("{gpu}", board ? board.name : "")
+      .replaceAll("{build}", row.name);
+
+  // The state alone, of rows with the same `kind` once for each machine: at each key press all rows are judged, and few explained.
+  const states = new WeakMap();
+  function state(row, machine) {
+    if (!states.has(machine)) states.set(machine, new Map());
+    const known = states.get(machine);
+    if (!known.has(row.kind)) known.set(row.kind, fit(row, machine).state);
+    return known.get(row.kind);
+  }
+
+  // Answers {state: "fits" | "remarks" | "no" | "unasked", reasons: [[text, source]], remarks: [text]} for a row and a machine:
+  // {driver: {name, remark} | null, gpus: [{kind, name}]}.
+  function fit(row, machine) {
+    if (row.builds === null) return { state: "unasked", reasons: [], remarks: ["The resolver has another answer for this name, so it was not asked about machines."] };
+    if (machine.none) {
+      if (row.builds.length) return { state: "no", reasons: [["It is built for NVIDIA GPUs, and you have none.", ""]], remarks: [] };
+      return { state: "fits", reasons: [], remarks: [] };
+    }
+    const gpus = machine.gpus.length ? machine.gpus : row.gpus.map(gpu);
+    const version = machine.driver ? machine.driver.name : row.driver;
+    const reasons = new Map();
+    const remarks = new Set(machine.driver && machine.driver.remark && row.builds.length ? [machine.driver.remark] : []);
+    if (!row.builds.length) remarks.add("It runs on the processor: it uses no GPU, so neither the driver nor the GPU was checked.");
+    for (const build of row.builds) {
+      for (const board of gpus.length ? gpus : [null]) {
+        const found = outcome(build, board ? board.kind : 0, version);
+        for (const number of found.objections) reasons.set(filled(table.texts[number][0], version, board, row), table.texts[number][1]);
+        for (const number of found.remarks) remarks.add(filled(table.texts[number][0], version, board, row));
+      }
+    }
+    if (reasons.size) return { state: "no", reasons: [...reasons], remarks: [] };
+    return { state: remarks.size ? "remarks" : "fits", reasons: [], remarks: [...remarks] };
+  }
+
+  // --- what nvidia-smi prints: its table, -L, -q and --query-gpu=name,driver_version --format=csv ---
+
+  function readNvidiaSmi(text) {
+    if (/nvidia-smi has failed|couldn't communicate|command not found|no devices were found/i.test(text)) {
+      return { error: "nvidia-smi found no working driver or no GPU here, so there is nothing to look up." };
+    }
+    const gpus = [];
+    const lines = text.split(/\r?\n/);
+    let version = (/Driver Version\s*:\s*([\d.]+)/.exec(text) || [])[1] || "";
+    for (const line of lines) {
+      const row = /^\|\s*\d+\s+(\S.*?)\s+(?:On|Off|N\/A|WDDM|TCC|MCDM)\s*\|\s*[0-9A-F]{4,8}:[0-9A-F]{2}:/i.exec(line);
+      const listed = /^\s*GPU \d+: (.+?) \(UUID/.exec(line);
+      const told = /^\s*Product Name\s*:\s*(.+?)\s*$/.exec(line);
+      const found = row || listed || told;
+      if (found) gpus.push(found[1]);
+    }
+    const head = lines.findIndex((line) => /(^|,)\s*name\s*(,|$)/.test(line) && line.includes(","));
+    if (head >= 0 && !gpus.length) {
+      const titles = lines[head].split(",").map((title) => title.trim());
+      for (const line of lines.slice(head + 1)) {
+        const cells = line.split(",").map((cell) => cell.trim());
+        if (cells.length !== titles.length) continue;
+        gpus.push(cells[titles.indexOf("name")]);
+        version ||= cells[titles.indexOf("driver_version")] || "";
+      }
+    }
+    const cut = gpus.find((name) => name.endsWith("..."));
+    if (cut) return { driver: version, gpus: [], error: `nvidia-smi cut the name “${cut}”. Paste the output of \`nvidia-smi -L\` too, or choose the GPU.` };
+    if (!gpus.length && !version) return { error: "This is not the output of nvidia-smi: it has no driver version and no GPU." };
+    return { driver: version, gpus };
+  }
+
+  return { gpu, driver, fit, state, readNvidiaSmi };
+};

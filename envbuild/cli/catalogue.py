@@ -1,0 +1,92 @@
+"""``envbuild catalogue -o FOLDER``: write a static site about all environments of the checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from envbuild.cli import options
+from envbuild.cli.progress_display import display
+from envbuild.cli.session import Session
+
+
+@click.command("catalogue")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
+    required=True,
+    metavar="FOLDER",
+    help="The folder to write. An earlier catalogue that is there is replaced as a whole.",
+)
+@click.option("--title", default="Deep-learning environments", show_default=True, help="The title of the site.")
+@click.option("--url", default="", metavar="ADDRESS", help="Where the site will be published, for absolute links in the feed.")
+@click.option(
+    "--database",
+    "databases",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="A local OSV database of known vulnerabilities, as for `envbuild audit`; may be repeated. Without one, pages say "
+    "that nothing was checked.",
+)
+@click.option(
+    "--registry",
+    default="",
+    metavar="HOST/REPOSITORY",
+    help="Ask this repository for published images: their digests and the sizes of their layers.",
+)
+@click.option(
+    "--since",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The catalogue.json of an earlier catalogue: pages and feed tell what changed since then.",
+)
+@click.option(
+    "--this-machine",
+    "with_machine",
+    is_flag=True,
+    help="Include what this machine proved and measured, beside what is committed.",
+)
+@options.common
+@click.pass_obj
+def command(  # noqa: PLR0917 - click passes every option
+    session: Session,
+    /,
+    output: Path,
+    title: str,
+    url: str,
+    databases: tuple[Path, ...],
+    registry: str,
+    since: Path | None,
+    with_machine: bool,
+) -> int:
+    """Write a static site about all environments of the checkout into FOLDER.
+
+    It has a search, an answer to "which image runs on my machine?", and a page for each environment. It works from a web server
+    and from a file, makes no request, and needs no server. The same checkout and options give the same bytes. FOLDER appears or
+    changes at once, when everything is written; a folder with other files in it is refused.
+    """
+    from envbuild.pipeline import cataloguing, site_folder
+
+    site_folder.require_replaceable(output)
+    with display(session) as shown:
+        tools = session.tools(on_progress=shown.news)
+        sources = cataloguing.Sources(
+            title=title, url=url, databases=databases, registry=registry, since=since, with_machine=with_machine
+        )
+        gathered = cataloguing.gather(tools, sources)
+        written = site_folder.write(output, cataloguing.files_of(gathered, sources))
+    found = gathered.catalogue
+    session.out(f"{output / 'index.html'}: {len(found.entries)} environments, {len(found.rows)} names, {written} files")
+    session.document(
+        {
+            "schema": 1,
+            "folder": str(output),
+            "environments": len(found.entries),
+            "names": len(found.rows),
+            "files": written,
+            "updated": found.updated,
+        }
+    )
+    return 0

@@ -1,0 +1,104 @@
+"""The lines of the catalogue's search: every environment of the checkout, and every other one that the matrix has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from envbuild.catalogue.machines import Table
+from envbuild.catalogue.model import Entry, Row
+from envbuild.errors import EnvbuildError
+from envbuild.model import Environment
+from envbuild.pipeline import listing, stack_requests
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.resolve.search.build import Build
+
+
+def rows_of(tools: Tools, entries: Sequence[Entry], environments: Sequence[Environment], table: Table) -> list[Row]:
+    """Return the lines. The builds of each are noted in ``table``, so that it can tell on which machines they run."""
+    known = {entry.name for entry in entries}
+    found = [_row_of_entry(tools, entry, each, table) for entry, each in zip(entries, environments, strict=True)]
+    return [*found, *_rows_of_matrix(tools, known, table)]
+
+
+def words_of(tools: Tools) -> dict[str, str]:
+    """The names by which people ask for each framework, by its title."""
+    return {
+        table.title: " ".join(dict.fromkeys((table.name, table.short, *table.aliases))) for table in tools.matrix.frameworks
+    }
+
+
+def _row_of_entry(tools: Tools, entry: Entry, environment: Environment, table: Table) -> Row:
+    """The line of an environment of the checkout."""
+    stack = stack_requests.stack_of(tools, [entry.name])
+    builds = _builds(tools, entry.name)
+    return Row(
+        name=entry.name,
+        frameworks=tuple((each.title, each.version) for each in entry.frameworks),
+        python=entry.python,
+        os=entry.os,
+        cuda=entry.cuda or "",
+        driver_min=entry.driver_min or "",
+        status="",
+        released=max((each.released for each in entry.frameworks), default=""),
+        proofs=entry.kinds,
+        page=entry.page,
+        builds=None if builds is None else _kinds(table, builds, environment.cudnn, environment.nccl),
+        driver=stack.driver if stack else "",
+        gpus=stack.gpus if stack else (),
+    )
+
+
+def _kinds(table: Table, builds: Sequence[Build], cudnn: str | None, nccl: str | None) -> tuple[int, ...]:
+    found = (table.kind_of(build.variant, cudnn, nccl) for build in builds)
+    return tuple(dict.fromkeys(kind for kind in found if kind is not None))
+
+
+def _builds(tools: Tools, name: str) -> Sequence[Build] | None:
+    """The builds with which the resolver answers ``name``; None if it has another answer, or refuses."""
+    from envbuild.resolve.choice import choose_for
+    from envbuild.resolve.environment import environment_of
+    from envbuild.resolve.request.parser import parse
+    from envbuild.resolve.stacks import builds_of
+
+    try:
+        if (stack := stack_requests.stack_of(tools, [name])) is not None:
+            return builds_of(tools.matrix, stack)
+        search, chosen = choose_for(tools.matrix, parse([name], matrix=tools.matrix))
+    except EnvbuildError:
+        return None
+    if chosen is None or environment_of(search.lookup, search.request, chosen).name != name:
+        return None
+    return chosen.builds
+
+
+def _rows_of_matrix(tools: Tools, known: set[str], table: Table) -> Iterator[Row]:
+    tables = {each.name: each for each in tools.matrix.frameworks}
+    variants = {
+        (each.name, release.version, variant.name): variant
+        for each in tools.matrix.frameworks
+        for release in each.releases
+        for variant in release.variants
+    }
+    seen = set(known)
+    for row in listing.catalogue(tools):
+        if not row["name"] or row["name"] in seen:  # it runs on no system of the matrix, or a better build has this name
+            continue
+        seen.add(row["name"])
+        variant = variants[row["framework"], row["version"], row["variant"]]
+        kind = table.kind_of(variant, row["cudnn"], row["nccl"])
+        yield Row(
+            name=row["name"],
+            frameworks=((tables[row["framework"]].title, row["version"]),),
+            python=row["python"],
+            os=row["system"],
+            cuda=row["cuda"] or "",
+            driver_min=row["driver_min"] or "",
+            status=row["status"],
+            released=row["released"],
+            proofs=(),
+            page="",
+            builds=() if kind is None else (kind,),
+        )

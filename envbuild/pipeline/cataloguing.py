@@ -1,0 +1,193 @@
+"""``catalogue``: gathers what is known of every environment of the checkout, for a static site."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envbuild import codec, files
+from envbuild.catalogue import model
+from envbuild.catalogue.changes import compare
+from envbuild.catalogue.machines import Machines, Table
+from envbuild.catalogue.model import Catalogue, Entry
+from envbuild.errors import InvalidInputError, Problem, UsageError
+from envbuild.model import Progress
+from envbuild.pipeline import catalogue_entries, catalogue_rows, committed
+from envbuild.pipeline.stored_locks import Locked, read_locked
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.audit.vulnerabilities import Audit
+
+_LARGEST = 256 * 2**20  # of an earlier catalogue.json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sources:
+    """What is asked beside the checkout.
+
+    ``url`` is where the site will be. ``databases`` are local OSV databases, ``registry`` is a repository with images,
+    ``since`` an earlier ``catalogue.json``. ``with_machine`` includes what this machine proved and measured.
+    """
+
+    title: str = "Deep-learning environments"
+    url: str = ""
+    databases: tuple[Path, ...] = ()
+    registry: str = ""
+    since: Path | None = None
+    with_machine: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gathered:
+    """The catalogue, its table of machines, and the bill of materials of each environment by the path of its file."""
+
+    catalogue: Catalogue
+    machines: Machines
+    sboms: Mapping[str, str]
+
+
+def gather(tools: Tools, sources: Sources) -> Gathered:
+    """Gather what is known. Raises :class:`InvalidInputError` for damaged locks and evidence, and the errors of the sources."""
+    import envbuild
+
+    earlier = _earlier(sources.since) if sources.since is not None else None
+    locks = list(_locks(tools))
+    reasons = committed.listed(tools.workspace)
+    entries, sboms = [], {}
+    for index, locked in enumerate(locks):
+        name = locked.lock.environment.name
+        tools.on_progress(Progress(stage="catalogue", message=name, done=index, total=len(locks), unit="environments"))
+        entry = catalogue_entries.entry_of(
+            tools,
+            locked,
+            reasons.get(name, ""),
+            with_machine=sources.with_machine,
+            audit=_audit(tools, locked, sources),
+        )
+        sboms[entry.sbom] = _sbom(locked)
+        entries.append(entry)
+    if sources.registry:
+        entries = list(_published(tools, entries, sources.registry))
+    table = Table(matrix=tools.matrix)
+    tools.on_progress(Progress(stage="catalogue", message="listing the environments of the matrix"))
+    rows = catalogue_rows.rows_of(tools, entries, [locked.lock.environment for locked in locks], table)
+    tools.on_progress(Progress(stage="catalogue", message="asking the resolver about drivers and GPUs"))
+    whole = Catalogue(
+        schema=model.SCHEMA,
+        made_by=f"envbuild {envbuild.__version__}",
+        title=sources.title,
+        updated=max((entry.updated for entry in entries), default=""),
+        matrix=tools.matrix.fingerprint,
+        since="",
+        words=catalogue_rows.words_of(tools),
+        entries=tuple(entries),
+        rows=tuple(rows),
+    )
+    if earlier is not None:
+        whole = compare(whole, earlier, f"{earlier['title']}, state of {earlier['updated'] or 'an unknown day'}")
+    return Gathered(catalogue=whole, machines=table.machines(), sboms=sboms)
+
+
+def files_of(gathered: Gathered, sources: Sources) -> Iterator[tuple[str, str]]:
+    """The path and the text of every file of the site."""
+    from envbuild.catalogue.pages import pages
+
+    url = f"{sources.url.rstrip('/')}/" if sources.url else ""
+    yield from pages(gathered.catalogue, gathered.machines, url=url, asked_registry=bool(sources.registry))
+    yield from gathered.sboms.items()
+
+
+def _locks(tools: Tools) -> Iterator[Locked]:
+    for name in committed.names(tools):
+        locked = read_locked(tools, name)
+        if locked is not None:
+            yield locked
+
+
+def _sbom(locked: Locked) -> str:
+    from envbuild import sbom
+
+    return sbom.dumps(locked.lock, locked.digest)
+
+
+def _audit(tools: Tools, locked: Locked, sources: Sources) -> Audit | None:
+    """The vulnerabilities of what the lock pins, None without a database.
+
+    The local image is asked for its packages only if this machine's results are included.
+    """
+    if not sources.databases:
+        return None
+    from envbuild.audit import audit
+    from envbuild.pipeline import image_checks
+
+    name = locked.lock.environment.name
+    found = image_checks.sources_of_image(tools, name, locked.digest) if sources.with_machine else None
+    return audit(locked.lock, databases=sources.databases, service="", sources=found)
+
+
+def _published(tools: Tools, entries: Sequence[Entry], registry: str) -> Iterator[Entry]:
+    from envbuild.compose.outputs import referrers
+    from envbuild.errors import PublishError
+
+    with referrers.opened(registry, writes=False) as client:
+        for index, entry in enumerate(entries):
+            tools.on_progress(
+                Progress(stage="registry", message=entry.name, done=index, total=len(entries), unit="environments")
+            )
+            tag = entry.name.replace("+", "_")
+            try:
+                image = referrers.image(client, tag)
+            except PublishError as error:
+                if error.code != "not-in-registry":
+                    raise
+                yield entry
+                continue
+            yield replace(entry, published=_described(f"{registry}:{tag}", f"sha256:{image.digest}", image.content))
+
+
+def _described(reference: str, digest: str, content: bytes) -> model.Published:
+    try:
+        layers = tuple(
+            model.LayerEntry(digest=str(layer["digest"]), size=int(layer["size"])) for layer in json.loads(content)["layers"]
+        )
+    except (ValueError, LookupError, TypeError, RecursionError):
+        layers = ()  # an image for several kinds of machines: the digest is known, the layers are not
+    return model.Published(reference=reference, digest=digest, layers=layers)
+
+
+def _earlier(path: Path) -> Mapping[str, Any]:
+    """The content of an earlier ``catalogue.json``.
+
+    Raises :class:`UsageError`, and :class:`InvalidInputError` (``catalogue``) for any other file.
+    """
+    try:
+        content = codec.loads(files.read_bytes(path, _LARGEST))
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror or error}.",
+            hint="--since takes the catalogue.json of an earlier catalogue.",
+        ) from error
+    except ValueError as error:
+        raise _no_catalogue(path, str(error)) from error
+    import jsonschema
+
+    schema = json.loads(resources.files("envbuild.schemas").joinpath("catalogue.json").read_text(encoding="utf-8"))
+    problem = next(jsonschema.validators.validator_for(schema)(schema).iter_errors(content), None)
+    if problem is not None:
+        raise _no_catalogue(path, f"{problem.json_path}: {problem.message[:200]}")
+    found: Mapping[str, Any] = content
+    return found
+
+
+def _no_catalogue(path: Path, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{path} is no catalogue.json of this version of envbuild.",
+        code="catalogue",
+        hint="--since takes the catalogue.json of an earlier catalogue.",
+        problems=[Problem(where=str(path), line=0, message=why)],
+    )

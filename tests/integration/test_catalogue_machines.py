@@ -1,0 +1,201 @@
+"""The site's own JavaScript, under node, beside the resolver: it never says that something fits where the resolver does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from envbuild import workspace
+from envbuild.catalogue.machines import Table
+from envbuild.catalogue.model import Catalogue
+from envbuild.catalogue.pages import pages
+from envbuild.errors import EnvbuildError
+from envbuild.matrix.types import Matrix
+from envbuild.pipeline import catalogue_rows, committed, resolving
+from envbuild.pipeline.catalogue_entries import entry_of
+from envbuild.pipeline.constraints import Constraints
+from envbuild.pipeline.stored_locks import read_locked
+from envbuild.pipeline.tools import Tools
+
+NODE = shutil.which("node")
+ASK = Path(__file__).parent / "site" / "ask.mjs"
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.skipif(NODE is None, reason="no node here: apt-get install nodejs")
+Question = dict[str, str]
+
+ODD_DRIVERS = ("384", "525.60", "R470", "391.1", "999.1", "0.1", "346", "580.65.06", "580.65.05", "535.104.05", "12345.1")
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
+    home = tmp_path_factory.mktemp("home")
+    return Tools(workspace.find(str(ROOT), [], {**os.environ, "ENVBUILD_HOME": str(home)}))
+
+
+@pytest.fixture(scope="module")
+def site(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The part of the site that answers, with every name of the matrix, and those of the checkout that are no plain builds."""
+    table = Table(matrix=tools.matrix)
+    locks = [locked for name in committed.names(tools) if (locked := read_locked(tools, name)) is not None]
+    entries = [entry_of(tools, locked, "", with_machine=False, audit=None) for locked in locks]
+    rows = catalogue_rows.rows_of(tools, entries, [locked.lock.environment for locked in locks], table)
+    machines = table.machines()
+    whole = Catalogue(
+        schema=1, made_by="a test", title="A test", updated="", matrix="", since="", words={}, entries=(), rows=tuple(rows)
+    )
+    folder = tmp_path_factory.mktemp("site")
+    for path, text in pages(whole, machines):
+        if path in ("data/catalogue.js", "machines.js"):
+            (folder / path).parent.mkdir(exist_ok=True)
+            (folder / path).write_text(text, encoding="utf-8")
+    return folder
+
+
+def asked(site: Path, questions: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+    lines = "".join(f"{json.dumps(each)}\n" for each in questions)
+    done = subprocess.run(
+        [str(NODE), str(ASK), str(site)], input=lines, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def names_in(site: Path) -> list[str]:
+    text = (site / "data/catalogue.js").read_text(encoding="utf-8").partition("envbuildCatalogue = ")[2].rstrip().rstrip(";")
+    return [row[0] for row in json.loads(text)["rows"]]
+
+
+def drawn(matrix: Matrix, names: Sequence[str], count: int, seed: int) -> list[Question]:
+    """Questions of every kind: known and unknown drivers near every limit, boards in several spellings, capabilities."""
+    dice = random.Random(seed)
+    found: list[Question] = []
+    while len(found) < count:
+        question = {"name": dice.choice(names), "driver": draw_driver(matrix, dice), "gpu": draw_gpu(matrix, dice)}
+        if question["driver"] or question["gpu"]:
+            found.append(question)
+    return found
+
+
+def draw_driver(matrix: Matrix, dice: random.Random) -> str:
+    limit = dice.choice([row.driver_min for row in (*matrix.cuda, *matrix.driver_rules)])
+    parts = [int(part) for part in limit.split(".")]
+    parts[-1] = max(0, parts[-1] + dice.choice((-1, 0, 1)))
+    branch = dice.choice(matrix.drivers).branch
+    near = ".".join(str(part).zfill(2) for part in parts)
+    return dice.choice(
+        ("", dice.choice(ODD_DRIVERS), branch, f"{int(branch) + dice.randrange(3)}.{dice.randrange(200)}", near, near, near)
+    )
+
+
+def draw_gpu(matrix: Matrix, dice: random.Random) -> str:
+    board, other = dice.choice(matrix.gpus), dice.choice(matrix.gpus)
+    capability = dice.choice(dice.choice(matrix.architectures).capabilities).replace(".", "")
+    words = board.name.split()
+    spellings = (
+        "",
+        f"sm_{capability}",
+        f"NVIDIA {board.name}",
+        f"{board.name}, {other.name}",
+        f"nvidia corporation [{board.name.upper()}]",
+        " ".join(dice.sample(words, max(1, len(words) - 1))),
+        dice.choice((board.name, *board.aliases)).lower(),
+        board.name,
+    )
+    return dice.choice(spellings)
+
+
+def resolved(tools: Tools, question: Question) -> tuple[str, str]:
+    """What the resolver answers: ``yes``, ``no`` or ``unknown``, and why."""
+    constraints = Constraints(driver=question["driver"] or None, gpu=question["gpu"] or None)
+    try:
+        found = resolving.resolve_request(tools, [question["name"]], constraints)
+    except EnvbuildError as error:
+        return ("no" if error.exit_code == 3 else "unknown"), error.message
+    if found.environment.name != question["name"]:
+        return "no", f"it answers {found.environment.name}"
+    return "yes", "\n".join(found.warnings)
+
+
+def compare(tools: Tools, site: Path, questions: Sequence[Question]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for question, page in zip(questions, asked(site, questions), strict=True):
+        theirs, why = resolved(tools, question)
+        ours = {"fits": "yes", "remarks": "yes", "no": "no", "unknown": "unknown"}[page["state"]]
+        # The resolver takes a capability without an architecture in the matrix, with a warning; the page does not answer then.
+        if theirs == "yes" and ours == "unknown" and "no architecture of the matrix" in why:
+            continue
+        assert ours == theirs, (question, page, why)
+        counts[ours] = counts.get(ours, 0) + 1
+        if page["state"] == "fits":  # what the resolver doubts about the machine, the page doubts too
+            assert not any(word in why for word in ("PTX", "minor-version", "not checked", "uses no GPU")), (
+                question,
+                page,
+                why,
+            )
+    return counts
+
+
+def test_forty_drawn_questions_get_the_resolvers_answers(tools: Tools, site: Path) -> None:
+    counts = compare(tools, site, drawn(tools.matrix, names_in(site), 40, seed=7))
+    assert counts["yes"] > 4, counts
+    assert counts["no"] > 8, counts
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_five_hundred_drawn_questions_get_the_resolvers_answers(tools: Tools, site: Path, seed: int) -> None:
+    counts = compare(tools, site, drawn(tools.matrix, names_in(site), 500, seed=seed))
+    assert counts["yes"] > 50, counts
+    assert counts["no"] > 100, counts
+    assert counts["unknown"] > 5, counts
+
+
+TABLE = """
++---------------------------------------------------------------------------------------+
+| NVIDIA-SMI 535.104.05             Driver Version: 535.104.05   CUDA Version: 12.2     |
+|-----------------------------------------+----------------------+----------------------+
+| GPU  Name                 Persistence-M | Bus-Id        Disp.A | Volatile Uncorr. ECC |
+|=========================================+======================+======================|
+|   0  NVIDIA A100-SXM4-80GB          On  | 00000000:07:00.0 Off |                    0 |
+| N/A   34C    P0              61W / 400W |      4MiB / 81920MiB |      0%      Default |
+|   1  NVIDIA A100-SXM4-80GB          On  | 00000000:0B:00.0 Off |                    0 |
++---------------------------------------------------------------------------------------+
+| Processes:                                                                            |
+|    0   N/A  N/A      1234      C   python                                     1000MiB |
+"""
+OLD_TABLE = """
+| NVIDIA-SMI 384.130                Driver Version: 384.130                   |
+|   0  GeForce GTX 108...  Off  | 00000000:02:00.0 Off |                  N/A |
+"""
+NAMED = "GPU 0: NVIDIA GeForce RTX 4090 (UUID: GPU-1)\nGPU 1: Tesla T4 (UUID: GPU-2)\n"
+CSV = "name, driver_version\nNVIDIA H100 80GB HBM3, 550.54.15\nNVIDIA H100 80GB HBM3, 550.54.15\n"
+LONG = "Driver Version                            : 470.82.01\n    Product Name                          : Tesla K80\n"
+
+
+def test_what_nvidia_smi_prints_is_read(site: Path) -> None:
+    texts = [TABLE, OLD_TABLE, NAMED, CSV, LONG, "NVIDIA-SMI has failed because it couldn't communicate", "hello"]
+    table, old, named, csv, long, failed, other = asked(site, [{"smi": text} for text in texts])
+    assert table == {"driver": "535.104.05", "gpus": ["NVIDIA A100-SXM4-80GB"] * 2}
+    assert old["driver"] == "384.130"
+    assert old["gpus"] == []
+    assert "cut the name" in old["error"]
+    assert named["gpus"] == ["NVIDIA GeForce RTX 4090", "Tesla T4"]
+    assert csv == {"driver": "550.54.15", "gpus": ["NVIDIA H100 80GB HBM3"] * 2}
+    assert long == {"driver": "470.82.01", "gpus": ["Tesla K80"]}
+    assert "error" in failed
+    assert "error" in other
+
+
+def test_an_unknown_machine_gets_no_answer(site: Path) -> None:
+    name = names_in(site)[0]
+    gpus = ["Radeon RX 7900", "sm_99", "RTX", "a toaster"]
+    answers = asked(site, [*({"name": name, "driver": "550.1", "gpu": gpu} for gpu in gpus), {"name": name, "driver": "new"}])
+    assert [answer["state"] for answer in answers] == ["unknown"] * 5
