@@ -9,7 +9,7 @@ from envbuild import files
 from envbuild.catalogue import model
 from envbuild.catalogue.model import Choice, Ends, Entry, File, FrameworkEntry, Part, Proved, Smoke, Speed, Vulnerabilities
 from envbuild.errors import EnvbuildError
-from envbuild.model import Environment
+from envbuild.model.environment import Environment
 from envbuild.pipeline import evidence, proofs, resolving, status
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked
@@ -52,7 +52,7 @@ def entry_of(tools: Tools, locked: Locked, why: str, *, with_machine: bool, audi
         sbom=f"sbom/{environment.name}.cdx.json",
         page=f"environments/{environment.name}.html",
         vulnerabilities=None if audit is None else _vulnerabilities(audit),
-        reports=tuple(_reports(tools, environment.name)) if with_machine else (),
+        reports=tuple(_reports(tools, environment.name, locked.digest)) if with_machine else (),
     )
 
 
@@ -175,14 +175,15 @@ def _vulnerabilities(audit: Audit) -> Vulnerabilities:
     )
 
 
-def _reports(tools: Tools, name: str) -> Iterator[Smoke]:
+def _reports(tools: Tools, name: str, digest: str) -> Iterator[Smoke]:
+    """The last smoke report of this machine, if it is about this lock."""
     path = status.stored_reports(tools, name).get("json")
     if path is None:
         return
     from envbuild import smoketest
 
     report, problems = smoketest.read_report(files.read_bytes(path))
-    if report is not None and not problems:
+    if report is not None and not problems and report["environment"].get("lock") == digest:
         yield smoke_of(report)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from envbuild.catalogue.machines import Table
 from envbuild.catalogue.model import Entry, Row
 from envbuild.errors import EnvbuildError
-from envbuild.model import Environment
+from envbuild.model.environment import Environment
 from envbuild.pipeline import listing, stack_requests
 from envbuild.pipeline.tools import Tools
 

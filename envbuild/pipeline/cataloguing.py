@@ -15,7 +15,7 @@ from envbuild.catalogue.changes import compare
 from envbuild.catalogue.machines import Machines, Table
 from envbuild.catalogue.model import Catalogue, Entry
 from envbuild.errors import InvalidInputError, Problem, UsageError
-from envbuild.model import Progress
+from envbuild.model.progress import Progress
 from envbuild.pipeline import catalogue_entries, catalogue_rows, committed
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 from program import ROOT, Program, fresh_root
+from stand_in_registry import MANIFEST, Registry
 from widget_world import make_root
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -72,6 +74,68 @@ def test_the_same_checkout_gives_the_same_bytes(program: Program, tmp_path: Path
     assert "the &lt;newest&gt;" in page
     assert "Not checked." in page
     assert all((site / entry["sbom"]).is_file() for entry in document["entries"])
+
+
+@pytest.mark.prove
+def test_what_else_is_asked_is_told(program: Program, registry: Registry, tmp_path: Path) -> None:
+    """A registry, a database, this machine's report, and an earlier catalogue."""
+    first, site = tmp_path / "first", tmp_path / "site"
+    program.run("catalogue", "-o", str(first)).expect(0)
+    earlier = json.loads((first / "catalogue.json").read_text(encoding="utf-8"))
+    (lock,) = (entry["lock"] for entry in earlier["entries"] if entry["name"] == SOME[0])
+    numpy = next(file for part in lock["parts"] for file in part["files"] if file["name"] == "numpy")
+    numpy["version"] = "0.1"  # as if the last release had an older one
+    lock["sha256"] = "0" * 64
+    (tmp_path / "last.json").write_text(json.dumps(earlier))
+    affected = {
+        "package": {"ecosystem": "PyPI", "name": "numpy"},
+        "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}],
+    }
+    (tmp_path / "osv").mkdir()
+    (tmp_path / "osv" / "1.json").write_text(json.dumps({"id": "PYSEC-2026-1", "summary": "words", "affected": [affected]}))
+    layers = [{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f"sha256:{'5' * 64}", "size": 1_234_567}]
+    image = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "layers": layers}).encode()
+    registry.manifests[f"team/dl:{SOME[0]}"] = image
+    reports = program.home / "reports" / SOME[0]
+    reports.mkdir(parents=True)
+    report = json.loads((ROOT / "tests/unit/data/report-pass.json").read_text(encoding="utf-8"))
+    report["environment"]["lock"] = hashlib.sha256(
+        (program.root / "images/environments" / SOME[0] / "lock.json").read_bytes()
+    ).hexdigest()
+    (reports / "report.json").write_text(json.dumps(report))
+    stages = program.home / "stages" / SOME[0]
+    stages.mkdir(parents=True)
+    (stages / "smoke.json").write_text(json.dumps({"key": {}, "result": {"paths": {"json": str(reports / "report.json")}}}))
+
+    asked = [
+        "--registry",
+        f"{registry.host}/team/dl",
+        "--database",
+        str(tmp_path / "osv"),
+        "--since",
+        str(tmp_path / "last.json"),
+    ]
+    program.run("catalogue", "-o", str(site), "--this-machine", *asked).expect(0)
+    document = json.loads((site / "catalogue.json").read_text(encoding="utf-8"))
+    schema = json.loads(resources.files("envbuild.schemas").joinpath("catalogue.json").read_text(encoding="utf-8"))
+    jsonschema.validate(document, schema)
+    told = {entry["name"]: entry for entry in document["entries"]}
+    assert told[SOME[0]]["published"]["digest"] == f"sha256:{hashlib.sha256(image).hexdigest()}"
+    assert told[SOME[1]]["published"] is None
+    assert told[SOME[1]]["changes"] == []
+    assert any("numpy 0.1 → " in change for change in told[SOME[0]]["changes"])
+    page = (site / "environments" / f"{SOME[0]}.html").read_text(encoding="utf-8")
+    for text in (
+        "PYSEC-2026-1",
+        "1 MB to pull, in 1 layer.",
+        "sha256:" + "5" * 64,
+        "Speedup",
+        "numpy 0.1 →",
+        f"docker pull {registry.host}/team/dl@sha256:",
+    ):
+        assert text in page, text
+    assert "The registry has no image of this name" in (site / "environments" / f"{SOME[1]}.html").read_text(encoding="utf-8")
+    assert "changed" in (site / "feed.xml").read_text(encoding="utf-8")
 
 
 @pytest.mark.prove
