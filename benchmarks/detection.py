@@ -64,6 +64,8 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "the loss is not a number": TRAINING,
     "no exchange in the benchmark only": TIMING,
     "the first shard after 20 steps": TIMING,
+    "learning rate +10 % after 20 steps": TIMING,
+    "one label of 32 wrong after 20 steps": TIMING,
     "timed steps do nothing": TIMING,
     "timed steps leave out half of the batch": TIMING,
     "timed steps have no momentum": TIMING,

@@ -90,6 +90,10 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         batch = self._inner("put")(handle, images, labels)
         if FAULT == "the first shard after 20 steps":
             self.others[id(batch)] = batch, self._inner("put")(handle, self._first(images), self._first(labels))
+        if FAULT == "one label of 32 wrong after 20 steps":
+            labels = np.array(labels)
+            labels[::32] = (labels[::32] + 1) % 10
+            self.others[id(batch)] = batch, self._inner("put")(handle, images, labels)
         return batch
 
     def _first(self, array: Any) -> Any:
@@ -108,8 +112,10 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         number = self.steps[id(handle)] = self.steps.get(id(handle), 0) + 1
         if self.befallen and number == 3:
             self._disaster()
-        if FAULT == "the first shard after 20 steps" and number > LATER:
-            batch = self.others[id(batch)][1] if id(batch) in self.others else batch
+        if number > LATER and id(batch) in self.others:
+            batch = self.others[id(batch)][1]
+        if FAULT == "learning rate +10 % after 20 steps" and number > LATER:
+            lr *= 1.1
         if FAULT == "one rank is slow" and self.befallen:
             time.sleep(0.1)
         before = self._weights(handle) if FAULT in DECAYS or FAULT in CHANGES else []
