@@ -1,8 +1,8 @@
-"""BUCKETS: a network larger than one exchange bucket gets the weights that it must get.
+"""BUCKETS: checks the weights of a network that is larger than one exchange bucket.
 
-Frameworks exchange gradients in buckets: one after the other, while the backward pass still computes the next. A network that fits
-into one cannot show what goes wrong with a second. In the first step that goes wrong, a parameter is wrong by its own gradient
-alone: so the parameters that are wrong then are those of the bucket at fault, and what was done to their gradients can be read off.
+Frameworks exchange gradients in buckets: one after the other, while the backward pass still computes the next. A network
+that fits into one bucket cannot show errors of the second. In the first wrong step, only the parameters whose own gradients
+were exchanged wrongly are wrong. They are those of one bucket, and their errors show what happened to their gradients.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -12,9 +12,9 @@ from ..networks import nets, refnet, rounding
 from ..verdict import check
 from . import reduced_buckets
 
-LIMIT = 1e-4            # single precision gives up to 6e-6, a bucket in half precision 3e-4
+LIMIT = 1e-4            # single precision causes errors up to 6e-6, a bucket in half precision 3e-4
 REDUCED = .03           # a reduced precision gives up to 8e-3 (bfloat16), and must be recognised; a lost or doubled bucket 0.5 and more
-NEAR = 0.05             # a gradient that is as near as this to what a known fault gives was made by it
+NEAR = 0.05             # a gradient this near to that of a known fault is explained by that fault
 KNOWN = (
     ('bucket-not-exchanged', 'are not exchanged: each replica uses its own'),
     ('bucket-lost', 'are lost: zeros arrive'),
@@ -36,7 +36,7 @@ class Wanted(object):
             pass
 
     def steps(self):
-        """(weights, gradient) after each step; the same arrays are used again for the next."""
+        """Yield (weights, gradient) after each step; the arrays are reused for the next step."""
         weights = dict((name, self.start[name].astype('float64')) for name in self.net.names)
         past = dict((name, np.zeros_like(each)) for name, each in weights.items())
         for step in range(self.plan['steps']):
@@ -81,7 +81,7 @@ def _is_rounding(wanted, n, saved, precision):
 
 
 def _apart(measured):
-    """(the first step after which copies differ, the parameters that do); (0, []) if none do."""
+    """(the first step after which copies differ, the parameters that differ); (0, []) if none do."""
     for step in range(len(measured[0]['digests'])):
         copies = sum((phase['digests'][step] for phase in measured), [])
         names = sorted(name for name in copies[0] if any(copy[name] != copies[0][name] for copy in copies))
@@ -102,7 +102,7 @@ def _worst(copies, want, start):
 
 
 def _blame(wanted, n, saved):
-    """(step, parameters, fault, words) of the first step that went wrong; None if none did by more than LIMIT."""
+    """(step, parameters, fault, words) of the first step that went wrong; None if no error exceeds LIMIT."""
     before, past, previous = None, None, None
     for number, (weights, gradient) in enumerate(wanted.steps()):
         copies = [(entry['replica'], _load(entry['path'])) for entry in saved if entry['step'] == number + 1]

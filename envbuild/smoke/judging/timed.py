@@ -1,4 +1,4 @@
-"""Did the timed steps also compute the right thing? REPLICA of the handles that were timed, and EXCHANGE. Pure functions."""
+"""Did the timed steps also compute the right thing? REPLICA for the handles that were timed, and EXCHANGE. Pure functions."""
 from __future__ import absolute_import, division, print_function
 
 from ..networks import nets
@@ -6,18 +6,19 @@ from ..rank.timed import NOT_FINITE
 from ..verdict import check
 from . import checks
 
-# In units of how far the gradients of single devices are from their mean: 1 if nothing is exchanged.
+# Limits as a share of the distance between a single device's gradient and the mean of all; 1 if nothing is exchanged.
 APART, EXACT_APART = .10, .05
 PARAMETER_APART = .30
-# Of the gradient itself. Single precision comes to 3e-7 (LeNet), 4e-3 (ResNet-20) and 1e-2 (VGG19), bfloat16 to 0.08, 0.32 and 0.65.
+# Limits as a share of the gradient. Measured in single precision: 3e-7 (LeNet), 4e-3 (ResNet-20), 1e-2 (VGG19); in bfloat16: 0.08,
+# 0.32, 0.65.
 # The exact limits are those of LeNet where no reduced precision is allowed. Its rounding comes to 7e-4 at most (150 seeds); weights with
 # noise of 1e-4, as an inexact convolution would give, come to 0.022, for some ReLUs and maxima switch.
 SINGLE_APART, SINGLE_EXACT_APART = .25, .03
-HOLDS = .5                  # where bfloat16 is allowed, the least share of the gradient that a step of the two large networks holds; the most is 1 / HOLDS
-MOST_ROUNDED = 1.0          # and the most by which it may be apart from the gradient
+HOLDS = .5                  # with bfloat16, a step of a large network has at least this share of the gradient, at most 1 / HOLDS
+MOST_ROUNDED = 1.0          # and differ from the gradient by at most this share of it
 SCALED = .02                # of the difference: what is left of it where the gradient only counts more or less
-UNTOLD = .20                # if rounding alone comes to so much, nothing can be told
-LEAST_LOSS = 1e-3           # smaller ones have few digits, and may be equal by chance
+UNTOLD = .20                # if rounding alone reaches this, nothing can be decided
+LEAST_LOSS = 1e-3           # smaller losses have few digits and may be equal by chance
 LEAST_EQUAL = 3
 LATE = .25                  # of a lap; a loss that is there takes less than a thousandth
 NOT_LOOKED_AT = 'not checked: its adapter cannot set weights'
@@ -59,9 +60,9 @@ def drained(n, own):
 
 
 def exchange(n, own, oracle, exact=False):
-    """EXCHANGE of one workload: the steps that were timed and the trained handle's average the gradients of all devices.
+    """EXCHANGE of one workload: timed steps and training steps must average the gradients of all devices.
 
-    `oracle` are the losses of each rank in the oracle's phase, or nothing; `exact` holds steps to the narrower limit.
+    `oracle` has the losses of each rank in the oracle's phase, if there are any; `exact` holds steps to the narrower limit.
     """
     phases = own[0]['phases']
     looks = [phases['train'].get('checked')] if 'train' in phases else []
@@ -87,11 +88,11 @@ def is_exact(net, precisions):
 
 
 def single(n, own, precisions=()):
-    """EXCHANGE of one workload, if a handle of one device that was timed does not compute its own gradient; else nothing. With one
-    device alone it is said, too, if nothing could be looked at.
+    """EXCHANGE of one workload, if a timed handle of one device does not follow its own gradient; else nothing. With one
+    device alone it also tells if nothing could be checked.
 
-    `precisions` are the reduced ones that the run can be in. Their rounding grows from one normalised layer to the next, but it has
-    no direction: the step still holds most of the gradient.
+    `precisions` are the reduced precisions that the run can use. Their rounding error grows from one normalised layer to
+    the next, but in no preferred direction, so the step still follows most of the gradient.
     """
     wrong, told, looks = [], 0, [measured for measured in own[0]['phases'].get('bench', ()) if 'single' in measured]
     for measured in looks:
@@ -152,7 +153,7 @@ def _alike_alone(n, phases):
 def _same_images(n, own, oracle):
     """Ranks whose losses were equal in some steps and differ in others had the same images in those; None if there are none.
 
-    Copies that hold the same weights give the same loss for the same images, and for others by chance only. The losses tell
+    Copies with the same weights have the same loss on the same images, and on other images only by chance. The losses show
     nothing if an adapter's ranks always report one common loss.
     """
     series = [('reference steps', list(zip(*oracle)))] if oracle else []
