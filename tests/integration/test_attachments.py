@@ -335,3 +335,23 @@ def test_cosign_accepts_it_and_we_accept_cosigns_signature(store, image, tmp_pat
             f"{host}/lab/theirs@{theirs}",
         )
         signatures.require_signed(f"{host}/lab/theirs", theirs, public)
+
+
+def test_a_signature_is_found_in_a_list_that_is_longer_than_a_manifest_may_be(store, image, pair):
+    with serve(Registry(knows_referrers=True)) as registry:
+        to, public = f"{registry.host}/lab/env", keys.public_key(pair[1])
+        pushed, _ = publish(image, store, to, pair[0])
+        content = {
+            "subject": {"digest": pushed.digest},
+            "mediaType": "x",
+            "artifactType": "x",
+            "annotations": {"a": "x" * 2_000_000},
+        }
+        for number in range(3):
+            text = json.dumps({**content, "number": number}).encode()
+            registry.manifests[f"lab/env:sha256:{hashlib.sha256(text).hexdigest()}"] = text
+        signatures.require_signed(to, pushed.digest, public)
+        for number in range(3, 20):
+            text = json.dumps({**content, "number": number}).encode()
+            registry.manifests[f"lab/env:sha256:{hashlib.sha256(text).hexdigest()}"] = text
+        assert refusal(lambda: signatures.require_signed(to, pushed.digest, public)).code == "too-long"

@@ -24,6 +24,8 @@ _EMPTY_KIND = "application/vnd.oci.empty.v1+json"
 _LARGEST = 64 << 20  # bytes of one artifact; the smoke report of a machine with many GPUs has some hundred kB
 _MOST = 200  # artifacts that are read; a stranger with write access could attach any number
 _PAGES = 20  # pages of the list; a registry could always name a further page
+_LONGEST_LIST = 32 << 20  # bytes: some 80,000 entries
+_MOST_ENTRIES = 100_000
 _ATTEMPTS = 5
 _NO_API = (400, 404, 405, 406)  # the HTTP statuses of registries without the referrers API
 
@@ -99,11 +101,17 @@ def noted(client: Client, digest: str, annotation: str) -> set[str]:
     return {str(each[annotation]) for each in notes if isinstance(each, dict) and annotation in each}
 
 
+def digests(client: Client, digest: str) -> list[str]:
+    """The digests of the manifests that are attached to the manifest with this ``digest``."""
+    found = (str(entry.get("digest")) for entry in _listed(client, digest)[0])
+    return [each for each in dict.fromkeys(found) if re.fullmatch("sha256:[0-9a-f]{64}", each)]
+
+
 @contextlib.contextmanager
-def opened(source: str, *, writes: bool) -> Iterator[Client]:
+def opened(source: str, *, writes: bool, deletes: bool = False) -> Iterator[Client]:
     """A client of the repository ``source``, which is closed behind the block."""
     repository = parse(source)
-    client = Client(repository, credentials.find(repository.host), writes=writes)
+    client = Client(repository, credentials.find(repository.host), writes=writes, deletes=deletes)
     try:
         yield client
     finally:
@@ -155,22 +163,24 @@ def _send_blob(client: Client, content: bytes) -> None:
 
 def _listed(client: Client, digest: str) -> tuple[list[dict[str, Any]], bool]:
     """The descriptors of what is attached to ``digest``, and whether the registry has the referrers API."""
-    answer = client.ask("GET", client.url(f"referrers/{digest}"), (200, *_NO_API), headers={"Accept": manifest.INDEX})
-    if answer.status_code == 200 and answer.headers.get("Content-Type", "").partition(";")[0] == manifest.INDEX:
-        entries = _entries(client, answer.content)
-        for _ in range(_PAGES - 1):
-            following = answer.links.get("next", {}).get("url")
-            if not following or len(entries) >= 10 * _MOST:
-                break
-            answer = client.ask("GET", client.absolute(answer.url, following), (200,), headers={"Accept": manifest.INDEX})
-            entries += _entries(client, answer.content)
-        return entries, True
-    return _listed_by_tag(client, digest), False
+    headers = {"Accept": manifest.INDEX}
+    answer, content = client.ask_long(client.url(f"referrers/{digest}"), (200, *_NO_API), _LONGEST_LIST, headers)
+    if answer.status_code != 200 or answer.headers.get("Content-Type", "").partition(";")[0] != manifest.INDEX:
+        return _listed_by_tag(client, digest), False
+    entries, left = _entries(client, content), _LONGEST_LIST - len(content)
+    for _ in range(_PAGES - 1):
+        following = answer.links.get("next", {}).get("url")
+        if not following or len(entries) >= _MOST_ENTRIES:
+            break
+        answer, content = client.ask_long(client.absolute(answer.url, following), (200,), left, headers)
+        entries, left = entries + _entries(client, content), left - len(content)
+    return entries, True
 
 
 def _listed_by_tag(client: Client, digest: str) -> list[dict[str, Any]]:
-    answer = client.ask("GET", client.url(f"manifests/{_tag(digest)}"), (200, 404), headers={"Accept": manifest.INDEX})
-    return _entries(client, answer.content) if answer.status_code == 200 else []
+    headers = {"Accept": manifest.INDEX}
+    answer, content = client.ask_long(client.url(f"manifests/{_tag(digest)}"), (200, 404), _LONGEST_LIST, headers)
+    return _entries(client, content) if answer.status_code == 200 else []
 
 
 def _list_by_tag(client: Client, subject: Document, added: Sequence[dict[str, Any]]) -> None:

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -28,10 +28,13 @@ from envbuild.compose.outputs.registry_errors import (
     insecure,
     other_size,
     refused,
+    too_long,
     unreachable,
 )
 from envbuild.errors import PublishError
 
+T = TypeVar("T")
+Answer = tuple[requests.Response, bytes]
 _ATTEMPTS = 6
 _LONGEST_PAUSE_S = 60.0
 _CONNECT_S = 10
@@ -116,16 +119,20 @@ class Client:
         *,
         also_read: tuple[str, ...] = (),
         writes: bool = True,
+        deletes: bool = False,
         pause: Callable[[float], object] = time.sleep,
         on_retry: Callable[[str], object] = lambda _words: None,
     ) -> None:
         """``also_read`` are other repositories of the registry, from which layers are taken over; without ``writes``, only
-        the right to read is asked for. After a ``pause`` that returns True, nothing is tried again.
+        the right to read is asked for; to delete is a right of its own. After a ``pause`` that returns True, nothing is tried
+        again.
         """
         self.repository = repository
         self._credentials = credentials
         self._also_read = also_read
         self._rights, self._verb = ("pull,push", "push to") if writes else ("pull", "pull from")
+        if deletes:
+            self._rights, self._verb = f"{self._rights},delete", "delete from"
         self._pause = pause
         self._on_retry = on_retry
         self._authorization = ""
@@ -162,6 +169,23 @@ class Client:
     ) -> requests.Response:
         """The answer, with an ``expected`` status. Temporary failures are tried again. Raises :class:`PublishError`."""
         return self._try(lambda: self._once(method, url, expected, headers=headers, body=body))
+
+    def ask_long(self, url: str, expected: tuple[int, ...], largest: int, headers: Mapping[str, str]) -> Answer:
+        """The answer to GET and its document of up to ``largest`` bytes. Raises as :meth:`ask` does, and ``too-long``."""
+
+        def attempt() -> Answer:
+            with self._once("GET", url, expected, headers=headers, stream=True) as answer:
+                content = bytearray()
+                try:
+                    for piece in answer.iter_content(_PIECE):
+                        content += piece
+                        if len(content) > largest:
+                            raise too_long(self.repository, url, largest)
+                except requests.RequestException as error:
+                    raise _PassingError(unreachable(self.repository, error)) from error
+                return answer, bytes(content)
+
+        return self._try(attempt)
 
     def blob(self, digest: str, size: int) -> Iterator[bytes]:
         """The bytes of a blob, at most ``size``; the caller compares the digest. An interrupted transfer continues where it
@@ -217,7 +241,7 @@ class Client:
         kind = {"Content-Type": "application/octet-stream"}
         return self._once("PUT", whole, (201,), headers=kind, body=body, passing=(*_TRANSIENT, *_UPLOAD_LOST))
 
-    def _try(self, attempt: Callable[[], requests.Response]) -> requests.Response:
+    def _try(self, attempt: Callable[[], T]) -> T:
         for number in range(1, _ATTEMPTS + 1):
             try:
                 return attempt()

@@ -66,6 +66,15 @@ def other_size(repository: Repository, digest: str) -> PublishError:
     )
 
 
+def too_long(repository: Repository, url: str, largest: int) -> PublishError:
+    """The error of a document that is too long to be read."""
+    return PublishError(
+        f"{url.partition('?')[0]} of {repository} is longer than {largest >> 20} MiB.",
+        code="too-long",
+        hint="Whoever may write to the repository could attach any number of statements: `oras discover` lists them.",
+    )
+
+
 def broken_off(repository: Repository) -> PublishError:
     """The error of a blob that ends too early."""
     return PublishError(
