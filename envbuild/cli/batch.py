@@ -208,7 +208,10 @@ def command_line(session: Session, context: click.Context) -> list[str]:
         given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         if isinstance(parameter, click.Option) and parameter.expose_value and given and name not in _OWN:
             flag, value = max(parameter.opts, key=len), context.params[name]
-            words.append(flag if parameter.is_flag else f"{flag}={value}")
+            if parameter.multiple:
+                words += [f"{flag}={each}" for each in value]
+            else:
+                words.append(flag if parameter.is_flag else f"{flag}={value}")
     return words
 
 

@@ -45,6 +45,14 @@ _NOT_PUBLISHED = "The image is not published, because its smoke test did not pas
     is_eager=True,
     help="Take the current release back: its tags go to the images of the release before it.",
 )
+@click.option(
+    "--database",
+    "databases",
+    multiple=True,
+    type=click.Path(exists=True, resolve_path=True, path_type=Path),
+    metavar="PATH",
+    help="State known vulnerabilities by this local OSV database, as `audit` does. May be repeated.",
+)
 @click.option("--hold-tags", is_flag=True, hidden=True, help="Set only the tag that never moves; a release moves the others.")
 @click.option(
     "--allow",
@@ -71,6 +79,7 @@ def command(
     release: str,
     rollback: bool,
     hold_tags: bool,
+    databases: tuple[Path, ...],
     allow: str | None,
     dry_run: bool,
     compression: Compression | None,
@@ -80,8 +89,9 @@ def command(
     """Make NAME, and push its image with signed statements of what was proved. What is not proved is not pushed.
 
     All stages of `make` come first. Then the image is pushed under the tag that never moves, and these are attached to it: a
-    signature, the bill of materials, the provenance, and the reports of `verify` and of the smoke test. The moving tags come
-    last. What the registry has is not sent again. A release moves the tags of many images, and can be taken back.
+    signature, the bill of materials, the licences, the provenance, and the reports of `verify` and of the smoke test. The
+    moving tags come last. What the registry has is not sent again. A release moves the tags of many images, and can be taken
+    back.
     """
     from envbuild.attest import keys
     from envbuild.compose.outputs import registry_client
@@ -100,7 +110,9 @@ def command(
     constraints, judging = options.split(values)
     smoke = options.smoke_options(judging)
     holds = hold_tags or bool(release)
-    to = publication.Destination(repository=repository, key=key, compression=compression, moves_tags=not holds)
+    to = publication.Destination(
+        repository=repository, key=key, compression=compression, moves_tags=not holds, databases=databases
+    )
     asked = _Asked(to=to, allowed={allow} if allow else set(), constraints=options.chosen(constraints))
 
     def wanted(*requests: str) -> MakeOptions:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from typing import TYPE_CHECKING, Any
 
-from envbuild.attest import provenance, statements
+from envbuild.attest import licences, openvex, provenance, statements
 from envbuild.attest.statements import Statement
 from envbuild.errors import VerifyError
 from envbuild.pipeline import changed_since, image_checks, stage_cache
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from envbuild.build import BuildRecord
     from envbuild.pipeline.make import Made
 
+_LONGEST_QUESTION_S = 600.0
 _FORM = 2  # version of the stored origin; increased when it gets more fields
 
 
-def of_image(tools: Tools, made: Made, *, stores: bool = True) -> list[Statement]:
-    """The statements about the image that was made.
+def of_image(tools: Tools, made: Made, *, stores: bool = True, databases: Sequence[Path] = ()) -> list[Statement]:
+    """The statements about the image that was made. Known vulnerabilities are stated by the OSV ``databases``, if any.
 
     They stay the same for one image and its verdicts, so that publishing it again adds nothing. For that, answers of the image
     are stored for the next time, unless ``stores`` is false. A pulled image gets no provenance, because its builder is not
@@ -33,12 +36,15 @@ def of_image(tools: Tools, made: Made, *, stores: bool = True) -> list[Statement
     subject = {"image": made.record.image, "lock": made.digest}
     report = {name: value for name, value in verified.report.items() if name != "seconds"}  # differs each time
     unchecked = sum(text.startswith("not checked") for text in report["notes"])
+    licence_list = _licences(tools, made, stores=stores)
     origin = [] if made.record.builder == PULLED else [_origin(tools, made, stores=stores)]
     return [
         Statement(kind=statements.SIGNED, predicate={}),
         Statement(kind=statements.SBOM, predicate=_contents(tools, made, stores=stores)),
         *(Statement(kind=statements.PROVENANCE, predicate=each) for each in origin),
         Statement(kind=statements.VERIFIED, predicate={**subject, "status": "pass", "unchecked": unchecked, "report": report}),
+        *(Statement(kind=statements.LICENCES, predicate=each) for each in ([licence_list] if licence_list else [])),
+        *(_vulnerabilities(tools, made, databases, stores=stores) if databases else ()),
         statements.smoke(made.record.image, made.digest, made.smoked.status, made.smoked.report),
     ]
 
@@ -64,6 +70,53 @@ def _contents(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
     built = sbom.Built(image=image, packages=[tuple(each) for each in known["packages"]]) if known["packages"] else None
     document: dict[str, Any] = json.loads(sbom.dumps(made.lock, made.digest, built))
     return document if built else {**document, "compositions": [{"aggregate": "incomplete"}]}
+
+
+def _licences(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any] | None:
+    """The licences of the packages in the image, which is asked once; None if it does not tell them."""
+    name, image = made.environment.name, made.record.image
+    key = {"image": image, "lock": made.digest}
+    known = stage_cache.recall(tools.workspace, name, "licences", key)
+    if known is None:
+        told = tools.engine.run(
+            image, ["-c", licences.QUESTION], entrypoint=["/bin/sh"], network="none", timeout_s=_LONGEST_QUESTION_S, user="0"
+        )
+        known = dict(licences.predicate(image, made.digest, told.output))
+        if not known["packages"]:
+            return None
+        if stores:
+            stage_cache.keep(tools.workspace, name, "licences", key, known)
+    return known
+
+
+def _vulnerabilities(tools: Tools, made: Made, databases: Sequence[Path], *, stores: bool) -> list[Statement]:
+    """The report of an audit, and its findings as OpenVEX. The same database is asked once about one image."""
+    from envbuild import codec, disk_cache
+    from envbuild.audit import audit
+
+    name, image = made.environment.name, made.record.image
+    key = {"image": image, "lock": made.digest, "databases": disk_cache.stamp([*databases])[0]}
+    known = stage_cache.recall(tools.workspace, name, "audit", key)
+    if known is None:
+        sources = image_checks.sources_of_image(tools, name, made.digest)
+        found = audit(made.lock, databases=databases, service="osv", sources=sources)
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        known = {"audit": {**codec.encode(found), "clean": found.is_clean}, "date": now}
+        if stores:
+            stage_cache.keep(tools.workspace, name, "audit", key, known)
+    told = {**known["audit"], "database": ", ".join(path.name for path in databases)}
+    how = f"envbuild compared {told['checked']} packages with {told['database']}"
+    how += f". Not checked: {'; '.join(told['unchecked'])}" if told["unchecked"] else ""
+    parts = openvex.Finding.__dataclass_fields__
+    findings = [openvex.Finding(**{part: _frozen(each[part]) for part in parts}) for each in told["findings"]]
+    vex = openvex.document(name, findings, how, known["date"])
+    report = {"image": image, "lock": made.digest, "date": known["date"], **told}
+    stated = [Statement(kind=statements.AUDIT, predicate=report)]
+    return [*stated, *([Statement(kind=statements.OPENVEX, predicate=vex)] if vex else [])]
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _origin(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:

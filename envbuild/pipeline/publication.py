@@ -12,6 +12,7 @@ from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from pathlib import Path
 
     from envbuild.attest.keys import SigningKey
     from envbuild.attest.statements import Statement
@@ -28,13 +29,15 @@ if TYPE_CHECKING:
 class Destination:
     """The ``repository`` (``HOST/REPOSITORY``) that gets the image, the ``key`` that signs, and how layers are compressed.
 
-    Without ``moves_tags`` the image gets only the tag that never moves: the tags of a release move together.
+    Without ``moves_tags`` the image gets only the tag that never moves: the tags of a release move together. ``databases`` are
+    OSV's, by which known vulnerabilities are stated.
     """
 
     repository: str
     key: SigningKey
     compression: Compression | None
     moves_tags: bool = True
+    databases: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +82,7 @@ def publish(tools: Tools, made: Made, to: Destination) -> Published:
 
     The caller has asked :func:`may_be_published`. Raises :class:`PublishError`.
     """
-    stated = attestations.of_image(tools, made)
+    stated = attestations.of_image(tools, made, databases=to.databases)
     new: list[str] = []
 
     def attach(client: Client, manifest: Document) -> None:
@@ -116,7 +119,7 @@ class Planned:
 
 def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
     """What :func:`publish` would do now, found by reading; None if layers have to be compressed before that is known."""
-    stated = attestations.of_image(tools, made, stores=False)
+    stated = attestations.of_image(tools, made, stores=False, databases=to.databases)
     missing: list[int] = []
 
     def count(client: Client, manifest: Document) -> None:

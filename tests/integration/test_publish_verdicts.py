@@ -80,6 +80,7 @@ def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     key = {"image": record.image, "lock": digest}
     packages = [["bash", "5.2.15-2+b13", "amd64"], ["own", "1", "all"]]
     stage_cache.keep(workspace, NAME, "packages", key, {"packages": packages})
+    stage_cache.keep(workspace, NAME, "licences", key, {**key, "packages": [], "unknown": 0})
 
     def made(*_arguments: object, **_named: object) -> make.Made:
         status, report = chosen["status"], {**REPORT, "mode": {"device": "cpu", "gpu_image": "gpu" in chosen}}
@@ -126,7 +127,7 @@ def tags(registry: Registry) -> set[str]:
 def test_a_proved_image_is_published_with_what_was_proved(capsys, registry, pair, verdict):
     code, document = publish(capsys, registry, pair[0])
     told = document["published"]
-    assert (code, told["statements"], told["attached"], told["present"]) == (0, 5, 5, 0)
+    assert (code, told["statements"], told["attached"], told["present"]) == (0, 6, 6, 0)
     assert tags(registry) == set(told["tags"]) == set(told["moved"]) and len(told["tags"]) == 3
     found = stated(registry, pair, told["digest"])
     assert found[statements.SIGNED] == {}
@@ -146,14 +147,14 @@ def test_a_proved_image_is_published_with_what_was_proved(capsys, registry, pair
 def test_a_dry_run_tells_what_would_be_sent_and_sends_nothing(capsys, registry, pair, verdict):
     code, document = publish(capsys, registry, pair[0], "--dry-run")
     would = document["would"]
-    assert (code, would["make"], would["layers"], would["statements"], len(would["tags"])) == (0, False, 2, 5, 3)
+    assert (code, would["make"], would["layers"], would["statements"], len(would["tags"])) == (0, False, 2, 6, 3)
     assert would["bytes"] > 0 and not document["nothing_to_do"]
     assert {line.split()[0] for line in registry.asked} == {"HEAD", "GET"}
     registry.answers_left = 24  # enough for the image and its fixed tag, and for one statement or two
     publish(capsys, registry, pair[0])
     registry.answers_left = -1
     would = publish(capsys, registry, pair[0], "--dry-run")[1]["would"]
-    assert (would["layers"], would["bytes"], len(would["tags"])) == (0, 0, 2) and 0 < would["statements"] < 5
+    assert (would["layers"], would["bytes"], len(would["tags"])) == (0, 0, 2) and 0 < would["statements"] < 6
     publish(capsys, registry, pair[0])
     code, document = publish(capsys, registry, pair[0], "--dry-run")
     assert (code, document["nothing_to_do"]) == (0, True)
@@ -227,7 +228,7 @@ def test_who_built_a_pulled_image_is_not_stated(capsys, registry, pair, verdict)
     verdict["builder"] = PULLED
     _, document = publish(capsys, registry, pair[0])
     kinds = set(stated(registry, pair, document["published"]["digest"]))
-    assert document["published"]["statements"] == 4 == len(kinds) and statements.PROVENANCE not in kinds
+    assert document["published"]["statements"] == 5 == len(kinds) and statements.PROVENANCE not in kinds
 
 
 def test_a_dry_run_stores_nothing_that_a_statement_rests_on(capsys, registry, pair, verdict, monkeypatch):
@@ -318,7 +319,7 @@ def test_pull_fetches_only_what_is_signed_with_the_key(capsys, registry, pair, v
         assert code == 0 and answer["images"][0]["digest"] == document["published"]["digest"] and answer["images"][0]["signed"]
     else:
         assert (code, answer["error"]["code"]) == (11, "wrong-signature") and not (tmp_path / "out").exists()
-        assert registry.count("GET", "/blobs/") == before + 5, "the bundles were read, and no layer"
+        assert registry.count("GET", "/blobs/") == before + 6, "the bundles were read, and no layer"
 
 
 def test_a_digest_is_pulled_although_the_registry_tells_another_one(capsys, registry, pair, verdict, tmp_path, monkeypatch):
@@ -394,7 +395,7 @@ def test_a_report_of_another_machine_is_stated_of_the_same_image(capsys, registr
     for each in bundles:
         with contextlib.suppress(statements.UntrustedError):
             found.append(statements.opened(each, told["digest"], keys.public_key(theirs[1])))
-    assert len(bundles) == 6 and [each.predicate["report"]["status"] for each in found] == [status]
+    assert len(bundles) == 7 and [each.predicate["report"]["status"] for each in found] == [status]
     assert attest(capsys, registry, theirs[0], report)[1]["attached"] is False, "the same report is stated once"
 
 

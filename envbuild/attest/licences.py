@@ -1,0 +1,58 @@
+"""The licences of the packages in an image, as the packages themselves tell them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+# Prints the heads of Python packages' metadata, and what Debian packages say of their licences, each behind its path.
+QUESTION = r"""
+find / -xdev \( -path '*.dist-info/METADATA' -o -path '*.egg-info/PKG-INFO' \) -type f 2>/dev/null | sort |
+while read -r path; do
+  printf '\001%s\n' "$path"
+  sed -n -e '/^$/q' -e '/^\(Name\|Version\|License\|License-Expression\|Classifier: License\)/p' "$path"
+done
+dpkg-query --show --showformat '${db:Status-Status} ${Package} ${Version}\n' 2>/dev/null |
+while read -r status name version; do
+  [ "$status" = installed ] || continue
+  printf '\001deb %s %s\n' "$name" "$version"
+  sed -n '/^License:/p' "/usr/share/doc/$name/copyright" 2>/dev/null | sort -u
+done
+"""
+_LONGEST = 200  # characters: some packages put the text of the licence where its name belongs
+
+
+def predicate(image: str, lock: str, told: str) -> Mapping[str, Any]:
+    """The list for ``image``, made of what :data:`QUESTION` printed. ``unknown`` counts packages that tell no licence."""
+    packages = sorted(_packages(told), key=lambda each: (each["type"], each["name"], each["version"]))
+    unique = [each for number, each in enumerate(packages) if each not in packages[:number]]
+    unknown = sum(not each["licences"] for each in unique)
+    return {"image": image, "lock": lock, "packages": unique, "unknown": unknown}
+
+
+def _packages(told: str) -> Iterator[dict[str, Any]]:
+    for part in told.split("\x01")[1:]:
+        head, *lines = part.splitlines()
+        words = head.split()
+        if len(words) == 3 and words[0] == "deb":
+            yield _entry("deb", words[1], words[2], _values(lines, "License"))
+            continue
+        name, version = _values(lines, "Name"), _values(lines, "Version")
+        if name and version:
+            yield _entry("pypi", name[0], version[0], _of_python(lines))
+
+
+def _of_python(lines: list[str]) -> list[str]:
+    """The expression, which is exact, else the name, else the classifiers."""
+    named = [each for each in _values(lines, "License") if each.upper() != "UNKNOWN"]
+    classified = [each.rpartition("::")[2].strip() for each in _values(lines, "Classifier") if each.startswith("License")]
+    return _values(lines, "License-Expression") or named or classified
+
+
+def _values(lines: list[str], field: str) -> list[str]:
+    found = (line.partition(":") for line in lines)
+    return [value.strip() for name, _, value in found if name == field and value.strip()]
+
+
+def _entry(kind: str, name: str, version: str, licences: list[str]) -> dict[str, Any]:
+    return {"type": kind, "name": name, "version": version, "licences": sorted({each[:_LONGEST] for each in licences})}

@@ -1,0 +1,66 @@
+"""Known vulnerabilities of an image as an OpenVEX document (https://github.com/openvex/spec, version 0.2.0). Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+_CONTEXT = "https://openvex.dev/ns/v0.2.0"
+_OURS = "https://envbuild.invalid"
+_KINDS = {"pypi": "pypi", "debian": "deb/debian", "ubuntu": "deb/ubuntu"}  # of package URLs, by OSV's ecosystem
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """An advisory about a package of the image. ``aliases`` are its other names; ``fixed_in`` may be empty."""
+
+    ecosystem: str
+    package: str
+    version: str
+    advisory: str
+    aliases: tuple[str, ...]
+    fixed_in: tuple[str, ...]
+    summary: str
+
+
+def document(name: str, findings: Iterable[Finding], how: str, date: str) -> Mapping[str, Any] | None:
+    """The document about the image of the environment ``name``; None without findings: OpenVEX has no empty documents.
+
+    ``how`` tells which database was asked, and what could not be checked. ``date`` (RFC 3339) is when that was found out.
+    """
+    told = [_statement(name, each) for each in findings]
+    if not told:
+        return None
+    content = json.dumps([name, told, how], sort_keys=True).encode()
+    return {
+        "@context": _CONTEXT,
+        "@id": f"{_OURS}/openvex/{hashlib.sha256(content).hexdigest()}",
+        "author": "whoever holds the key of this statement",
+        "timestamp": date,
+        "version": 1,
+        "tooling": how,
+        "statements": told,
+    }
+
+
+def _statement(name: str, finding: Finding) -> dict[str, Any]:
+    """The version is one that the advisory names: whether the image is open to attack by it, nobody has looked at."""
+    mended = f"Fixed in {', '.join(finding.fixed_in)}." if finding.fixed_in else "No release fixes it."
+    aliases = {"aliases": list(finding.aliases)} if finding.aliases else {}
+    summary = {"description": finding.summary} if finding.summary else {}
+    return {
+        "vulnerability": {"name": finding.advisory, **aliases, **summary},
+        "products": [{"@id": f"{_OURS}/environments/{quote(name)}", "subcomponents": [{"@id": _url(finding)}]}],
+        "status": "affected",
+        "status_notes": "The advisory names this version. Nobody has looked at whether the image uses the code.",
+        "action_statement": mended,
+    }
+
+
+def _url(finding: Finding) -> str:
+    kind = _KINDS.get(finding.ecosystem.partition(":")[0].lower(), "generic")
+    return f"pkg:{kind}/{quote(finding.package)}@{quote(finding.version, safe='')}"
