@@ -57,6 +57,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "pull": ("pull", "Pull images from a registry."),
     "run": ("run", "Run a command in the image of an environment, pulled or built."),
     "export": ("export", "Write a Compose file or a devcontainer.json for an image."),
+    "registry": ("registry", "List the images of a repository in a registry, or remove those that nothing needs."),
     "verify": ("verify", "Compare an image with its lock."),
     "smoke": ("smoke", "Train in an image on 1 and N devices, and judge the result."),
     "data": ("data", "List or download public data sets for the smoke test."),

@@ -15,8 +15,8 @@ import requests
 
 
 @contextlib.contextmanager
-def serve_debians(folder: Path) -> Iterator[str]:
-    """Serve a registry that keeps its data in ``folder`` while the block lasts; gives its address."""
+def serve_debians(folder: Path, *, deletes: bool = False) -> Iterator[str]:
+    """Serve a registry that keeps its data in ``folder`` while the block lasts; gives its address. ``deletes`` allows that."""
     if shutil.which("docker-registry") is None:
         pytest.skip("docker-registry is not installed")
     with socket.socket() as probe:
@@ -25,7 +25,8 @@ def serve_debians(folder: Path) -> Iterator[str]:
     config = folder / "config.yml"
     config.write_text(
         "version: 0.1\nlog: {level: error}\n"
-        f"storage: {{filesystem: {{rootdirectory: {folder}/data}}}}\nhttp: {{addr: {host}}}\n"
+        f"storage: {{filesystem: {{rootdirectory: {folder}/data}}, delete: {{enabled: {str(deletes).lower()}}}}}\n"
+        f"http: {{addr: {host}}}\n"
     )
     process = subprocess.Popen(["docker-registry", "serve", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -1,0 +1,78 @@
+"""``envbuild registry list|prune HOST/REPOSITORY``: what a repository holds, and the removal of what nothing needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from envbuild.cli import options, wording
+from envbuild.cli.session import Session
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.retention import Held
+
+
+@click.group("registry")
+@options.common
+def command() -> None:
+    """List the images of a repository in a registry, or remove those that nothing needs."""
+
+
+@command.command("list")
+@click.argument("repository", metavar="HOST/REPOSITORY")
+@options.common
+@click.pass_obj
+def list_images(session: Session, repository: str) -> int:
+    """List everything that has a tag in the repository, and what needs it."""
+    from envbuild import codec
+    from envbuild.pipeline import retention
+
+    found = retention.survey(repository)
+    session.document({"schema": 1, "repository": repository, "images": codec.encode(found)})
+    if not found:
+        session.out(f"{repository} has no tags.")
+        return 0
+    session.out(wording.columns([["IMAGE", "DIGEST", "SIZE", "STATEMENTS", "NEEDED BY"], *map(_row, found)]))
+    return 0
+
+
+@command.command("prune")
+@click.argument("repository", metavar="HOST/REPOSITORY")
+@click.option(
+    "--keep",
+    required=True,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="How many images of each environment stay, the newest, beside those that are needed.",
+)
+@click.option("--yes", is_flag=True, help="Remove them; without it, the command only shows what it would remove.")
+@options.common
+@click.pass_obj
+def prune(session: Session, repository: str, *, keep: int, yes: bool) -> int:
+    """Show the images of environments that no moving tag and no release needs, and with --yes remove them.
+
+    Their statements go with them. The newest N of each environment stay. The registry frees the space of layers that nothing
+    uses any more when its own garbage collection runs. Do not publish to the repository meanwhile.
+    """
+    from envbuild import codec
+    from envbuild.pipeline import retention
+
+    done = retention.prune(repository, keep, dry_run=not yes)
+    session.document({
+        "schema": 1, "repository": repository, "dry_run": not yes, "removed": codec.encode(done.removed),
+        "kept": codec.encode(done.kept), "statements": done.statements,
+    })  # fmt: skip
+    if done.removed:
+        session.out(wording.columns([_row(each)[:3] for each in done.removed], indent="  "))
+    verb = "removed" if yes else "would be removed"
+    session.out(f"{len(done.removed)} images and {done.statements} statements {verb}, {len(done.kept)} kept")
+    if done.removed and not yes:
+        session.err("Nothing was removed: --yes removes them.")
+    return 0
+
+
+def _row(each: Held) -> list[str]:
+    name = each.tags[0] + (f" (+{len(each.tags) - 1})" if len(each.tags) > 1 else "")
+    digest, size = each.digest.removeprefix("sha256:")[:12], wording.size(each.size) if each.size else ""
+    return [name, digest, size, str(each.statements), ", ".join(each.needed_by) or "nothing"]

@@ -1,0 +1,206 @@
+"""``registry list`` and ``registry prune``: which images of a repository are needed, and the removal of the others."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from envbuild.attest import statements
+from envbuild.errors import PublishError
+from envbuild.pipeline import releases
+
+if TYPE_CHECKING:
+    from envbuild.compose.outputs.manifest import Document
+    from envbuild.compose.outputs.registry_client import Client
+
+_FIXED = re.compile("(?P<name>.+)-[0-9a-f]{8}-[0-9a-f]{8}")
+_LIST = re.compile("sha256-[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Held:
+    """An image, release or other document of a repository.
+
+    ``needed_by`` says why it stays; it is empty if nothing needs it. ``size`` is the sum of the layers, ``name`` the
+    environment (empty if it is no image of ours), ``built_at`` when it was built, empty if nothing tells.
+    """
+
+    digest: str
+    tags: tuple[str, ...]
+    kind: str
+    name: str
+    size: int
+    built_at: str
+    statements: int
+    needed_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pruned:
+    """``removed`` were removed, or would be. ``kept`` is everything else. ``statements`` counts removed statements."""
+
+    removed: tuple[Held, ...]
+    kept: tuple[Held, ...]
+    statements: int = 0
+
+
+@dataclass(kw_only=True, slots=True)
+class _Seen:
+    """What one look at the repository found: documents by digest, and the tags of each."""
+
+    documents: dict[str, Document] = field(default_factory=dict)
+    tags: dict[str, list[str]] = field(default_factory=dict)
+
+
+def survey(repository: str) -> tuple[Held, ...]:
+    """Everything in the repository that has a tag, but the lists of statements; by name, the newest first."""
+    from envbuild.compose.outputs import referrers
+
+    with referrers.opened(repository, writes=False) as client:
+        return _survey(client, _look(client))
+
+
+def prune(repository: str, keep: int, *, dry_run: bool) -> Pruned:
+    """Remove images of environments that no moving tag, no release and no foreign list needs, but the newest ``keep`` of each.
+
+    An image whose time of building nobody tells stays, unless ``keep`` is 0. Statements go with their image, before it: a
+    killed run leaves no statement without its image. Raises :class:`PublishError` (``no-deletion``) if the registry deletes
+    nothing.
+    """
+    from envbuild.compose.outputs import documents, referrers
+
+    with referrers.opened(repository, writes=not dry_run, deletes=not dry_run) as client:
+        found = _survey(client, _look(client))
+        removed = tuple(_superfluous(found, keep))
+        kept = tuple(each for each in found if each not in removed)
+        if dry_run:
+            return Pruned(removed=removed, kept=kept, statements=sum(each.statements for each in removed))
+        done, count = [], 0
+        for each in removed:
+            _require_unneeded(client, each)
+            for digest in _statements_of(client, each.digest):
+                count += documents.delete(client, digest)
+            documents.delete(client, each.digest)
+            done.append(each)
+        return Pruned(removed=tuple(done), kept=kept, statements=count)
+
+
+def _look(client: Client) -> _Seen:
+    from envbuild.compose.outputs import documents
+
+    seen = _Seen()
+    for tag in documents.tags(client):
+        if _LIST.fullmatch(tag):
+            continue
+        document = documents.read(client, tag)
+        if document is None:
+            continue  # removed meanwhile
+        digest = f"sha256:{document.digest}"
+        seen.tags.setdefault(digest, []).append(tag)
+        seen.documents[digest] = document
+    return seen
+
+
+def _survey(client: Client, seen: _Seen) -> tuple[Held, ...]:
+    from envbuild.compose.outputs import documents
+
+    by_release: dict[str, list[str]] = {}
+    for release in releases.recorded(client):
+        by_release.setdefault(release.digest, []).append(f"the release {release.name}")
+        for member in release.members:
+            by_release.setdefault(member.digest, []).append(f"the release {release.name}")
+    listed: dict[str, list[str]] = {}
+    values = {digest: documents.parsed(document) for digest, document in seen.documents.items()}
+    for digest, value in values.items():
+        for entry in _entries(value):
+            listed.setdefault(str(entry.get("digest")), []).append(f"the list {seen.tags[digest][0]}")
+    found = []
+    for digest, tags in seen.tags.items():
+        value = values.get(digest, {})
+        fixed = [match for tag in tags if (match := _FIXED.fullmatch(tag))]
+        is_image = "config" in value and not _entries(value)
+        is_release = value.get("artifactType") == releases.KIND
+        reasons = [f"the tag {tag}" for tag in tags if not _FIXED.fullmatch(tag)]
+        reasons += [*by_release.get(digest, ()), *(listed.get(digest, ()) if digest not in by_release else ())]
+        if not (is_image and fixed):
+            reasons = reasons or ["it is no image of an environment"]
+        found.append(
+            Held(
+                digest=digest,
+                tags=tuple(tags),
+                kind="image" if is_image else "release" if is_release else "other",
+                name=fixed[0]["name"] if is_image and fixed else "",
+                size=_size(value),
+                built_at=_built_at(client, digest) if is_image and fixed and not reasons else "",
+                statements=len(_statements_of(client, digest)),
+                needed_by=tuple(dict.fromkeys(reasons)),
+            )
+        )
+    newest_first = sorted(found, key=lambda each: each.built_at, reverse=True)
+    return tuple(sorted(newest_first, key=lambda each: (each.name == "", each.name, not each.needed_by)))
+
+
+def _superfluous(found: Sequence[Held], keep: int) -> Iterator[Held]:
+    """The images that nothing needs, but the newest of each environment."""
+    count: dict[str, int] = {}
+    for each in found:  # the newest first
+        if each.needed_by or not each.name:
+            continue
+        count[each.name] = count.get(each.name, 0) + 1
+        if keep == 0 or (each.built_at and count[each.name] > keep):
+            yield each
+
+
+def _entries(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    entries = value.get("manifests")
+    return [each for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
+
+
+def _size(value: Mapping[str, Any]) -> int:
+    layers = value.get("layers")
+    sizes = [each.get("size") for each in layers if isinstance(each, dict)] if isinstance(layers, list) else []
+    return sum(size for size in sizes if isinstance(size, int))
+
+
+def _statements_of(client: Client, digest: str) -> list[str]:
+    """The digests of the statements about an image, and of the list of them, if a tag holds it; the list comes last."""
+    from envbuild.compose.outputs import digests, referrers
+
+    found = [each for each in referrers.digests(client, digest) if each != digest]
+    listed = digests.of_tag(client, digest.replace(":", "-"))
+    return [*found, *([listed] if listed else [])]
+
+
+def _built_at(client: Client, digest: str) -> str:
+    """When the image was built, as its provenance says, signed or not: only the order of images rests on it."""
+    from envbuild.compose.outputs import referrers
+
+    times = []
+    for content in referrers.read_with(client, digest, statements.BUNDLE, (statements.ABOUT, statements.PROVENANCE)):
+        try:
+            told = json.loads(base64.b64decode(json.loads(content)["dsseEnvelope"]["payload"]))
+            if told["predicateType"] != statements.PROVENANCE:
+                break  # those that say so come first
+            times.append(str(told["predicate"]["runDetails"]["metadata"]["finishedOn"]))
+        except (ValueError, LookupError, TypeError, RecursionError):
+            continue
+    return max(times, default="")
+
+
+def _require_unneeded(client: Client, image: Held) -> None:
+    """Raise if a tag was moved to the image since it was looked at: deleting a manifest deletes all its tags."""
+    from envbuild.compose.outputs import digests, documents
+
+    for tag in documents.tags(client):
+        if tag in image.tags or not tag.startswith(image.name):
+            continue
+        if digests.of_tag(client, tag) == image.digest:
+            raise PublishError(
+                f"The tag {tag} of {client.repository} was moved to {image.digest} meanwhile.",
+                code="tag-moved",
+                hint="Run the command again when nobody publishes.",
+            )

@@ -1,0 +1,152 @@
+"""`envbuild registry list` and `prune` against registries that let manifests be deleted; Debian's is one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from debian_registry import serve_debians
+from signing import write_pair
+from stand_in_registry import Registry, serve
+from stood_in_stages import Stages, stand_in
+
+from envbuild.cli import frame
+from envbuild.compose.outputs import documents, referrers
+from envbuild.errors import PublishError
+from envbuild.pipeline import retention
+
+ONE, TWO = "opencv-5.0.0.93-cpu-py311-debian12", "opencv-4.10.0.84-cpu-py311-debian12"
+
+
+@pytest.fixture
+def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stages:
+    return stand_in(tmp_path, monkeypatch, {ONE: "first", TWO: "first"})
+
+
+@pytest.fixture(params=["debian", "with the API"])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "debian":
+        with serve_debians(tmp_path, deletes=True) as address:
+            yield address
+    else:
+        with serve(Registry(knows_referrers=True, page=2)) as registry:
+            yield registry.host
+
+
+class Lab:
+    """One repository, and the commands."""
+
+    def __init__(self, host: str, folder: Path, stages: Stages, capsys: pytest.CaptureFixture[str]) -> None:
+        self.to, self._stages, self._capsys = f"{host}/lab/dl", stages, capsys
+        self._key = write_pair(folder)[0]
+
+    def run(self, *words: str) -> tuple[int, dict[str, Any]]:
+        code = frame.run([*words, "--json"])
+        return code, json.loads(self._capsys.readouterr().out)
+
+    def publish(self, name: str, word: str, *words: str) -> str:
+        self._stages.contents[name] = word
+        code, told = self.run("publish", name, *words, "--to", self.to, "--key", str(self._key))
+        assert code == 0, told
+        return str(told["published"]["digest"] if "published" in told else told["environments"][0]["published"]["digest"])
+
+    def there(self) -> set[str]:
+        return {each["digest"] for each in self.run("registry", "list", self.to)[1]["images"]}
+
+    def statements(self, digest: str) -> int:
+        with referrers.opened(self.to, writes=False) as client:
+            return len(referrers.digests(client, digest))
+
+
+def test_only_what_nothing_needs_is_removed(host, stages, tmp_path, capsys):
+    lab = Lab(host, tmp_path, stages, capsys)
+    old = lab.publish(ONE, "old")
+    released = lab.publish(ONE, "released", "--hold-tags")
+    assert lab.publish(ONE, "released", "--release", "r1") == released
+    current = lab.publish(ONE, "current")
+    other = lab.publish(TWO, "first")
+    before = lab.there()
+    code, told = lab.run("registry", "prune", lab.to, "--keep", "0")
+    assert code == 0 and told["dry_run"] and [each["digest"] for each in told["removed"]] == [old]
+    assert lab.there() == before, "without --yes nothing is removed"
+    reasons = {each["digest"]: " ".join(each["needed_by"]) for each in told["kept"]}
+    assert "release r1" in reasons[released] and f"the tag {ONE}" in reasons[current] and reasons[other]
+    assert lab.statements(old) == 6
+    code, told = lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")
+    assert (code, [each["digest"] for each in told["removed"]], lab.there()) == (0, [old], before - {old})
+    assert lab.statements(old) == 0 and {lab.statements(each) for each in (released, current, other)} == {6}
+    assert lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")[1]["removed"] == []
+    assert lab.publish(ONE, "old") == old, "what was removed can be published again"
+
+
+def test_the_newest_stay(host, stages, tmp_path, capsys):
+    lab = Lab(host, tmp_path, stages, capsys)
+    made = [lab.publish(ONE, f"content {number}", "--hold-tags") for number in range(4)]
+    assert {each["digest"] for each in lab.run("registry", "prune", lab.to, "--keep", "4")[1]["removed"]} == set()
+    removed = {each["digest"] for each in lab.run("registry", "prune", lab.to, "--keep", "1", "--yes")[1]["removed"]}
+    assert len(removed) == 3 and lab.there() == set(made) - removed
+
+
+def test_documents_of_others_stay(stages, tmp_path, capsys):
+    with serve(Registry()) as registry:
+        lab = Lab(registry.host, tmp_path, stages, capsys)
+        listed = lab.publish(ONE, "listed", "--hold-tags")
+        fixed = next(name for name in registry.manifests if name.endswith(listed))
+        entry = {"digest": listed, "size": len(registry.manifests[fixed]), "mediaType": "x"}
+        index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry]}
+        registry.manifests["lab/dl:theirs-00000000-00000000"] = json.dumps(index, separators=(",", ":")).encode()
+        registry.manifests["lab/dl:odd"] = b"no json"
+        assert lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")[1]["removed"] == []
+
+
+def test_a_tag_that_is_moved_back_meanwhile_keeps_its_image(stages, tmp_path, capsys, monkeypatch):
+    with serve(Registry(knows_referrers=True)) as registry:
+        lab = Lab(registry.host, tmp_path, stages, capsys)
+        old = lab.publish(ONE, "old")
+        lab.publish(ONE, "new")
+        plain = retention._superfluous
+
+        def superfluous(*words: Any) -> Iterator[retention.Held]:
+            registry.manifests[f"lab/dl:{ONE}"] = registry.manifests[f"lab/dl:{old}"]
+            return plain(*words)
+
+        monkeypatch.setattr(retention, "_superfluous", superfluous)
+        with pytest.raises(PublishError) as caught:
+            retention.prune(lab.to, 0, dry_run=False)
+        assert caught.value.code == "tag-moved" and old in lab.there()
+
+
+def test_a_registry_that_deletes_nothing_is_told(stages, tmp_path, capsys):
+    with serve(Registry(knows_referrers=True, deletes=False)) as registry:
+        lab = Lab(registry.host, tmp_path, stages, capsys)
+        lab.publish(ONE, "old", "--hold-tags")
+        code, told = lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")
+        assert (code, told["error"]["code"]) == (11, "no-deletion")
+
+
+def test_after_a_refusal_at_any_request_nothing_that_is_needed_is_gone(stages, tmp_path, capsys):
+    with serve(Registry(knows_referrers=False)) as registry:
+        lab = Lab(registry.host, tmp_path, stages, capsys)
+        for answers in range(0, 400, 7):
+            lab.publish(ONE, f"old {answers}")
+            needed = lab.publish(ONE, f"new {answers}")
+            registry.answers_left = answers
+            code = lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")[0]
+            registry.answers_left = -1
+            assert needed in lab.there() and lab.statements(needed) == 6
+            assert lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")[0] == 0 and lab.there() == {needed}
+            if code == 0:
+                break
+        else:
+            raise AssertionError("it never ends")
+
+
+def test_pages_of_tags_are_followed(stages, tmp_path, capsys):
+    with serve(Registry(knows_referrers=True, page=1)) as registry:
+        lab = Lab(registry.host, tmp_path, stages, capsys)
+        lab.publish(ONE, "first")
+        with referrers.opened(lab.to, writes=False) as client:
+            assert len(documents.tags(client)) == 3
