@@ -1,0 +1,216 @@
+"""`envbuild publish` is killed (SIGKILL) at any moment, against Debian's docker-registry: the registry never lies, and the
+next run completes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from debian_registry import serve_debians
+from signing import write_pair
+from stood_in_stages import Stages, stand_in
+
+from envbuild.attest import statements
+from envbuild.cli import frame
+from envbuild.compose.outputs import registry_client
+
+ONE, TWO = "opencv-5.0.0.93-cpu-py311-debian12", "opencv-4.10.0.84-cpu-py311-debian12"
+KINDS = {statements.SIGNED, statements.SBOM, statements.PROVENANCE, statements.VERIFIED, statements.SMOKE}
+ACCEPT = ", ".join(f"application/vnd.oci.image.{kind}.v1+json" for kind in ("manifest", "index"))
+
+
+@pytest.fixture
+def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stages:
+    return stand_in(tmp_path, monkeypatch, {ONE: "first", TWO: "first"})
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[str]:
+    with serve_debians(tmp_path) as address:
+        yield address
+
+
+def run_and_kill(words: list[str], *, after_requests: int = 0, after_seconds: float = 0.0) -> int:
+    """Run the command in a process of its own, and kill it; its exit code, negative if it was killed."""
+    child = os.fork()
+    if child == 0:
+        code = 70
+        try:
+            if after_requests:
+                _kill_after(after_requests)
+            code = frame.run(words)
+        finally:
+            os._exit(code)
+    if after_seconds:
+        time.sleep(after_seconds)
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _kill_after(count: int) -> None:
+    """Kill this process as soon as the registry has answered so many requests."""
+    plain, answers = registry_client.Client._send, iter(range(1, 100_000))
+
+    def send(*words: Any, **named: Any) -> requests.Response:
+        answer = plain(*words, **named)
+        if next(answers) >= count:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    registry_client.Client._send = send  # type: ignore[method-assign]
+
+
+class Judge:
+    """Reads the registry without our code."""
+
+    def __init__(self, host: str) -> None:
+        self._base = f"http://{host}/v2/lab/dl"
+        self._session = requests.Session()
+        self._session.trust_env = False
+
+    def get(self, path: str) -> requests.Response:
+        return self._session.get(f"{self._base}/{path}", headers={"Accept": ACCEPT}, timeout=60)
+
+    def tags(self) -> list[str]:
+        return self.get("tags/list").json().get("tags") or []
+
+    def document(self, reference: str) -> tuple[str, dict[str, Any]]:
+        answer = self.get(f"manifests/{reference}")
+        assert answer.status_code == 200, f"{reference}: {answer.text}"
+        digest = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"
+        assert answer.headers["Docker-Content-Digest"] == digest
+        return digest, answer.json()
+
+    def stated(self, digest: str) -> set[str]:
+        """The kinds of statements about an image, each of which must be about this very image."""
+        tag = digest.replace(":", "-")
+        if self.get(f"manifests/{tag}").status_code == 404:
+            return set()
+        kinds = set()
+        for entry in self.document(tag)[1]["manifests"]:
+            _, artifact = self.document(entry["digest"])
+            assert artifact["subject"]["digest"] == digest, "the list of another image"
+            (layer,) = artifact["layers"]
+            content = self.get(f"blobs/{layer['digest']}").content
+            assert f"sha256:{hashlib.sha256(content).hexdigest()}" == layer["digest"]
+            statement = json.loads(base64.b64decode(json.loads(content)["dsseEnvelope"]["payload"]))
+            assert [f"sha256:{each['digest']['sha256']}" for each in statement["subject"]] == [digest]
+            kinds.add(statement["predicateType"])
+        return kinds
+
+    def require_truth(self) -> dict[str, str]:
+        """Each tag names a whole image, each moving tag one with all its statements; returns the digests by tag."""
+        found = {}
+        for tag in self.tags():
+            if re.fullmatch("sha256-[0-9a-f]{64}", tag):
+                self.stated(tag.replace("-", ":"))
+                continue
+            digest, document = self.document(tag)
+            found[tag] = digest
+            if "manifests" in document:  # a release: it may be killed before it is signed, and then has no tag
+                assert self.stated(digest) == {statements.SIGNED}, tag
+                for member in document["manifests"]:
+                    assert self.stated(member["digest"]) >= KINDS, tag
+                continue
+            for blob in (document["config"], *document["layers"]):
+                answer = self._session.head(f"{self._base}/blobs/{blob['digest']}", timeout=60)
+                assert (answer.status_code, int(answer.headers["Content-Length"])) == (200, blob["size"]), tag
+            if not re.fullmatch(".*-[0-9a-f]{8}-[0-9a-f]{8}", tag):
+                assert self.stated(digest) >= KINDS, f"{tag} is on an image without its proofs"
+        return found
+
+
+def kills(
+    stages: Stages,
+    judge: Judge,
+    words: list[str],
+    names: list[str],
+    moments: Iterator[dict[str, Any]],
+    before: Callable[[], None],
+) -> int:
+    """Kill the command at each of the moments, each time with new images; how often it was killed before it had ended."""
+    killed = 0
+    for number, moment in enumerate(moments):
+        stages.contents |= dict.fromkeys(names, f"content {number}")
+        before()
+        old = judge.require_truth()
+        killed += run_and_kill(words, **moment) < 0
+        there = judge.require_truth()
+        assert run_and_kill(words) == 0
+        after = judge.require_truth()
+        for name in names:
+            assert after[name] != old.get(name) and there.get(name) in (old.get(name), after[name]), moment
+    return killed
+
+
+def moments(requests_: range, times: int, longest: float) -> Iterator[dict[str, Any]]:
+    yield from ({"after_requests": number} for number in requests_)
+    chance = random.Random(15)
+    yield from ({"after_seconds": chance.uniform(0.001, longest)} for _ in range(times))
+
+
+def publish_words(host: str, folder: Path, *words: str) -> list[str]:
+    key = folder / "cosign.key"
+    if not key.exists():
+        write_pair(folder)
+    return ["publish", *words, "--to", f"{host}/lab/dl", "--key", str(key), "-q"]
+
+
+@pytest.mark.parametrize("count", [12, 24, 30])
+def test_a_killed_publisher_leaves_no_lie(stages, host, tmp_path, count):
+    words = publish_words(host, tmp_path, ONE)
+    assert run_and_kill(words) == 0
+    found = moments(range(count, count + 1), 0, 0)
+    assert kills(stages, Judge(host), words, [ONE], found, lambda: None) == 1
+
+
+@pytest.mark.prove
+def test_a_publisher_is_killed_a_hundred_times(stages, host, tmp_path):
+    """After each request until it needs no more, and then at random moments."""
+    words, judge = publish_words(host, tmp_path, ONE), Judge(host)
+    began = time.monotonic()
+    assert run_and_kill(words) == 0
+    longest = time.monotonic() - began
+    killed = kills(stages, judge, words, [ONE], moments(range(1, 51), 70, longest), lambda: None)
+    assert killed >= 70, killed
+
+
+@pytest.mark.prove
+def test_a_release_is_killed_after_each_request(stages, host, tmp_path):
+    """Both images are there, and the release moves their tags; then it is taken back, killed in the same way."""
+    judge = Judge(host)
+    held = [publish_words(host, tmp_path, name, "--hold-tags") for name in (ONE, TWO)]
+    turns = iter(range(1_000))
+
+    def hold() -> None:
+        nonlocal words
+        for each in held:
+            assert run_and_kill(each) == 0
+        words[:] = publish_words(host, tmp_path, ONE, TWO, "--release", f"r{next(turns)}")
+
+    words: list[str] = []
+    hold()
+    assert run_and_kill(words) == 0
+    assert kills(stages, judge, words, [ONE, TWO], moments(range(1, 90, 2), 10, 1.0), hold) >= 30
+    back, forward = publish_words(host, tmp_path, "--rollback"), list(words)
+    new = judge.require_truth()
+    for number in range(1, 60, 2):
+        run_and_kill(back, after_requests=number)
+        between = judge.require_truth()
+        if between["release"] == new["release"]:
+            assert run_and_kill(back) == 0
+        old = judge.require_truth()
+        assert all(between[name] in (old[name], new[name]) and old[name] != new[name] for name in (ONE, TWO)), number
+        assert run_and_kill(forward) == 0
+        assert {name: judge.require_truth()[name] for name in (ONE, TWO)} == {name: new[name] for name in (ONE, TWO)}
