@@ -1,0 +1,71 @@
+"""cosign accepts every statement that `publish` attaches, and refuses them by another key."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+from debian_registry import serve_debians
+from signing import write_pair
+from stood_in_stages import stand_in
+
+from envbuild.attest import statements
+from envbuild.cli import frame
+
+ONE = "opencv-5.0.0.93-cpu-py311-debian12"
+TYPES = {
+    statements.SBOM: "cyclonedx", statements.PROVENANCE: "slsaprovenance1", statements.OPENVEX: "openvex",
+    statements.AUDIT: statements.AUDIT, statements.LICENCES: statements.LICENCES, statements.VERIFIED: statements.VERIFIED,
+    statements.SMOKE: statements.SMOKE,
+}  # fmt: skip
+ADVISORY = {
+    "id": "TEST-1", "modified": "2026-01-01T00:00:00Z", "summary": "made up",
+    "affected": [{
+        "package": {"ecosystem": "PyPI", "name": "numpy"},
+        "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "99"}]}],
+    }],
+}  # fmt: skip
+
+
+@pytest.mark.prove
+@pytest.mark.skipif(shutil.which("cosign") is None, reason="cosign (3 or newer) is not installed")
+def test_cosign_accepts_each_statement(tmp_path, monkeypatch, capsys):
+    stand_in(tmp_path, monkeypatch, {ONE: "first"})
+    (tmp_path / "osv").mkdir()
+    (tmp_path / "osv/TEST-1.json").write_text(json.dumps(ADVISORY))
+    private, public = write_pair(tmp_path)
+    other = write_pair(tmp_path, "other")[1]
+
+    def cosign(*words: str) -> subprocess.CompletedProcess[str]:
+        env = os.environ | {"HOME": str(tmp_path)}
+        argv = ["cosign", *words]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False, env=env)
+
+    with serve_debians(tmp_path) as host:
+        to = f"{host}/lab/dl"
+        words = ["publish", ONE, "--to", to, "--key", str(private), "--database", str(tmp_path / "osv"), "--json"]
+        assert frame.run(words) == 0
+        told = json.loads(capsys.readouterr().out)["published"]
+        assert told["attached"] == 8
+        image = f"{to}@{told['digest']}"
+        common = ["--insecure-ignore-tlog=true", "--allow-insecure-registry"]
+        assert cosign("verify", "--key", str(public), *common, image).returncode == 0
+        for kind, name in TYPES.items():
+            done = cosign("verify-attestation", "--key", str(public), "--type", name, *common, image)
+            assert done.returncode == 0, (kind, done.stderr)
+            payload = json.loads(base64.b64decode(json.loads(done.stdout.splitlines()[0])["payload"]))
+            assert payload["predicateType"] == kind
+            refused = cosign("verify-attestation", "--key", str(other), "--type", name, *common, image)
+            assert refused.returncode != 0
+            if kind == statements.OPENVEX:
+                assert payload["predicate"]["statements"][0]["vulnerability"]["name"] == "TEST-1"
+                assert "Not checked" in payload["predicate"]["tooling"]
+        assert frame.run(words) == 0
+        assert json.loads(capsys.readouterr().out)["published"]["attached"] == 0, "the same audit is stated once"
+        assert frame.run(["publish", ONE, "--to", to, "--key", str(private), "--release", "r1", "-q"]) == 0
+        done = cosign("verify", "--key", str(public), *common, f"{to}:release-r1")
+        assert done.returncode == 0, done.stderr
