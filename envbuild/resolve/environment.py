@@ -41,7 +41,7 @@ def environment_of(lookup: Lookup, request: Request, chosen: Candidate) -> Envir
     order = {table.name: index for index, table in enumerate(lookup.matrix.frameworks)}
     builds = sorted(chosen.builds, key=lambda build: order[build.framework.name])
     place = chosen.place
-    cuda = together([build.variant for build in chosen.builds]).cuda
+    cuda = together(chosen.builds).cuda
     newest = max((build.variant.cuda for build in builds if build.variant.cuda), key=numbers, default="")
     row = lookup.cuda.get(newest)
     base = _base(lookup, request, chosen)
@@ -111,7 +111,7 @@ def _same_name(lookup: Lookup, chosen: Candidate) -> Iterator[Variant]:
                 break
             need = joined
         else:
-            yield together([build.variant for build in builds])
+            yield together(builds)
 
 
 def _unusual_libraries(lookup: Lookup, chosen: Candidate) -> list[str]:
@@ -150,7 +150,7 @@ def default_place(lookup: Lookup, chosen: Candidate) -> tuple[Variant, Place] | 
 
 def _base(lookup: Lookup, request: Request, chosen: Candidate) -> Base:
     offer, system = chosen.place.offer, chosen.place.system
-    usual, whole = default_place(lookup, chosen), together([build.variant for build in chosen.builds])
+    usual, whole = default_place(lookup, chosen), together(chosen.builds)
     row = offer.row
     libraries = [library.package for library in (offer.cudnn, offer.nccl) if library and library.package]
     packages = [*(row.packages if row else ()), *(item.package for item in libraries)]

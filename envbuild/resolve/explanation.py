@@ -76,7 +76,7 @@ def _against(search: Search, option: Option, others: Sequence[Build]) -> Conflic
     beside = " beside the others" if others else ""
     asked = (search.request.cudnn, search.request.nccl)
     request = search.request
-    whole = together([build.variant for build in builds])
+    whole = together(builds)
     possible = places(lookup, whole, request.image, asked, supply=request.python_from, gpus=request.capabilities)
     wrong = {part.kind for place in possible for part in mismatches(search.request, place)}
     if any(not mismatches(search.request, place) for place in possible):

@@ -55,7 +55,7 @@ def _builds(lookup: Lookup, environment: Environment, framework: Framework) -> l
 
 def _all(lookup: Lookup, environment: Environment, builds: Sequence[Build]) -> Iterator[Conflict]:
     """Each prefix is checked as a separate environment on the shared image, with its system, CUDA and libraries."""
-    whole = together([build.variant for build in builds])
+    whole = together(builds)
     pairs = list(zip(builds, environment.frameworks, strict=True))
     sets = [[build for build, _ in pairs if build.framework.name in plan.frameworks] for plan in environment.plans()]
     for plan, ours in zip(environment.plans(), sets, strict=True):

@@ -132,7 +132,7 @@ class Grouping:
     def _places(self, builds: Sequence[Build], groups: Sequence[Group]) -> Iterator[tuple[Place, list[Python]]]:
         """The places that builds can share, with the Python of each group."""
         lookup, request = self._search.lookup, self._search.request
-        whole = together([build.variant for build in builds])._replace(python=(groups[0].python,))
+        whole = together(builds)._replace(python=(groups[0].python,))
         free = [part for library, part in zip(LIBRARIES, (CUDNN, NCCL), strict=True) if not in_image(whole, library)]
         for place in places(
             lookup, whole, asked=(request.cudnn, request.nccl), supply=request.python_from, gpus=request.capabilities

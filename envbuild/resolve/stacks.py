@@ -184,7 +184,7 @@ def _plan(name: str, candidate: Candidate, whole: Environment) -> PrefixPlan:
 
 def _base(lookup: Lookup, shares: Shares, base: Base) -> Base:
     """The base with the stack's name, and the other providers that all prefixes could use."""
-    variant = together([build.variant for build in shares.whole.builds])
+    variant = together(shares.whole.builds)
     offers, _ = offers_on(lookup, variant, shares.place.system, "")
     ordered = sorted(offers, key=lambda offer: (offer.deleted, -offer.preference))
     others = dict.fromkeys(offer.provider for offer in ordered if offer.provider != base.provider)
@@ -200,7 +200,7 @@ def _reasons(lookup: Lookup, request: Request, shares: Shares, environment: Envi
     yield from reasons.of_libraries(lookup, shares.whole, environment)
     for index, (group, candidate) in enumerate(zip(shares.groups, shares.candidates, strict=True)):
         prefix = f"{names[index]}: " if len(names) > 1 else ""
-        variant = together([build.variant for build in candidate.builds])
+        variant = together(candidate.builds)
         python = reasons.of_python(lookup, request._replace(python=f"=={group.python}"), candidate, variant)
         dependencies = reasons.of_dependencies(candidate)
         yield python._replace(choice=f"{prefix}{python.choice}")
@@ -225,7 +225,7 @@ def _warnings(lookup: Lookup, stack: Stack, request: Request, shares: Shares) ->
         yield from addon_builds.warnings(candidate.builds)
         yield from package_warnings(candidate.builds)
         yield from status_warnings(lookup, request, candidate)
-    whole = together([build.variant for build in shares.whole.builds])
+    whole = together(shares.whole.builds)
     for library in LIBRARIES:
         if getattr(request, library) and not in_image(whole, library):
             yield f"{stack.name} names {library}, which nothing in it takes from the image: each framework brings its own."

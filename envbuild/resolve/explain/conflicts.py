@@ -14,7 +14,7 @@ from envbuild.model.environment import Python
 from envbuild.resolve.request.model import BASE, CUDA, CUDNN, NCCL, PYTHON, SYSTEM, Request, Wanted
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import cuda_objections, mismatches
-from envbuild.resolve.search.compatibility import clashes, together
+from envbuild.resolve.search.compatibility import clashes, package_clashes, together
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection, objection
 from envbuild.resolve.search.placement import offers_on, places, system_objections
@@ -119,7 +119,7 @@ def _no_gpu(build: Build) -> Objection:
 
 def _place_conflicts(lookup: Lookup, request: Request, builds: Sequence[Build]) -> list[Objection]:
     """The fewest conflicts with the place that the request names."""
-    variant = together([build.variant for build in builds])
+    variant = together(builds)
     possible = places(
         lookup, variant, request.image, (request.cudnn, request.nccl), request.python_from, gpus=request.capabilities
     )
@@ -139,8 +139,14 @@ def _place_conflicts(lookup: Lookup, request: Request, builds: Sequence[Build]) 
 
 
 def _unsupported(request: Request, builds: Sequence[Build]) -> Iterator[Objection]:
-    """The builds without a requested Python; all of them, if each has one but they have none in common."""
+    """The builds without a requested Python; else the packages that rule it out, or all builds if they have none in common."""
     without = [build for build in builds if not any(within(version, request.python) for version in build.variant.python)]
+    for one, other in () if without else itertools.combinations(builds, 2):
+        asked = [python for python in one.variant.python if python in other.variant.python and within(python, request.python)]
+        against = [item._replace(part=PYTHON) for item in package_clashes((one, other), asked)]
+        yield from against
+        if against:
+            return
     for build in without or builds:
         variant = build.variant
         reason = f"supports Python {', '.join(variant.python)}; the request asks for {request.python.lstrip('=')}"

@@ -28,7 +28,7 @@ def reasons(lookup: Lookup, request: Request, chosen: Candidate, environment: En
 
 
 def _reasons(lookup: Lookup, request: Request, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
-    need = together([build.variant for build in chosen.builds])
+    need = together(chosen.builds)
     yield from of_builds(lookup, request, chosen)
     yield from of_libraries(lookup, chosen, environment)
     yield of_python(lookup, request, chosen, need)
@@ -63,7 +63,7 @@ def of_builds(lookup: Lookup, request: Request, chosen: Candidate) -> Iterator[R
 
 def of_libraries(lookup: Lookup, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
     """The reasons for the minimum driver, for cuDNN and for NCCL."""
-    need, offer = together([build.variant for build in chosen.builds]), chosen.place.offer
+    need, offer = together(chosen.builds), chosen.place.offer
     yield from _driver(lookup, environment)
     yield from _library("cudnn", need.cudnn, offer.cudnn, need)
     yield from _library("nccl", need.nccl, offer.nccl, need)
@@ -71,7 +71,7 @@ def of_libraries(lookup: Lookup, chosen: Candidate, environment: Environment) ->
 
 def of_place(request: Request, chosen: Candidate, environment: Environment) -> Iterator[Reason]:
     """The reasons for the system and the base."""
-    place, need = chosen.place, together([build.variant for build in chosen.builds])
+    place, need = chosen.place, together(chosen.builds)
     yield Reason(
         choice=f"os {place.system.name}",
         because=("asked for" if request.systems else "the preferred system that supports the choices above")

@@ -120,7 +120,7 @@ def _others(search: Search, chosen: Candidate, part: Part) -> Iterable[tuple[Pla
 
 
 def _whole(chosen: Candidate) -> Variant:
-    return together([build.variant for build in chosen.builds])
+    return together(chosen.builds)
 
 
 def _python(search: Search, chosen: Candidate) -> Iterator[Rival]:

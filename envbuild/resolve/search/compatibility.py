@@ -18,7 +18,7 @@ from envbuild.matrix.libraries import accepts, describe
 from envbuild.matrix.package_pins import Pin, brings, contradiction, packages_of, pins_of
 from envbuild.matrix.pairs import bad_pair, pairs_with, range_of
 from envbuild.matrix.types import FrameworkTable, LibraryNeed, Variant
-from envbuild.matrix.versions import numbers
+from envbuild.matrix.versions import numbers, within
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection, objection
@@ -167,8 +167,9 @@ def _both(one: LibraryNeed, other: LibraryNeed) -> LibraryNeed | None:
     return both._replace(prefer=max(preferred, key=numbers, default=""))
 
 
-def together(variants: Sequence[Variant]) -> Variant:
+def together(builds: Sequence[Build]) -> Variant:
     """Join compatible builds into one, for finding its places. Its other fields are those of the first."""
+    variants = [build.variant for build in builds]
     if len(variants) == 1:
         return variants[0]
     in_image = [variant for variant in variants if variant.cuda_libraries == "system"]
@@ -178,13 +179,28 @@ def together(variants: Sequence[Variant]) -> Variant:
     return main._replace(
         name=" + ".join(variant.name for variant in variants),
         package=" + ".join(variant.package for variant in variants),
-        python=tuple(python for python in variants[0].python if all(python in variant.python for variant in variants)),
+        python=_shared_pythons(builds),
         cudnn=_merged(variants, "cudnn"),
         nccl=_merged(variants, "nccl"),
         glibc=max((variant.glibc for variant in variants), key=numbers),
         nvcc=any(variant.nvcc for variant in variants),
         systems=tuple(sorted(set.intersection(*allowed))) if allowed else (),
     )
+
+
+def _shared_pythons(builds: Sequence[Build]) -> tuple[str, ...]:
+    """The Pythons of all builds on which their packages can be installed together."""
+    first, *others = (build.variant.python for build in builds)
+    pythons = tuple(python for python in first if all(python in each for each in others))
+    pins = _joint_pins(builds)
+    # Requirements for all Pythons were compared when the builds were chosen.
+    if not any(only for _, only, _ in pins):
+        return pythons
+    return tuple(python for python in pythons if not contradiction(pins, python))
+
+
+def _joint_pins(builds: Iterable[Build]) -> frozenset[Pin]:
+    return frozenset(pin for build in builds for pin in pins_of(build.release, build.variant))
 
 
 def _merged(variants: Iterable[Variant], library: str) -> LibraryNeed | None:
@@ -328,26 +344,36 @@ def _library_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
 
 
 def _package_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
-    pins = ours[1].pins | theirs[1].pins
-    packages = [contradiction(pins, python) for python in _common(ours[1], theirs[1])]
-    if packages and all(packages):
-        for package in sorted(set(packages)):
-            yield from (_asks(build, package) for build, _ in (ours, theirs))
+    yield from package_clashes((ours[0], theirs[0]), _common(ours[1], theirs[1]))
+
+
+def package_clashes(builds: Sequence[Build], pythons: Sequence[str]) -> Iterator[Objection]:
+    """The requirements that keep builds out of one set of packages on every one of ``pythons``; none if one of these serves."""
+    pins = _joint_pins(builds)
+    packages = {python: contradiction(pins, python) for python in pythons}
+    if packages and all(packages.values()):
+        for package in sorted(set(packages.values())):
+            python = next(python for python, found in packages.items() if found == package)
+            yield from (_asks(build, package, python) for build in builds)
 
 
 def _fact(build: Build, reason: str, field: str) -> Objection:
     return objection(None, build.row, reason, build.variant.origin.source_of(field))
 
 
-def _asks(build: Build, package: str) -> Objection:
+def _asks(build: Build, package: str, python: str) -> Objection:
+    """The requirement of a build on a package on one Python."""
     for item in (*build.variant.requirements, *build.variant.constraints, *build.variant.asks):
+        if not within(python, item.python):
+            continue
         only = build.variant._replace(requirements=(item,), constraints=(), asks=(), repository="-", cudnn=None, nccl=None)
         if any(name == package for name, _, _ in pins_of(build.release, only)):
             pythons = f" on Python {item.python}" if item.python else ""
             said = f"asks for {item.requirement}{pythons}"
             if not item.source:
                 said = f"is held to {item.requirement}{pythons} by its row ({build.variant.origin.at})"
-            return Objection(None, Conflict(row=build.row, reason=said, source=item.source))
+            source = item.source or build.variant.origin.source_of("constraints")
+            return Objection(None, Conflict(row=build.row, reason=said, source=source))
     if package in brings(build.variant):
         library = package.split("-")[1]
         return _fact(build, f"takes {library} {describe(getattr(build.variant, library))} from {package}", library)

@@ -222,7 +222,7 @@ class Search:
 
     def places(self, builds: Sequence[Build], free: Collection[Part] = NOTHING) -> Iterator[Place]:
         """The places that builds can share, best first, as far as the request restricts them."""
-        variant = together([build.variant for build in builds])
+        variant = together(builds)
         asked = ("" if CUDNN in free else self.request.cudnn, "" if NCCL in free else self.request.nccl)
         supply = "" if PYTHON_FROM in free else self.request.python_from
         gpus = () if GPU in free else self.request.capabilities
