@@ -19,6 +19,7 @@ from envbuild.errors import InvalidInputError
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 _PAYLOAD = "application/vnd.in-toto+json"
+_LONGEST = 200  # characters of a claim
 
 # The kinds of statements. The first is the statement of `cosign sign`: the holder of the key signs the image.
 SIGNED = "https://sigstore.dev/cosign/sign/v1"
@@ -137,13 +138,20 @@ def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
 
 
 def claims(content: bytes) -> tuple[str, str]:
-    """The hint of the key and the type of the statement that a bundle tells, unchecked; empty if it tells none."""
+    """The hint of the key and the type of the statement that a bundle tells, unchecked; empty if it tells none.
+
+    Each is one line of at most 200 characters, because anybody may have written it.
+    """
     try:
         told = json.loads(content)
         signer = str(told["verificationMaterial"]["publicKey"]["hint"]) if told["dsseEnvelope"]["signatures"] else ""
-        return signer, str(json.loads(base64.b64decode(told["dsseEnvelope"]["payload"]))["predicateType"])
+        return _line(signer), _line(str(json.loads(base64.b64decode(told["dsseEnvelope"]["payload"]))["predicateType"]))
     except (ValueError, LookupError, TypeError, RecursionError):
         return "", ""
+
+
+def _line(text: str) -> str:
+    return "".join(each if each.isprintable() else " " for each in text[:_LONGEST])
 
 
 def _to_sign(kind: str, payload: bytes) -> bytes:

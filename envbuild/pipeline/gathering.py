@@ -68,13 +68,14 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """All statements about the image of ``name`` that has the ``tag`` in the registry."""
+    """The statements about the image of ``name`` that has the ``tag`` in the registry; ``unread`` counts those left out."""
 
     name: str
     repository: str
     tag: str
     digest: str
     statements: tuple[Judged, ...]
+    unread: int = 0
 
 
 def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey]) -> Answer:
@@ -98,8 +99,10 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
         digest = f"sha256:{image.digest}"
         ids = (attesting.config_of(image, f"{repository}:{own.fixed}"), digest)
         expected = _Expected(name=name, repository=repository, digest=digest, ids=ids, subject=subject)
-        found = tuple(_judged(each, expected, trusted) for each in referrers.read_with(client, digest, statements.BUNDLE))
-    answer = Answer(name=name, repository=repository, tag=own.fixed, digest=digest, statements=found)
+        bundles = referrers.read_with(client, digest, statements.BUNDLE, most=referrers.MOST)
+        found = tuple(_judged(each, expected, trusted) for each in bundles)
+        unread = max(0, len(referrers.digests(client, digest)) - referrers.MOST)
+    answer = Answer(name=name, repository=repository, tag=own.fixed, digest=digest, statements=found, unread=unread)
     _keep(tools, answer)
     return answer
 

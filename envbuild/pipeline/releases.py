@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from envbuild.attest import statements
@@ -73,9 +73,18 @@ class Change:
 
 def tag_of(name: str) -> str:
     """The tag of the release ``name``. Raises :class:`UsageError` if no tag can hold the name."""
-    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+    if not _is_name(name):
         raise UsageError(f"{name!r} cannot name a release.", hint="Use letters, digits, dots, '-' and '_': 2026.11")
     return f"{CURRENT}-{name}"
+
+
+def _is_name(text: str) -> bool:
+    return re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text) is not None
+
+
+def is_tag(tag: str) -> bool:
+    """Whether a tag is one of releases."""
+    return tag == CURRENT or tag.startswith(f"{CURRENT}-")
 
 
 def publish(repository: str, name: str, members: Sequence[Member], key: SigningKey, *, dry_run: bool) -> Change:
@@ -93,13 +102,16 @@ def publish(repository: str, name: str, members: Sequence[Member], key: SigningK
         current, taken = digests.of_tag(client, CURRENT), digests.of_tag(client, own)
         for member in ordered:
             _require_whole(client, member, key)
+        previous = current
         if taken:
-            release = _read(client, taken)
-            _require_same(client, release, ordered, current)
-        else:
-            release = Release(name=name, digest="", previous=current, members=ordered)
+            known = _read(client, taken)
+            _require_same(client, known, ordered, current)
+            previous = known.previous
+        release = Release(name=name, digest="", previous=previous, members=ordered)
         document = _document(client, release)
-        release = Release(name=name, digest=f"sha256:{document.digest}", previous=release.previous, members=ordered)
+        release = replace(release, digest=f"sha256:{document.digest}")
+        if taken not in ("", release.digest):
+            raise _taken(client, name, "is written in another way")
         moves = _moves(client, [(own, release.digest), (CURRENT, release.digest), *_wanted(release)])
         if dry_run:
             return Change(release=release, moves=moves)
@@ -146,14 +158,20 @@ def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> Change:
 
 
 def recorded(client: Client) -> Iterator[Release]:
-    """All releases of the repository, and the earlier ones that they name, signed or not."""
+    """All releases of the repository, and the earlier ones that they name, signed or not.
+
+    What others keep under such a tag is passed over. Raises :class:`PublishError` for a damaged release.
+    """
     from envbuild.compose.outputs import digests, documents
 
     known: set[str] = set()
     for tag in documents.tags(client):
-        digest = digests.of_tag(client, tag) if tag == CURRENT or tag.startswith(f"{CURRENT}-") else ""
-        while digest and digest not in known and digests.of_tag(client, digest):
+        digest = digests.of_tag(client, tag) if is_tag(tag) else ""
+        while digest and digest not in known:
             known.add(digest)
+            found = documents.read(client, digest)
+            if found is None or documents.parsed(found).get("artifactType") != KIND:
+                break
             release = _read(client, digest)
             yield release
             digest = release.previous
@@ -185,7 +203,7 @@ def _read(client: Client, digest: str) -> Release:
         notes = told["annotations"]
         members = tuple(map(_member, told["manifests"]))
         previous = str(notes.get(_PREVIOUS, ""))
-        if told["artifactType"] != KIND or (previous and not _is_digest(previous)):
+        if told["artifactType"] != KIND or (previous and not _is_digest(previous)) or not _is_name(str(notes[_RELEASE])):
             raise ValueError(previous)
         return Release(name=str(notes[_RELEASE]), digest=digest, previous=previous, members=members)
     except (LookupError, TypeError, AttributeError, ValueError) as error:
@@ -272,7 +290,7 @@ def _require_different_tags(members: Sequence[Member]) -> None:
         for tag in member.tags:
             if owners.setdefault(tag, member.name) != member.name:
                 raise UsageError(f"{owners[tag]} and {member.name} have the same tag {tag}.", hint="Publish one of them.")
-            if tag == CURRENT or tag.startswith(f"{CURRENT}-"):
+            if is_tag(tag):
                 raise UsageError(f"The tag {tag} of {member.name} is one of releases.", hint="Choose another name.")
 
 
@@ -293,12 +311,7 @@ def _require_same(client: Client, release: Release, members: tuple[Member, ...],
     if release.members != members:
         mine, theirs = ({(each.name, each.digest) for each in found} for found in (members, release.members))
         differing = sorted({name for name, _ in mine ^ theirs}) or ["the tags of some images"]
-        raise PublishError(
-            f"The release {release.name} of {client.repository} has other images already.",
-            code="release-taken",
-            hint="A release never changes: publish these images under another name.",
-            details=[f"differs: {name}" for name in differing],
-        )
+        raise _taken(client, release.name, "has other images", *(f"differs: {name}" for name in differing))
     if current not in (release.digest, release.previous):
         raise PublishError(
             f"The release {release.name} of {client.repository} was followed by another one.",
@@ -329,6 +342,15 @@ def _overtaken(client: Client, why: str) -> PublishError:
         f"Somebody else changes the releases of {client.repository} at the same time: {why}.",
         code="release-overtaken",
         hint="Only one can win, and it is not this run. Look at the current release before you run the command again.",
+    )
+
+
+def _taken(client: Client, name: str, why: str, *details: str) -> PublishError:
+    return PublishError(
+        f"The release {name} of {client.repository} {why} already.",
+        code="release-taken",
+        hint="A release never changes: publish these images under another name.",
+        details=list(details),
     )
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _FIXED = re.compile("(?P<name>.+)-[0-9a-f]{8}-[0-9a-f]{8}")
 _LIST = re.compile("sha256-[0-9a-f]{64}")
+_LABEL = "org.envbuild.name"  # of images that were built here; other people's tags may look like ours
+_LARGEST = 4 << 20  # bytes of an image's configuration
+_DAMAGED = ("digest-differs", "registry-refused", "unknown-format")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,10 +53,15 @@ class Pruned:
 
 @dataclass(kw_only=True, slots=True)
 class _Seen:
-    """What one look at the repository found: documents by digest, and the tags of each."""
+    """What one look at the repository found: documents by digest, the tags of each, and what lists and releases name."""
 
     documents: dict[str, Document] = field(default_factory=dict)
     tags: dict[str, list[str]] = field(default_factory=dict)
+    listed: set[str] = field(default_factory=set)
+
+    def holds(self, digest: str) -> bool:
+        """Whether the document has a tag, or a list or release names it."""
+        return digest in self.tags or digest in self.listed
 
 
 def survey(repository: str) -> tuple[Held, ...]:
@@ -71,19 +79,23 @@ def prune(repository: str, keep: int, *, dry_run: bool) -> Pruned:
     killed run leaves no statement without its image. Raises :class:`PublishError` (``no-deletion``) if the registry deletes
     nothing.
     """
-    from envbuild.compose.outputs import documents, referrers
+    from envbuild.compose.outputs import digests, documents, referrers
 
     with referrers.opened(repository, writes=not dry_run, deletes=not dry_run) as client:
-        found = _survey(client, _look(client))
+        seen = _look(client)
+        found = _survey(client, seen)
         removed = tuple(_superfluous(found, keep))
         kept = tuple(each for each in found if each not in removed)
         if dry_run:
             return Pruned(removed=removed, kept=kept, statements=sum(each.statements for each in removed))
         done, count = [], 0
         for each in removed:
-            _require_unneeded(client, each)
-            for digest in _statements_of(client, each.digest):
+            _require_unneeded(client, each, found)
+            for digest in _removable_statements(client, each.digest, seen):
                 count += documents.delete(client, digest)
+            listed = digests.of_tag(client, each.digest.replace(":", "-"))
+            if listed and not seen.holds(listed):
+                documents.delete(client, listed)
             documents.delete(client, each.digest)
             done.append(each)
         return Pruned(removed=tuple(done), kept=kept, statements=count)
@@ -118,24 +130,26 @@ def _survey(client: Client, seen: _Seen) -> tuple[Held, ...]:
     for digest, value in values.items():
         for entry in _entries(value):
             listed.setdefault(str(entry.get("digest")), []).append(f"the list {seen.tags[digest][0]}")
+    seen.listed |= by_release.keys() | listed.keys()
     found = []
     for digest, tags in seen.tags.items():
         value = values.get(digest, {})
         fixed = [match for tag in tags if (match := _FIXED.fullmatch(tag))]
         is_image = "config" in value and not _entries(value)
+        is_ours = is_image and bool(fixed)
         is_release = value.get("artifactType") == releases.KIND
         reasons = [f"the tag {tag}" for tag in tags if not _FIXED.fullmatch(tag)]
         reasons += [*by_release.get(digest, ()), *(listed.get(digest, ()) if digest not in by_release else ())]
-        if not (is_image and fixed):
-            reasons = reasons or ["it is no image of an environment"]
+        if not reasons and not (is_ours and _names(client, value, fixed[0]["name"])):
+            is_ours, reasons = False, ["it is no image of an environment"]
         found.append(
             Held(
                 digest=digest,
                 tags=tuple(tags),
                 kind="image" if is_image else "release" if is_release else "other",
-                name=fixed[0]["name"] if is_image and fixed else "",
+                name=fixed[0]["name"] if is_ours else "",
                 size=_size(value),
-                built_at=_built_at(client, digest) if is_image and fixed and not reasons else "",
+                built_at=_built_at(client, digest) if is_ours and not reasons else "",
                 statements=len(_statements_of(client, digest)),
                 needed_by=tuple(dict.fromkeys(reasons)),
             )
@@ -160,6 +174,22 @@ def _entries(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [each for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
 
 
+def _names(client: Client, value: Mapping[str, Any], name: str) -> bool:
+    """Whether the image's own label says that it is of the environment ``name``, as tags write it."""
+    try:
+        size, digest = int(value["config"]["size"]), str(value["config"]["digest"]).removeprefix("sha256:")
+        if not 0 < size <= _LARGEST or not re.fullmatch("[0-9a-f]{64}", digest):
+            return False
+        told = json.loads(b"".join(client.blob(digest, size)))
+        return str(told["config"]["Labels"][_LABEL]).replace("+", "_") == name
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False
+    except PublishError as error:
+        if error.code not in _DAMAGED:
+            raise
+        return False
+
+
 def _size(value: Mapping[str, Any]) -> int:
     layers = value.get("layers")
     sizes = [each.get("size") for each in layers if isinstance(each, dict)] if isinstance(layers, list) else []
@@ -167,12 +197,24 @@ def _size(value: Mapping[str, Any]) -> int:
 
 
 def _statements_of(client: Client, digest: str) -> list[str]:
-    """The digests of the statements about an image, and of the list of them, if a tag holds it; the list comes last."""
-    from envbuild.compose.outputs import digests, referrers
+    """The digests of what is attached to an image."""
+    from envbuild.compose.outputs import referrers
 
-    found = [each for each in referrers.digests(client, digest) if each != digest]
-    listed = digests.of_tag(client, digest.replace(":", "-"))
-    return [*found, *([listed] if listed else [])]
+    return [each for each in referrers.digests(client, digest) if each != digest]
+
+
+def _removable_statements(client: Client, digest: str, seen: _Seen) -> Iterator[str]:
+    """The digests of the statements that go with an image: those that name it as their subject, and that nothing else holds.
+
+    Whoever may write to the repository can put any document into the list of what is attached, also an image that is needed.
+    """
+    from envbuild.compose.outputs import documents
+
+    for each in _statements_of(client, digest):
+        document = None if seen.holds(each) else documents.read(client, each)
+        subject = documents.parsed(document).get("subject") if document else None
+        if isinstance(subject, dict) and subject.get("digest") == digest:
+            yield each
 
 
 def _built_at(client: Client, digest: str) -> str:
@@ -191,16 +233,24 @@ def _built_at(client: Client, digest: str) -> str:
     return max(times, default="")
 
 
-def _require_unneeded(client: Client, image: Held) -> None:
-    """Raise if a tag was moved to the image since it was looked at: deleting a manifest deletes all its tags."""
+def _require_unneeded(client: Client, image: Held, found: Sequence[Held]) -> None:
+    """Raise if a tag was moved to the image since it was looked at: deleting a manifest deletes all its tags.
+
+    Looked at again are new tags, and those that begin with the environment's name or were on one of its images. A new release
+    may list the image.
+    """
     from envbuild.compose.outputs import digests, documents
 
+    names = {tag: each.name for each in found for tag in each.tags}
     for tag in documents.tags(client):
-        if tag in image.tags or not tag.startswith(image.name):
+        if tag in image.tags or _LIST.fullmatch(tag):
             continue
-        if digests.of_tag(client, tag) == image.digest:
+        is_new = tag not in names
+        if not (is_new or names[tag] == image.name or tag.startswith(image.name)):
+            continue
+        if (is_new and releases.is_tag(tag)) or digests.of_tag(client, tag) == image.digest:
             raise PublishError(
-                f"The tag {tag} of {client.repository} was moved to {image.digest} meanwhile.",
+                f"The tag {tag} of {client.repository} was set meanwhile, and may need {image.digest}.",
                 code="tag-moved",
                 hint="Run the command again when nobody publishes.",
             )

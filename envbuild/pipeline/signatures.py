@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
     from envbuild.compose.outputs.registry_client import Client
 
+# Signatures are short, so that many can be read: others could hide the one that fits behind theirs.
+_MOST = 2000
+_LARGEST = 256 << 10  # bytes; a signature with certificates has some 10 kB
+
 
 def require_signed(repository: str, digest: str, key: PublicKey) -> None:
     """Raise :class:`PublishError` unless the image ``digest`` (``sha256:…``) in ``repository`` is signed with ``key``.
@@ -27,14 +31,22 @@ def require_signed_with(client: Client, digest: str, key: PublicKey) -> None:
     """Do what :func:`require_signed` does, with a client that is open already."""
     from envbuild.compose.outputs import referrers
 
-    repository, objections = client.repository, []
-    for content in referrers.read_with(client, digest, statements.BUNDLE, (statements.ABOUT, statements.SIGNED)):
+    repository, objections, first = client.repository, [], (statements.ABOUT, statements.SIGNED)
+    for content in referrers.read_with(client, digest, statements.BUNDLE, first, most=_MOST, largest=_LARGEST):
         try:
             if statements.opened(content, digest, key).kind == statements.SIGNED:
                 return
             objections.append("it states something else than a signature")
         except statements.UntrustedError as error:
             objections.append(str(error))
+    unread = len(referrers.digests(client, digest)) - _MOST
+    if unread > 0:
+        raise PublishError(
+            f"No signature of {repository}@{digest} with this key was found, and {unread} of the documents attached to "
+            "it were not read.",
+            code="wrong-signature",
+            hint="Somebody may hide the signature behind them. Whoever publishes these images can remove them.",
+        )
     if not objections:
         raise PublishError(
             f"{repository}@{digest} is not signed.",

@@ -40,7 +40,8 @@ class Stages:
         """What `make` gives for a name."""
         (name,), space = texts, self.workspace
         store, word = LayerStore(space.layers), self.contents[name]
-        image = composed.image([composed.add(store, "base"), composed.add(store, f"{name} {word}")])
+        layers = [composed.add(store, "base"), composed.add(store, f"{name} {word}")]
+        image = composed.image(layers, Labels={"org.envbuild.name": name})
         engine_image.remember(space.composed_images, image)
         lock, digest = read_lock(space.lock_file(name)), files.sha256_of(space.lock_file(name))
         inputs = hashlib.sha256(word.encode()).hexdigest()

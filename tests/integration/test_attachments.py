@@ -89,7 +89,7 @@ def test_statements_are_attached_once_and_read_again(registry, store, image, pai
     again, new = publish(image, store, to, pair[0])
     assert (again.sent, again.tags, new) == (0, (), [])
     asked = [line.split()[0] for line in registry.asked[before:] if "/v2/lab" in line]
-    assert asked == ["HEAD", "HEAD", "GET"] + ["GET"] * (not registry.knows_referrers)
+    assert asked == ["HEAD", "HEAD", "GET"] + ["GET", "HEAD", "HEAD", "HEAD"] * (not registry.knows_referrers)
     assert len(publish(image, store, to, pair[0], {"more": 1})[1]) == 3
     assert len(attached(to, pushed.digest)) == 6, "what was attached before stays"
 
@@ -120,7 +120,8 @@ def attach_raw(registry: Registry, subject: str, content: bytes, **layer: object
     if not registry.knows_referrers:
         tag = f"lab/env:{subject.replace(':', '-')}"
         held = json.loads(registry.manifests[tag])["manifests"] if tag in registry.manifests else []
-        registry.manifests[tag] = json.dumps({"mediaType": manifest.INDEX, "manifests": [{"digest": name}, *held]}).encode()
+        entry = {"digest": name, "annotations": told["annotations"]}
+        registry.manifests[tag] = json.dumps({"mediaType": manifest.INDEX, "manifests": [entry, *held]}).encode()
     return blob
 
 
@@ -144,7 +145,7 @@ def test_bad_attachments_do_not_hide_a_signature(registry, store, image, pair):
 
 def test_a_signature_is_found_behind_many_other_statements(store, image, pair, monkeypatch):
     """Those that are annotated as signatures come first, and nothing is fetched behind the one that fits."""
-    monkeypatch.setattr(referrers, "_MOST", 2)
+    monkeypatch.setattr(signatures, "_MOST", 2)
     with serve(Registry(knows_referrers=True)) as registry:
         to, public = f"{registry.host}/lab/env", keys.public_key(pair[1])
         digest, new = publish(image, store, to, pair[0])
@@ -157,6 +158,18 @@ def test_a_signature_is_found_behind_many_other_statements(store, image, pair, m
         before = registry.count("GET", "/blobs/")
         signatures.require_signed(to, digest.digest, public)
         assert registry.count("GET", "/blobs/") == before + 1
+
+
+def test_a_signature_is_found_behind_what_strangers_call_signatures(store, image, pair, monkeypatch):
+    with serve(Registry()) as registry:
+        to, public = f"{registry.host}/lab/env", keys.public_key(pair[1])
+        digest = publish(image, store, to, pair[0])[0].digest
+        for number in range(210):  # they come first in the list
+            attach_raw(registry, digest, b"no bundle %d" % number)
+        signatures.require_signed(to, digest, public)
+        monkeypatch.setattr(signatures, "_MOST", 10)
+        error = refusal(lambda: signatures.require_signed(to, digest, public))
+        assert error.code == "wrong-signature" and "203 of the documents attached" in error.message
 
 
 def test_a_list_that_never_ends_is_left(store, image, pair):

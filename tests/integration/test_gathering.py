@@ -113,6 +113,15 @@ def test_a_strangers_report_is_not_trusted_and_not_kept(place):
     assert "elsewhere" not in place.run("show", NAME)[1], "whom nobody trusts any more is forgotten"
 
 
+def test_what_is_not_read_is_counted(place, monkeypatch):
+    monkeypatch.setattr(referrers, "MOST", 2)
+    code, told = place.run("evidence", NAME, "--from", place.to, "--key", str(place.ours[1]))
+    (answer,) = told["gathered"]
+    assert code == 0 and (len(answer["statements"]), answer["unread"]) == (2, 4)
+    assert frame.run(["evidence", NAME, "--from", place.to, "--key", str(place.ours[1])]) == 0
+    assert "4 more documents are attached, and were not read" in place._capsys.readouterr().out
+
+
 def test_what_is_not_signed_or_was_changed_is_not_trusted(place):
     key = keys.signing_key(place.theirs[0], "")
     whole = json.loads(statements.bundle(Statement(kind=statements.SMOKE, predicate={}), place.digest, key))

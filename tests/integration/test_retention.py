@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import composed
 import pytest
 from debian_registry import serve_debians
 from signing import write_pair
@@ -15,7 +16,10 @@ from stood_in_stages import Stages, stand_in
 
 from envbuild.cli import frame
 from envbuild.compose.outputs import documents, referrers
+from envbuild.compose.outputs.registry import Tags, push
+from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError
+from envbuild.model.progress import ignore_progress
 from envbuild.pipeline import retention
 
 ONE, TWO = "opencv-5.0.0.93-cpu-py311-debian12", "opencv-4.10.0.84-cpu-py311-debian12"
@@ -150,3 +154,80 @@ def test_pages_of_tags_are_followed(stages, tmp_path, capsys):
         lab.publish(ONE, "first")
         with referrers.opened(lab.to, writes=False) as client:
             assert len(documents.tags(client)) == 3
+
+
+def test_a_list_cannot_take_needed_documents_along(stages, tmp_path, capsys):
+    """Whoever may write puts the needed image, its signature and a foreign document into the list of an old image."""
+    with serve(Registry(knows_referrers=False)) as registry:
+        lab = Lab(registry.host, tmp_path, stages, capsys)
+        old, needed = lab.publish(ONE, "old"), lab.publish(ONE, "new")
+        tags = {each: f"lab/dl:{each.replace(':', '-')}" for each in (old, needed)}
+        lists = {each: json.loads(registry.manifests[tag]) for each, tag in tags.items()}
+        lists[old]["manifests"] += [{"digest": needed}, *lists[needed]["manifests"]]
+        registry.manifests[tags[old]] = json.dumps(lists[old], separators=(",", ":")).encode()
+        before = set(registry.manifests)
+        code, told = lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")
+        assert (code, [each["digest"] for each in told["removed"]], told["statements"]) == (0, [old], 6)
+        assert lab.there() == {needed} and lab.statements(needed) == 6
+        assert all(each in registry.manifests for each in before if needed in each)
+        assert {f"lab/dl:{each['digest']}" for each in lists[needed]["manifests"]} <= set(registry.manifests)
+
+
+def test_an_image_under_the_name_of_a_list_stays(stages, tmp_path, capsys):
+    with serve(Registry(knows_referrers=True)) as registry:
+        lab = Lab(registry.host, tmp_path, stages, capsys)
+        old, needed = lab.publish(ONE, "old"), lab.publish(ONE, "new")
+        registry.manifests[f"lab/dl:{old.replace(':', '-')}"] = registry.manifests[f"lab/dl:{needed}"]
+        assert lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")[0] == 0
+        assert lab.there() == {needed}
+
+
+@pytest.mark.parametrize("kind", ["alias", "release"])
+def test_an_alias_or_a_release_that_is_set_meanwhile_keeps_its_image(stages, tmp_path, capsys, monkeypatch, kind):
+    with serve(Registry(knows_referrers=True)) as registry:
+        lab = Lab(registry.host, tmp_path, stages, capsys)
+        old, new = lab.publish(ONE, "old"), lab.publish(ONE, "new")
+        registry.manifests["lab/dl:opencv-5-cpu"] = registry.manifests[f"lab/dl:{new}"]
+        plain, tag = retention._superfluous, "opencv-5-cpu" if kind == "alias" else "release-new"
+
+        def superfluous(*words: Any) -> Iterator[retention.Held]:
+            registry.manifests[f"lab/dl:{tag}"] = registry.manifests[f"lab/dl:{old}"]
+            return plain(*words)
+
+        monkeypatch.setattr(retention, "_superfluous", superfluous)
+        with pytest.raises(PublishError, match=tag) as caught:
+            retention.prune(lab.to, 0, dry_run=False)
+        assert caught.value.code == "tag-moved" and old in lab.there()
+
+
+def test_tags_of_others_that_look_like_ours_stay(stages, tmp_path, capsys):
+    """A nightly image of somebody else, and a tag that begins as those of releases do."""
+    with serve(Registry()) as registry:
+        lab = Lab(registry.host, tmp_path, stages, capsys)
+        lab.publish(ONE, "ours")
+        store = LayerStore(tmp_path / "theirs")
+        for tag in ("nightly-20261101-00000001", "release-1.2"):
+            push(composed.image([composed.add(store, tag)]), store, lab.to, Tags(moving=[tag]), ignore_progress)
+        code, told = lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")
+        assert (code, told["removed"], len(lab.there())) == (0, [], 3)
+
+
+def test_what_a_killed_prune_left_of_the_statements_is_attached_again(stages, tmp_path, capsys):
+    """The list still names statements that are gone."""
+    with serve(Registry(knows_referrers=False)) as registry:
+        lab = Lab(registry.host, tmp_path, stages, capsys)
+        digest = lab.publish(ONE, "first")
+        listed = json.loads(registry.manifests[f"lab/dl:{digest.replace(':', '-')}"])["manifests"]
+        for each in listed[:2]:
+            del registry.manifests[f"lab/dl:{each['digest']}"]
+        lab.publish(ONE, "first")
+        assert all(f"lab/dl:{each['digest']}" in registry.manifests for each in listed)
+
+
+def test_a_list_of_tags_without_end_is_not_taken_for_whole(stages, tmp_path, capsys, monkeypatch):
+    with serve(Registry(knows_referrers=True, page=1)) as registry:
+        lab = Lab(registry.host, tmp_path, stages, capsys)
+        lab.publish(ONE, "first")
+        monkeypatch.setattr(documents, "_PAGES", 2)
+        code, told = lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")
+        assert (code, told["error"]["code"]) == (11, "too-long")

@@ -62,7 +62,10 @@ def delete(client: Client, digest: str) -> bool:
 
 
 def tags(client: Client) -> list[str]:
-    """All tags of the repository, sorted; none if there is no such repository."""
+    """All tags of the repository, sorted; none if there is no such repository.
+
+    Raises :class:`PublishError` (``too-long``, ``unknown-format``).
+    """
     found: dict[str, None] = {}
     url = client.url(f"tags/list?n={_PAGE}")
     for _ in range(_PAGES):
@@ -81,6 +84,12 @@ def tags(client: Client) -> list[str]:
         if not following:
             break
         url = client.absolute(answer.url, following)
+    else:  # a part of the tags would pass for all of them
+        raise PublishError(
+            f"The list of the tags of {client.repository} has more than {_PAGES} pages.",
+            code="too-long",
+            hint="Whoever may write to the repository could set any number of tags.",
+        )
     return sorted(found)
 
 

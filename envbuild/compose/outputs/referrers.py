@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from envbuild.compose.outputs import credentials, manifest, pull
+from envbuild.compose.outputs import digests as tagged
 from envbuild.compose.outputs.manifest import Document
 from envbuild.compose.outputs.registry_client import Client, parse
 from envbuild.errors import PublishError
@@ -22,7 +23,7 @@ from envbuild.errors import PublishError
 _EMPTY = b"{}"
 _EMPTY_KIND = "application/vnd.oci.empty.v1+json"
 _LARGEST = 64 << 20  # bytes of one artifact; the smoke report of a machine with many GPUs has some hundred kB
-_MOST = 200  # artifacts that are read; a stranger with write access could attach any number
+MOST = 200  # artifacts that are read; a stranger with write access could attach any number
 _PAGES = 20  # pages of the list; a registry could always name a further page
 _LONGEST_LIST = 32 << 20  # bytes: some 80,000 entries
 _MOST_ENTRIES = 100_000
@@ -62,11 +63,15 @@ def lacking(client: Client, subject: Document, artifacts: Sequence[Artifact]) ->
 
 
 def _lacking(client: Client, subject: Document, artifacts: Sequence[Artifact]) -> tuple[list[tuple[Artifact, Document]], bool]:
-    """The artifacts that are not attached, with their manifests, and whether the registry has the referrers API."""
+    """The artifacts that are not attached, with their manifests, and whether the registry has the referrers API.
+
+    A list under a tag may name what was removed, by a killed `registry prune` or by the registry's garbage collection.
+    """
     listed, has_api = _listed(client, f"sha256:{subject.digest}")
     known = {str(entry.get("digest")) for entry in listed}
-    told = {(document := _manifest(each, subject)).digest: (each, document) for each in artifacts}
-    return [pair for digest, pair in told.items() if f"sha256:{digest}" not in known], has_api
+    told = {f"sha256:{(document := _manifest(each, subject)).digest}": (each, document) for each in artifacts}
+    there = {digest for digest in told if digest in known and (has_api or tagged.of_tag(client, digest))}
+    return [pair for digest, pair in told.items() if digest not in there], has_api
 
 
 def read(source: str, digest: str, kind: str, first: tuple[str, str] = ("", "")) -> Iterator[bytes]:
@@ -80,8 +85,10 @@ def read(source: str, digest: str, kind: str, first: tuple[str, str] = ("", ""))
         yield from read_with(client, digest, kind, first)
 
 
-def read_with(client: Client, digest: str, kind: str, first: tuple[str, str] = ("", "")) -> Iterator[bytes]:
-    """What :func:`read` gives, with a client that is open already."""
+def read_with(
+    client: Client, digest: str, kind: str, first: tuple[str, str] = ("", ""), *, most: int = MOST, largest: int = _LARGEST
+) -> Iterator[bytes]:
+    """What :func:`read` gives, with a client that is open already: at most ``most`` entries, of up to ``largest`` bytes."""
 
     def rank(entry: Mapping[str, Any]) -> int:
         notes = entry.get("annotations")
@@ -89,8 +96,8 @@ def read_with(client: Client, digest: str, kind: str, first: tuple[str, str] = (
         return 0 if found == first[1] else 1 if found is None else 2
 
     entries, _ = _listed(client, digest)
-    for entry in sorted(entries, key=rank)[:_MOST]:
-        content = _content(client, entry, digest, kind)
+    for entry in sorted(entries, key=rank)[:most]:
+        content = _content(client, entry, digest, kind, largest)
         if content is not None:
             yield content
 
@@ -221,8 +228,9 @@ def _entries(client: Client, content: bytes) -> list[dict[str, Any]]:
         ) from error
 
 
-def _content(client: Client, entry: Mapping[str, Any], subject: str, kind: str) -> bytes | None:
-    """The blob of an entry of the list; None if it is not one of the type ``kind`` that is attached to ``subject``."""
+def _content(client: Client, entry: Mapping[str, Any], subject: str, kind: str, largest: int) -> bytes | None:
+    """The blob of an entry of the list; None if it is larger, or not one of the type ``kind`` that is attached to
+    ``subject``."""
     digest = str(entry.get("digest"))
     if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
         return None
@@ -233,7 +241,7 @@ def _content(client: Client, entry: Mapping[str, Any], subject: str, kind: str) 
         told = json.loads(answer.content)
         (layer,) = told["layers"]
         size, blob = int(layer["size"]), str(layer["digest"]).removeprefix("sha256:")
-        if told["subject"]["digest"] != subject or layer["mediaType"] != kind or not 0 < size <= _LARGEST:
+        if told["subject"]["digest"] != subject or layer["mediaType"] != kind or not 0 < size <= largest:
             return None
         if not re.fullmatch("[0-9a-f]{64}", blob):
             return None

@@ -98,6 +98,13 @@ def test_what_is_signed_and_no_statement_is_refused(key, payload):
         statements.opened(signed(key, payload), DIGEST, key.public)
 
 
+def test_claims_of_strangers_are_single_short_lines():
+    payload = base64.b64encode(json.dumps({"predicateType": "x\n  accepted\x1b[2J" + "y" * 1000}).encode()).decode()
+    told = {"verificationMaterial": {"publicKey": {"hint": "a\nb"}}, "dsseEnvelope": {"payload": payload, "signatures": [1]}}
+    signer, kind = statements.claims(json.dumps(told).encode())
+    assert signer == "a b" and kind.startswith("x   accepted [2J") and len(kind) == 200
+
+
 def test_text_that_is_no_unicode_is_refused_before_it_is_signed(key):
     with pytest.raises(InvalidInputError) as caught:
         statements.bundle(statements.smoke("i", "l", "pass", {"host": "\ud800"}), DIGEST, key)
