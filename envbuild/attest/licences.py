@@ -10,7 +10,7 @@ QUESTION = r"""
 find / -xdev \( -path '*.dist-info/METADATA' -o -path '*.egg-info/PKG-INFO' \) -type f 2>/dev/null | sort |
 while read -r path; do
   printf '\001%s\n' "$path"
-  sed -n -e '/^$/q' -e '/^\(Name\|Version\|License\|License-Expression\|Classifier: License\)/p' "$path"
+  sed -n -e '/^\r\{0,1\}$/q' -e '/^\(Name\|Version\|License\|License-Expression\|Classifier: License\)/p' "$path"
 done
 dpkg-query --show --showformat '${db:Status-Status} ${Package} ${Version}\n' 2>/dev/null |
 while read -r status name version; do

@@ -82,7 +82,7 @@ def _licences(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any] | 
             image, ["-c", licences.QUESTION], entrypoint=["/bin/sh"], network="none", timeout_s=_LONGEST_QUESTION_S, user="0"
         )
         known = dict(licences.predicate(image, made.digest, told.output))
-        if not known["packages"]:
+        if told.code != 0 or not known["packages"]:  # a part of the packages would pass for all of them
             return None
         if stores:
             stage_cache.keep(tools.workspace, name, "licences", key, known)

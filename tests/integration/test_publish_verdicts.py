@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -24,7 +25,7 @@ from stand_in_registry import Registry, serve
 
 import envbuild
 from envbuild import codec, files
-from envbuild.attest import keys, statements
+from envbuild.attest import keys, licences, statements
 from envbuild.build import PULLED, BaseRecord, BuildRecord
 from envbuild.cli import frame
 from envbuild.compose import engine_image
@@ -268,6 +269,29 @@ def test_packages_that_could_not_be_listed_are_asked_for_again(capsys, registry,
     assert JsonStrictValidator(cyclonedx.schema.SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None
     monkeypatch.setattr(installed, "packages", lambda *_words: [("bash", "5", "amd64")])
     assert publish(capsys, registry, pair[0])[1]["published"]["attached"] == 1
+
+
+def test_a_list_of_licences_that_broke_off_is_not_stated(capsys, registry, pair, verdict, monkeypatch):
+    stage_cache.forget(verdict["workspace"], NAME, "licences")
+    told = SimpleNamespace(code=137, output="\x01/opt/a.dist-info/METADATA\nName: a\nVersion: 1\n")
+    monkeypatch.setattr(tools.Tools, "engine", SimpleNamespace(run=lambda *_words, **_named: told))
+    monkeypatch.setattr(tools.Tools, "engine_or_none", lambda _self: None)
+    kinds = set(stated(registry, pair, publish(capsys, registry, pair[0])[1]["published"]["digest"]))
+    assert statements.LICENCES not in kinds and statements.SBOM in kinds
+    told.code = 0
+    assert publish(capsys, registry, pair[0])[1]["published"]["attached"] == 1
+
+
+def test_only_the_head_of_a_packages_metadata_tells_its_licence(tmp_path):
+    head = "Name: a\r\nVersion: 1\r\nLicense: BSD\r\n\r\nLicense: what the description says\r\n"
+    for folder, name, text in (("a.dist-info", "METADATA", head), ("b.egg-info", "PKG-INFO", head.replace("\r", ""))):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_bytes(text.encode())
+    question = licences.QUESTION.partition("dpkg-query")[0].replace("find /", f"find {tmp_path}")
+    told = subprocess.run(["/bin/sh", "-c", question], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert told.count("\x01") == 2 and "description" not in told
+    (found,) = licences.predicate("i", "l", told)["packages"]
+    assert found == {"type": "pypi", "name": "a", "version": "1", "licences": ["BSD"]}
 
 
 def test_an_image_that_was_not_verified_gets_no_name_of_a_verified_one(capsys, registry, pair, verdict, tmp_path):
