@@ -40,6 +40,7 @@ SCHEMAS = {
     "batch": ("batch-fields.md", "Fields of the answer about several environments"),
     "run": ("run-fields.md", "Fields of a command to run"),
     "plan": ("plan-fields.md", "Fields of a plan"),
+    "registry": ("registry-fields.md", "Fields of the answer about a registry"),
 }
 
 

@@ -193,7 +193,7 @@ def _names(client: Client, value: Mapping[str, Any], name: str) -> bool:
 def _size(value: Mapping[str, Any]) -> int:
     layers = value.get("layers")
     sizes = [each.get("size") for each in layers if isinstance(each, dict)] if isinstance(layers, list) else []
-    return sum(size for size in sizes if isinstance(size, int))
+    return sum(size for size in sizes if isinstance(size, int) and 0 <= size < 1 << 63)
 
 
 def _statements_of(client: Client, digest: str) -> list[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import composed
+import jsonschema
 import pytest
 from debian_registry import serve_debians
 from signing import write_pair
@@ -22,6 +24,7 @@ from envbuild.errors import PublishError
 from envbuild.model.progress import ignore_progress
 from envbuild.pipeline import retention
 
+SCHEMA = json.loads(resources.files("envbuild.schemas").joinpath("registry.json").read_text())
 ONE, TWO = "opencv-5.0.0.93-cpu-py311-debian12", "opencv-4.10.0.84-cpu-py311-debian12"
 
 
@@ -49,7 +52,10 @@ class Lab:
 
     def run(self, *words: str) -> tuple[int, dict[str, Any]]:
         code = frame.run([*words, "--json"])
-        return code, json.loads(self._capsys.readouterr().out)
+        told = json.loads(self._capsys.readouterr().out)
+        if words[0] == "registry" and code == 0:
+            jsonschema.validate(told, SCHEMA)
+        return code, told
 
     def publish(self, name: str, word: str, *words: str) -> str:
         self._stages.contents[name] = word
@@ -103,6 +109,8 @@ def test_documents_of_others_stay(stages, tmp_path, capsys):
         index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry]}
         registry.manifests["lab/dl:theirs-00000000-00000000"] = json.dumps(index, separators=(",", ":")).encode()
         registry.manifests["lab/dl:odd"] = b"no json"
+        registry.manifests["lab/dl:huge"] = b'{"config": {}, "layers": [{"size": 1%s}, {"size": -1}]}' % (b"0" * 400)
+        assert frame.run(["registry", "list", lab.to, "-q"]) == 0 and "huge" in capsys.readouterr().out
         assert lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")[1]["removed"] == []
 
 
