@@ -35,7 +35,6 @@ _NOT_PUBLISHED = "The image is not published, because its smoke test did not pas
 @options.signing
 @click.option(
     "--release",
-    default="",
     metavar="NAME",
     help="Record the images as the release NAME. No tag moves before all of them are there; then all move together.",
 )
@@ -76,7 +75,7 @@ def command(
     also: tuple[str, ...],
     repository: str,
     key_file: Path,
-    release: str,
+    release: str | None,
     rollback: bool,
     hold_tags: bool,
     databases: tuple[Path, ...],
@@ -103,7 +102,7 @@ def command(
     if rollback:
         publish_release.require_alone(names, release, values)
         return publish_release.roll_back(session, repository, key.public, dry_run=dry_run)
-    if release:
+    if release is not None:  # an empty name is an unset variable: nobody wants the tags moved one by one then
         releases.tag_of(release)
     several = batch.asked(names, values, always=bool(release))
     tools_from = {option: values.pop(option) for option in ("start_engine", "offline")}

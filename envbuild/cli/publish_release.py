@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from envbuild.pipeline.releases import Change, Member
 
 
-def require_alone(names: Sequence[str], release: str, values: Mapping[str, Any]) -> None:
+def require_alone(names: Sequence[str], release: str | None, values: Mapping[str, Any]) -> None:
     """Raise :class:`UsageError` if ``--rollback`` was given with environments or with a release."""
-    if names or release or values.get("every") or values.get("pattern") or values.get("revision"):
+    if names or release is not None or values.get("every") or values.get("pattern") or values.get("revision"):
         raise UsageError(
             "--rollback takes the whole current release back: it goes with no NAME and no --release.",
             hint="`envbuild publish --rollback --to HOST/REPOSITORY --key FILE --dry-run` shows what would move.",

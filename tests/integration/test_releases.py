@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 import requests
@@ -70,7 +71,7 @@ class Lab:
         return {name: self.digest(name) for name in (ONE, TWO)}
 
 
-def test_tags_move_when_the_whole_set_is_there_and_go_back(host, stages, pair, capsys, monkeypatch):
+def test_tags_move_when_the_whole_set_is_there_and_go_back(host, stages, pair, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("envbuild.cli.batch._require_space", lambda *_words, **_named: None)  # it would need an engine
     lab = Lab(host, pair[0], capsys)
     first = lab.hold(ONE, TWO)
@@ -81,9 +82,12 @@ def test_tags_move_when_the_whole_set_is_there_and_go_back(host, stages, pair, c
 
     stages.contents |= {ONE: "second", TWO: "second"}
     second = lab.hold(ONE)
-    code, told = lab.publish(ONE, TWO, "--release", "2026.11")  # the other one must be made, and there is no engine
+    page = tmp_path / "junit.xml"  # the other one must be made, and there is no engine
+    code, told = lab.publish(ONE, TWO, "--release", "2026.11", "--junit", str(page))
     assert code == 6 and told["error"]["code"] == "release-incomplete" and "1 of 2" in told["error"]["message"]
     assert lab.tags() == first and not lab.digest("release-2026.11")
+    cases = [case.get("name") for case in ET.parse(page).iter("testcase") if case.find("failure") is not None]
+    assert cases == [TWO, "release"]
     second |= lab.hold(TWO)
     code, told = lab.publish(ONE, TWO, "--release", "2026.11", "--dry-run")
     assert code == 0 and lab.tags() == first and not lab.digest("release-2026.11")
@@ -297,7 +301,7 @@ def test_a_rollback_takes_no_names(lab, words):
 
 
 def test_a_name_that_no_tag_can_hold_is_refused_before_anything_is_made(lab, registry):
-    for name in ("a b", "../x", "-", "x" * 65):
+    for name in ("", "a b", "../x", "-", "x" * 65):
         code, told = lab.publish(ONE, f"--release={name}")
         assert (code, told["error"]["code"]) == (2, "usage") and not registry.asked
 
