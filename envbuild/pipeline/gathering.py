@@ -95,7 +95,16 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
             hint=f"`envbuild lock {tools.cli_name(name)}` makes one.",
         )
     with referrers.opened(repository, writes=False) as client:
-        image = referrers.image(client, own.fixed)
+        try:
+            image = referrers.image(client, own.fixed)
+        except PublishError as error:
+            if error.code != "not-in-registry":
+                raise
+            raise PublishError(
+                f"{repository} has no image of {name} with the inputs of this checkout ({own.fixed}).",
+                code="not-in-registry",
+                hint="Check out the revision with which the image was built, or put the image there with `envbuild publish`.",
+            ) from error
         digest = f"sha256:{image.digest}"
         ids = (attesting.config_of(image, f"{repository}:{own.fixed}"), digest)
         expected = _Expected(name=name, repository=repository, digest=digest, ids=ids, subject=subject)

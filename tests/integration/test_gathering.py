@@ -186,3 +186,9 @@ def test_options_that_do_not_go_together_are_refused(capsys):
 def test_an_image_that_is_not_in_the_registry_is_told(place):
     code, told = place.run("evidence", NAME, "--from", f"{place.registry.host}/lab/other", "--key", str(place.ours[1]))
     assert (code, told["error"]["code"]) == (11, "not-in-registry")
+
+
+def test_an_image_that_the_registry_lacks_is_told(place):
+    place.registry.manifests.clear()
+    code, told = place.run("evidence", NAME, "--from", place.to, "--key", str(place.ours[1]))
+    assert (code, told["error"]["code"]) == (11, "not-in-registry") and "--tag" not in told["error"]["hint"]

@@ -332,3 +332,12 @@ def test_ctrl_c_ends_a_pull(registry, there, here, image):
     with pytest.raises(KeyboardInterrupt):
         pull(f"{registry.host}/lab/env", "v1", here, news)
     assert not [path for path in (here.folder / "blobs/sha256").iterdir() if not path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("tag", ["../../x", "a b", "a?b", "x" * 129, "sha256:1", "tag\n", "a/b"])
+def test_what_is_no_tag_is_refused_before_it_is_asked_for(registry, here, tag):
+    for ask in (lambda: digest_of(f"{registry.host}/lab/env", tag), lambda: pulled(registry, here, tag)):
+        with pytest.raises(PublishError, match="neither a tag nor a digest") as caught:
+            ask()
+        assert caught.value.code == "not-in-registry"
+    assert not any("manifests" in line or line.endswith("x") for line in registry.asked)

@@ -24,6 +24,7 @@ from envbuild.compose.outputs.registry_errors import (
     CERTIFICATES,
     UNTRUSTED,
     Repository,
+    bad_reference,
     broken_off,
     insecure,
     other_size,
@@ -43,6 +44,7 @@ _PIECE = 1 << 18
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 _UPLOAD_LOST = (404, 409, 416)  # the registry forgot the upload, or has another number of its bytes
 _TOKEN = re.compile("[!-~]+")
+_REFERENCE = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|sha256:[0-9a-f]{64}")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 _TARGET = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*")
 
@@ -148,7 +150,9 @@ class Client:
         self._session.close()
 
     def url(self, path: str) -> str:
-        """The address of a blob, a manifest or an upload in the repository."""
+        """The address of a blob, a manifest or an upload in the repository. Raises :class:`PublishError` for a bad tag."""
+        if path.startswith("manifests/") and not _REFERENCE.fullmatch(path, len("manifests/")):
+            raise bad_reference(self.repository, path.removeprefix("manifests/"))
         return f"{self._base}/v2/{self.repository.name}/{path}"
 
     def absolute(self, base: str, address: str) -> str:

@@ -34,6 +34,15 @@ def insecure(repository: Repository, address: str) -> PublishError:
     )
 
 
+def bad_reference(repository: Repository, reference: str) -> PublishError:
+    """The error for text that is neither a tag nor a digest; it could address something outside the repository."""
+    return PublishError(
+        f"{repository} has no image {reference[:_LONGEST]!r}: this is neither a tag nor a digest.",
+        code="not-in-registry",
+        hint="A tag has up to 128 letters, digits, '.', '_' and '-'; a digest is sha256: and 64 hexadecimal digits.",
+    )
+
+
 def refused(repository: Repository, verb: str, method: str, answer: requests.Response) -> PublishError:
     """The error for a refused request; ``verb`` is the action that the user asked for, such as ``pull
     from``."""
