@@ -91,17 +91,15 @@ def _licences(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any] | 
 
 def _vulnerabilities(tools: Tools, made: Made, databases: Sequence[Path], *, stores: bool) -> list[Statement]:
     """The report of an audit, and its findings as OpenVEX. The same database is asked once about one image."""
-    from envbuild import codec, disk_cache
-    from envbuild.audit import audit
+    from envbuild import disk_cache
 
     name, image = made.environment.name, made.record.image
     key = {"image": image, "lock": made.digest, "databases": disk_cache.stamp([*databases])[0]}
     known = stage_cache.recall(tools.workspace, name, "audit", key)
-    if known is None:
-        sources = image_checks.sources_of_image(tools, name, made.digest)
-        found = audit(made.lock, databases=databases, service="osv", sources=sources)
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        known = {"audit": {**codec.encode(found), "clean": found.is_clean}, "date": now}
+    if known is None or not (known.get("asked_image", True) or tools.engine_or_none() is None):
+        fresh = _audited(tools, made, databases)
+        if known is None or known["audit"] != fresh["audit"]:  # else the date stays, and nothing new is stated
+            known = fresh
         if stores:
             stage_cache.keep(tools.workspace, name, "audit", key, known)
     told = {**known["audit"], "database": ", ".join(path.name for path in databases)}
@@ -113,6 +111,18 @@ def _vulnerabilities(tools: Tools, made: Made, databases: Sequence[Path], *, sto
     report = {"image": image, "lock": made.digest, "date": known["date"], **told}
     stated = [Statement(kind=statements.AUDIT, predicate=report)]
     return [*stated, *([Statement(kind=statements.OPENVEX, predicate=vex)] if vex else [])]
+
+
+def _audited(tools: Tools, made: Made, databases: Sequence[Path]) -> dict[str, Any]:
+    """The report of an audit made now. If the image could not be asked for its packages, the next run asks again."""
+    from envbuild import codec
+    from envbuild.audit import audit
+
+    sources = image_checks.sources_of_image(tools, made.environment.name, made.digest)
+    found = audit(made.lock, databases=databases, service="osv", sources=sources)
+    report = json.loads(json.dumps({**codec.encode(found), "clean": found.is_clean}))
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"audit": report, "date": now, "asked_image": bool(sources)}
 
 
 def _frozen(value: Any) -> Any:

@@ -282,6 +282,23 @@ def test_a_list_of_licences_that_broke_off_is_not_stated(capsys, registry, pair,
     assert publish(capsys, registry, pair[0])[1]["published"]["attached"] == 1
 
 
+def test_an_audit_that_could_not_ask_the_image_is_made_again(capsys, registry, pair, verdict, monkeypatch, tmp_path):
+    (tmp_path / "osv").mkdir()
+    (tmp_path / "osv/EX-1.json").write_text('{"id": "EX-1", "affected": []}')
+    words = ("--database", str(tmp_path / "osv"))
+    asked: list[tuple[str, str, str]] = []
+    monkeypatch.setattr("envbuild.pipeline.image_checks.sources_of_image", lambda *_words: asked or None)
+    monkeypatch.setattr(tools.Tools, "engine_or_none", lambda _self: None)
+    publish(capsys, registry, pair[0], *words)
+    assert publish(capsys, registry, pair[0], *words)[1]["nothing_to_do"]
+    monkeypatch.setattr(tools.Tools, "engine_or_none", lambda _self: SimpleNamespace())
+    monkeypatch.setattr(tools.Tools, "engine_name", "another engine")
+    assert publish(capsys, registry, pair[0], *words)[1]["nothing_to_do"], "the image still does not answer"
+    asked.append(("bash", "bash", "5.2"))
+    assert publish(capsys, registry, pair[0], *words)[1]["published"]["attached"] == 1
+    assert publish(capsys, registry, pair[0], *words)[1]["nothing_to_do"]
+
+
 def test_only_the_head_of_a_packages_metadata_tells_its_licence(tmp_path):
     head = "Name: a\r\nVersion: 1\r\nLicense: BSD\r\n\r\nLicense: what the description says\r\n"
     for folder, name, text in (("a.dist-info", "METADATA", head), ("b.egg-info", "PKG-INFO", head.replace("\r", ""))):
