@@ -31,14 +31,14 @@ def run(session: Session, names: Sequence[str], repository: str, key_files: Sequ
         raise UsageError("--from needs the public keys that you trust.", hint="Give --key FILE for each, such as cosign.pub.")
     registry_client.parse(repository)
     trusted = [keys.public_key(path) for path in key_files]
+    signers = dict(zip((key.hint for key in trusted), map(str, key_files), strict=True))
     answers = []
     for name in names:
         tools = session.tools([name])
         canonical = resolving.resolve_request(tools, [name], options.chosen({})).environment.name
         answers.append(gathering.gather(tools, canonical, repository, trusted))
+        session.out(_text(answers[-1], signers))  # now: it is kept, also if the next NAME fails
     session.document({"schema": 1, "gathered": codec.encode(answers)})
-    for answer in answers:
-        session.out(_text(answer, dict(zip((key.hint for key in trusted), map(str, key_files), strict=True))))
     return 0
 
 

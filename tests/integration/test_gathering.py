@@ -188,6 +188,11 @@ def test_an_image_that_is_not_in_the_registry_is_told(place):
     assert (code, told["error"]["code"]) == (11, "not-in-registry")
 
 
+def test_what_was_gathered_is_shown_although_the_next_name_fails(place):
+    assert frame.run(["evidence", NAME, "nosuch", "--from", place.to, "--key", str(place.ours[1])]) == 4
+    assert f"{NAME}: " in place._capsys.readouterr().out
+
+
 def test_an_image_that_the_registry_lacks_is_told(place):
     place.registry.manifests.clear()
     code, told = place.run("evidence", NAME, "--from", place.to, "--key", str(place.ours[1]))
