@@ -55,7 +55,7 @@ def command(
         repository=repository,
         branch=branch,
         shards=shards,
-        disk=disk,
+        disk="".join(disk.split()),  # a job gives it to a shell without quotes
         install=install or ci_files.install_command(workspace),
     )
     text = ci_files.text(workspace, system, pipeline)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jinja2
+import yaml
 
 from envbuild import files
 from envbuild.errors import UsageError
@@ -30,9 +31,14 @@ class Pipeline:
 
 def text(workspace: Workspace, system: str, pipeline: Pipeline) -> str:
     """Return the file for ``system``, a key of :data:`PATHS`. Raises :class:`UsageError` for values that YAML would misread."""
-    for value in (pipeline.repository, pipeline.branch, pipeline.install):
-        if set(value) & set("\"'\\\n{}#") or ": " in value or not value.isprintable():
-            raise UsageError(f"{value!r} cannot stand in a pipeline.", hint="Leave out quotes, braces, # and line breaks.")
+    for value in (pipeline.repository, pipeline.branch):
+        if set(value) & set("\"'\\{}#$` ") or not value.isprintable():
+            raise UsageError(f"{value!r} cannot stand in a pipeline.", hint="Leave out quotes, braces, spaces, # and $.")
+    if set(pipeline.install) & set("\"'\\{}#") or not pipeline.install.isprintable() or not _is_plain(pipeline.install):
+        raise UsageError(
+            f"{pipeline.install!r} cannot stand in a pipeline.",
+            hint="Leave out quotes, braces, # and line breaks, or write a script and name it here.",
+        )
     # GitHub's own expressions are ${{ … }}, and bash has ${#array[@]}.
     environment = jinja2.Environment(
         block_start_string="[%",
@@ -54,7 +60,16 @@ def text(workspace: Workspace, system: str, pipeline: Pipeline) -> str:
         shards=pipeline.shards,
         disk=pipeline.disk,
         install=pipeline.install,
+        is_github=pipeline.repository.partition("/")[0] == "ghcr.io",  # to no other registry the token of GitHub is sent
     )
+
+
+def _is_plain(text: str) -> bool:
+    """Whether YAML reads ``text`` as this text where a list has it without quotes."""
+    try:
+        return bool(yaml.safe_load(f"- {text}") == [text] and yaml.safe_load(f"- run: {text}") == [{"run": text}])
+    except yaml.YAMLError:
+        return False
 
 
 def install_command(workspace: Workspace) -> str:

@@ -42,7 +42,7 @@ def program(tmp_path: Path) -> Program:
         (folder / name).chmod(0o755)
     surroundings = {
         "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PYTHON": sys.executable, "ASKED": str(tmp_path / "asked"),
-        "NO_PROXY": "127.0.0.1", "DOCKER_CONFIG": str(tmp_path), "RUNNER_TEMP": str(tmp_path), "GITHUB_ACTOR": "me",
+        "NO_PROXY": "127.0.0.1", "DOCKER_CONFIG": str(tmp_path), "RUNNER_TEMP": str(tmp_path),
         "GITHUB_OUTPUT": str(tmp_path / "output"), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
     }  # fmt: skip
     return Program(root=root, home=tmp_path / "home", environment=surroundings)
@@ -76,7 +76,9 @@ def steps(job: dict[str, Any]) -> list[str]:
 def test_the_scripts_of_github_run(program, registry: Registry, tmp_path):
     repository = f"{registry.host}/lab/dl"
     jobs = written(program, "github", "--to", repository)["jobs"]
-    (script,) = steps(jobs["plan"])
+    login, script = steps(jobs["plan"])
+    secrets = {"REPOSITORY": repository, "COSIGN_KEY": "key", "REGISTRY_USER": "me", "REGISTRY_PASSWORD": "pw"}
+    assert bash(program, login, **secrets).returncode == 0
     done = bash(program, script, COMPARE=f"--against={repository}")
     assert done.returncode == 0, done.stderr
     output = dict(line.split("=", 1) for line in (tmp_path / "output").read_text().splitlines())
@@ -84,16 +86,16 @@ def test_the_scripts_of_github_run(program, registry: Registry, tmp_path):
     assert sorted(name for part in parts for name in part["names"].split()) == [CPU, GPU]
     assert [part["names"] for part in json.loads(output["gpu"])["include"]] == [GPU]
     assert "2 of 2 images must be made again" in (tmp_path / "summary").read_text()
-    make, publish = steps(jobs["build"])
+    make, again, publish = steps(jobs["build"])
+    assert again == login
     assert bash(program, make, NAMES=f"{CPU} {GPU}", CODE="10").returncode == 0
     assert asked(program)[0].split()[:3] == ["make", CPU, GPU]
     assert bash(program, make, NAMES=CPU, CODE="9").returncode == 9
     asked(program)
-    secrets = {"REPOSITORY": repository, "COSIGN_KEY": "key", "REGISTRY_PASSWORD": "pw"}
     assert bash(program, publish, NAMES=f"{CPU} {GPU}", CODE="10", **secrets).returncode == 0
     assert asked(program) == [f"publish {CPU} {GPU} --jobs 1 --keep-going --to {repository} --key {tmp_path}/cosign.key"]
     assert not (tmp_path / "cosign.key").exists()
-    on_gpus, _ = steps(jobs["gpu"])
+    on_gpus, *_ = steps(jobs["gpu"])
     assert bash(program, on_gpus, NAMES=GPU, CODE="10").returncode == 10, "on a machine with GPUs it is a failure"
 
 
@@ -145,8 +147,42 @@ def test_the_scripts_of_gitlab_run(program, registry: Registry):
     assert not any(line.startswith("publish") for line in asked(program)), "a branch of another name publishes nothing"
 
 
+def test_a_registry_that_does_not_answer_fails_the_jobs_of_gitlab(program):
+    """Bash ignores how the program in <(…) ends: then a part with work would pass without doing any."""
+    jobs = written(program, "gitlab", "--to", "127.0.0.1:1/lab/dl")
+    program.environment["PATH"] = f"{Path(program.environment['ASKED']).parent}/quick{os.pathsep}{program.environment['PATH']}"
+    quick = Path(program.environment["PATH"].partition(os.pathsep)[0])
+    quick.mkdir()
+    (quick / "envbuild").write_text("#!/bin/sh\nexit 11\n")  # what it answers then, without its six attempts
+    (quick / "envbuild").chmod(0o755)
+    for name in ("plan", "build", "gpu", "verdict"):
+        done = bash(program, "\n".join(jobs[name]["script"]), COMPARE="--against=127.0.0.1:1/lab/dl", CI_NODE_INDEX="1")
+        assert done.returncode == 11, (name, done.stdout)
+
+
+def test_only_the_registry_of_github_gets_its_token(program):
+    def text(repository: str) -> str:
+        told: str = program.run("ci", "github", "--to", repository, "--json").expect(0).document["text"]
+        return told
+
+    assert "secrets.GITHUB_TOKEN" in text("ghcr.io/lab/dl") and "REGISTRY_USER and" not in text("ghcr.io/lab/dl")
+    other = text("registry.example.org/lab/dl")
+    assert "GITHUB_TOKEN" not in other and "secrets.REGISTRY_PASSWORD" in other and "# REGISTRY_USER and" in other
+
+
+def test_a_size_is_one_word_of_the_shell(program):
+    assert "--disk 1.5GB --format" in program.run("ci", "github", "--to", "h.example/r", "--disk", "1.5 GB").expect(0).out
+
+
 @pytest.mark.parametrize(
-    ("argv", "code"), [((), 2), (("--to", "nowhere"), 11), (("--to", "h.example/r", "--branch", 'a"b'), 2)]
+    ("argv", "code"),
+    [
+        ((), 2),
+        (("--to", "nowhere"), 11),
+        (("--to", "h.example/r", "--branch", 'a"b'), 2),
+        (("--to", "h.example/r", "--branch", "$(id)"), 2),
+        *((("--to", "h.example/r", "--install", text), 2) for text in ("[x", "true", "- x", "x:", "&a b", "x ")),
+    ],
 )
 def test_what_would_make_another_pipeline_is_refused(program, argv, code):
     program.run("ci", "github", *argv, "--json").expect(code)
