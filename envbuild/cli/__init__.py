@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -11,8 +12,24 @@ from typing import NoReturn
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the ``envbuild`` command with ``argv`` (default: this process's arguments) and end the process with its exit code."""
     gc.set_threshold(50_000)  # a command makes thousands of objects and keeps them, so garbage collection would only take time
+    _open_standard_streams()
     from envbuild.cli import frame
 
     code = frame.run(sys.argv[1:] if argv is None else [*argv])  # `list` is a module here
     gc.freeze()  # the process ends now; a last garbage collection took a fifth of a short command
     sys.exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Open the standard streams that the caller closed, as some daemons do, or a shell by ``>&-``.
+
+    Python has None in their place, and the next files that are opened would get their numbers.
+    """
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115
