@@ -94,7 +94,7 @@ def command(
     constraints = {key: values.pop(key) for key in ("driver", "gpu", "python", "python_from", "system", "base")}
     wanted = _options(words[1:] if words[:1] == ("--",) else words, **values)
     with display(session) as shown:
-        tools = session.tools([name], on_progress=shown.news, start_engine=start_engine)
+        tools = session.tools([name], on_progress=shown.news, start_engine=start_engine and not dry_run)
         environment = resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment
         each = running.candidate(tools, name, environment)
         if dry_run:
@@ -103,7 +103,7 @@ def command(
             found = running.obtain(tools, each, wanted, lambda: _make(tools, name, constraints, builder, shown.line))
         ready = running.start(tools, each, wanted, found)
         if not dry_run:
-            running.run_steps(ready.found.steps, shown.line)
+            running.run_steps(tools, each, ready.found, shown.line)
     for note in ready.notes:
         session.err(f"note: {note}")
     if dry_run:
@@ -127,6 +127,8 @@ def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
     ):  # fmt: skip
         if wrong := [text for text in texts if not pattern.fullmatch(text)]:
             raise UsageError(f"{option} cannot be {wrong[0]!r}.", hint="`envbuild run --help` shows the form.")
+    if values["program"] == "apptainer":
+        _require_apptainer(**values)
     key = values["key_file"]
     return RunOptions(
         command=words,
@@ -140,9 +142,26 @@ def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
         shm_size=values["shm_size"],
         ports=tuple(map(_port, values["ports"])),
         variables=values["variables"],
-        mounts=values["mounts"],
+        mounts=tuple(map(_absolute, values["mounts"])),
         is_interactive=sys.stdin.isatty() and sys.stdout.isatty(),
     )
+
+
+def _require_apptainer(*, user: str, variables: tuple[str, ...], **_others: Any) -> None:
+    """Raise :class:`UsageError` for what Apptainer cannot do."""
+    if user not in ("auto", "image"):
+        raise UsageError("Apptainer runs every command as you: --user cannot choose somebody else.", hint="Leave --user out.")
+    if bare := next((name for name in variables if "=" not in name), ""):
+        raise UsageError(
+            f"Apptainer needs a value: --env {bare} has none.",
+            hint=f"Write --env {bare}=VALUE, or set APPTAINERENV_{bare}, which Apptainer passes on as {bare}.",
+        )
+
+
+def _absolute(mount: str) -> str:
+    """The mount with the full path of its folder: Docker takes another path for the name of a volume."""
+    source, _, rest = mount.partition(":")
+    return f"{Path(source).absolute()}:{rest}"
 
 
 def _port(text: str) -> Port:

@@ -153,18 +153,10 @@ def _rules(tools: Tools, lock: Lock) -> Rules:
 def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: SmokeOptions, *, replay: bool) -> Smoked:
     """Train in the image and judge; with ``replay`` a verdict stored for the same image, options and GPUs is taken instead."""
     from envbuild import smoketest
-    from envbuild.host import nvidia
 
     name = lock.environment.name
-    key = {
-        "image": image,
-        "lock": digest,
-        "options": codec.encode(options),
-        "gpus": [codec.encode(gpu) for gpu in nvidia.gpus()],
-        **_circumstances(tools.engine.endpoint, options),
-    }
-    known = stage_cache.recall(tools.workspace, name, "smoke", key) if replay else None
-    if known is not None and (stored := _stored(known)) is not None:
+    key = _smoke_key(tools, digest, image, options)
+    if replay and (stored := stored_verdict(tools, name, digest, image, options)) is not None:
         return stored
     try:
         outcome = smoketest.run(
@@ -197,6 +189,24 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
     ):  # a part of the frameworks proves nothing about the whole image
         _note_smoke(tools, name, image, smoked)
     return smoked
+
+
+def stored_verdict(tools: Tools, name: str, digest: str, image: str, options: SmokeOptions) -> Smoked | None:
+    """The verdict of an earlier smoke test of the same image, lock, options and GPUs; None if there is none."""
+    known = stage_cache.recall(tools.workspace, name, "smoke", _smoke_key(tools, digest, image, options))
+    return _stored(known) if known is not None else None
+
+
+def _smoke_key(tools: Tools, digest: str, image: str, options: SmokeOptions) -> dict[str, Any]:
+    from envbuild.host import nvidia
+
+    return {
+        "image": image,
+        "lock": digest,
+        "options": codec.encode(options),
+        "gpus": [codec.encode(gpu) for gpu in nvidia.gpus()],
+        **_circumstances(tools.engine.endpoint, options),
+    }
 
 
 def _circumstances(endpoint: str, options: SmokeOptions) -> dict[str, str]:

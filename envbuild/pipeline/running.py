@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from envbuild import procs
-from envbuild.errors import PublishError, UsageError
+from envbuild import files, procs
+from envbuild.errors import EngineError, SmokeFailedError, SmokeInconclusiveError, UsageError
 from envbuild.pipeline import plan
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.plan import Candidate
@@ -104,7 +104,7 @@ def published(each: Candidate, options: RunOptions) -> Found | None:
 def local(tools: Tools, each: Candidate, options: RunOptions) -> Found:
     """The image that was built here, or that would be. Other programs than the engine's get it as a file."""
     reference = each.tags[2]
-    missing = not _is_built(tools, each)
+    missing = not _is_built(tools, each, options)
     if options.program == "docker":
         return Found(reference=reference, origin="engine", missing=missing)
     name = tools.cli_name(each.name)
@@ -122,9 +122,13 @@ def local(tools: Tools, each: Candidate, options: RunOptions) -> Found:
 def obtain(tools: Tools, each: Candidate, options: RunOptions, make: Callable[[], object]) -> Found:
     """Bring the image to where the program finds it: from this machine, else from the registry, else made by ``make``.
 
-    Docker's image is pulled by envbuild, which verifies it. Other programs pull it by its digest.
+    Docker's image is pulled by envbuild, which verifies it. Other programs pull it by its digest. Raises
+    :class:`SmokeFailedError` for an image of this machine that failed its smoke test.
     """
-    if options.program == "docker" and _is_built(tools, each):
+    if options.program != "docker" and shutil.which(options.program) is None:
+        raise procs.missing_program(options.program)
+    if options.program == "docker" and _is_built(tools, each, options):
+        _require_not_failed(tools, each)
         return local(tools, each, options)
     found = published(each, options)
     if found is not None and options.program != "docker":
@@ -134,10 +138,25 @@ def obtain(tools: Tools, each: Candidate, options: RunOptions, make: Callable[[]
 
         pulled = pulling.pull(tools, each.name, options.repository, "", None, options.key)
         return Found(reference=each.tags[2], origin="registry", digest=pulled.pulled.digest)
-    if not _is_built(tools, each):
+    if not _is_built(tools, each, options):
         make()
         return replace(local(tools, each, options), origin="built", missing=False)
+    _require_not_failed(tools, each)
     return local(tools, each, options)
+
+
+def _require_not_failed(tools: Tools, each: Candidate) -> None:
+    """Refuse an image that failed the smoke test of ``run``: the failed test left it in the engine, where the next run finds
+    it."""
+    from envbuild.pipeline import image_checks
+    from envbuild.smoketest import SmokeOptions
+
+    image = tools.engine.image(each.tags[2])
+    if image is None:
+        return
+    smoked = image_checks.stored_verdict(tools, each.name, each.locked.digest, image.id, SmokeOptions())
+    if smoked is not None and smoked.exit_code not in (0, SmokeInconclusiveError.exit_code):
+        raise SmokeFailedError(smoked.sentence, hint=smoked.hint)
 
 
 def start(tools: Tools, each: Candidate, options: RunOptions, found: Found) -> Start:
@@ -155,7 +174,7 @@ def start(tools: Tools, each: Candidate, options: RunOptions, found: Found) -> S
         shm_size=options.shm_size,
         ports=_ports(environment, options, notes),
         variables=options.variables,
-        mounts=options.mounts,
+        mounts=_mounts(tools, options),
         is_interactive=options.is_interactive,
         is_rootless=_is_rootless(tools, options),
         tls=found.origin != "registry" or not _is_local(options.repository),
@@ -175,9 +194,16 @@ def _tag(each: Candidate) -> str:
     return each.tags[2].rpartition(":")[2]
 
 
-def _is_built(tools: Tools, each: Candidate) -> bool:
+def _is_built(tools: Tools, each: Candidate, options: RunOptions) -> bool:
+    """Whether the engine has the image. Other programs get what ``save`` writes: that must be the image that was last built."""
+    from envbuild import build
+
     engine = tools.engine_or_none()
-    return engine is not None and engine.image(each.tags[2]) is not None
+    image = engine.image(each.tags[2]) if engine is not None else None
+    if image is None or options.program == "docker":
+        return image is not None
+    record = build.read_record(tools.workspace, each.name)
+    return record is not None and record.image == image.id
 
 
 def _folder(tools: Tools, options: RunOptions) -> Path | None:
@@ -185,16 +211,31 @@ def _folder(tools: Tools, options: RunOptions) -> Path | None:
     folder = options.folder
     if folder is None:
         return None
-    if ":" in str(folder):
-        raise UsageError(f"{folder} cannot be mounted: its path has a colon.", hint="Run the command in another folder.")
-    engine = tools.engine_or_none() if options.program == "docker" else None
-    if engine is not None and not engine.endpoint.startswith("unix://"):
+    for sign, name in ((":", "colon"), *([(",", "comma")] if options.program == "apptainer" else [])):
+        if sign in str(folder):
+            raise UsageError(f"{folder} cannot be mounted: its path has a {name}.", hint="Run the command in another folder.")
+    if endpoint := _elsewhere(tools, options):
         raise UsageError(
-            f"The engine at {engine.endpoint} is on another machine, which does not have {folder}.",
+            f"The engine at {endpoint} is on another machine, which does not have {folder}.",
             code="remote-engine",
             hint="Give --no-mount, or --mount with a folder of that machine.",
         )
     return folder
+
+
+def _mounts(tools: Tools, options: RunOptions) -> tuple[str, ...]:
+    """The further mounts. Docker would make a missing folder, which then belongs to root."""
+    for mount in options.mounts:
+        folder = mount.partition(":")[0]
+        if not Path(folder).exists() and not _elsewhere(tools, options):
+            raise UsageError(f"{folder} cannot be mounted: it does not exist.", hint="Make it, or correct --mount.")
+    return options.mounts
+
+
+def _elsewhere(tools: Tools, options: RunOptions) -> str:
+    """The address of an engine on another machine; empty if the container runs here."""
+    engine = tools.engine_or_none() if options.program == "docker" else None
+    return engine.endpoint if engine is not None and not engine.endpoint.startswith("unix://") else ""
 
 
 def _user(options: RunOptions) -> str:
@@ -248,6 +289,8 @@ def _gpu_option(tools: Tools, options: RunOptions) -> GpuOption:
 def _ports(environment: Environment, options: RunOptions, notes: list[str]) -> tuple[Port, ...]:
     """The ports of the image and its services, each at the same number of this machine or, if that is taken, at a free one."""
     if options.program == "apptainer":
+        if options.ports:
+            notes.append("Apptainer uses this machine's network: --port has no effect, and each service has its own port here.")
         return ()
     asked = {port.container for port in options.ports}
     custom = environment.custom
@@ -280,14 +323,30 @@ def _is_local(repository: str) -> bool:
     return host == "localhost" or host.startswith("127.")
 
 
-def run_steps(steps: Sequence[Sequence[str]], tell: Callable[[str], None]) -> None:
-    """Run what comes before the start. Raises :class:`PublishError` with the output of the step that fails."""
-    for step in steps:
-        own = [sys.executable, "-P", "-m"] if step[0] == "envbuild" else []  # it need not be on the PATH
-        done = procs.run([*own, *step], on_line=tell)
-        if done.code:
-            raise PublishError(
-                f"`{' '.join(step)}` ended with exit code {done.code}.",
-                code="step-failed",
-                details=done.output.splitlines()[-20:],
-            )
+def run_steps(tools: Tools, each: Candidate, found: Found, tell: Callable[[str], None]) -> None:
+    """Run what comes before the start.
+
+    Raises the errors of ``save``, and :class:`EngineError` (``step-failed``) with the output of another program that fails.
+    """
+    from envbuild.pipeline import publishing
+
+    saved: Path | None = None
+    if not found.steps:
+        return
+    with files.locked(tools.workspace.running(each.name, "run"), lambda message: tools.say("run", message)):
+        for step in found.steps:
+            if step[0] == "envbuild":
+                target = publishing.parse_target(step[-1])
+                publishing.save(tools, each.name, target, None)
+                saved = target.path
+                continue
+            done = procs.run(step, on_line=tell)
+            if done.code:
+                raise EngineError(
+                    f"`{' '.join(step)}` ended with exit code {done.code}.",
+                    code="step-failed",
+                    hint=f"`envbuild run --dry-run --with {step[0]}` prints the commands, to try them one by one.",
+                    details=done.output.splitlines()[-20:],
+                )
+            if saved is not None:
+                saved.unlink(missing_ok=True)  # the other program has a copy

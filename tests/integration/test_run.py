@@ -177,6 +177,20 @@ def test_a_published_image_is_named_by_its_digest_and_only_with_the_right_signat
     assert dry(program, "--from", f"{registry.host}/lab/none")["origin"] == "engine"
 
 
+def test_a_mounted_folder_gets_its_whole_path(program):
+    """Docker takes a relative path for the name of a volume, and makes an empty one."""
+    assert f"--volume={program.root}/images:/images:ro" in dry(program, "--mount", "images:/images:ro")["argv"]
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_no_bug(program, closed):
+    script = f'"$@" {closed}'
+    argv = ["bash", "-c", script, "bash", *program.argv("run", "--dry-run", "--no-mount", NAME)]
+    done = subprocess.run(argv, env=program.env(), capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, "bug" in done.stderr) == (0, False), done.stderr
+    assert closed.startswith((">", "<&- >")) or done.stdout.startswith("docker run"), done.stdout
+
+
 @pytest.mark.parametrize(
     ("argv", "code"),
     [
@@ -189,6 +203,9 @@ def test_a_published_image_is_named_by_its_digest_and_only_with_the_right_signat
         (["--no-mount", "--folder", "/"], 2),
         (["--from", "nowhere"], 11),
         (["--key", "/nowhere"], 5),
+        (["--mount", "/no/such/folder:/x"], 2),
+        (["--with", "apptainer", "--user", "1:1"], 2),
+        (["--with", "apptainer", "--env", "HOME"], 2),
     ],
 )
 def test_what_cannot_be_meant_is_refused(program, argv, code):

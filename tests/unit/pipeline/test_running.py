@@ -1,0 +1,89 @@
+"""What `run` starts: never an image that failed its smoke test, never another image than the one that was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from envbuild import build, procs
+from envbuild.errors import EngineError, SmokeFailedError, UsageError
+from envbuild.pipeline import image_checks, publishing, running
+from envbuild.pipeline.running import RunOptions
+from envbuild.workspace import Workspace
+
+TAG = "envbuild:widget-1.2-11111111-22222222"
+EACH: Any = SimpleNamespace(name="widget-1.2", tags=("", "", TAG), locked=SimpleNamespace(digest="1" * 64))
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Any:
+    """Tools whose engine has the image."""
+    engine = SimpleNamespace(image=lambda reference: SimpleNamespace(id="sha256:a") if reference == TAG else None)
+    return SimpleNamespace(
+        engine=engine,
+        engine_or_none=lambda: engine,
+        workspace=Workspace(root=tmp_path, output=tmp_path, home=tmp_path),
+        cli_name=lambda name: name,
+        say=lambda stage, message: None,
+    )
+
+
+def never() -> None:
+    raise AssertionError("the image is there")
+
+
+@pytest.mark.parametrize(("code", "is_refused"), [(0, False), (10, False), (9, True), (None, False)])
+def test_an_image_that_failed_its_smoke_test_does_not_start_the_next_time_either(tools, monkeypatch, code, is_refused):
+    verdict = None if code is None else SimpleNamespace(exit_code=code, sentence="no", hint="")
+    monkeypatch.setattr(image_checks, "stored_verdict", lambda *_: verdict)
+    if is_refused:
+        with pytest.raises(SmokeFailedError):
+            running.obtain(tools, EACH, RunOptions(), never)
+    else:
+        assert running.obtain(tools, EACH, RunOptions(), never).reference == TAG
+
+
+@pytest.mark.parametrize(("last", "is_made"), [("sha256:a", False), ("sha256:b", True), (None, True)])
+def test_other_programs_get_the_image_that_was_asked_for_and_not_the_last_one(tools, monkeypatch, last, is_made):
+    """`save` writes the image that was last built of a name, whose inputs may be others."""
+    record = None if last is None else SimpleNamespace(image=last)
+    made: list[str] = []
+    monkeypatch.setattr(build, "read_record", lambda *_: record)
+    monkeypatch.setattr(image_checks, "stored_verdict", lambda *_: None)
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    found = running.obtain(tools, EACH, RunOptions(program="podman"), lambda: made.append("image"))
+    assert bool(made) == is_made and not found.missing
+
+
+def test_a_program_that_is_not_installed_is_told_before_anything_is_made(tools, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(UsageError) as error:
+        running.obtain(tools, EACH, RunOptions(program="apptainer"), never)
+    assert error.value.code == "missing-program"
+
+
+@pytest.mark.parametrize("code", [0, 125])
+def test_the_steps_save_with_the_same_tools_and_tell_who_failed(tools, monkeypatch, tmp_path, code):
+    saved: list[Any] = []
+
+    def save(used: object, name: str, target: publishing.Target, compression: object) -> str:
+        saved.append((used, name, compression))
+        target.path.write_text("image")
+        return "sha256:a"
+
+    monkeypatch.setattr(publishing, "save", save)
+    monkeypatch.setattr(procs, "run", lambda argv, on_line: procs.Result(argv=tuple(argv), code=code, output="no space\n"))
+    file = tmp_path / "image.tar"
+    steps = (("envbuild", "save", "other words", "--to", f"docker-archive:{file}"), ("podman", "load", "--input", str(file)))
+    found = running.Found(reference="localhost/image", origin="engine", steps=steps)
+    if code:
+        with pytest.raises(EngineError) as error:
+            running.run_steps(tools, EACH, found, print)
+        assert (error.value.code, error.value.details) == ("step-failed", ("no space",))
+    else:
+        running.run_steps(tools, EACH, found, print)
+    assert saved == [(tools, EACH.name, None)]
+    assert file.exists() == bool(code), "the copy for Podman is removed when it has the image"
