@@ -137,7 +137,7 @@ def _times(path: Path | None) -> dict[str, float]:
         return {
             str(each["name"]): float(each["seconds"])
             for each in told
-            if each["state"] in ("done", "inconclusive") and each["seconds"]
+            if each["state"] in ("done", "inconclusive") and each["seconds"] > 0
         }
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InvalidInputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.compose.outputs.registry_client import Client
 
+_COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 _LOOKED_AT = 8  # attachments: a registry that tells their types lists the provenance first
 
 
@@ -49,11 +51,9 @@ class Published:
 
     def _by_commit(self, locked: Locked, rendering: Mapping[str, str], built: Mapping[str, Any]) -> tuple[Reason, ...]:
         """What differs from the commit at which the image was built, if git knows it here; empty if that explains nothing."""
-        sources = [each for each in built.get("sources", ()) if isinstance(each, dict)]
-        commits = [each["digest"]["gitCommit"] for each in sources if each.get("annotations") == {"modified": False}]
-        if not commits:
+        commit = built.get("commit", "")
+        if not commit:
             return ()
-        commit = str(commits[0])
         if commit not in self._revisions:
             try:
                 self._revisions[commit] = Revision(self._tools, commit)
@@ -76,7 +76,7 @@ class Published:
         return tuple(found) or (Reason(input="render"), Reason(input="guest"))
 
     def _provenance(self, digest: str) -> Mapping[str, Any]:
-        """The hashes and the sources that the provenance of an image states; empty if it has none."""
+        """The hashes and the commit that the provenance of an image states; empty if it has none."""
         from envbuild.compose.outputs import referrers
 
         first = statements.ABOUT, statements.PROVENANCE
@@ -96,6 +96,8 @@ def _stated(content: bytes) -> dict[str, Any]:
         built = told["predicate"]["buildDefinition"]
         hashes = {name: str(each["sha256"]) for name, each in built["internalParameters"].items()}
         sources = [each for each in built["resolvedDependencies"] if "gitCommit" in each["digest"] and "uri" not in each]
+        commits = [str(each["digest"]["gitCommit"]) for each in sources if each.get("annotations") == {"modified": False}]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}
-    return {**hashes, "sources": sources}
+    # Anybody who may write to the repository can name something else than a commit.
+    return {**hashes, "commit": next((commit for commit in commits if _COMMIT.fullmatch(commit)), "")}

@@ -330,6 +330,32 @@ def test_the_part_of_a_machine_is_the_same_whatever_was_published_meanwhile(plac
         assert parts() == first
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"digest": "has gitCommit in it", "annotations": {"modified": False}},
+        {"digest": {"gitCommit": "0\0"}, "annotations": {"modified": False}},
+        {"digest": {"gitCommit": "HEAD"}, "annotations": {"modified": False}},
+    ],
+)
+def test_a_strangers_provenance_explains_nothing_and_stops_nothing(place, published, source, monkeypatch):
+    """The signature is not checked, so that anybody who may write to the repository can state anything."""
+    append("images/partials/step.sh")(place)
+    real = provenance.predicate
+
+    def predicate(*argv: object) -> dict[str, object]:
+        made = real(*argv)
+        made["buildDefinition"]["resolvedDependencies"] = [source]
+        return made
+
+    monkeypatch.setattr(provenance, "predicate", predicate)
+    published.manifests.clear()
+    for each in candidates(place).values():
+        canonical = replace(each, tags=(each.tags[0], each.tags[1], f"{each.tags[0]}-other"))
+        send(place, published, canonical, place.root.parent / f"again-{each.name}")
+    assert told(against(place, published)) == {name: {"render", "guest"} for name in (ALPHA, BETA)}
+
+
 @pytest.mark.parametrize("status", [401, 403, 500])
 def test_a_registry_that_refuses_is_no_proof_that_it_lacks_something(place, published, status, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
