@@ -145,7 +145,8 @@ class LayerEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """The image in a registry: ``reference`` is its name there, ``digest`` that of its manifest."""
+    """The image of a lock in a registry: ``reference`` is its name there, ``digest`` that of its manifest. No signature was
+    checked."""
 
     reference: str
     digest: str

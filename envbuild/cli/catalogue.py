@@ -34,7 +34,7 @@ from envbuild.cli.session import Session
     "--registry",
     default="",
     metavar="HOST/REPOSITORY",
-    help="Ask this repository for published images: their digests and the sizes of their layers.",
+    help="Ask this repository for the images of the locks: digests and sizes of layers. No signature is checked.",
 )
 @click.option(
     "--since",

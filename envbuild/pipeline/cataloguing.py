@@ -139,7 +139,8 @@ def _published(tools: Tools, entries: Sequence[Entry], registry: str) -> Iterato
             tools.on_progress(
                 Progress(stage="registry", message=entry.name, done=index, total=len(entries), unit="environments")
             )
-            tag = entry.name.replace("+", "_")
+            # The tag of the lock: that of the name may be on an image of another lock, about which the page says nothing.
+            tag = f"{entry.name.replace('+', '_')}-{entry.lock.sha256[:8]}"
             try:
                 image = referrers.image(client, tag)
             except PublishError as error:
@@ -153,11 +154,18 @@ def _published(tools: Tools, entries: Sequence[Entry], registry: str) -> Iterato
 def _described(reference: str, digest: str, content: bytes) -> model.Published:
     try:
         layers = tuple(
-            model.LayerEntry(digest=str(layer["digest"]), size=int(layer["size"])) for layer in json.loads(content)["layers"]
+            model.LayerEntry(digest=str(layer["digest"]), size=_size(layer["size"])) for layer in json.loads(content)["layers"]
         )
     except (ValueError, LookupError, TypeError, RecursionError):
         layers = ()  # an image for several kinds of machines: the digest is known, the layers are not
     return model.Published(reference=reference, digest=digest, layers=layers)
+
+
+def _size(told: object) -> int:
+    """The size of a layer. Raises ValueError for what is none: the registry may give any number."""
+    if not isinstance(told, int) or isinstance(told, bool) or not 0 <= told < 2**63:
+        raise ValueError(f"{str(told)[:30]} is not a size")
+    return told
 
 
 def _earlier(path: Path) -> Mapping[str, Any]:

@@ -95,13 +95,12 @@ def test_what_else_is_asked_is_told(program: Program, registry: Registry, tmp_pa
     (tmp_path / "osv" / "1.json").write_text(json.dumps({"id": "PYSEC-2026-1", "summary": "words", "affected": [affected]}))
     layers = [{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "digest": f"sha256:{'5' * 64}", "size": 1_234_567}]
     image = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "layers": layers}).encode()
-    registry.manifests[f"team/dl:{SOME[0]}"] = image
+    digest = hashlib.sha256((program.root / "images/environments" / SOME[0] / "lock.json").read_bytes()).hexdigest()
+    registry.manifests[f"team/dl:{SOME[0]}-{digest[:8]}"] = image
     reports = program.home / "reports" / SOME[0]
     reports.mkdir(parents=True)
     report = json.loads((ROOT / "tests/unit/data/report-pass.json").read_text(encoding="utf-8"))
-    report["environment"]["lock"] = hashlib.sha256(
-        (program.root / "images/environments" / SOME[0] / "lock.json").read_bytes()
-    ).hexdigest()
+    report["environment"]["lock"] = digest
     (reports / "report.json").write_text(json.dumps(report))
     stages = program.home / "stages" / SOME[0]
     stages.mkdir(parents=True)
@@ -134,7 +133,7 @@ def test_what_else_is_asked_is_told(program: Program, registry: Registry, tmp_pa
         f"docker pull {registry.host}/team/dl@sha256:",
     ):
         assert text in page, text
-    assert "The registry has no image of this name" in (site / "environments" / f"{SOME[1]}.html").read_text(encoding="utf-8")
+    assert "The registry has no image of this lock" in (site / "environments" / f"{SOME[1]}.html").read_text(encoding="utf-8")
     assert "changed" in (site / "feed.xml").read_text(encoding="utf-8")
 
 

@@ -124,7 +124,7 @@ def test_the_document_follows_its_schema() -> None:
     jsonschema.validate(document, schema)
     assert document["gone"] == ["old-1"]
     page = site[full.page]
-    for text in ("A-1", "1.9", "docker pull h/r@sha256:1", "to pull, in 1 layer.", "a GPU"):
+    for text in ("A-1", "1.9", "docker pull h/r@sha256:1", "to pull, in 1 layer.", "a GPU", "signature was not checked"):
         assert text in page, text
 
 

@@ -1,0 +1,62 @@
+"""What the catalogue tells of an image in a registry."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from envbuild.catalogue import model
+from envbuild.compose.outputs import referrers
+from envbuild.compose.outputs.manifest import Document
+from envbuild.errors import PublishError
+from envbuild.pipeline import cataloguing
+
+LOCK = "a" * 64
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """A registry: tag → manifest."""
+    held: dict[str, bytes] = {}
+
+    def image(_client: object, tag: str) -> Document:
+        if tag not in held:
+            raise PublishError("It has none.", code="not-in-registry")
+        return Document(content=held[tag], media_type="", digest="1" * 64)
+
+    @contextlib.contextmanager
+    def opened(_source: str, *, writes: bool) -> Iterator[object]:
+        assert not writes
+        yield object()
+
+    monkeypatch.setattr(referrers, "image", image)
+    monkeypatch.setattr(referrers, "opened", opened)
+    return held
+
+
+def published(name: str = "a-1+b-2") -> model.Published | None:
+    tools: Any = SimpleNamespace(on_progress=lambda _news: None)
+    fields: dict[str, Any] = dict.fromkeys(model.Entry.__dataclass_fields__)
+    entry = model.Entry(**{**fields, "name": name, "lock": model.Lock(sha256=LOCK, missing=(), parts=())})
+    (found,) = cataloguing._published(tools, [entry], "h.example/r")
+    return found.published
+
+
+def test_only_the_image_of_this_lock_is_shown(asked):
+    asked["a-1_b-2"] = b"{}"  # of another lock: the page says nothing of it
+    assert published() is None
+    asked[f"a-1_b-2-{LOCK[:8]}"] = json.dumps({"layers": [{"digest": "sha256:2", "size": 5}]}).encode()
+    found = published()
+    assert found is not None and found.reference == f"h.example/r:a-1_b-2-{LOCK[:8]}" and found.size == 5
+
+
+@pytest.mark.parametrize("size", ["Infinity", "NaN", "1e400", "-1", "true", '"5"', "1" + "0" * 400, "1" + "0" * 5000, "null"])
+def test_a_size_that_is_none_is_not_known(asked, size):
+    asked[f"a-1_b-2-{LOCK[:8]}"] = f'{{"layers": [{{"digest": "sha256:2", "size": {size}}}]}}'.encode()
+    found = published()
+    assert found is not None and found.layers == ()
