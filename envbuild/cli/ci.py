@@ -6,10 +6,8 @@ from pathlib import Path
 
 import click
 
-from envbuild import files
-from envbuild.cli import cache, options
+from envbuild.cli import cache, options, output_file
 from envbuild.cli.session import Session
-from envbuild.errors import UsageError
 
 
 @click.command("ci")
@@ -64,10 +62,7 @@ def command(
         if not session.json:
             session.raw(text)
     else:
-        if path.exists() and not force and path.read_text(encoding="utf-8", errors="replace") != text:
-            raise UsageError(f"{path} is there, and has other content.", code="file-exists", hint="--force replaces it.")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_atomic(path, text)
+        output_file.write(path, text, force=force)
         session.out(str(path))
     session.document({"schema": 1, "system": system, "path": str(path or ""), "text": text})
     return 0

@@ -7,11 +7,9 @@ from typing import Any
 
 import click
 
-from envbuild import files as disk
-from envbuild.cli import options
+from envbuild.cli import options, output_file
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
-from envbuild.errors import UsageError
 
 
 @click.command("export")
@@ -26,7 +24,7 @@ from envbuild.errors import UsageError
     help="Write compose.yaml or .devcontainer/devcontainer.json into FOLDER; else print it.",
 )
 @click.option("--force", is_flag=True, help="Replace a file that is there and differs.")
-@click.option("--shm-size", default="8g", metavar="SIZE", show_default=True, help="The most that /dev/shm may hold.")
+@options.shm_size
 @options.image_source
 @options.constraints
 @options.common
@@ -53,9 +51,7 @@ def command(
         session.raw(exported.text) if not session.json else None
     else:
         path = folder / exported.path
-        _refuse_other(path, exported.text, force=force)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        disk.write_atomic(path, exported.text)
+        output_file.write(path, exported.text, force=force)
         session.out(str(path))
     session.document({
         "schema": 1, "name": each.name, "image": exported.found.reference, "origin": exported.found.origin,
@@ -64,9 +60,3 @@ def command(
     if exported.found.missing:
         session.err(f"note: The image is not here yet: `envbuild make {tools.cli_name(each.name)}` makes it.")
     return 0
-
-
-def _refuse_other(path: Path, text: str, *, force: bool) -> None:
-    """Raise :class:`UsageError` (``file-exists``) for a file with other content, unless it may be replaced."""
-    if path.exists() and not force and path.read_text(encoding="utf-8", errors="replace") != text:
-        raise UsageError(f"{path} is there, and has other content.", code="file-exists", hint="--force replaces it.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -168,6 +169,19 @@ def signing(function: F) -> F:
         type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
         metavar="FILE",
         help=f"The private key that signs, such as cosign.key; {PASSWORD} holds its password.",
+    )(function)
+
+
+def shm_size(function: F) -> F:
+    """``--shm-size``, in the form that Docker, Podman and Compose take."""
+
+    def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:  # noqa: ARG001 - click's
+        if not re.fullmatch("[0-9]+[bkmgBKMG]?", value):
+            raise UsageError(f"--shm-size cannot be {value!r}.", hint="For example: 8g or 512m.")
+        return value
+
+    return click.option(
+        "--shm-size", default="8g", metavar="SIZE", show_default=True, callback=checked, help="The most that /dev/shm may hold."
     )(function)
 
 

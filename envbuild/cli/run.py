@@ -49,7 +49,7 @@ _MOUNT = re.compile(r"[^:]+:/[^:]*(:ro|:rw)?")
     help="The GPUs of the container; auto: all, if image and machine have any.",
 )
 @click.option("--cdi", is_flag=True, help="Ask Docker for GPUs by their CDI names, as Podman is asked.")
-@click.option("--shm-size", default="8g", metavar="SIZE", show_default=True, help="The most that /dev/shm may hold.")
+@options.shm_size
 @click.option(
     "--user",
     default="auto",
@@ -122,7 +122,6 @@ def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
         raise UsageError("--no-mount and --folder exclude each other.")
     for option, pattern, texts in (
         ("--user", _USER, [values["user"]]), ("--env", _VARIABLE, values["variables"]), ("--mount", _MOUNT, values["mounts"]),
-        ("--shm-size", re.compile("[0-9]+[bkmgBKMG]?"), [values["shm_size"]]),
         ("--gpus", re.compile("auto|none|[A-Za-z0-9-]+(,[A-Za-z0-9-]+)*"), [values["gpus"]]),
     ):  # fmt: skip
         if wrong := [text for text in texts if not pattern.fullmatch(text)]:

@@ -225,6 +225,15 @@ def test_files_are_written_once_and_not_over_others(program, tmp_path):
     assert json.loads(path.read_text()) == told
 
 
+def test_what_is_in_the_way_is_told(program, tmp_path):
+    argv = ["export", NAME, "-o", str(tmp_path), "--json", "--format"]
+    (tmp_path / ".devcontainer").write_text("a file")
+    (tmp_path / "compose.yaml").mkdir()
+    for form in ("devcontainer", "compose"):
+        assert program.run(*argv, form).expect(2).document["error"]["code"] == "not-writable"
+    assert program.run(*argv, "compose", "--shm-size", "much").expect(2).document["error"]["code"] == "usage"
+
+
 def test_a_taken_port_is_replaced_by_a_free_one(program, tmp_path):
     from envbuild.run_commands.model import Port
 

@@ -1,0 +1,23 @@
+"""A file that a verb writes for the user to keep: one with other content is not replaced unasked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from envbuild import files
+from envbuild.errors import UsageError
+
+
+def write(path: Path, text: str, *, force: bool) -> None:
+    """Write ``text`` to ``path``. Raises :class:`UsageError` (``file-exists``) if another text is there, unless ``force``."""
+    try:
+        if path.exists() and not force and path.read_text(encoding="utf-8", errors="replace") != text:
+            raise UsageError(f"{path} is there, and has other content.", code="file-exists", hint="--force replaces it.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror or error}.",
+            code="not-writable",
+            hint="Name another folder, or move away what is there.",
+        ) from error
+    files.write_atomic(path, text)
