@@ -268,11 +268,36 @@ def test_credentials_that_cannot_be_read_are_an_error_or_nobody(docker_config, t
         assert error.code == "credentials" and "docker login h" in error.hint
 
 
+@pytest.mark.parametrize("text", ["me:hunter2@h.example/lab", "me:hunter2/3@h.example/lab", "me:hunter2@h.example"])
+def test_credentials_in_a_name_are_refused_and_not_repeated(text):
+    with pytest.raises(PublishError) as caught:
+        registry_client.parse(text)
+    assert caught.value.code == "repository-name" and "hunter2" not in str(caught.value.to_json())
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:5000", "127.0.0.1:5000", "[::1]:5000", "ghcr.io", "a-b.x_y.org:443"])
+def test_hosts_are_known(host):
+    assert registry_client.parse(f"{host}/lab/dl").host == host
+
+
 def test_credentials_are_never_shown():
     assert "hunter2" not in repr(credentials.Credentials(username="me", password="hunter2", identity_token="hunter2"))
 
 
-@pytest.mark.parametrize("text", ["", "lab/env", "host.example", "host.example/Lab", "host.example/lab:tag", "h.example/a//b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "lab/env",
+        "host.example",
+        "host.example/Lab",
+        "host.example/lab:tag",
+        "h.example/a//b",
+        "a b.c/d",
+        "$(id).c/d",
+        "h:x/d",
+    ],
+)
 def test_what_names_no_repository_is_refused(store, image, text):
     with pytest.raises(PublishError) as caught:
         push(image, store, text, CI, ignore_progress)

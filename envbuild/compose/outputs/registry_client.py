@@ -46,13 +46,20 @@ _UPLOAD_LOST = (404, 409, 416)  # the registry forgot the upload, or has another
 _TOKEN = re.compile("[!-~]+")
 _REFERENCE = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|sha256:[0-9a-f]{64}")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
+_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 _TARGET = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*")
 
 
 def parse(text: str) -> Repository:
     """``HOST/REPOSITORY``. Raises :class:`PublishError` (``repository-name``) if the name has another form."""
     host, _, name = text.partition("/")
-    if not _TARGET.fullmatch(name) or not host or not ("." in host or ":" in host or host == "localhost"):
+    if "@" in text.partition("@sha256:")[0]:  # not repeated: it may be a password
+        raise PublishError(
+            "The name of a repository has a user or a password before its host.",
+            code="repository-name",
+            hint=f"Write {text.rpartition('@')[2]}, and give them to `docker login`.",
+        )
+    if not _TARGET.fullmatch(name) or not _HOST.fullmatch(host) or not ("." in host or ":" in host or host == "localhost"):
         raise PublishError(
             f"{text!r} does not name a repository.",
             code="repository-name",
