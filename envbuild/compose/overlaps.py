@@ -27,7 +27,7 @@ from envbuild.compose.members import COMPRESSOR, PIECE, Sink, compressed
 from envbuild.compose.model import Layer
 from envbuild.compose.plan import Wheel, WheelLayer
 from envbuild.compose.store import LayerStore
-from envbuild.compose.unpack import unpacked
+from envbuild.compose.unpack import DamagedError, unpacked
 from envbuild.errors import BuildError
 
 TITLE = "the files that win among packages with the same path"
@@ -63,17 +63,29 @@ class _FileOfLayer:
         return ""
 
     def copy(self, packed: Sink, unpacked_to: Sink) -> None:
-        digest = hashlib.sha256()
-        for piece in _content(self.blob, int(self.told.get("offset", 0)), self.size):
-            digest.update(piece)
+        for piece in self.pieces():
             packed(compressed(piece))
             unpacked_to(piece)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The content. Raises :class:`BuildError` (``layer-damaged``) at its end if it is not what the list says."""
+        digest = hashlib.sha256()
+        try:
+            for piece in _content(self.blob, int(self.told.get("offset", 0)), self.size):
+                digest.update(piece)
+                yield piece
+        except DamagedError as error:
+            raise _damaged(self.blob, str(self.told["name"])) from error
         if self.size and f"sha256:{digest.hexdigest()}" != self.told["digest"]:
-            raise BuildError(
-                f"{self.told['name']} in the layer sha256:{self.blob.name} is damaged.",
-                code="layer-damaged",
-                hint="`envbuild cache verify` removes damaged layers; then run the command again, which makes them anew.",
-            )
+            raise _damaged(self.blob, str(self.told["name"]))
+
+
+def _damaged(blob: Path, what: str) -> BuildError:
+    return BuildError(
+        f"{what} in the layer sha256:{blob.name} is damaged.",
+        code="layer-damaged",
+        hint="`envbuild cache verify` removes damaged layers; then run the command again, which makes them anew.",
+    )
 
 
 def layer_on_top(plans: Sequence[WheelLayer], layers: Sequence[Layer], store: LayerStore) -> Layer | None:
@@ -160,21 +172,26 @@ class _Ranks:
                 own = re.sub(r"[-_.]+", "-", folder.removesuffix(".dist-info")).lower()
                 if file == "RECORD" and folder.endswith(".dist-info") and own == f"{name}-{version}":
                     blob = self._store.blob(each.layer.digest)
-                    text = b"".join(_content(blob, int(told.get("offset", 0)), int(told.get("size", 0)))).decode()
+                    text = b"".join(_FileOfLayer(blob, told).pieces()).decode()
                     rows = csv.reader(io.StringIO(text, newline=""))
                     yield from (posixpath.normpath(f"{site}/{row[0]}") for row in rows if row)
 
 
 def _listed(blob: Path) -> Files:
-    """The files of a layer as its list names them."""
-    with blob.open("rb") as stream:
-        end = stream.seek(0, 2)
-        stream.seek(end - estargz.FOOTER_SIZE)
-        begin = estargz.offset_in(stream.read())
-        stream.seek(begin)
-        tar = zlib.decompress(stream.read(end - estargz.FOOTER_SIZE - begin), wbits=31)
-    size = int(tar[124:135], 8)
-    entries = json.loads(tar[_BLOCK : _BLOCK + size])["entries"]
+    """The files of a layer as its list names them. Raises :class:`BuildError` (``layer-damaged``)."""
+    try:
+        with blob.open("rb") as stream:
+            end = stream.seek(0, 2)
+            stream.seek(end - estargz.FOOTER_SIZE)
+            begin = estargz.offset_in(stream.read())
+            if not 0 <= begin < end:
+                raise ValueError("the list begins outside of the layer")
+            stream.seek(begin)
+            tar = zlib.decompress(stream.read(end - estargz.FOOTER_SIZE - begin), wbits=31)
+        size = int(tar[124:135], 8)
+        entries = json.loads(tar[_BLOCK : _BLOCK + size])["entries"]
+    except (zlib.error, ValueError, LookupError) as error:
+        raise _damaged(blob, "The list of files") from error
     return {entry["name"]: entry for entry in entries if entry["type"] == "reg" and entry["name"] != estargz.LANDMARK}
 
 

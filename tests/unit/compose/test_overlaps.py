@@ -17,6 +17,7 @@ from envbuild.compose import overlaps, plan, wheel_layer
 from envbuild.compose.model import Layer, Place
 from envbuild.compose.plan import Wheel
 from envbuild.compose.store import LayerStore
+from envbuild.errors import BuildError
 from envbuild.lock import lock_file
 from envbuild.model.lock import Prefix
 from envbuild.workspace import find
@@ -96,3 +97,29 @@ def test_large_files_are_copied_whole(prefix: Prefix, tmp_path: Path) -> None:
     blobs = composed(prefix, tmp_path, ["e-small", "a-huge"], contents)
     assert len(blobs) == 4
     assert tree(blobs)[f"{SITE}/shared/data.bin"][1] == content
+
+
+def test_damage_of_any_byte_is_told_and_changes_no_winner(prefix: Prefix, tmp_path: Path, monkeypatch) -> None:
+    """Also of the lists of installed files, which say whose file a layer holds."""
+    contents = {"e-small": {"shared/a.py": b"1"}, "f-small": {"shared/b.py": b"2"}, "a-huge": {"shared/a.py": b"3"}}
+    contents["a-huge"]["shared/b.py"] = b"4"
+    seen: list[object] = []
+
+    def on_damaged(plans: list[plan.WheelLayer], layers: list[Layer], store: LayerStore) -> Layer | None:
+        whole = real(plans, layers, store)
+        for layer in layers:
+            blob = store.blob(layer.digest)
+            content = blob.read_bytes()
+            for at in range(0, len(content), 7):
+                blob.write_bytes(content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :])
+                try:
+                    assert real(plans, layers, store) == whole, at
+                except BuildError as error:
+                    seen.append(error.code)
+            blob.write_bytes(content)
+        return whole
+
+    real = overlaps.layer_on_top
+    monkeypatch.setattr(overlaps, "layer_on_top", on_damaged)
+    composed(prefix, tmp_path, ["e-small", "f-small", "a-huge"], contents)
+    assert set(seen) == {"layer-damaged"}
