@@ -244,7 +244,7 @@ def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: st
     canonical = lock.environment.name.replace("+", "_")
     of_lock = f"{canonical}-{lock_file.digest(lock)[:8]}"
     wanted = [canonical, of_lock, f"{of_lock}-{inputs[:8]}", *(alias.replace("+", "_") for alias in aliases)]
-    if not _TAG.fullmatch(wanted[1]):
+    if not _TAG.fullmatch(wanted[2]):  # the longest of them; who names an image takes it from there
         raise InvalidInputError(f"{lock.environment.name} is too long for, or not possible as, the name of an image.")
     return tuple(dict.fromkeys(f"{repository}:{tag}" for tag in wanted if _TAG.fullmatch(tag)))
 

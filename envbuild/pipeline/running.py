@@ -185,7 +185,8 @@ def start(tools: Tools, each: Candidate, options: RunOptions, found: Found) -> S
         name=each.name,
         found=found,
         argv=tuple(commands.argv(options.program, run, path)),
-        variables={"DOCKER_HOST": engine.endpoint} if engine is not None and engine.origin == "private engine" else {},
+        # Also for the default socket: the context that the docker program uses may lead to another engine.
+        variables={"DOCKER_HOST": engine.endpoint} if engine is not None and engine.origin != "DOCKER_HOST" else {},
         notes=tuple(notes),
     )
 

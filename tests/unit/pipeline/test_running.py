@@ -87,3 +87,13 @@ def test_the_steps_save_with_the_same_tools_and_tell_who_failed(tools, monkeypat
         running.run_steps(tools, EACH, found, print)
     assert saved == [(tools, EACH.name, None)]
     assert file.exists() == bool(code), "the copy for Podman is removed when it has the image"
+
+
+@pytest.mark.parametrize(("origin", "is_named"), [("DOCKER_HOST", False), ("default socket", True), ("private engine", True)])
+def test_docker_is_told_which_engine_has_the_image(tools, origin, is_named):
+    """Its own context may lead to another one."""
+    tools.engine.origin, tools.engine.endpoint = origin, "unix:///here.sock"
+    tools.engine.cli, tools.engine.info = SimpleNamespace(path="/bin/docker"), SimpleNamespace(is_rootless=False)
+    each = SimpleNamespace(name=EACH.name, lock=SimpleNamespace(environment=SimpleNamespace(cuda=None, custom=None)))
+    started = running.start(tools, each, RunOptions(), running.Found(reference=TAG, origin="engine"))
+    assert started.variables == ({"DOCKER_HOST": "unix:///here.sock"} if is_named else {})
