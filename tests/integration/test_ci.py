@@ -170,6 +170,17 @@ def test_only_the_registry_of_github_gets_its_token(program):
     assert "GITHUB_TOKEN" not in other and "secrets.REGISTRY_PASSWORD" in other and "# REGISTRY_USER and" in other
 
 
+def test_the_catalogue_is_a_job_of_its_own_with_its_own_rights(program, registry: Registry, tmp_path):
+    repository = f"{registry.host}/lab/dl"
+    job = written(program, "github", "--to", repository)["jobs"]["catalogue"]
+    login, made = steps(job)
+    assert "docker login" in login and job["permissions"]["packages"] == "read"
+    pages = written(program, "gitlab", "--to", repository)["pages"]
+    assert made.replace(" site ", " public ") == pages["script"][0] and pages["artifacts"] == {"paths": ["public"]}
+    assert bash(program, made, REPOSITORY=repository).returncode == 0
+    assert asked(program) == [f"catalogue -o site --registry {repository}"]
+
+
 def test_a_size_is_one_word_of_the_shell(program):
     assert "--disk 1.5GB --format" in program.run("ci", "github", "--to", "h.example/r", "--disk", "1.5 GB").expect(0).out
 
