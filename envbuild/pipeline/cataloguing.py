@@ -72,7 +72,7 @@ def gather(tools: Tools, sources: Sources) -> Gathered:
         sboms[entry.sbom] = _sbom(locked)
         entries.append(entry)
     if sources.registry:
-        entries = list(_published(tools, entries, sources.registry))
+        entries = list(published(tools, entries, sources.registry))
     table = Table(matrix=tools.matrix)
     tools.on_progress(Progress(stage="catalogue", message="listing the environments of the matrix"))
     rows = catalogue_rows.rows_of(tools, entries, [locked.lock.environment for locked in locks], table)
@@ -130,7 +130,8 @@ def _audit(tools: Tools, locked: Locked, sources: Sources) -> Audit | None:
     return audit(locked.lock, databases=sources.databases, service="", sources=found)
 
 
-def _published(tools: Tools, entries: Sequence[Entry], registry: str) -> Iterator[Entry]:
+def published(tools: Tools, entries: Sequence[Entry], registry: str) -> Iterator[Entry]:
+    """The entries, each with the image of its lock if ``registry`` has it. Raises :class:`PublishError`."""
     from envbuild.compose.outputs import referrers
     from envbuild.errors import PublishError
 

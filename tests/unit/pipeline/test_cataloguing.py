@@ -43,7 +43,7 @@ def published(name: str = "a-1+b-2") -> model.Published | None:
     tools: Any = SimpleNamespace(on_progress=lambda _news: None)
     fields: dict[str, Any] = dict.fromkeys(model.Entry.__dataclass_fields__)
     entry = model.Entry(**{**fields, "name": name, "lock": model.Lock(sha256=LOCK, missing=(), parts=())})
-    (found,) = cataloguing._published(tools, [entry], "h.example/r")
+    (found,) = cataloguing.published(tools, [entry], "h.example/r")
     return found.published
 
 
