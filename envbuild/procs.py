@@ -196,6 +196,8 @@ def become(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> NoRe
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     guard.end()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and the program would inherit that
+        signal.signal(number, signal.SIG_DFL)
     os.execve(path, list(argv), {**os.environ, **(env or {})})
 
 

@@ -403,3 +403,10 @@ def test_all_processes_have_the_same_time_to_clean_up(monkeypatch):
         children._output[key], children._guards[key] = [], contextlib.ExitStack()
     assert [each.code for each in children.stop()] == [-9, -9, -9]
     assert now[0] == 120.0
+
+
+def test_a_program_in_the_place_of_ours_ignores_no_signal():
+    """Else a pipe inside of it would end with an error message, and not silently."""
+    script = "from envbuild import procs; procs.become(['sh', '-c', 'grep SigIgn /proc/self/status'])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert not int(done.stdout.split()[1], 16) & (1 << signal.SIGPIPE - 1), done.stdout
