@@ -89,7 +89,9 @@ def test_the_scripts_of_github_run(program, registry: Registry, tmp_path):
     make, again, publish = steps(jobs["build"])
     assert again == login
     assert bash(program, make, NAMES=f"{CPU} {GPU}", CODE="10").returncode == 0
-    assert asked(program)[0].split()[:3] == ["make", CPU, GPU]
+    words = asked(program)[0].split()
+    assert words[:3] == ["make", CPU, GPU]
+    assert words[-1] == f"{tmp_path}/junit.xml", "a file in the checkout would modify it, and the provenance would say so"
     assert bash(program, make, NAMES=CPU, CODE="9").returncode == 9
     asked(program)
     assert bash(program, publish, NAMES=f"{CPU} {GPU}", CODE="10", **secrets).returncode == 0
@@ -129,6 +131,9 @@ def test_the_scripts_of_gitlab_run(program, registry: Registry):
     common = {"COMPARE": f"--against={repository}", "REPOSITORY": repository, "CI_NODE_TOTAL": "2", "COSIGN_KEY": "k.key"}
     common |= {"REGISTRY_USER": "me", "REGISTRY_PASSWORD": "pw"}
     assert bash(program, "\n".join(jobs["plan"]["script"]), **common).returncode == 0
+    (exclude,) = (line for line in jobs["default"]["before_script"] if "exclude" in line)
+    assert bash(program, exclude).returncode == 0
+    commit(program.root)
     build, gpu, verdict = ("\n".join(jobs[name]["script"]) for name in ("build", "gpu", "verdict"))
     made = []
     for number in ("1", "2"):
@@ -138,6 +143,7 @@ def test_the_scripts_of_gitlab_run(program, registry: Registry):
         made.append(first.split()[1])
         assert second.startswith(f"publish {made[-1]} ") and f"--to {repository} --key k.key" in second
     assert sorted(made) == [CPU, GPU]
+    assert git(program.root, "status", "--porcelain") == "", "a modified checkout is what the provenance would tell of"
     assert bash(program, build, CI_NODE_INDEX="1", CODE="8", CI_COMMIT_BRANCH="x", **common).returncode == 8
     untested = bash(program, verdict, **common)
     assert untested.returncode == 10 and GPU in untested.stdout
