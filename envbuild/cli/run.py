@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from envbuild.cli import make, options
 from envbuild.cli.progress_display import display
@@ -91,6 +92,7 @@ def command(
     """
     from envbuild.pipeline import resolving, running
 
+    _forget_options_of_the_command(session, click.get_current_context())
     constraints = {key: values.pop(key) for key in ("driver", "gpu", "python", "python_from", "system", "base")}
     wanted = _options(words[1:] if words[:1] == ("--",) else words, **values)
     with display(session) as shown:
@@ -111,6 +113,18 @@ def command(
     from envbuild import procs
 
     return procs.become(ready.argv, env=ready.variables)
+
+
+def _forget_options_of_the_command(session: Session, context: click.Context) -> None:
+    """The frame looks for ``--json`` and ``-v`` in all words, also in those of COMMAND, which are not ours."""
+    given = {
+        name
+        for each in (context, context.parent)
+        for name in ("json", "verbose")
+        if each is not None and each.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    session.json = session.json and "json" in given
+    session.verbose = session.verbose if "verbose" in given else 0
 
 
 def _options(words: tuple[str, ...], **values: Any) -> RunOptions:

@@ -182,6 +182,14 @@ def test_a_mounted_folder_gets_its_whole_path(program):
     assert f"--volume={program.root}/images:/images:ro" in dry(program, "--mount", "images:/images:ro")["argv"]
 
 
+@pytest.mark.parametrize("before", [[], ["--json"]])
+def test_options_of_the_command_are_its_own(program, before):
+    argv = [*before, "run", "--dry-run", "--no-mount", NAME, "pytest", "-v", "--json"]
+    told = program.run(*argv).expect(0)
+    words = told.document["argv"] if before else told.out.split()
+    assert words[0] == "docker" and words[-3:] == ["pytest", "-v", "--json"]
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_standard_streams_are_no_bug(program, closed):
     script = f'"$@" {closed}'
