@@ -112,7 +112,7 @@ def failures() -> str:
     lines = [
         "# Errors",
         "",
-        "0 is success, 1 a bug of envbuild's: please report it. With `--json` the word stands in `error.code`.",
+        "Exit code 0 is success. Exit code 1 is a bug in envbuild: please report it. With `--json`, `error.code` holds the word.",
         "",
     ]
     lines += ["| exit | meaning | words |", "|---|---|---|"]
@@ -178,7 +178,7 @@ def fields(title: str, schema: Mapping[str, Any]) -> str:
 
 
 def _table(prefix: str, part: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
-    lines = ["| field | is | must be there | |", "|---|---|---|---|"]
+    lines = ["| field | type | required | meaning |", "|---|---|---|---|"]
     return lines + list(_rows(prefix, part, schema))
 
 
