@@ -112,7 +112,7 @@ def failures() -> str:
     lines = [
         "# Errors",
         "",
-        "Exit code 0 is success. Exit code 1 is a bug in envbuild: please report it. With `--json`, `error.code` holds the word.",
+        "Exit code 0 is success, 1 a bug in envbuild: please report it. With `--json`, `error.code` holds the word.",
         "",
     ]
     lines += ["| exit | meaning | words |", "|---|---|---|"]
