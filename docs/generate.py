@@ -45,7 +45,7 @@ SCHEMAS = {
 
 
 def pages() -> dict[str, str]:
-    """File name → text of every page."""
+    """Map the file name of every page to its text."""
     made = {"commands.md": commands(), "errors.md": failures(), "checks.md": checks()}
     for schema, (name, title) in SCHEMAS.items():
         made[name] = fields(title, json.loads((PACKAGE / "schemas" / f"{schema}.json").read_text()))
@@ -53,7 +53,7 @@ def pages() -> dict[str, str]:
 
 
 def commands() -> str:
-    """Every verb and option, from its own help."""
+    """The page that lists every verb and option with its help text."""
     group = frame.Verbs()
     context = click.Context(group, info_name="envbuild")
     found = {verb: command for verb in group.list_commands(context) if (command := group.get_command(context, verb))}
@@ -105,7 +105,7 @@ def _command(command: click.Command, context: click.Context, line: str, common: 
 
 
 def failures() -> str:
-    """Exit codes, and the words that `error.code` can be."""
+    """The page that lists the exit codes, and for each the possible values of `error.code`."""
     classes = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, errors.EnvbuildError)]
     classes = sorted((each for each in classes if each is not errors.EnvbuildError), key=lambda each: each.exit_code)
     codes = _codes({each.__name__ for each in classes})
@@ -123,7 +123,7 @@ def failures() -> str:
 
 
 def _codes(classes: set[str]) -> dict[str, set[str]]:
-    """Error class → the words that the program gives it, wherever it is raised."""
+    """Map each error class to the values of `code` with which the program raises it."""
     found: dict[str, set[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -163,7 +163,7 @@ def checks() -> str:
 
 
 def fields(title: str, schema: Mapping[str, Any]) -> str:
-    """Every field of a JSON schema with what its description says."""
+    """The page that lists every field of a JSON schema with its description."""
     lines = [f"# {title}", "", f"{schema['title']}.", "", *_table("", schema, schema)]
     for name, inner in schema.get("$defs", {}).items():
         if "properties" in inner:

@@ -23,7 +23,7 @@ from envbuild.cli import frame
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 BEGIN, END = "<!-- numbers begin: made by `make docs` from the evidence -->\n", "<!-- numbers end -->"
-# Kind of proof → what README calls it.
+# Kind of proof → the words for it in README.
 KINDS = {
     "locked": "locked: every file pinned by its hash",
     "downloaded": "downloaded: every pinned file fetched and compared with its hash",
@@ -59,7 +59,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as empty:  # the cache folder has this machine's own proofs
+    with tempfile.TemporaryDirectory() as empty:  # an empty cache folder, because proofs of this machine do not count
         os.environ["ENVBUILD_HOME"] = empty
         os.environ.pop("ENVBUILD_MATRIX", None)
         made = table()

@@ -38,7 +38,7 @@ TEMPLATE = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {heig
 
 
 def text_of(report: Path) -> str:
-    """What `envbuild report` prints of a report."""
+    """The text that `envbuild report` prints for a report."""
     with io.StringIO() as printed, contextlib.redirect_stdout(printed):
         code = frame.run(["report", str(report)])
         if code != 0:
@@ -57,7 +57,7 @@ def draw(text: str) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Write the picture of the report that is named."""
+    """Write the picture of the report that the command line names."""
     if len(argv) != 1:
         print(__doc__)
         return 2
