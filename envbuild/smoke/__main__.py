@@ -1,7 +1,8 @@
-"""`python /opt/envbuild/smoke VERB`: make this folder importable as `envbuild_smoke`, and nothing else of it.
+"""The entry point of `python /opt/envbuild/smoke VERB`: makes this folder importable only as the package `envbuild_smoke`.
 
-Python puts the folder of a script first on sys.path, where our `group`, `stats`, `report` would shadow modules that a
-framework imports. So the folder leaves sys.path again, and the package is entered into sys.modules by hand.
+Python puts the folder of a script first on sys.path. There our modules, such as `image` and `stats`, would shadow modules of
+the same name that a framework imports. So this module removes the folder from sys.path and adds the package to sys.modules
+itself.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -21,7 +22,7 @@ def main():
     sys.modules[NAME] = package
     if sys.argv[1:2] != ['probe']:
         # The reference network is small. BLAS threads do not make it faster, and on a busy machine they can spin for minutes.
-        # Each rank is told its number of threads.
+        # Each rank gets its own number of threads later, from its plan.
         os.environ.setdefault('OPENBLAS_NUM_THREADS', '1')
     try:
         import numpy  # noqa: F401
@@ -41,7 +42,7 @@ def main():
 
 
 def _hidden():
-    """Return which file hides a module, or None. The text of the import error is misleading then."""
+    """Return a sentence about a file that hides another module, or ''. The import error itself does not name the cause then."""
     try:
         import traceback
         text = traceback.format_exc()

@@ -1,4 +1,4 @@
-"""The verbs of `envbuild-smoke`. Answers for programs go to --json FILE; stdout has a table, stderr the progress."""
+"""The verbs of `envbuild-smoke`. JSON reports go to --json FILE, tables to standard output, progress to standard error."""
 from __future__ import absolute_import, division, print_function
 
 import argparse
@@ -62,7 +62,7 @@ def _counts(text):
 
 
 def _floors(text):
-    """2:1.2,4:2.0; nothing for none"""
+    """Parse floors such as `2:1.2,4:2.0` into {number of devices: ratio}; {} for an empty text."""
     try:
         return {} if not text else dict((str(int(n)), float(ratio)) for n, ratio in (part.split(':') for part in text.split(',')))
     except ValueError:
@@ -195,9 +195,9 @@ def _parser():
 
 
 def main(argv):
-    """The exit status: 0 pass, 1 a check failed, 2 usage, 3 inconclusive, 4 hang, 5 warnings under --strict.
+    """Return the exit status: 0 pass, 1 a check failed, 2 usage, 3 inconclusive, 4 hang, 5 warnings under --strict.
 
-    Without a verb it is `run`: `docker run --gpus all IMAGE envbuild-smoke` is the smoke test.
+    The default verb is `run`: `docker run --gpus all IMAGE envbuild-smoke` runs the smoke test.
     """
     if not argv or (argv[0].startswith('-') and argv[0] not in ('-h', '--help')):
         argv = ['run'] + argv
@@ -328,7 +328,7 @@ def _test(options, make, table):
 
 
 def _is_out_of_room(error):
-    """Whether a disk is full or read-only; NumPy has its own message for that."""
+    """Whether a disk is full or read-only. NumPy reports a short write in a message of its own, without an error number."""
     return isinstance(error, (IOError, OSError)) and (error.errno in NO_ROOM or re.search(r'\d requested and \d+ written', str(error)) is not None)
 
 

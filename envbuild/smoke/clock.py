@@ -1,7 +1,7 @@
 """The clock for durations and deadlines. It never jumps, even if the time of day is changed.
 
-All processes of one machine read the same clock, so the times of ranks on one machine can be compared. Another machine's clock
-began elsewhere: `launching.wire` measures how far apart two of them are.
+All processes of one machine read the same clock, so the times of ranks on one machine can be compared. The clock of another
+machine starts from another zero: `launching.wire` measures the difference between the clocks of two machines.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -19,7 +19,7 @@ class _Timespec(ctypes.Structure):
 
 
 def _by_the_c_library():
-    """A function for Python 2.7, which has no monotonic clock."""
+    """Return a function that reads the C library's monotonic clock, because Python 2.7 has none."""
     for library in (None, 'librt.so.1'):            # glibc before 2.17 keeps it in librt
         try:
             ask = ctypes.CDLL(library).clock_gettime
@@ -27,7 +27,7 @@ def _by_the_c_library():
             continue
 
         def read(ask=ask):
-            time_there = _Timespec()                # a new one for each call: threads ask at once
+            time_there = _Timespec()                # a new structure for each call: several threads may call at once
             if ask(_MONOTONIC, ctypes.byref(time_there)) != 0:
                 return os.times()[4]
             return time_there.seconds + time_there.nanoseconds * 1e-9

@@ -1,8 +1,8 @@
-"""Lists the real contents of an image with its own Python: run from outside as ``python -S -s -E -B -c <this text> CONFIG``.
+"""Lists the real contents of an image. The host runs it in the image, as ``python -S -s -E -B -c <this text> CONFIG``.
 
 CONFIG is JSON: {"out": FILE, "prefixes": [FOLDER], "quick": bool, "paths": [PATH]}. The answer is one JSON object in FILE.
-Lines "progress DONE TOTAL" (bytes) go to standard output. Standard library only, Python 2.7 and 3.5 on. It judges nothing:
-the host compares. It never imports what it examines, so that a modified package cannot answer for itself.
+Lines "progress DONE TOTAL" (bytes) go to standard output. Standard library only, Python 2.7 and 3.5 on. It judges nothing: the
+host compares the list with the lock. It never imports what it examines, so that a modified package cannot hide its changes.
 """
 from __future__ import print_function, unicode_literals
 
@@ -23,8 +23,8 @@ DPKG_INFO = '/var/lib/dpkg/info'
 DIVERSIONS = '/var/lib/dpkg/diversions'
 NEEDED = ('/bin/', '/sbin/', '/lib/', '/lib64/', '/usr/bin/', '/usr/sbin/', '/usr/lib/', '/usr/libexec/')
 SKIPPED = ('/proc', '/sys', '/dev')
-HASHED = re.compile(r'^sha(256|384|512)=')  # what RECORD may hold: its specification takes no weaker hash
-# Made by venv, virtualenv and uv themselves, not by any distribution.
+HASHED = re.compile(r'^sha(256|384|512)=')  # hashes that count in RECORD: its specification allows no weaker ones
+# Files that venv, virtualenv and uv make themselves: no installed package lists them.
 OF_THE_PREFIX = re.compile(r'^(_virtualenv\.(py|pth)|\.lock|no-global-site-packages\.txt|orig-prefix\.txt|easy-install\.pth)$')
 # Ends of paths where programs keep credentials, and settings with text that a shared image must not contain.
 KEEPERS = (r'/(\.netrc|_netrc|\.pypirc|\.git-credentials|\.dockercfg|\.pgpass|id_(rsa|dsa|ecdsa|ed25519)|\.aws/credentials'
@@ -56,7 +56,7 @@ def headers(path):
 
 
 def record_rows(path):
-    """(relative path, 'sha256=…' or '', size or '') of each line; the csv module wants bytes on Python 2."""
+    """Return (relative path, 'sha256=...' or '', size or '') of each row of RECORD. The csv module of Python 2 reads bytes."""
     if sys.version_info[0] == 2:
         with open(path, 'rb') as stream:
             rows = [[cell.decode('utf-8', 'replace') for cell in row] for row in csv.reader(stream)]
@@ -67,7 +67,7 @@ def record_rows(path):
 
 
 def distributions(site):
-    """Every distribution installed in the folder ``site``, with the files it says are its own."""
+    """Return every distribution that is installed in the folder ``site``, with the files that its metadata lists."""
     found = []
     for entry in sorted(os.listdir(site)):
         folder = os.path.join(site, entry)
@@ -85,14 +85,14 @@ def from_dist_info(site, folder, entry):
     name, version = headers(metadata) if os.path.isfile(metadata) else ('', '')
     rows = record_rows(record) if os.path.isfile(record) else None
     if rows is not None:
-        # NumPy 1.15.0's RECORD names its script twice, and pip 20.3 corrects one: files of a wheel's .data are installed elsewhere.
+        # No file stays in .data. NumPy 1.15.0's RECORD has two rows for a script there, and pip 20.3 corrects only one of them.
         rows = [row for row in rows if not row[0].split('/')[0].endswith('.data')]
     return {'name': name or entry, 'version': version, 'folder': entry, 'kind': 'wheel' if rows is not None else 'no-record',
             'rows': [(os.path.normpath(os.path.join(site, path)), digest, size) for path, digest, size in rows or []]}
 
 
 def from_egg_info(site, folder, entry):
-    """An old in-place installation: it lists files, without hashes."""
+    """Describe a distribution in the old egg-info format, which lists files without hashes."""
     inside = os.path.isdir(folder)
     about = os.path.join(folder, 'PKG-INFO') if inside else folder
     name, version = headers(about) if os.path.isfile(about) else ('', '')
@@ -124,7 +124,7 @@ def digest_of(path, kind, progress):
 
 
 def glance(row, quick):
-    """Compare a file without reading it: ('missing' | 'modified' | '', bytes to hash, None if nothing is to be hashed)."""
+    """Compare a file's size with RECORD. Return ('missing' | 'modified' | '', bytes to hash, or None to hash nothing)."""
     path, recorded, size = row
     try:
         there = os.stat(path)
@@ -136,7 +136,7 @@ def glance(row, quick):
 
 
 def hashed_state(row, progress):
-    """'' if the bytes are as recorded, else 'modified' or 'unreadable'."""
+    """Return '' if the file has the recorded hash, else 'modified' or 'unreadable'."""
     kind, _, wanted = row[1].partition('=')
     try:
         return '' if digest_of(row[0], kind, progress) == wanted.rstrip('=') else 'modified'
@@ -145,7 +145,7 @@ def hashed_state(row, progress):
 
 
 def is_pointed_here(row, prefix):
-    """Whether this script differs from RECORD only by naming the prefix's Python: old installers change the file alone.
+    """Whether a script differs from RECORD only in its first line, the path of Python: old installers did not correct RECORD.
 
     Such scripts begin with `#!python` in the wheel: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
     """
@@ -165,7 +165,7 @@ def is_pointed_here(row, prefix):
 
 
 def replaced_by(row, claims, quick):
-    """The package whose RECORD this file matches instead, or ''. Wheels with the same path (docs/conf.py) overwrite each other."""
+    """The other package whose RECORD a file matches, or ''. Wheels with the same path (docs/conf.py) overwrite each other."""
     for name, other in claims:
         state, size = glance(other, quick)
         if other != row and other[1] and not state and (size is None or not hashed_state(other, Progress(1 << 62))):
@@ -174,7 +174,7 @@ def replaced_by(row, claims, quick):
 
 
 def is_compiled_again(path, known):
-    """Bytecode beside its recorded source may be left out or compiled again in the image; its source is what counts."""
+    """Whether a file is bytecode of a recorded source. It may be missing or compiled again: only the source is compared."""
     return path.endswith(('.pyc', '.pyo')) and is_bytecode_of(path, known)
 
 
@@ -190,7 +190,7 @@ def version_of(prefix):
 
 
 def examine(prefix, quick, recorded=None):
-    """Describe a prefix: its distributions, and every file that differs from its RECORD. Adds all recorded paths to `recorded`."""
+    """Return a prefix's distributions and all files that differ from RECORD. Add all recorded paths to the set `recorded`."""
     sites = sites_of(prefix)
     found = [dict(one, site=site) for site in sites for one in distributions(site)]
     claims = {}
@@ -213,7 +213,7 @@ def examine(prefix, quick, recorded=None):
                 other = replaced_by(row, claims[row[0]], quick)
                 state = '' if other or is_pointed_here(row, prefix) else state
                 answer['replaced'] += [{'path': row[0], 'of': one['name'], 'by': other}] if other else []
-            # Installers add lines to RECORD. Publishers leave copies of modules in .dist-info, which nothing imports.
+            # Rows of .dist-info need no hash: installers add some, and nothing imports the modules that publishers leave there.
             if not state and one['kind'] == 'wheel' and not row[0].startswith(info) and not any(HASHED.match(each[1]) for _, each in claims[row[0]]):
                 state = 'unhashed'
             if state:
@@ -238,7 +238,7 @@ def sites_of(prefix):
 
 
 def unrecorded(prefix, sites, known, owned):
-    """Files that no distribution recorded: bytecode of a recorded source and the prefix's own files are left out."""
+    """Return files that no distribution recorded, except bytecode of a recorded source and the files of the prefix itself."""
     found = []
     for site in sites:
         for folder, folders, files in os.walk(site):
@@ -269,7 +269,7 @@ def is_bytecode_of(path, known):
 
 
 def packages():
-    """The distribution's installed packages: name -> version, from dpkg's own database; None without one."""
+    """Return {name: version} of the installed Debian packages, from dpkg's database; None if there is no such database."""
     path = '/var/lib/dpkg/status'
     if not os.path.isfile(path):
         return None
@@ -284,7 +284,7 @@ def packages():
 def packaged_files():
     """Compare the files of Debian packages with dpkg's checksums; return how many were compared and which differ.
 
-    Configuration files are not in these lists. Missing documentation is no difference, since images may leave it out."""
+    dpkg has no checksums of configuration files. Only missing programs and libraries count: images may omit documentation."""
     diverted = set(read_text(DIVERSIONS).splitlines()) if os.path.isfile(DIVERSIONS) else set()
     compared, modified, missing = 0, [], []
     for entry in sorted(os.listdir(DPKG_INFO)) if os.path.isdir(DPKG_INFO) else ():
@@ -317,7 +317,7 @@ def md5_of(path):
 
 
 def owned_files(wanted):
-    """Which package owns each of the paths ``wanted``, by dpkg's file lists; /bin and /usr/bin count as one place."""
+    """Return which Debian package owns each path in ``wanted``, by dpkg's file lists. /bin and /usr/bin count as one folder."""
     places = {}
     for path in wanted:
         places[path] = path
@@ -332,7 +332,7 @@ def owned_files(wanted):
 
 
 def whole_image(recorded):
-    """Files that give rights (setuid, setgid, capabilities), what anybody may write, and what may hold credentials.
+    """Find files that give rights (setuid, setgid, capabilities), files that anybody may write, and possible credentials.
 
     Files that came with a package are not searched for credentials, because some packages contain keys for their tests."""
     privileged, writable, secret = [], [], []
@@ -366,7 +366,7 @@ def secret_in(path):
 
 
 def has_capability(path):
-    """Whether the file has capabilities: rights that the kernel gives to whoever runs it, as `ping` gets raw sockets."""
+    """Whether the file has capabilities: rights that the kernel gives to whoever runs it, such as raw sockets to `ping`."""
     try:
         if hasattr(os, 'getxattr'):
             return bool(getattr(os, 'getxattr')(path, 'security.capability', follow_symlinks=False))

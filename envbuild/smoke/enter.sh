@@ -1,6 +1,7 @@
 #!/bin/sh
-# The entry point of every image: starts the command that it is given. Before that, it says in one sentence what to do where a mounted
-# work folder cannot be written, since the command would only say "Permission denied". Folders mounted read-only are meant so.
+# The entry point of every image: starts the command in its arguments. If the working folder is mounted and the user cannot
+# write to it, the script first prints what to do, because the command itself would only say "Permission denied". It prints
+# nothing for a folder that is mounted read-only, because that is intended.
 set -eu
 
 if [ ! -w . ] && [ -r /proc/self/mountinfo ]; then

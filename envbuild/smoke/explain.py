@@ -116,6 +116,6 @@ TEXTS.update(explain_machine.TEXTS)
 
 
 def text(key):
-    """The explanation of one check; KeyError for an unknown one."""
+    """Return the explanation of one check. Raises KeyError for an unknown check."""
     title, body = TEXTS[key]
     return '%s: %s\n\n%s' % (key, title, textwrap.fill(' '.join(body.split()), 100))

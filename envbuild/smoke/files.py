@@ -1,4 +1,4 @@
-"""Writes JSON files atomically, and knows the guest's own folder."""
+"""Reads files, writes them atomically, and chooses the folder for temporary files."""
 from __future__ import absolute_import, division, print_function
 
 import io
@@ -11,7 +11,7 @@ PROGRAM = os.path.dirname(os.path.abspath(__file__))     # the guest's folder, w
 
 
 def unwritable(folder):
-    """Why nothing can be written into `folder`, with what to do about it; '' if something can."""
+    """Return why this process cannot write to `folder`, and what to do about it; '' if it can."""
     if os.access(folder, os.W_OK):
         return ''
     try:
@@ -29,7 +29,7 @@ class NoScratch(Exception):
 def choose_scratch(beside=''):
     """Choose a writable folder for all temporary files of this process and of those that it starts.
 
-    The root of a container may be read-only, with no /tmp of its own. `beside` is a folder that the user named for the answer.
+    The container's root may be read-only, and /tmp with it. `beside` is the folder that the user named for the report.
     /dev/shm comes last, and only if it has room: NCCL needs it for its exchange.
     """
     tried = []
@@ -72,24 +72,24 @@ def write_text(path, text):
 
 
 def write_json(path, value):
-    """`value` as JSON. NaN and infinity are refused: the reports must be readable by every JSON parser."""
+    """Write `value` as JSON. NaN and infinity raise ValueError: every JSON parser must be able to read the reports."""
     text = as_json(value)
     write_text(path, text.decode('ascii') if isinstance(text, bytes) else text)
 
 
 def as_json(value):
-    """`value` as a native `str` of this Python."""
+    """Return `value` as JSON text. The text is a `str`, in Python 2 as in Python 3."""
     return json.dumps(value, indent=2, sort_keys=False, allow_nan=False) + '\n'
 
 
 def read_json(path):
-    """The content of a JSON file; IOError or ValueError if there is none."""
+    """Return the content of a JSON file. Raises IOError if the file cannot be read, ValueError if it is not JSON."""
     with io.open(path, encoding='utf-8') as stream:
         return json.load(stream)
 
 
 def tail(path, limit=4000):
-    """The last `limit` characters of a log, as far as it can be read."""
+    """Return the last `limit` bytes of a log as text; '' if the log cannot be read."""
     try:
         with io.open(path, 'rb') as stream:
             stream.seek(0, os.SEEK_END)

@@ -14,7 +14,7 @@ class BadLock(Exception):
 
 
 def unknown():
-    """An image without a lock."""
+    """Return the facts of an image without a lock: all empty."""
     return {'lock_sha256': None, 'name': '', 'framework': '', 'version': '', 'recipe': '', 'options': {}, 'cuda': None,
             'cudnn': None, 'nccl': None, 'driver_min': None, 'compute_capability': None}
 
@@ -27,7 +27,7 @@ class Lock(object):
 
 
 def load(path):
-    """The lock at `path`; '' means the image's own, and then None if there is none."""
+    """Return the lock at `path`. If `path` is '', return the image's own lock, or None if the image has none."""
     if not path and not os.path.exists(DEFAULT_LOCK):
         return None
 
@@ -38,7 +38,7 @@ def load(path):
 
 
 def checked(path, reading):
-    """What `reading` answers; Raises BadLock if the lock has another form."""
+    """Return the result of `reading()`. Raises BadLock if the lock cannot be read or does not have the expected form."""
     try:
         return reading()
     except (IOError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -56,7 +56,7 @@ def _facts(lock, framework, path):
     chosen = _choose(environment['frameworks'], framework, path)
     return dict(
         whole(lock), framework=chosen['name'], version=chosen['version'], recipe=chosen['recipe'], options=dict(chosen.get('options') or {}),
-        # In an image of several frameworks, a CPU build stays a CPU build, and a build with its own CUDA uses that.
+        # In an image of several frameworks, a CPU build has no CUDA, and a GPU build may have a CUDA version of its own.
         cuda=None if chosen.get('cuda_libraries') == 'none' else chosen.get('cuda') or environment['cuda'])
 
 

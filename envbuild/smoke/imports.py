@@ -1,9 +1,9 @@
 """Imports the modules of given distributions, each in a process of its own, and lists what the installed packages require.
 
-Run from outside, by the Python of a prefix and as the image's user: ``python -c <this text> CONFIG``. CONFIG is JSON: {"out": FILE,
-"wanted": [canonical project name], "skip": [[pattern, reason]], "limit_s": seconds for one import, "workers": how many at once}.
-The answer is one JSON object in FILE. Lines "progress DONE TOTAL" (modules) go to standard output. Standard library only, Python 2.7
-and 3.5 on. It only measures; the host judges.
+The host runs it in the image with the Python of a prefix, as the image's user: ``python -c <this text> CONFIG``. CONFIG is
+JSON: {"out": FILE, "wanted": [canonical project name], "skip": [[pattern, reason]], "limit_s": seconds for one import,
+"workers": number of imports at once}. The answer is one JSON object in FILE. Lines "progress DONE TOTAL" (modules) go to
+standard output. Standard library only, Python 2.7 and 3.5 on. It only lists what happened; the host judges.
 """
 from __future__ import print_function, unicode_literals
 
@@ -23,13 +23,13 @@ import tempfile
 import threading
 import time
 
-SHOWN = 4000  # bytes of a failing import's output that are kept; the error is at their end
-MOST = 40  # modules of one distribution: only namespaces full of generated modules have more
+SHOWN = 4000  # at most so many bytes of an import's output are kept, from its end, where the error is
+MOST = 40  # at most so many modules of one distribution are imported: only namespaces of generated modules have more
 NAME = re.compile(r'^[A-Za-z_][A-Za-z0-9_]*$')
 OF_METADATA = ('.dist-info', '.egg-info', '.data')
 LIBRARY_FOLDERS = ('/lib', '/usr/lib', '/usr/local/lib', '/lib64', '/usr/lib64', '/lib/x86_64-linux-gnu', '/usr/lib/x86_64-linux-gnu')
-# End the process at once after the import, without waiting for the module's threads and exit handlers. The marker tells an import from a
-# module that exits.
+# End the process at once after the import, without waiting for the module's threads and exit handlers. The file in argv[2]
+# proves that the import returned: a module may also end the process with exit status 0.
 CHILD = 'import importlib, os, sys; importlib.import_module(sys.argv[1]); open(sys.argv[2], "w").close(); sys.stdout.flush(); os._exit(0)'
 
 
@@ -52,7 +52,7 @@ def suffixes():
 
 
 def module_of(filename, endings):
-    """The module's name; The name of the module that a file holds, or None. A plain shared library (libx.so) is no module."""
+    """Return the name of the module that a file holds, or None. A plain shared library (libx.so) is no module."""
     for ending in sorted(endings, key=len, reverse=True):
         if filename.endswith(ending):
             stem = filename[:-len(ending)]
@@ -79,7 +79,7 @@ def modules(paths, endings):
 
 
 def record(path):
-    if sys.version_info[0] == 2:  # its csv module wants bytes
+    if sys.version_info[0] == 2:  # the csv module of Python 2 reads only bytes
         with open(path, 'rb') as stream:
             return [row[0].decode('utf-8', 'replace') for row in csv.reader(stream) if row]
     with io.open(path, encoding='utf-8', errors='replace', newline='') as stream:
@@ -100,7 +100,7 @@ def headers(text):
 
 
 def distribution(site, entry):
-    """One installed distribution; The name of the module that an entry holds, or None."""
+    """Describe the distribution whose metadata is this entry of the folder `site`; None if the entry is something else."""
     folder = os.path.join(site, entry)
     inside = os.path.isdir(folder)
     wheel = entry.endswith('.dist-info') and inside
@@ -123,7 +123,10 @@ def distribution(site, entry):
 
 
 def installed():
-    """Every distribution on this Python's path, the first of each name, which is the one that is imported."""
+    """Return the distributions on this Python's path by name.
+
+    If two have one name, the first counts: Python imports that one.
+    """
     found = {}
     for site in sys.path:
         if os.path.basename(site) in ('site-packages', 'dist-packages') and os.path.isdir(site):
@@ -152,7 +155,7 @@ def reason_to_skip(module, rules):
 
 
 def attempt(module, limit_s, folder):
-    """How the import of one module ends: ('ok' | 'failed' | 'timeout', exit code, the end of its output)."""
+    """Import one module in a process of its own. Return ('ok' | 'failed' | 'timeout', exit code, the end of its output)."""
     marker = os.path.join(folder, 'imported-' + module)
     said = os.path.join(folder, 'said-' + module)
     with open(said, 'wb') as stream, open(os.devnull, 'rb') as nothing:
@@ -163,7 +166,7 @@ def attempt(module, limit_s, folder):
             time.sleep(0.02)
         late = child.poll() is None
         try:
-            os.killpg(child.pid, signal.SIGKILL)  # processes that the import started end with it
+            os.killpg(child.pid, signal.SIGKILL)  # also ends all processes that the import started
         except OSError:
             pass
         code = child.wait()
@@ -174,7 +177,7 @@ def attempt(module, limit_s, folder):
 
 
 def attempt_all(tasks, config):
-    """Every import, several at once; `tasks` are changed in place."""
+    """Run the imports of all `tasks`, several at once, and write the outcome of each into its task."""
     folder = tempfile.mkdtemp(prefix='envbuild-imports-')
     waiting, lock, done = list(reversed(tasks)), threading.Lock(), []
 
@@ -227,7 +230,7 @@ def needed(path):
 
 
 def libraries_here():
-    """The names of all shared libraries that a program could find, by the linker's cache, its folders and the packages' own files."""
+    """Return the names of all shared libraries in the linker's cache, in library folders and in the installed packages."""
     found = set()
     folders = list(LIBRARY_FOLDERS) + os.environ.get('LD_LIBRARY_PATH', '').split(':') + [os.path.join(sys.prefix, 'lib')]
     folders.append(os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(sys.executable))), 'lib'))

@@ -1,6 +1,7 @@
-"""The verb `probe`: the machine, the driver, and the framework's own idea of its version and CUDA; nothing is trained.
+"""The verb `probe`: describes the machine, the driver, and the version and CUDA that the framework reports. It trains nothing.
 
-With --measure also how fast they are; with --listen and --connect the network between two machines, and nothing else.
+With --measure it also measures how fast the machine's parts are. With --listen or --connect it measures only the network
+between two machines.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -25,7 +26,7 @@ TOPOLOGY_S = 20
 
 
 def look(options, argv, say):
-    """The answer as one JSON object; `error` says why the framework could not be asked, or is None."""
+    """Return the answer as one dictionary. Its `error` says why the framework could not be imported, or is None."""
     found, image = probe.facts(), images.read(options['lock'], options['framework'])
     head = report.new(options, image, found, argv, time.time())
     answer = {'schema': SCHEMA, 'error': None, 'framework': None, 'cuda': found['cuda']}
@@ -44,7 +45,7 @@ def look(options, argv, say):
 
 
 def _network(options, say):
-    """One side of a measurement between two machines: {'network', 'error'}."""
+    """Run one side of a network measurement between two machines, and return {'network', 'error'}."""
     try:
         if options['listen']:
             listener = network.listen(options['listen'])
@@ -62,7 +63,7 @@ def _network(options, say):
 
 
 def _topology():
-    """The topology as nvidia-smi prints it, '' if nvidia-smi is missing or does not answer."""
+    """Return the topology as nvidia-smi prints it; '' if nvidia-smi is missing, fails or does not end in time."""
     out = tempfile.TemporaryFile()
     try:
         with io.open(os.devnull, 'r+b') as nothing:
@@ -82,7 +83,10 @@ def _topology():
 
 
 def _ask(options, image, style, found):
-    """(framework section, None) or (None, why not), from one process on the CPU that imports the framework."""
+    """Import the framework in one process on the CPU.
+
+    Return (framework section of the report, None) or (None, error message).
+    """
     folder = tempfile.mkdtemp(prefix='envbuild-smoke-')
     try:
         asked = plan.launch(options, image, plan.Device('cpu', 1, ''), 1, [1], style, folder, found['host']['cores_usable'])

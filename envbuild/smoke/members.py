@@ -9,7 +9,7 @@ INSIDE = '_ENVBUILD_SMOKE_INSIDE'       # set by `enter`: the prefix of the new 
 
 
 class Member(object):
-    """One framework of the lock. `prefix`, `path` and `python` (its version) tell where it is installed, '' if nowhere."""
+    """One framework of the lock. `prefix`, `path` and `python` are the name, path and Python version of its prefix, or ''."""
 
     def __init__(self, framework, prefix):
         self.name, self.version, self.recipe = framework['name'], framework['version'], framework['recipe']
@@ -23,7 +23,10 @@ class Member(object):
 
 
 def read(path):
-    """Every framework of the lock at `path` ('': the image's own), in its order; none if there is no lock."""
+    """Return the frameworks of the lock at `path`, in the lock's order; [] if there is no lock.
+
+    '' means the image's own lock.
+    """
     lock = image.load(path)
     return [] if lock is None else image.checked(path, lambda: [
         Member(each, _prefix_of(each['name'], lock)) for each in lock.content['environment']['frameworks']])
@@ -32,7 +35,7 @@ def read(path):
 def enter(path, framework, argv):
     """Replace this process by the Python of the prefix that holds `framework`, with the variables of that prefix.
 
-    Nothing happens if the image has only one prefix, or if this process is already the right one.
+    Nothing happens if the image has only one prefix, or if this process already runs in the prefix of `framework`.
     """
     lock = image.load(path)
     prefix = {} if lock is None else _prefix_of(framework, lock)

@@ -1,10 +1,12 @@
 """Runs one more launch without the smoke test's own settings, to show the speed of a plain script.
 
-The ranks keep freed memory (KEPT_MEMORY), without which one process is up to a third slower than the next. A script that a user
-starts has no such settings. So a short form of the largest launch is repeated once without them. The report shows its images
-per second beside the others, with the page faults of a step: if there are hundreds, the C library returns memory to the kernel
-in each step and has to get it again. glibc stops that by itself once the process has freed one block of 8 MB or so
-(https://man7.org/linux/man-pages/man3/mallopt.3.html, M_MMAP_THRESHOLD: the dynamic threshold). Whether it has differs from run to run.
+In all other launches, the smoke test sets variables (KEPT_MEMORY) that make each rank keep freed memory. Without these
+variables, one process can be a third slower than another. A script that a user starts does not have them. So a short form of
+the largest launch (the one with the most devices) is repeated once without them. The report shows the images per second of this
+launch beside the other speeds, and its page faults per step. Hundreds of page faults mean that the C library returns memory to
+the kernel in each step and must get it back. glibc stops doing so once the process has freed a block of about 8 MB: see
+"dynamic mmap threshold" at https://man7.org/linux/man-pages/man3/mallopt.3.html. In some runs the process has freed such a
+block, in others it has not.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -13,11 +15,11 @@ import os
 from . import stats
 
 ROUNDS = 5
-# glibc gives memory at the end of its heap back whenever 128 KiB of it are free, and has it zeroed again in the next step: by what
-# happened to lie there, a process was up to a third slower than the next, for as long as it ran. 32 MiB is the most that the second
-# may be: https://man7.org/linux/man-pages/man3/mallopt.3.html
+# By default, glibc returns the end of its heap to the kernel whenever 128 KiB there are free, and gets the memory back, zeroed,
+# in the next step. Depending on what lay at the end of the heap, one process was up to a third slower than another for as long
+# as it ran. 32 MiB is the largest value that M_MMAP_THRESHOLD may have: https://man7.org/linux/man-pages/man3/mallopt.3.html
 KEPT_MEMORY = {'MALLOC_TRIM_THRESHOLD_': str(1 << 30), 'MALLOC_MMAP_THRESHOLD_': str(32 << 20)}
-# The beginnings of variable names that configure memory allocators, of the host and of GPUs.
+# How the names of variables begin that configure memory allocators of the host and of GPUs.
 STEERING = ('MALLOC_', 'GLIBC_TUNABLES', 'LD_PRELOAD', 'TCMALLOC_', 'PYTORCH_CUDA_ALLOC_CONF', 'PYTORCH_ALLOC_CONF', 'TF_GPU_ALLOCATOR',
             'TF_FORCE_GPU_ALLOW_GROWTH', 'XLA_PYTHON_CLIENT_', 'XLA_FLAGS', 'MXNET_GPU_MEM_POOL_', 'MXNET_CPU_MEM_POOL_')
 
@@ -28,12 +30,15 @@ def steering(variables):
 
 
 def set_by_test(variables):
-    """The names that a rank gets from the smoke test, because the user has not set them."""
+    """Return the names of the memory variables that the smoke test sets for each rank, because the user has not set them."""
     return sorted(name for name in KEPT_MEMORY if name not in variables)
 
 
 def plan(largest, folder):
-    """The short plan, made from that of the largest launch; None if there is nothing to time or nothing to leave out."""
+    """Return the plan of the plain launch, made from the plan of the largest launch.
+
+    None if no step is timed, if the user has set all variables of KEPT_MEMORY, or if the run uses several hosts.
+    """
     if 'bench' not in largest['phases'] or not largest['workloads'] or not set_by_test(os.environ) or largest['places']:
         return None
     first = largest['workloads'][0]
@@ -44,7 +49,7 @@ def plan(largest, folder):
 
 
 def entry(n, measured, allocator):
-    """One entry of `plain_runs` from what bench.measure gave, and what its ranks found among their variables."""
+    """Return one entry of the report's `plain_runs`. `measured` is the result of bench.measure for n devices."""
     laps = dict((mode, [each[mode + '_s'] for each in measured['rounds'] if each[mode + '_s'] is not None]) for mode in ('solo', 'dp'))
     step_s = dict((mode, stats.median(times) / measured['steps_per_round'] if times else None) for mode, times in laps.items())
     images = {'solo': measured['batch_per_device'] if measured['scaling'] == 'weak' else measured['global_batch'],

@@ -11,10 +11,11 @@ from .networks import nets
 
 MOMENTUM = 0.9
 LR = 0.05
-ORACLE = {'net': 'reference', 'steps': 4, 'batch': 64, 'lr': LR}        # one step misses momentum; sixteen let TF32 rounding look like a fault
+# Momentum has no effect in one step, and after 16 steps the rounding of TF32 looks like a fault.
+ORACLE = {'net': 'reference', 'steps': 4, 'batch': 64, 'lr': LR}
 BUCKETS = {'net': 'wide', 'steps': 3, 'lr': 0.2}       # PyTorch has several buckets from the second step on
 WARM_UP_S = 10                                      # the longest warm-up of a mode, in seconds
-GLOBAL_BATCH = 64                                   # held for every count: accuracy then means the same on 1 and N devices
+GLOBAL_BATCH = 64                                   # the same for every count: accuracies on 1 and N devices can be compared
 EXCHANGE_BYTES = (4, 320808, 4 << 20)               # one number, this network's gradient, a larger one
 ALL_EXCHANGE_BYTES = (4, 1 << 10, 16 << 10, 320808, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 
@@ -24,9 +25,10 @@ class Refusal(Exception):
 
 
 class Device(object):
-    """Which kind of device is used (None: none can be), how many there are, why, and in which order (`numbers`).
+    """The devices of a run: their kind, how many are available, the reason for this choice, and their numbers in order of use.
 
-    `shared` is true if a GPU was named more than once: several ranks then work on it, which tests function, not speed.
+    The kind is 'cpu', 'cuda', or None if no device can be used. `shared` is true if a GPU was named more than once: several
+    ranks then work on this GPU, which tests function, not speed.
     """
 
     def __init__(self, kind, available, reason, numbers=None):
@@ -59,9 +61,10 @@ def choose_device(options, image, found):
 
 
 def chosen_devices(text, devices):
-    """The places of the GPUs that --devices names, by number or by UUID or its beginning, in that order; by default equal ones.
+    """Return the positions in `devices` of the GPUs that --devices names, in that order; for `auto`, the largest set of equal
+    GPUs.
 
-    A GPU that is named twice is shared by two ranks.
+    --devices names a GPU by its number, by its UUID or by the beginning of its UUID. Two ranks share a GPU that is named twice.
     """
     if text == 'auto':
         return equal.largest(devices)
@@ -91,7 +94,8 @@ def no_gpu_reason(cuda):
 def choose_counts(text, device):
     """Return (numbers of devices to run, numbers that the machine does not have).
 
-    `auto`: 1 and 2 CPU workers; on GPUs the powers of two and all of them, at least asking for 2.
+    `auto` means 1 and 2 CPU workers; on GPUs, the powers of two, the number of all GPUs, and always 2, even if there is one
+    GPU.
     """
     if device.kind is None:
         return [], []
@@ -107,7 +111,7 @@ def choose_counts(text, device):
 
 
 def global_batch(n):
-    """64, or the next multiple of n."""
+    """Return the smallest multiple of n that is at least 64."""
     return -(-GLOBAL_BATCH // n) * n
 
 
@@ -118,10 +122,10 @@ def launch(options, image, device, n, counts, style, folder, cores):
         'devices': device.numbers[:n] if device.kind == 'cuda' else list(range(n)),
         'adapter': options['adapter'] or image['recipe'], 'options': dict(image['options'], **options['options']),
         'shared': device.shared,
-        # The same for every count, so that a device computes the same alone and beside others.
+        # The same for every count, so that a device computes with the same number of threads alone and beside others.
         'threads': options['threads'] or max(1, cores // max(counts)),
         'phases': [], 'workloads': [], 'seed': options['seed'], 'momentum': MOMENTUM, 'data': {}, 'folder': folder,
-        'rendezvous': 'file:' + os.path.join(folder, 'rendezvous'), 'places': [], 'interface': '',       # of several hosts
+        'rendezvous': 'file:' + os.path.join(folder, 'rendezvous'), 'places': [], 'interface': '',       # set for several hosts
         'stall_s': options['stall'], 'stall_first_s': max(options['stall'], options['stall_first']),
     }
 
@@ -136,7 +140,7 @@ def with_enough_rounds(options):
 
 
 def parts(options, device, adapter):
-    """What is trained, and the checks that say what of it does not apply; nothing if no phase trains."""
+    """Return (the workloads to train, checks for the workloads that do not apply); both are empty if no phase trains."""
     if device.kind is None or not set(options['phases']) & set(('train', 'bench')):
         return [], []
     chosen = workloads.names(options, device.kind)
@@ -147,11 +151,11 @@ def parts(options, device, adapter):
 
 
 def phases(options, kind, n, counts, parts, places):
-    """The part of a plan that the phases of one launch need; `places` are where the data lies.
+    """The part of a plan that the phases of one launch need; `places` says where the data files are.
 
-    One device alone is not timed when there are larger counts: each of those times it in its own rounds, under the same
-    conditions as all devices, and only such figures may be compared. Saving is tried once, from the most devices; compiling
-    once, in the smallest launch.
+    If there are larger counts, the launch of one device times nothing: each larger launch times one device in its own rounds,
+    because only figures from the same rounds may be compared. Saving is tested once, in the launch with the most devices, and
+    compiling once, in the launch with the fewest.
     """
     wanted = [phase for phase in options['phases'] if not (phase == 'bench' and n == 1 and max(counts) > 1) and
               not (phase == 'save' and n < max(counts)) and not (phase == 'compile' and n > min(counts)) and
@@ -180,6 +184,9 @@ def _workload(part, options, kind, n, places):
 
 
 def _scalings(wanted, batch, n):
-    """Strong scaling needs a batch that divides; on one device both are the same."""
+    """Return the scalings that apply to n devices.
+
+    Strong scaling needs a batch that n divides; on one device both are the same.
+    """
     fitting = [scaling for scaling in wanted if scaling == 'weak' or batch % n == 0]
     return fitting[:1] if n == 1 else fitting

@@ -1,4 +1,4 @@
-"""The order of a run: look at the machine, prepare data, launch each count, have it judged, report."""
+"""The order of a run: examine the machine, prepare the data, launch and judge each number of devices, report."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -18,11 +18,11 @@ from .launching import hosts
 from .machine import gpuwatch, link, probe
 from .reporting import report as reports
 
-PTX_COMPILES_S = 900        # TensorFlow 2.3 took over 30 minutes on Ampere, most others a few
+PTX_COMPILES_S = 900        # to compile its PTX, TensorFlow 2.3 took over 30 minutes on Ampere; most others take a few
 
 
 class Run(object):
-    """One call of `run` or `coll`. `say` takes lines of progress."""
+    """One call of `run` or `coll`. `say` is called with each line of progress."""
 
     def __init__(self, options, argv, say):
         self.say = say
@@ -60,7 +60,7 @@ class Run(object):
         return [phase for phase in phases if phase != 'compile']
 
     def go(self):
-        """The finished report."""
+        """Run all stages and return the finished report."""
         try:
             self._machine()
             if self.counts and not any(check['status'] == 'fail' for check in self.report['checks']):
@@ -138,7 +138,7 @@ class Run(object):
         return adapters.style_of(self.adapter, self.device.kind, dict(self.image['options'], **self.options['options']))
 
     def _measuring(self, n, plan):
-        """The sections that measuring adds to a plan, and the checks for those that do not apply to n devices."""
+        """Add the schemes and the watched GPUs to a plan, and to the report what cannot be measured with n devices."""
         style = self._style()
         plan['schemes'], left_out = sync.chosen(self.options['sync'], self.adapter, style, n)
         self.report['checks'] += left_out
@@ -152,12 +152,12 @@ class Run(object):
             self.report['link'] = (not self.device.shared and link.nominal(*self._wired(plan['devices']))) or self.report['link']
 
     def _wired(self, places):
-        """(these GPUs, how each is linked with each)."""
+        """Return (the GPUs at these places, the table of the links between them)."""
         words = self.found['topology']['links']
         return [self.found['devices'][i] for i in places], [[words[i][j] for j in places] for i in places]
 
     def _progress(self, n, monitor):
-        """A line for each new phase, then one every few seconds."""
+        """Print a line for each new phase, then one every five seconds."""
         phase, last = self._shown.get(n, ('', 0.0))
         if monitor.phase != phase or now() - last >= 5:
             self._shown[n] = (monitor.phase, now())

@@ -1,8 +1,8 @@
-"""An image of several frameworks: each is tested alone, one after the other, by a process under the Python that holds it.
+"""Tests an image of several frameworks, one after the other, each in a process with the Python in which it is installed.
 
-This process imports no framework and measures nothing itself: it starts the parts, watches over their time, and puts their reports
-into one, whose status is the worst of theirs. A part without a test is "not-applicable", with the reason. It does not count; if all parts
-are such, the result is inconclusive.
+The process of this module imports no framework and measures nothing. It starts one process for each framework (a part), limits
+its time, and combines the reports of all parts into one. The status of the whole is the worst status of a part. A part without
+a test is "not-applicable", with the reason, and does not count. If no part has a test, the result is inconclusive.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -18,22 +18,22 @@ from .launching.child import Child
 from .reporting import report as reports
 from .verdict import check
 
-GRACE_S = 10.0              # time after its limit for a part to end by itself and report
+GRACE_S = 10.0              # after its time limit, a part has this long to write its report and end by itself
 WORST = ('error', 'fail', 'inconclusive', 'pass')
-# For a framework without a GPU build in this image: the options for GPUs apply to the other frameworks.
+# Options for a framework without a GPU build in this image. What the user asked of GPUs applies to the other frameworks only.
 ON_CPU = ['--device', 'auto', '--expect', 'any', '--expect-gpus', '0']
-NO_FLOORS = ['--min-speedup', '', '--min-efficiency', '']           # options that `coll` does not have
+NO_FLOORS = ['--min-speedup', '', '--min-efficiency', '']           # only for `run`: `coll` does not have these options
 
 
 class Part(object):
-    """What is known of one framework's test."""
+    """The test of one framework: its process's report and log, and the verdict."""
 
     def __init__(self, member):
         self.member, self.report, self.log = member, None, ''
         self.status, self.code, self.reason, self.hung = 'error', reports.FAIL, 'it was not tested', False
 
     def conclude(self, status, code, reason):
-        """The verdict."""
+        """Set the verdict of the part."""
         self.status, self.code, self.reason = status, code, reason
 
     def entry(self):
@@ -53,7 +53,7 @@ class Part(object):
 
 
 class Several(object):
-    """All parts of one call of `run` or `coll`. `say` takes lines of progress."""
+    """All parts of one call of `run` or `coll`. `say` is called with each line of progress."""
 
     def __init__(self, options, argv, say):
         self.options, self.argv, self.say = options, argv, say
@@ -67,7 +67,10 @@ class Several(object):
             collectives=[], data=None, timing={}, image={'ref': os.environ.get('ENVBUILD_IMAGE', ''), 'id': os.environ.get('ENVBUILD_IMAGE_ID', '')})
 
     def go(self):
-        """Test every part. The report grows as they end, so that what an interrupted run has found is in it."""
+        """Test every part.
+
+        Each part is added to the report as soon as it ends, so that an interrupted run reports finished parts.
+        """
         folder = tempfile.mkdtemp(prefix='envbuild-smoke-')
         try:
             for number, part in enumerate(self.parts):
@@ -90,7 +93,7 @@ class Several(object):
             part.conclude('inconclusive', reports.INCONCLUSIVE, 'the time limit of the whole test passed before its turn')
         else:
             os.mkdir(folder)
-            part.reason = 'it was interrupted'       # the child has this value only if this process has it
+            part.reason = 'it was interrupted'       # this reason stays only if this process is interrupted before _judge()
             child = Child(self._argv(part.member, os.path.join(folder, 'report.json'), limit), folder)
             try:
                 code = child.wait(limit + GRACE_S)
@@ -117,7 +120,7 @@ class Several(object):
         self.report['duration_s'] = round(now() - self.began, 3)
 
     def _conclude(self):
-        """The worst of the parts; of two alike, the first."""
+        """Take the status of the worst part. If several parts have this status, take the first."""
         tested = [part for part in self.parts if part.status != 'not-applicable']
         left_out = [part for part in self.parts if part not in tested]
         self.report['notes'] += ['%s: not tested, and not counted: %s' % (part.member.title(), part.reason) for part in left_out]
@@ -130,7 +133,10 @@ class Several(object):
 
 
 def _judge(part, code, ending, limit):
-    """The part's own verdict, if there is one and the part's exit status does not contradict it. `code` is None if it had to be ended."""
+    """Take the verdict from the part's report, if there is a report and the exit status agrees with it.
+
+    `code` is the exit status of the part's process, or None if this process had to end it.
+    """
     own = part.report or {}
     if code is None:
         part.hung = True
@@ -145,7 +151,7 @@ def _judge(part, code, ending, limit):
 
 
 def _mode(parts, options, gpu_image):
-    """GPUs were used only if every part that has a build for them used them."""
+    """Return the report's `mode`. Its device is 'cuda' only if every part with a GPU build used GPUs."""
     modes = [part.report['mode'] for part in parts if part.report and part.report.get('mode')]
     used = set(mode['device'] for mode in modes if mode['gpu_image']) or set(mode['device'] for mode in modes)
     device = next((kind for kind in (None, 'cpu', 'cuda') if kind in used), None)

@@ -1,6 +1,7 @@
-"""Files that hide a module of Python or of an installed package: a `random.py` in a folder of PYTHONPATH breaks whatever imports random.
+"""Finds files that hide a module of Python or of an installed package.
 
-Needs nothing but os and sys: what it looks for may hide any other module.
+For example, a `random.py` in a folder of PYTHONPATH breaks every package that imports `random`. This module imports only os and
+sys, because any other module may be the hidden one.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -9,7 +10,7 @@ import sys
 
 
 def found(text=''):
-    """[[module, path]] of files that were imported in place of a module, or that `text` (a traceback) names."""
+    """Return [[module, path]] of the files that hide a module, if they were imported or if `text` (a traceback) names them."""
     standard = _standard_folders()
     out = []
     for place, entry in enumerate(sys.path):
@@ -25,7 +26,7 @@ def found(text=''):
 
 
 def words(shadows):
-    """A sentence for the first of them, '' for none."""
+    """Return a sentence about the first of `shadows`; '' if there is none."""
     if not shadows:
         return ''
     return '%s hides the module %s that others import: rename it, or take its folder out of PYTHONPATH' % (shadows[0][1], shadows[0][0])
@@ -39,7 +40,7 @@ def _standard_folders():
 
 
 def _module_at(folder, name):
-    """The file of a module or package of this name in a folder, '' if it is none."""
+    """Return the file of the module or package that the entry `name` of a folder holds; '' if it holds none."""
     path = os.path.join(folder, name)
     if name.endswith('.py'):
         return path

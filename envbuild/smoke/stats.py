@@ -3,10 +3,10 @@ from __future__ import absolute_import, division, print_function
 
 import math
 
-LEAST = 6               # rounds: with fewer no interval reaches 95 %, and nothing can be said of how they depend on each other
-MOST_DEPENDENT = 0.95   # the largest autocorrelation that an interval is widened for
-ESTIMATE_MISSES = 5.5   # divided by the number of rounds, it is added to the measured autocorrelation, which tends to be too small
-DEPENDENT, ITS_LEVEL = 0.5, 0.94        # above this autocorrelation an interval claims no more than this level
+LEAST = 6               # rounds: with fewer, no interval reaches 95 %, and their autocorrelation cannot be estimated
+MOST_DEPENDENT = 0.95   # a larger autocorrelation counts as this one
+ESTIMATE_MISSES = 5.5   # this, over the number of rounds, corrects the measured autocorrelation, which tends to be too small
+DEPENDENT, ITS_LEVEL = 0.5, 0.94        # above this autocorrelation, the report states at most this level for an interval
 
 
 def median(values):
@@ -39,11 +39,11 @@ def coverage(n, k):
 
 
 def median_interval(values, level=0.95):
-    """(low, high, level reached): exact for the median of any continuous distribution, from order statistics.
+    """Return (low, high, level reached). The level is exact for the median of any continuous distribution.
 
-    The narrowest symmetric pair of order statistics that reaches `level`; with fewer than six values nothing reaches
-    95 %, so the extremes are given together with the smaller level that they do have. A bootstrap of so few rounds
-    covers only about 90 % if 95 % is asked.
+    The interval is the narrowest symmetric pair of order statistics that reaches `level`. With fewer than six values no pair
+    reaches 95 %, so the smallest and the largest value are returned with the level that they do reach. A bootstrap interval of
+    so few values claims 95 %, but contains the median in only about 90 % of all cases.
     """
     ordered = sorted(values)
     k = 1
@@ -53,10 +53,10 @@ def median_interval(values, level=0.95):
 
 
 def autocorrelation(values):
-    """How much a round resembles the one before it: the lag-1 autocorrelation of the ranks. None for fewer than six values.
+    """How much a round resembles the round before it: the lag-1 autocorrelation of the ranks. None for fewer than six values.
 
-    Ranks, because one slow round must not hide the rest. The estimate of so few values is too small by (1 + 4 r) / n
-    (Marriott and Pope 1954, https://doi.org/10.1093/biomet/41.3-4.390), which is added again.
+    Each value is replaced by its rank, so that one very slow round does not dominate the result. With few values, the estimate
+    is too small by (1 + 4 r) / n (Marriott and Pope 1954, https://doi.org/10.1093/biomet/41.3-4.390), which is corrected here.
     """
     n = len(values)
     if n < LEAST:
@@ -73,11 +73,11 @@ def autocorrelation(values):
 def interval(values):
     """{'lo', 'hi', 'level', 'autocorrelation'}: median_interval(), widened if the rounds depend on each other.
 
-    Rounds that resemble their neighbours say less than as many independent ones: an interval for independent rounds that
-    states 96 % holds the true value in 83 % of all runs if the autocorrelation is 0.5. So both sides are stretched by
-    sqrt((1 + r) / (1 - r)), the standard error of a mean of dependent values over that of independent ones. Few rounds often
-    show less autocorrelation than there is, so r is the measured one plus ESTIMATE_MISSES / n. With that, intervals of 6 to 30
-    rounds held the true value in at least 94 % of simulated runs, for autocorrelations up to 0.7
+    Rounds that resemble their neighbours contain less information than as many independent rounds: with an autocorrelation of
+    0.5, an interval that claims 96 % contains the true value in only 83 % of all runs. So both sides are stretched by
+    sqrt((1 + r) / (1 - r)), the ratio of the standard errors of a mean of dependent and of independent values. Few rounds often
+    show less autocorrelation than there is, so r is the measured value plus ESTIMATE_MISSES / n. With this correction,
+    intervals of 6 to 30 rounds contained the true value in at least 94 % of simulated runs, for autocorrelations up to 0.7
     (benchmarks/interval_coverage.py). One value has no interval.
     """
     found = autocorrelation(values)
@@ -93,14 +93,17 @@ def interval(values):
 
 
 def _stretched(middle, end, factor):
-    """Move the end of an interval away from its middle by a factor; all-positive intervals are stretched by ratios and stay positive."""
+    """Move the end of an interval away from its middle by a factor.
+
+    If both are positive, their ratio is stretched: it stays positive.
+    """
     if middle > 0 and end > 0:
         return middle * (end / middle) ** factor
     return middle + (end - middle) * factor
 
 
 def paired_ratios(numerators, denominators, factor=1.0):
-    """factor * a / b for values measured in the same round, so that a drift of the machine cancels."""
+    """Return factor * a / b for each round. Both values come from the same round, so that a drift of the machine cancels."""
     return [factor * a / b for a, b in zip(numerators, denominators)]
 
 
@@ -110,7 +113,7 @@ def summary(values):
 
 
 def percent(share):
-    """A share as a percentage with one digit; with more if that would show a share below one as 100 %."""
+    """A share as a percentage with one decimal; with more decimals if one would show a share below 1 as 100 %."""
     digits = 1
     while share < 1 and digits < 6 and round(100 * share, digits) >= 100:
         digits += 1

@@ -1,13 +1,14 @@
 """The parallel schemes: their names, where they apply, and their descriptions. Pure functions.
 
-gradients       every step averages gradients over all devices (the default, and the yardstick of the others)
+gradients       every step averages gradients over all devices (the default; the other schemes are compared with it)
 parameters:k    every device steps alone, and every k steps their parameters are averaged
-async:s         every process steps alone and sends what it changed to a server of parameters; none reads while it is more
-                than s steps ahead of the slowest (stale synchronous parallel: https://papers.nips.cc/paper/4894)
+async:s         every process steps alone and sends its changes to a parameter server; a process that is more than s steps ahead
+                of the slowest waits before it reads (stale synchronous parallel: https://papers.nips.cc/paper/4894)
 
-From equal weights SGD with momentum is linear in its gradients, so averaging parameters after each step, or waiting for
-everybody in each, trains exactly as averaging gradients does: the reference network judges those two. The others are judged
-by what they learn. Momentum is each device's own.
+If all devices start from equal weights, a step of SGD with momentum is linear in its gradients. So parameters:1 (averaging
+after each step) and async:0 (waiting for all processes in each step) train exactly as averaging gradients does: their weights
+are compared with those of the reference network. Other schemes are judged by what they learn. Each device keeps its own
+momentum.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -18,7 +19,7 @@ EQUIVALENT = (GRADIENTS, 'parameters:1', 'async:0')
 
 
 def parse(text):
-    """The schemes of a list such as gradients,parameters:4,async:2; ValueError if one is none."""
+    """Return the schemes in a list such as gradients,parameters:4,async:2. Raises ValueError for an unknown scheme."""
     out = []
     for part in text.split(','):
         kind, number = part.partition(':')[::2]
@@ -41,7 +42,7 @@ def why_not(name, adapter, style):
 
 
 def chosen(names, adapter, style, n):
-    """(schemes to run beside averaging gradients, checks that say which do not apply). One device has nothing to exchange."""
+    """Return (schemes to run beside averaging gradients, checks for those that do not apply); both are empty for one device."""
     others = [name for name in names if name != GRADIENTS and n > 1]
     reasons = dict((name, why_not(name, adapter, style)) for name in others)
     left_out = [check('SYNC', n, 'skip', '%s does not apply: %s' % (name, reasons[name]), detail={'sync': name})

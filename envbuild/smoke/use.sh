@@ -1,8 +1,9 @@
 #!/bin/sh
-# The command envbuild-use. This image holds several sets of packages, each with a Python of its own: list them, or enter one.
+# The command envbuild-use. An image may hold several prefixes (sets of packages, each with its own Python): list them, or enter
+# one.
 #
-# The file `prefixes` in the folder above says what there is: a line `/opt/envs/NAME  WORDS` for each, and
-# below it, indented, the variables (NAME=VALUE) that only its own frameworks may see.
+# The file `prefixes` in the parent folder has a line `/opt/envs/NAME  WORDS` for each prefix. The indented lines below it
+# are variables (NAME=VALUE) that only the frameworks of this prefix may see.
 set -eu
 list=${0%/*}/../prefixes
 

@@ -5,6 +5,9 @@ from . import explain
 
 
 def check(key, n, status, message, severity='fail', value=None, limit=None, unit='', next_step='', detail=None):
-    """status: pass, warn, fail, inconclusive, skip (not applicable, the message says why). n None: about the machine or the image."""
+    """Return one check. `status` is pass, warn, fail, inconclusive or skip (not applicable; the message says why).
+
+    `n` is the number of devices, or None if the check is about the machine or the image.
+    """
     return {'id': key, 'title': explain.TEXTS[key][0], 'n': n, 'status': status, 'severity': severity, 'value': value,
             'limit': limit, 'unit': unit, 'message': message, 'next_step': next_step, 'detail': detail or {}}
