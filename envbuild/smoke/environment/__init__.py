@@ -7,7 +7,7 @@ from . import container, driver, gpus, libraries, peers, state, used, visible
 def before(found, image, device, counts, left_out, options):
     """Check the machine and the container before any framework is started."""
     largest, out = max(counts or [0]), gpus.devices(device, image, left_out, options)
-    if image['cuda'] is not None or options['device'] == 'cuda':        # without it no GPU is needed, and a hidden GPU is no fault
+    if image['cuda'] is not None or options['device'] == 'cuda':        # otherwise no GPU is needed: hiding GPUs is no fault
         out = driver.driver(found, image) + out + visible.visible(found) + visible.slices(found)
     if device.kind == 'cuda':
         out += gpus.mixed(found, device) + gpus.architecture(found, image, device)

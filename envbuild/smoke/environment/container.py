@@ -20,7 +20,7 @@ SLOWING = {
 
 
 def container(found, device, largest, options):
-    """All checks of this file. `largest` is the greatest number of devices that will be run."""
+    """Run all checks of this module. `largest` is the greatest number of devices that will be run."""
     out = []
     if device.kind == 'cuda':
         out += shm(found['host'], largest) + memlock(found['host'], largest) + numa(found, device)
@@ -72,7 +72,7 @@ def cores(host, device, largest, options):
 
 
 def numa(found, device):
-    """Is each GPU near some of the cores that may be used?"""
+    """Check that each GPU is on the NUMA node of some of the cores that may be used."""
     mine, gpus = set(found['host']['cpus'] or ()), [each for each in used(found, device) if each['near_cpus']]
     far = [each for each in gpus if mine and not mine & set(each['near_cpus'])]
     if not gpus:
@@ -104,7 +104,7 @@ def variables(found):
 
 
 def timer(host):
-    """Can laps of milliseconds be timed at all?"""
+    """Check that the clock is fine and fast enough to time a few milliseconds."""
     coarse = host['clock_step_s'] > COARSE_S
     slow = host['clock_source'] in SLOW_SOURCES
     words = 'the clock (%s) moves in steps of %.3g us' % (host['clock_source'] or 'of unknown source', 1e6 * host['clock_step_s'])

@@ -1,4 +1,4 @@
-"""DRIVER: does the driver work here, and does it serve the image's CUDA?"""
+"""DRIVER: checks that the driver works in this container and supports the image's CUDA."""
 from __future__ import absolute_import, division, print_function
 
 from ..machine import probe_cuda
@@ -10,7 +10,7 @@ NVML_DIFFERS = 18
 
 
 def driver(found, image):
-    """Does the driver work, and is it new enough? Nothing if there is no driver at all (DEVICES says that)."""
+    """Check that the driver works and is new enough. [] if there is no driver or no GPU: the check DEVICES reports that."""
     cuda = found['cuda']
     if not cuda['library'] or cuda['code'] == probe_cuda.NO_DEVICE:
         return []
@@ -28,14 +28,14 @@ def driver(found, image):
     message = 'driver %s supports CUDA %s, the image needs %s%s%s' % (
         found['host']['driver'] or 'of unknown release', cuda['driver_cuda'], image['cuda'],
         ' (by the forward compatibility of %s)' % cuda['path'] if cuda['compat'] else '',
-        # The libraries' native code runs. But PTX that XLA or Triton make at run time must be assembled by the image's tools, not by the
-        # driver.
+        # Native code in libraries runs with this driver. But the driver cannot compile the PTX that XLA or Triton generate at
+        # run time: the image's own tools must do that.
         '; it runs native code of %s, but cannot compile PTX of that version' % image['cuda'] if enough and has[:2] < needs[:2] else '')
     return [check('DRIVER', None, 'pass' if enough else 'fail', message, next_step='' if enough else _newer(cuda, image), detail=detail)]
 
 
 def _which(found):
-    """Say where libcuda came from, if it came from the wrong place."""
+    """Say which libcuda is loaded if it does not match the kernel's driver, and whether NVML does not match it either."""
     cuda, host = found['cuda'], found['host']
     out = ''
     if cuda['code'] in (DIFFERS, REFUSED, 36, 34) and cuda['path']:

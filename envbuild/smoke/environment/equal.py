@@ -1,4 +1,7 @@
-"""Equal GPUs: a synchronous step takes as long as the slowest device needs, so by default only alike ones work together."""
+"""Finds sets of equal GPUs.
+
+A synchronous step takes as long as the slowest device, so by default only equal GPUs work together.
+"""
 from __future__ import absolute_import, division, print_function
 
 
@@ -8,7 +11,7 @@ def kind(device):
 
 
 def sets(devices):
-    """Sets of equal devices, as [[device]]: the largest first, and of two sets of one size the faster one."""
+    """Return the sets of equal devices, as [[device]]: the largest set first; of sets of the same size, the fastest first."""
     found = {}
     for device in devices:
         found.setdefault((kind(device), device['cc']), []).append(device)

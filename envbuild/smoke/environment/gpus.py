@@ -10,7 +10,7 @@ CACHE_NEEDED = 1 << 30
 
 
 def devices(device, image, left_out, options):
-    """Are the devices there that the image needs and the user asked for?"""
+    """Check that the devices exist that the image needs and the user asked for."""
     on_gpu, expect = device.kind == 'cuda', options['expect']
     gpus, wanted = device.available if on_gpu else 0, options['expect_gpus'] or (1 if expect == 'gpu' else 0)
     if gpus < wanted:
@@ -33,7 +33,7 @@ def devices(device, image, left_out, options):
 
 
 def mixed(found, device):
-    """Are the GPUs alike, and which set of them is used?"""
+    """Check that all GPUs are equal, and say which set of GPUs is used."""
     kinds = equal.sets(found['devices'])
     if len(kinds) == 1:
         return [check('MIXED', None, 'pass', equal.listed(kinds[0]), severity='warn', value=1, limit=1, unit='kinds')]
@@ -79,7 +79,7 @@ def _code(device, has, found, image):
 
 
 def _forgotten(variables):
-    """The reason why PTX will be compiled again at every start."""
+    """Return why the driver will compile the PTX again at every start; '' if its cache keeps the result."""
     if variables.get('CUDA_CACHE_DISABLE', '0') not in ('', '0'):
         return ', at every start: CUDA_CACHE_DISABLE is set'
     size = variables.get('CUDA_CACHE_MAXSIZE', '')

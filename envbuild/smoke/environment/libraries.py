@@ -1,17 +1,19 @@
-"""VERSION, BUILD, CUDNN, NCCL, LIBS: the framework and the libraries that it has really loaded, against the image's lock."""
+"""VERSION, BUILD, CUDNN, NCCL, LIBS: compare the framework, and the libraries that it has loaded, with the image's lock."""
 from __future__ import absolute_import, division, print_function
 
 from ..machine import mapped
 from ..verdict import check
 from .versions import numbers, release
 
-TWICE_HARMLESS = 'libcudart'          # libraries of which several healthy wheels each have a copy, for the same CUDA
+TWICE_HARMLESS = 'libcudart'          # a library of which several wheels may load copies without harm
 CALLED = {'libcudnn': ('CUDNN', 'cudnn', 'cuDNN'), 'libnccl': ('NCCL', 'nccl', 'NCCL')}
 
 
 def contents(image, versions, on_gpu=False):
-    """Compare the version and the CUDA that the framework reports with the lock. Without a lock, a run on GPUs needs some CUDA, whichever
-    it is, and a run on CPUs needs none."""
+    """Compare the version and the CUDA that the framework reports with the lock.
+
+    If no lock names a CUDA version, there is a check BUILD only for a run on GPUs, and any CUDA version passes.
+    """
     out = []
     if image['version']:
         same = release(versions['version']) == release(image['version'])
@@ -31,7 +33,7 @@ def contents(image, versions, on_gpu=False):
 
 
 def loaded(n, image, versions, ranks):
-    """The libraries that each rank has mapped; `ranks` are their answers of `mapped.facts`."""
+    """Check the libraries that the ranks have mapped; `ranks` holds the result of `mapped.facts` for each rank."""
     out = twice(n, ranks)
     for name in sorted(CALLED):
         out += _one(n, name, image, versions, ranks)
@@ -39,7 +41,7 @@ def loaded(n, image, versions, ranks):
 
 
 def twice(n, ranks):
-    """Two files of one library in a process."""
+    """Check that no process has loaded two files of the same library."""
     for rank, libraries in enumerate(ranks):
         for name, found in sorted(libraries.items()):
             if len(found) > 1 and name != TWICE_HARMLESS:
@@ -78,7 +80,7 @@ def _one(n, name, image, versions, ranks):
 
 
 def _by_its_word(key, n, title, wanted, said, there):
-    """If no file of the library tells its version, use the version that the framework reports."""
+    """Check the version that the framework reports, because no file of the library reports its version."""
     where = 'from %s' % there[0]['path'] if there else 'part of its own files'
     if not said or not wanted:
         return [check(key, n, 'skip', '%s does not tell its version' % there[0]['path'])] if there else []
@@ -89,7 +91,7 @@ def _by_its_word(key, n, title, wanted, said, there):
 
 
 def word(said, field):
-    """A framework's own way to write a version, as numbers with dots: 8907, '8.9.7', '64_7', None."""
+    """Convert a version as frameworks write it (8907, '8.9.7', '64_7', None) into numbers with dots."""
     text = str(said or '').split('_')[-1]
     if text.isdigit() and int(text) >= 1000:
         return mapped.cudnn(int(text)) if field == 'cudnn' else mapped.nccl(int(text))
@@ -104,6 +106,9 @@ def alike(one, other):
 
 
 def too_old(version, built):
-    """cuDNN's rule of compatibility: the same major version, and from 7 on at least the same minor version."""
+    """Whether this cuDNN is too old for a framework that was compiled with `built`.
+
+    The major versions must be equal, and the minor version must be at least that of `built`.
+    """
     version, built = numbers(version), numbers(built)
     return version[:1] != built[:1] or (len(built) > 1 and version[:2] < built[:2])

@@ -7,14 +7,14 @@ WITHOUT_TRAINING = ('ORACLE', 'LOSS', 'ACC', 'SAVE')
 
 
 class Limits(object):
-    """`training` and `devices` say why the framework trains nothing, and why it uses one device only; '' if it can."""
+    """The limits of a framework: `training` says why it trains nothing, `devices` why it uses only one device, or ''."""
 
     def __init__(self, training='', devices=''):
         self.training = training
         self.devices = devices or training
 
     def phases(self, wanted):
-        """The phases that apply: in place of training, the framework's own work."""
+        """Return the phases that apply. If the framework trains nothing, the phase `work` replaces the phases that train."""
         if not self.training:
             return wanted
         return (['work'] if set(wanted) & set(('oracle', 'buckets', 'train')) else []) + [phase for phase in wanted if phase == 'compile']
@@ -27,7 +27,11 @@ class Limits(object):
         return [n for n in fits if n == 1], [n for n in left_out if n == 1], [n for n in asked if n > 1]
 
     def checks(self, counts, beyond, floors):
-        """List what was left out and why. It is inconclusive if the user asked only for that, or asked for a speedup of it."""
+        """Return a skipped check for each count in `beyond`, and for each check that needs training if nothing is trained.
+
+        A further check is inconclusive if the user asked only for counts in `beyond`, or set a floor (`floors`) for one of
+        them.
+        """
         out = [check('DEVICES', n, 'skip', 'does not apply: ' + self.devices) for n in beyond]
         demanded = [n for n in beyond if str(n) in floors or not counts]
         if demanded:

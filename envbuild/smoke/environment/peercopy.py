@@ -17,7 +17,7 @@ def peercopy(found, device, largest, stall, say):
 
 
 def judge(answer, numbers):
-    """`answer` is the answer of machine.gpus.ask; only pairs of used GPUs count."""
+    """Judge the result of machine.gpus.ask; only pairs of GPUs that the run uses count."""
     pairs = [pair for pair in answer['pairs'] if set(pair['gpus']) <= set(numbers)]
     wrong = [pair for pair in pairs if pair['wrong']]
     common = dict(unit='wrong numbers', limit=0, detail={'pairs': pairs})

@@ -17,7 +17,7 @@ def used(found, device):
 
 
 def state(found, device, options):
-    """All checks of this file."""
+    """Run all checks of this module."""
     gpus = used(found, device)
     if not gpus:
         return []
@@ -25,7 +25,7 @@ def state(found, device, options):
 
 
 def memory(gpus, options):
-    """Is enough of each GPU's memory free?"""
+    """Check that enough of each GPU's memory is free."""
     known = [each for each in gpus if each['mem_free_bytes'] is not None]
     if not known:
         return [check('MEMORY', None, 'skip', 'NVML is not there to tell how much is free', severity='warn')]
@@ -39,7 +39,7 @@ def memory(gpus, options):
 
 
 def busy(gpus):
-    """Are other processes using the GPUs, or is computing on them forbidden?"""
+    """Check that no other process uses the GPUs, and that their compute mode allows this test."""
     forbidden = [each for each in gpus if each['compute_mode'] == 'prohibited']
     if forbidden:
         return [check('BUSY', None, 'fail', 'GPU %d is in compute mode prohibited: no program may use it' % forbidden[0]['index'],
@@ -64,7 +64,7 @@ def busy(gpus):
 
 
 def health(gpus):
-    """Memory errors that the GPU itself has counted."""
+    """Check the memory errors that each GPU itself has counted."""
     for each in gpus:
         if each['memory_fault']:
             return [check('HEALTH', None, 'fail', 'GPU %d has faulty memory that waits to be taken out of use' % each['index'],
@@ -82,7 +82,10 @@ def uncorrected(n, index, errors, counted):
 
 
 def throttle(n, gpus):
-    """The check THROTTLE: what keeps the clocks low before the run (n is None) or during it. `gpus` are [{'index', 'held_down', 'temperature_c'}]."""
+    """The check THROTTLE: what keeps the clocks low, before the run (n is None) or during it.
+
+    `gpus` is [{'index', 'held_down', 'temperature_c'}].
+    """
     for each in gpus:
         reasons = [words for words in each['held_down'] if words not in HARMLESS]
         if reasons:
@@ -97,7 +100,7 @@ def throttle(n, gpus):
 
 
 def pcie(gpus):
-    """Does the PCIe link use all its lanes? (The generation is not checked, because an idle link lowers it.)"""
+    """Check that the PCIe link uses all its lanes. The generation is not checked, because an idle link lowers it."""
     known = [each for each in gpus if each['pcie_width'] and each['pcie_width_max']]
     narrow = [each for each in known if each['pcie_width'] < each['pcie_width_max']]
     if not known:

@@ -1,4 +1,4 @@
-"""USED: did the GPUs really work? It also has HEALTH and THROTTLE during the run."""
+"""USED: checks that the GPUs really worked. Also runs the checks HEALTH and THROTTLE on what was seen during the run."""
 from __future__ import absolute_import, division, print_function
 
 from ..verdict import check
@@ -6,11 +6,11 @@ from .state import throttle, uncorrected
 
 RISES_BY = 50 * 10 ** 6
 WORK = ('train', 'bench')
-LONG_S = 3.0                # NVML's load is the mean of up to a second: a few milliseconds of work show as 0 %
+LONG_S = 3.0                # seconds; NVML's load is a mean over up to a second, so a few milliseconds of work show as 0 %
 
 
 class Gpu(object):
-    """What is known about the use of one GPU in a launch, from every source; A figure is None if its source has no answer."""
+    """What is known about the use of one GPU in a launch, from every source. A figure is None if its source has no answer."""
 
     def __init__(self, before, seen, results):
         self.index, self.is_slice = before['index'], bool(before['mig'])
@@ -21,21 +21,24 @@ class Gpu(object):
         self.ranks = None if not told else sum(1 for contexts in told for each in contexts if each['uuid'] in (None, before['uuid']))
 
     def is_known(self):
-        """Whether anybody tells."""
+        """Whether at least one source has an answer."""
         return (self.rise, self.new_processes, self.ranks) != (None, None, None)
 
     def is_held(self):
-        """Whether any source shows that a rank used the GPU. Memory alone proves nothing: other users may free some while a rank takes some."""
+        """Whether at least one source shows that a rank used the GPU.
+
+        Memory that did not rise is no proof of the contrary: other users may free memory while a rank takes some.
+        """
         return (self.rise or 0) >= RISES_BY or (self.new_processes or 0) > 0 or bool(self.ranks)
 
     def idleness(self):
-        """The evidence of each source that a GPU was not used."""
+        """Say, for each source with an answer, why the GPU seems unused."""
         words = [] if self.rise is None else ['its memory rose by %.0f MB' % (max(0, self.rise) / 1e6)]
         words += [] if self.new_processes is None else ['no process came to it']
         return ', '.join(words + ([] if self.ranks is None else ['no rank opened it']))
 
     def use(self):
-        """The evidence of the sources that a GPU was used."""
+        """Say, for each source that shows it, that the GPU was used; at most two."""
         words = [] if self.rise is None or self.rise < RISES_BY else ['memory rose by %.0f MB' % (self.rise / 1e6)]
         words += ['%d process%s came' % (self.new_processes, '' if self.new_processes == 1 else 'es')] if self.new_processes else []
         words += ['%d rank%s computed on it' % (self.ranks, '' if self.ranks == 1 else 's')] if self.ranks else []
@@ -47,7 +50,7 @@ def _more(before, now):
 
 
 def used(n, gpus, seen, results):
-    """`gpus` are the devices of this launch before it ran; `seen` is what gpuwatch saw of each while it ran."""
+    """Check the use of the GPUs in a launch. `gpus` describes them before it ran; `seen` is what gpuwatch saw while it ran."""
     by_uuid = dict((each['uuid'], each) for each in seen)
     pairs = [(before, by_uuid.get(before['uuid'], {})) for before in gpus]
     detail = {'gpus': [dict(now, index=before['index']) for before, now in pairs]}

@@ -7,7 +7,7 @@ HIDES_ALL = ('', '-1', 'none', 'nodevfiles', 'void')
 
 
 def visible(found):
-    """Do the variables allow the GPUs, and name only existing ones?"""
+    """Check that no variable hides the GPUs or names a GPU that does not exist."""
     variables, there = found['variables'], len(found['devices'])
     toolkit, own = variables.get('NVIDIA_VISIBLE_DEVICES'), variables.get('CUDA_VISIBLE_DEVICES')
     if own is not None:
@@ -31,7 +31,7 @@ def visible(found):
 
 
 def _wrong(value, known):
-    """Return the entry at which CUDA stops, and why; '' if all entries exist or nothing is known about them."""
+    """Say which entry of CUDA_VISIBLE_DEVICES CUDA rejects, and why; '' if all exist or nothing is known about the GPUs."""
     entries = [entry.strip() for entry in value.split(',')]
     for place, entry in enumerate(entries):
         if entry in entries[:place]:
@@ -51,7 +51,7 @@ def _wrong(value, known):
 
 
 def slices(found):
-    """MIG, MPS."""
+    """The checks MIG and MPS."""
     out, cut = [], [device['index'] for device in found['nvml']['devices'] if device['mig']]
     if cut:
         out.append(check('MIG', None, 'warn', 'MIG is on for GPU %s: CUDA sees one slice at a time%s' % (

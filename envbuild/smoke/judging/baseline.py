@@ -1,4 +1,4 @@
-"""BASELINE: this run against the report of an earlier one."""
+"""BASELINE: compares this run with the report of an earlier run."""
 from __future__ import absolute_import, division, print_function
 
 from .. import files
@@ -38,8 +38,8 @@ def pairs(old, new):
 
 
 def exit_code(old, new, tolerance=diff.TOLERANCE):
-    """The exit status of `diff`: 1 if the second report failed or is worse, 3 if it proves nothing or nothing was compared,
-    else 0.
+    """The exit status of `diff`: 1 if the second report failed or is worse, 3 if it is inconclusive or cannot be compared, else
+    0.
 
     The host's `envbuild report A B` follows the same rule with exit codes 9, 10 and 0: envbuild/report/regression.py.
     """
@@ -53,7 +53,7 @@ def _names(old, new):
 
 
 def _exit_code_of_pair(new, found):
-    """On the CPU only correctness counts."""
+    """The exit status for one pair of reports. On the CPU only correctness counts, not speed."""
     on_cpu = (new.get('mode') or {}).get('device') == 'cpu'
     if found['lost'] or (not on_cpu and found['alike'] and any(entry['word'] == diff.WORSE for entry in found['speed'])):
         return 1
@@ -61,7 +61,10 @@ def _exit_code_of_pair(new, found):
 
 
 def checks(old, new, tolerance):
-    """The checks BASELINE: one for correctness, and one for the speed of each number of devices. `tolerance` is None if the user gave none."""
+    """The checks BASELINE: one for correctness, and one for the speed of each number of devices.
+
+    `tolerance` is None if the user gave none.
+    """
     insisted, tolerance = tolerance is not None, diff.TOLERANCE if tolerance is None else tolerance
     found = diff.compare(old, new, tolerance)
     on_cpu = (new.get('mode') or {}).get('device') == 'cpu'

@@ -1,8 +1,9 @@
 """BUCKETS: checks the weights of a network that is larger than one exchange bucket.
 
-Frameworks exchange gradients in buckets: one after the other, while the backward pass still computes the next. A network
-that fits into one bucket cannot show errors of the second. In the first wrong step, only the parameters whose own gradients
-were exchanged wrongly are wrong. They are those of one bucket, and their errors show what happened to their gradients.
+Frameworks exchange gradients in buckets: one bucket is exchanged while the backward pass still computes the next. A network
+that fits into one bucket cannot show errors in the exchange of further buckets. After the first wrong step, only those
+parameters are wrong whose own gradients were exchanged wrongly. These parameters share a bucket, and their errors show what
+happened to it.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -13,7 +14,7 @@ from ..verdict import check
 from . import reduced_buckets
 
 LIMIT = 1e-4            # single precision causes errors up to 6e-6, a bucket in half precision 3e-4
-REDUCED = .03           # a reduced precision gives up to 8e-3 (bfloat16), and must be recognised; a lost or doubled bucket 0.5 and more
+REDUCED = .03           # errors of a reduced precision reach 8e-3 (bfloat16), those of a lost or doubled bucket are 0.5 or more
 NEAR = 0.05             # a gradient this near to that of a known fault is explained by that fault
 KNOWN = (
     ('bucket-not-exchanged', 'are not exchanged: each replica uses its own'),
@@ -27,7 +28,10 @@ KNOWN = (
 
 
 class Wanted(object):
-    """The weights that must result, for one size of the global batch. Only the last weights are kept; earlier ones are computed again."""
+    """The weights that must result from training with one size of the global batch.
+
+    Only the last weights are kept; those after earlier steps are computed again when they are needed.
+    """
 
     def __init__(self, plan, start, images, labels, momentum):
         self.net, self.start, self.plan, self.momentum = nets.of(plan['net']), start, plan, momentum
@@ -45,7 +49,7 @@ class Wanted(object):
             yield weights, gradient
 
     def gradient(self, weights, step, part, parts, numbers=rounding.EXACT, smoothing=0.0, brightness=1.0):
-        """The gradient of one part of a step's batch; `numbers` is the precision."""
+        """The gradient of one of `parts` equal parts of a step's batch; `numbers` is the precision of the computation."""
         size = self.plan['batch'] // parts
         low = step * self.plan['batch'] + part * size
         images = refnet.scaled(self._images[low:low + size]) * brightness
@@ -53,7 +57,11 @@ class Wanted(object):
 
 
 def judge(n, wanted, results, precision):
-    """[BUCKETS] of one launch. `precision` is the reduced one that ORACLE saw on these devices, which shows here too; '' if it saw none."""
+    """Return the check BUCKETS of one launch.
+
+    `precision` is the reduced precision that ORACLE found on these devices, which affects these weights too; '' if it found
+    none.
+    """
     measured = [result['phases']['buckets'] for result in results]
     if measured[0]['reason']:
         return [check('BUCKETS', n, 'skip', 'does not apply: ' + measured[0]['reason'])]
@@ -81,7 +89,7 @@ def _is_rounding(wanted, n, saved, precision):
 
 
 def _apart(measured):
-    """(the first step after which copies differ, the parameters that differ); (0, []) if none do."""
+    """Return (the first step after which the replicas differ, the parameters that differ); (0, []) if no parameter differs."""
     for step in range(len(measured[0]['digests'])):
         copies = sum((phase['digests'][step] for phase in measured), [])
         names = sorted(name for name in copies[0] if any(copy[name] != copies[0][name] for copy in copies))
@@ -96,7 +104,7 @@ def _load(path):
 
 
 def _worst(copies, want, start):
-    """{parameter: its largest error in any copy}, a large number in place of one that is not finite."""
+    """Return {parameter: its largest error in any copy}, with 1e9 in place of errors that are not finite."""
     found = [refnet.errors(weights, want, start)[1] for weights in copies]
     return dict((name, float(max(each[name] if np.isfinite(each[name]) else 1e9 for each in found))) for name in want)
 
@@ -120,7 +128,7 @@ def _blame(wanted, n, saved):
 
 
 class _Step(object):
-    """One step that went wrong: the weights, speeds and gradient before it, and the gradient that it should have used."""
+    """One wrong step: the weights and momentum before it, the gradient that it should have used, and the previous one."""
 
     def __init__(self, wanted, n, number, before, past, gradient, previous):
         self._wanted, self._n, self._number = wanted, n, number
@@ -145,7 +153,7 @@ class _Step(object):
 
 def _named(step, copies, wrong):
     """Return (fault, words) if one known fault explains every copy, else (None, words)."""
-    # Where replicas agree there is one copy, of replica 0, whose own gradient is also that of replica 0.
+    # If replicas agree, only replica 0 has a copy here. Then "its own gradient" and "that of replica 0" are the same fault.
     fits = set(fault for fault, _ in KNOWN if fault != ('bucket-of-replica-0' if len(copies) > 1 else 'bucket-not-exchanged'))
     for replica, weights in copies:
         fits &= step.faults(replica, weights, wrong)

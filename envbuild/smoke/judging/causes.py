@@ -3,7 +3,7 @@ from __future__ import absolute_import, division, print_function
 
 import re
 
-# What the driver answers when it is given PTX that is newer than itself; the code is 222:
+# Error messages of a driver that gets PTX for a newer CUDA than its own; the error code is 222:
 # https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html
 _NEWER_PTX = re.compile(r'UNSUPPORTED_PTX_VERSION|PTX was compiled with an unsupported toolchain|PTX JIT compiler library.*too old|'
                         r'Unsupported \.version \d', re.IGNORECASE)

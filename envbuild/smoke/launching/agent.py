@@ -1,6 +1,7 @@
-"""The part of a process that is not rank 0: it starts the ranks that rank 0 asks for, and reports on them.
+"""Runs in each process of the launcher except rank 0: starts the ranks that rank 0 asks for, and reports on them to rank 0.
 
-Nothing that comes over the network is executed: the adapter, the options' files and the programs are this process's own.
+Nothing that comes over the network is executed: the adapter, the files of options and the programs come from this process's
+image.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -23,7 +24,7 @@ POLL_S = 0.1
 STATES_EVERY_S = 1.0
 SILENT_S = 3.0              # seconds of silence after which the state of a rank's children is read
 LOG_AFTER_S = 0.5           # seconds for a rank to print its stacks after the signal
-BEYOND_S = 120              # seconds after the run's time limit, in which rank 0 should have ended it
+BEYOND_S = 120              # seconds after the run's time limit that an agent still waits for rank 0 to end the run
 LOST = 1
 
 
@@ -40,7 +41,7 @@ def hello(place, options):
 
 
 def ailments(found, held, slots, options):
-    """The checks of this machine that do not pass. Rank 0 decides how many devices there should be."""
+    """The checks of this machine that do not pass, except DEVICES: rank 0 checks the number of devices."""
     try:
         device = plans.choose_device(options, held, found)
     except plans.Refusal:
@@ -50,7 +51,7 @@ def ailments(found, held, slots, options):
 
 
 def guest_digest():
-    """The SHA-256 of the guest's programs: processes of different images cannot work together."""
+    """The SHA-256 of the guest's Python files. It must be equal in all processes: different guests cannot work together."""
     total = hashlib.sha256()
     for folder, folders, names in os.walk(files.PROGRAM):
         folders.sort()
@@ -76,7 +77,7 @@ def _link(path):
 
 
 def serve(place, options, say):
-    """Do what rank 0 asks until it says goodbye. The exit status: 0, or 1 if rank 0 is lost."""
+    """Carry out rank 0's requests until it sends `bye`. Return the exit status: 0, or 1 if the connection to rank 0 is lost."""
     try:
         link = wire.connect(place.host, place.port, now() + options['join'])
         link.send(dict(hello(place, options), here=link.here, there=link.there))
@@ -92,7 +93,7 @@ def serve(place, options, say):
 
 
 class Agent(object):
-    """Starts ranks and passes on their signs of life."""
+    """Starts ranks, and sends their heartbeats, states, logs and results to rank 0."""
 
     def __init__(self, link, options):
         self._link, self._options = link, options
@@ -104,7 +105,7 @@ class Agent(object):
         self.status = None
 
     def work(self, until):
-        """The exit status, once rank 0 has said goodbye."""
+        """Carry out rank 0's requests until it sends `bye`; return the exit status."""
         while self.status is None:
             for message, blobs in self._link.receive(POLL_S):
                 getattr(self, '_do_' + message['do'])(message, blobs)
@@ -115,7 +116,7 @@ class Agent(object):
         return self.status
 
     def end(self):
-        """Remove what is left of a launch."""
+        """Kill the ranks that still run, close the connection and remove the temporary files."""
         self._do_kill({}, ())
         self._link.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -124,7 +125,7 @@ class Agent(object):
         self.status = 0
 
     def _do_have(self, message, _blobs):
-        """Which of these files are already here, as on rank 0's own machine and on a shared file system."""
+        """Tell rank 0 which of these files it must send. The others exist here already, for example on a shared file system."""
         wanted = [path for path, facts in message['files'] if path not in self._data and shipping.digest(path) != facts]
         self._data.update((path, path) for path, _ in message['files'] if path not in wanted and path not in self._data)
         self._link.send({'wanted': wanted})
@@ -146,9 +147,10 @@ class Agent(object):
         self._launch.__enter__()
 
     def _interface_for(self, place, of_rank_0):
-        """The interface of this host to the others. A process on rank 0's host may have reached it at 127.0.1.1, the address
-        that Debian gives a host's own name. Its connection then shows nothing about the network, so rank 0's own answer is
-        used.
+        """Return the interface of this host to the other hosts.
+
+        A process on rank 0's host may have connected to rank 0 at 127.0.1.1, the address that Debian gives to a host's own
+        name. Then its connection does not show the interface to the other hosts, and the interface that rank 0 found is used.
         """
         met_within = self._interface in ('', 'lo')
         return of_rank_0 if met_within and place['node'] == 0 and not self._options['interface'] else self._interface
@@ -169,7 +171,7 @@ class Agent(object):
             self._launch = None
 
     def _tell(self, message, blobs=()):
-        """The message names its launch, because it may arrive after the next launch has begun."""
+        """Send a message with the number of its launch, because it may arrive after the next launch has begun."""
         self._link.send(dict(message, launch=self._number), blobs)
 
     def _send_logs(self):

@@ -12,23 +12,23 @@ from ..clock import now, pause
 from . import watchdog
 
 POLL_S = 0.1
-CLEAN_UP_S = 5.0            # seconds for the call to end its own workers after it was asked to stop
+CLEAN_UP_S = 5.0            # seconds that the process may take after SIGTERM to end its own workers
 
 
 class Child(object):
-    """The process. Its progress is passed on at once; its output and its report are kept."""
+    """The process of one call. Its progress (standard error) is passed on at once; its table and its report are kept."""
 
     def __init__(self, argv, folder):
         self._report = os.path.join(folder, 'report.json')
         self._out, self._err = (os.path.join(folder, name) for name in ('out', 'err'))
         with io.open(self._out, 'wb') as out, io.open(self._err, 'wb') as err, io.open(os.devnull, 'rb') as nothing:
-            # A session of its own: a Ctrl-C at the terminal reaches the parent alone, which then ends this one.
+            # A session of its own: a Ctrl-C at the terminal reaches only the parent, which then ends this process.
             self._process = subprocess.Popen([sys.executable, files.PROGRAM] + argv, stdin=nothing, stdout=out, stderr=err, close_fds=True,
                                              preexec_fn=os.setsid)
         self._passed_on = 0
 
     def wait(self, seconds):
-        """The exit status; None if it did not end by itself in that time."""
+        """Wait for the process; return its exit status, or None if it did not end by itself in that time."""
         until = now() + seconds
         while self._process.poll() is None and now() < until:
             self._pass_on()
@@ -37,7 +37,7 @@ class Child(object):
         return self._process.poll()
 
     def end(self):
-        """Stop the call and all that it started. It is asked first, so that it can end its workers and report; then it is killed."""
+        """Stop the process and all that it started: SIGTERM, so that it can end its workers and report, and then SIGKILL."""
         if self._process.poll() is None:
             self._signal(signal.SIGTERM)
             self.wait(CLEAN_UP_S)
@@ -60,22 +60,22 @@ class Child(object):
             sys.stderr.flush()
 
     def report(self):
-        """Its report, or None if it cannot be read."""
+        """The report that the process wrote, or None if the file cannot be read."""
         try:
             return files.read_json(self._report)
         except (IOError, OSError, ValueError):
             return None
 
     def said(self):
-        """The table that it printed, as a native `str` of this Python."""
+        """The table that the process printed, as a `str` in Python 2 and in Python 3."""
         with io.open(self._out, 'rb') as stream:
             text = stream.read().decode('utf-8', 'replace').encode('ascii', 'replace')
         return text if str is bytes else text.decode('ascii')
 
     def tail(self):
-        """The last lines of its output."""
+        """The last lines of the process's output."""
         return files.tail(self._out) + files.tail(self._err)
 
     def ending(self):
-        """Describe how it ended."""
+        """Describe how the process ended."""
         return watchdog.describe_end(self._process.returncode)

@@ -15,7 +15,7 @@ from ..verdict import check
 from . import agent, ranks, remote, shipping, wire
 from .launch import Launch
 
-ANSWER_S = 120              # seconds for sending data
+ANSWER_S = 120              # seconds that a process may take to receive data and confirm it
 ONE_HOST = 'one process of this framework drives all devices of a host, so it cannot span hosts: Horovod does that for it'
 LOOPBACK = '127.'
 
@@ -27,21 +27,21 @@ def team(options, say):
 
 
 class Alone(object):
-    """This machine only."""
+    """The team of a run without a launcher: this machine only."""
 
     def __init__(self, options):
         self._options = options
 
     def choose(self, device, _adapter, _found):
-        """(counts, those that do not fit)."""
+        """Return (numbers of devices to run, numbers that the machine does not have)."""
         return plans.choose_counts(self._options['counts'], device)
 
     def checks(self, _device):
-        """Nothing to say."""
+        """Return no checks: there are no other hosts."""
         return []
 
     def launch(self, plan, on_progress):
-        """The ranks of a plan, all of them here."""
+        """Return the launch of a plan, with all ranks on this machine."""
         return Launch(plan, on_progress)
 
     def hosts_of(self, _n):
@@ -49,14 +49,17 @@ class Alone(object):
         return 1
 
     def describe(self, _report):
-        """Nothing to say."""
+        """Add nothing to the report: there are no other hosts."""
 
     def close(self):
         """Do nothing: there are no other processes."""
 
 
 class Member(object):
-    """One process of the launcher, as it described itself; `link` is None for this one. `problem` says why its connection was lost."""
+    """One process of the launcher, as described by its `hello`.
+
+    `link` is the connection to it, None for rank 0 itself; `problem` says why the connection was lost.
+    """
 
     def __init__(self, hello, link=None, address=''):
         self.rank, self.slots, self.name = hello['rank'], hello['slots'], hello['name']
@@ -64,14 +67,14 @@ class Member(object):
         self.node, self.first = 0, 0
 
     def lose(self, error):
-        """Report, once, that the process is lost."""
+        """Record why the connection was lost. Only the first reason is kept."""
         if not self.problem:
             self.problem = str(error)
 
     def devices(self, kind):
-        """The numbers of its devices, as it counts them."""
+        """The numbers of this member's devices, as the member's process counts them."""
         seen = len(self.hello['devices'])
-        # A launcher may show each process its own GPUs only; then they are numbered from 0 for each of them.
+        # A launcher may show each process only its own GPUs; then each process numbers its GPUs from 0.
         first = 0 if kind == 'cuda' and seen < self.first + self.slots else self.first
         return list(range(first, first + self.slots))
 
@@ -88,10 +91,10 @@ class Team(object):
         self._order()
         self.size = sum(member.slots for member in self.members)
 
-    # Who came
+    # Connecting the processes
 
     def _gather(self):
-        """Wait for the others, so long as --join allows."""
+        """Wait at most --join seconds until all other processes have connected."""
         place, until = self._place, now() + self._options['join']
         if place.size > 1:
             self._say('rank 0 of %d (%s): waiting at %s:%d for the others' % (place.size, place.source, place.host, place.port))
@@ -139,7 +142,7 @@ class Team(object):
             member.first = taken.get(member.node, 0)
             taken[member.node] = member.first + member.slots
         self._per_node = [taken[node] for node in sorted(taken)]
-        # An address by which another host reached rank 0 works from everywhere. A name may resolve to 127.0.1.1 on rank 0 itself.
+        # Use an address at which another host reached rank 0. Rank 0's own name may resolve to 127.0.1.1 on its host.
         outside = [m.hello['there'] for m in self.members if m.link is not None and not m.hello['there'].startswith(LOOPBACK)]
         self._mine.address = outside[0] if outside else '127.0.0.1'
         for member in self.members:
@@ -154,10 +157,13 @@ class Team(object):
         """The name of a host in messages."""
         return next(member.title for member in self.members if member.node == node)
 
-    # The questions to them
+    # Counts, checks and the report
 
     def choose(self, device, adapter, found):
-        """Return (numbers of devices to run, those that do not fit): by default one device, one host, and all hosts."""
+        """Return (numbers of devices to run, numbers that do not exist).
+
+        By default: one device, one host's devices, and all.
+        """
         kind, text = device.kind, self._options['counts']
         if kind is None:
             return [], []
@@ -248,7 +254,7 @@ class Team(object):
     # Launches
 
     def _places(self, n):
-        """For each of n ranks where it runs."""
+        """Return, for each of n ranks, its member, host (node), slot, and numbers among the ranks of its host."""
         out = []
         for member in self.members:
             for slot in range(member.slots):
@@ -260,7 +266,7 @@ class Team(object):
         return out
 
     def launch(self, plan, on_progress):
-        """The ranks of a plan, wherever their devices are."""
+        """Return the launch of a plan, with each rank on the host of its device."""
         places = self._places(plan['n'] if plan['processes'] > 1 else 1)
         slots = [place.pop('slot') for place in places]
         members = [place.pop('member') for place in places]
@@ -278,7 +284,7 @@ class Team(object):
         return remote.TeamLaunch(plan, on_progress, members, self._launches)
 
     def _share(self, paths, away):
-        """Give every process the data: files that it cannot read at the same path are sent to it."""
+        """Give every process the data: files that a process cannot read at the same path are sent to it."""
         facts = [[path, shipping.digest(path)] for path in paths]
         new = [member for member in away if not member.problem and (member.rank, tuple(paths)) not in self._shared]
         try:
@@ -293,10 +299,10 @@ class Team(object):
                     raise wire.Lost('data changed on the way')
                 self._shared.add((member.rank, tuple(paths)))
         except wire.Lost as error:
-            member.lose(error)                  # the launch says so
+            member.lose(error)                  # the launch reports it
 
     def close(self):
-        """Send everybody home."""
+        """Tell all other processes to end, and close the connections."""
         for member in self.members:
             if member.link is not None:
                 try:

@@ -1,4 +1,4 @@
-"""Start the ranks of one launch, and leave none of them behind."""
+"""Starts the ranks of one launch, and ends all of them when the launch is over."""
 from __future__ import absolute_import, division, print_function
 
 import io
@@ -13,16 +13,15 @@ from ..clock import now, pause
 from . import mpi, processes, ranks
 from .watchdog import Rank, Watchdog
 
-KILL_S = 10.0           # how long the kernel may take to end a killed rank: one that it cannot end must not hold up the report
-MARK = 'ENVBUILD_SMOKE_LAUNCH'     # a variable of every rank and of all that it starts: the folder of the launch
+KILL_S = 10.0           # seconds to wait for killed ranks: a rank that the kernel cannot end must not delay the report
+MARK = 'ENVBUILD_SMOKE_LAUNCH'     # a variable of every rank and of all processes that it starts: the launch's folder
 
 
 def interface(plan):
-    """The network interface that ranks are told to use; '' leaves the choice to the libraries.
+    """The network interface that NCCL and Gloo must use; '' leaves the choice to them.
 
-    On one machine the loopback always exists; in a container without a network it is the only interface. Between machines it is never
-    right:
-    if their own interface is not known, NCCL and Gloo look for one themselves.
+    On one machine the loopback always exists, and in a container without a network it is the only interface. Between machines
+    the loopback is never right: if no other interface is known, NCCL and Gloo look for one themselves.
     """
     if max([place['hosts'] for place in plan['places']] or [1]) > 1:
         return '' if plan['interface'] == 'lo' else plan['interface']
@@ -50,7 +49,7 @@ def environment(plan, rank, base):
     env.setdefault('CUDA_DEVICE_ORDER', 'PCI_BUS_ID')        # the same numbers as NVML and nvidia-smi
     home = env.get('HOME', '')
     if not home or not os.path.isdir(home) or not os.access(home, os.W_OK):
-        env['HOME'] = plan['folder']             # frameworks keep caches there, some fail without
+        env['HOME'] = plan['folder']             # frameworks keep caches in HOME, and some fail without it
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:                             # getpass.getuser() fails for a user id without a name
@@ -94,7 +93,7 @@ class Launch(Watchdog):
     def kill(self):
         """End every rank that still runs, and every process that a rank started, which may outlive the rank.
 
-        A child with a session of its own gets no signal of its rank's session. It has the variable of the launch.
+        A process with a session of its own does not get the signal to its rank's session. It is found by the variable MARK.
         """
         for rank in self.ranks:
             rank.signal(signal.SIGKILL)

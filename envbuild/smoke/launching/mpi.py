@@ -1,10 +1,14 @@
-"""An MPI world of ranks that mpirun did not start: each rank takes the place of a program that mpirun did start.
+"""Makes the ranks members of an MPI world, although mpirun did not start them. Frameworks that exchange gradients by MPI need
+it.
 
-Open MPI's processes read their place from variables and meet at mpirun's daemon. A rank with such variables becomes a member
-when MPI starts. So the smoke test's ranks stay its own children, with its watchdog and logs. If mpirun started the test with
-one process for each rank, on one host or several, each process hands its own place to its rank. Else rank 0 starts an mpirun
-with as many idle programs as there are ranks and hands out theirs; that is for one host. This module serves frameworks that
-exchange by MPI. No standard guarantees that this works. This works with Open MPI 4; other versions are not tried.
+A process that mpirun starts gets environment variables with its rank and the address of mpirun's daemon. Any process that has
+such variables becomes this member of the world when it initialises MPI. So each rank gets the variables of a process that
+mpirun did start, and the ranks can stay children of the smoke test, which watches them and keeps their logs.
+
+If mpirun started the smoke test itself, with one process for each rank, on one host or several, each process gives its own
+variables to its rank. Otherwise rank 0 starts mpirun with one idle program for each rank, and gives the variables of these
+programs to the ranks; this works on one host only. No standard guarantees that this works. It works with Open MPI 4; other
+versions were not tried.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -25,7 +29,7 @@ VERSION = b'(Open MPI) 4.'
 PR_SET_PDEATHSIG = 1
 OF_MEMBERS = ('OMPI_', 'PMIX_')
 HANDED_ON = 'ENVBUILD_SMOKE_MPI_PLACE'
-# Write the process's variables, then wait until mpirun ends.
+# The idle program: it writes its environment variables to a file, then waits until mpirun ends.
 IDLE = '''
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]      # the working folder may hide a module
@@ -41,7 +45,10 @@ while os.getppid() == mpirun:
 
 
 class World(object):
-    """`joined` tells whether this process is a member now, `reason` why not. All ranks must make one, before MPI is loaded."""
+    """The MPI world of this launch. All ranks must create it together, before they load MPI.
+
+    `joined` says whether this process has the variables of a member now, `reason` why not.
+    """
 
     def __init__(self, ctx):
         self._mpirun, self._folder = None, None
@@ -56,7 +63,7 @@ class World(object):
             os.environ.setdefault('OMPI_MCA_btl_vader_single_copy_mechanism', 'none')
 
     def _start(self, ctx):
-        """([variables of each place], '') or (None, why not)."""
+        """Start mpirun with idle programs. Return ([variables for each rank], ''), or (None, why that is not possible)."""
         if ctx.host != ALONE:
             return None, 'the ranks are on several hosts, and not each was started by one mpirun'
         try:
@@ -89,7 +96,7 @@ class World(object):
 
 
 def handed_on(env, rank, size):
-    """The variables that a rank gets: its place in mpirun's world, if that world consists of exactly the ranks of this launch."""
+    """The variable that gives a rank its place in mpirun's world; {} unless that world has exactly the ranks of this launch."""
     if (env.get('OMPI_COMM_WORLD_RANK'), env.get('OMPI_COMM_WORLD_SIZE')) != (str(rank), str(size)):
         return {}
     return {HANDED_ON: json.dumps(_of_member(env))}

@@ -19,7 +19,7 @@ class Facts(object):
 
 
 def facts(pid):
-    """The Facts of a process, None if there is none or /proc does not tell."""
+    """The Facts of a process; None if there is no such process or /proc cannot be read."""
     try:
         with io.open('/proc/%d/stat' % pid, encoding='utf-8', errors='replace') as stream:
             return Facts(stream.read())
@@ -30,8 +30,8 @@ def facts(pid):
 def state(pid, with_children=False):
     """Describe the state of a process; '' if the kernel does not report it.
 
-    A rank that waits for a child of its own looks as idle as one that waits for another rank. So `with_children` looks for one that
-    is stopped. That reads all of /proc: not to be done while something is timed.
+    A rank that waits for its own child process looks as idle as a rank that waits for another rank. So with `with_children`, a
+    stopped child of the rank is reported too. That reads all of /proc, so do not use it while something is timed.
     """
     own = facts(pid)
     if own is None:
@@ -52,7 +52,7 @@ def with_variable(name, value):
                 if entry.isdigit() and wanted in stream.read().split(b'\0'):
                     found.append(int(entry))
         except (IOError, OSError):
-            continue            # another user's, or it has ended
+            continue            # the process belongs to another user, or it has ended
     return found
 
 
@@ -62,7 +62,10 @@ def is_stopped(words):
 
 
 def started_by(pid):
-    """{pid: Facts} of all that a rank started: by its parents, and by the session, which stays the same if a parent ended."""
+    """Return {pid: Facts} of all processes that a rank started: its descendants, and all processes of its session.
+
+    If a process in between has ended, its children are no descendants of the rank any more, but they are still in its session.
+    """
     try:
         every = dict((int(name), facts(int(name))) for name in os.listdir('/proc') if name.isdigit())
     except OSError:

@@ -1,7 +1,7 @@
 """Finds the rank of this process, the number of processes, the address of rank 0, and the launcher that set them.
 
-The rule: a launcher starts `envbuild-smoke run` once per device; a process that brings several devices says --slots. Values
-without a flag are read from the launchers' variables; the first launcher whose variables give both rank and size counts.
+A launcher starts `envbuild-smoke run` once per device; a process with several devices needs the flag --slots. Values without a
+flag are read from the launchers' variables. The first launcher in SOURCES whose variables give both a rank and a size counts.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -33,19 +33,22 @@ SOURCES = (
     Source('torchrun', 'RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'LOCAL_WORLD_SIZE'),
     Source('Open MPI', 'OMPI_COMM_WORLD_RANK', 'OMPI_COMM_WORLD_SIZE', 'OMPI_COMM_WORLD_LOCAL_RANK', 'OMPI_COMM_WORLD_LOCAL_SIZE'),
     Source('PMI', 'PMI_RANK', 'PMI_SIZE', 'MPI_LOCALRANKID', 'MPI_LOCALNRANKS'),
-    # In a batch script SLURM_PROCID is also 0, although it is the only process: only srun starts a step of several.
+    # SLURM_PROCID is set in a batch script, too, which is a single process. Several processes run only in a step of srun.
     Source('Slurm', 'SLURM_PROCID', 'SLURM_STEP_NUM_TASKS SLURM_NTASKS', 'SLURM_LOCALID', only_with='SLURM_STEP_ID'),
     Source('PMIx', 'PMIX_RANK', 'PMIX_SIZE WORLD_SIZE', 'PMIX_LOCAL_RANK'),
     Source('Kubernetes', 'JOB_COMPLETION_INDEX', 'WORLD_SIZE'),
 )
-# Variables that a worker must not inherit: with them it would join the launcher's world, but only some of its processes take
-# part in a launch.
+# Variables that a rank must not inherit: with them it would join the world of all processes of the launcher, but a launch may
+# have fewer ranks.
 OF_LAUNCHERS = re.compile(r'(OMPI_(?!MCA_)|OMPI_MCA_(orte|ess|pmix|plm|ras|rmaps|state)_|PMIX?_|SLURM_|MPI_LOCAL|TORCHELASTIC_|GROUP_|ROLE_|PET_)'
                           r'|(MASTER_ADDR|MASTER_PORT|JOB_COMPLETION_INDEX)$')
 
 
 class Place(object):
-    """`rank` of `size` processes, `local_rank` among those of its host (None if unknown); rank 0 listens at `host`:`port`."""
+    """The place of this process: `rank` of `size` processes, and `local_rank` on its host (None if unknown).
+
+    Rank 0 listens at `host`:`port`. `slots` is the number of devices of this process.
+    """
 
     def __init__(self, rank, size, local_rank, host, port, source, slots=1):
         self.rank, self.size, self.local_rank = rank, size, local_rank
@@ -84,7 +87,7 @@ def find(options, env):
 
 
 def _said(options, env):
-    """Return (the launcher, the four numbers); (None, {}) without one."""
+    """Return (name of the launcher, {field: number or None}); (None, {}) without a launcher."""
     flags = {'rank': options['rank'], 'size': options['world_size'], 'local_rank': options['local_rank'], 'local_size': None}
     for source in SOURCES:
         if source.only_with and source.only_with not in env:
@@ -120,7 +123,7 @@ def _master(options, env, said):
     text = env.get('MASTER_PORT', '')
     if not text.isdigit():
         return host, PORT
-    # torchrun's agent listens on MASTER_PORT itself.
+    # torchrun's own agent listens on MASTER_PORT, so rank 0 uses the next port.
     return host, int(text) + (1 if 'TORCHELASTIC_RUN_ID' in env else 0)
 
 
@@ -131,7 +134,7 @@ def first_of(nodes):
 
 
 def job(env):
-    """An identifier of the job, which tells its processes from those of another job on the same port; '' if there is none."""
+    """An identifier of the job, to recognise processes of another job that connect to the same port; '' if there is none."""
     return env.get('ENVBUILD_SMOKE_JOB') or env.get('SLURM_JOB_ID') or env.get('TORCHELASTIC_RUN_ID') or ''
 
 

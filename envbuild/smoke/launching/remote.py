@@ -11,12 +11,12 @@ from .launch import Launch
 from .watchdog import POLL_S, Rank
 
 LOGS_S = 3.0                # how long agents may take to send what their ranks printed
-LOST_GRACE_S = 1.0          # how long the others may take to report after a host was lost
+LOST_GRACE_S = 1.0          # how long the other ranks may take to report after a host was lost
 LOST = -1000                # used in place of an exit status
 
 
 class Told(Monitor):
-    """A monitor that gets its lines over the network; their time of arrival counts, since clocks differ."""
+    """A monitor that gets the lines of a heartbeat over the network. The time of arrival counts, because clocks differ."""
 
     def __init__(self):
         Monitor.__init__(self, os.devnull)
@@ -70,7 +70,7 @@ class RemoteRank(Rank):
         _tell(self.member, {'do': 'signal', 'rank': self.number, 'number': int(number)})
 
     def see(self, state):
-        """The state of the process, as the kernel reports it."""
+        """Store the state of the process, as its agent reports it."""
         self._state = state
 
     def end(self, message, blobs):
@@ -88,12 +88,12 @@ class RemoteRank(Rank):
         self.process.returncode = message['code']
 
     def _here(self, seconds):
-        """A time of its machine's clock as one of this machine's; if the difference is not known yet, the time at which it came."""
+        """Convert a time of the rank's machine into a time of this machine; if the difference is unknown, return now."""
         ahead = self.member.link.ahead
         return now() if ahead is None else min(now(), seconds + ahead)
 
     def write_log(self, text):
-        """Its output so far."""
+        """Store the output of the rank so far."""
         files.write_text(self.log, text)
 
 
@@ -170,11 +170,11 @@ class TeamLaunch(Launch):
             self._logs.add(number)
 
     def _grace(self):
-        """If a host is lost, the cause is known, and there is no need to wait."""
+        """Wait only briefly if a host is lost, because the cause is known then."""
         return LOST_GRACE_S if any(member.problem for member in self._away) else Launch._grace(self)
 
     def _pause(self):
-        """A message from an agent ends the pause, because the time on the network must not count as silence."""
+        """Pause until an agent's message arrives: it must be read at once, because a rank counts as silent until then."""
         wire.wait_for_any([member.link for member in self._away if not member.problem], POLL_S)
 
     def _outcome(self, kind, blame=None, states=()):

@@ -13,7 +13,7 @@ def read(path):
 
 
 def write(path, data):
-    """Bytes into a new file."""
+    """Write bytes into a new file."""
     with io.open(path, 'wb') as stream:
         stream.write(data)
 
@@ -28,7 +28,7 @@ def digest(path):
 
 
 def named(value, folder=''):
-    """The absolute paths in a JSON value that are files, only those below `folder` if one is given."""
+    """Return all strings in a JSON value that are paths of files. If `folder` is given, only paths below it."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,7 @@
-"""Watch the ranks of one launch until they end, and say which one is to blame.
+"""Watches the ranks of one launch until the launch ends, and finds the rank that caused a failure.
 
-There are four ends: all ranks done; a rank ended early; no rank got further for `stall_s` (a hang); the time limit of
-the whole run. On a hang every rank is asked for its stacks first.
+A launch ends in one of four ways: all ranks are done; a rank ended early; no rank made progress for `stall_s` seconds (a hang);
+the time limit of the whole run is over. In the last two cases, every rank first prints its stacks.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -14,18 +14,22 @@ from ..rank.heartbeat import Monitor
 from . import processes
 
 POLL_S = 0.1
-GRACE_S = 3.0           # how long the others may take to report after one rank failed
+GRACE_S = 3.0           # how long the other ranks may take to report after one rank failed
 STACKS_S = 1.0          # how long the ranks get to print their stacks
 BEFORE_WORK = ('start', 'rendezvous', 'import', 'prepare')      # a cold disk or a compiler may delay these phases for long
-COMPILING = ('oracle', 'buckets', 'train')        # until the first step is done: a GPU's kernels, and some frameworks' step on CPUs as well
-# Signals that a process sends itself when its peer is gone, or gets from whoever cleans up: they need not be the first cause.
+# Before the first step of these phases is done, kernels for GPUs may be compiled, and by some frameworks also the step on CPUs.
+COMPILING = ('oracle', 'buckets', 'train')
+# Signals that a process sends to itself when its peer is gone, or gets from a program that cleans up: often not the first
+# cause.
 OF_CONSEQUENCE = (signal.SIGABRT, signal.SIGTERM)
 NOTICED_AFTER_S = 1.0   # the end of a process may be noticed this many seconds late
 
 
 class Rank(object):
-    """One process and what is known of it. `told` is the text about it in reports, in addition to its state; `ended_at` when it was seen to
-    have ended."""
+    """One rank: its process, log, heartbeat and result.
+
+    `told` holds further entries about the rank for the report. `ended_at` is the time at which its end was noticed.
+    """
 
     is_here = True
 
@@ -36,7 +40,7 @@ class Rank(object):
         self._result = os.path.join(folder, 'result-%d.json' % number)
 
     def result(self):
-        """The result that the rank wrote, None if it did not get that far."""
+        """The result that the rank wrote; None if it has written none."""
         try:
             return files.read_json(self._result)
         except (IOError, OSError, ValueError):
@@ -57,11 +61,11 @@ class Rank(object):
         return self._finished
 
     def state(self, with_children=False):
-        """The kernel's word for what the process does, '' if /proc does not tell."""
+        """The state of the process as the kernel reports it; '' if /proc cannot be read."""
         return processes.state(self.process.pid, with_children)
 
     def ending(self):
-        """Words for how it ended."""
+        """Describe how the rank ended."""
         silent = self.process.returncode == 0 and not self.has_finished()
         return describe_end(self.process.returncode) + (' and without a result' if silent else '')
 
@@ -86,7 +90,7 @@ class Outcome(object):
 
 
 def describe_end(code):
-    """Describe a return code."""
+    """Describe the return code of a process."""
     if code is None or code >= 0:
         return 'ended with status %s' % code
     names = dict((getattr(signal, name), name) for name in dir(signal) if name.startswith('SIG') and '_' not in name)
@@ -101,7 +105,7 @@ class Watchdog(object):
         self.ranks, self.began = [], now()
 
     def watch(self, deadline):
-        """Wait until the launch ends, in whichever way."""
+        """Wait until the launch ends, and return its Outcome."""
         while True:
             self._read_hearts()
             codes = [rank.poll() for rank in self.ranks]
@@ -120,8 +124,10 @@ class Watchdog(object):
         pause(POLL_S)
 
     def _patience(self):
-        """How many seconds of silence are normal: more before the first step, which may have to be compiled. On half a core of
-        a busy machine TensorFlow 2.9 took 23 s for it, where 2 s are usual.
+        """Return how many seconds without progress are allowed.
+
+        More are allowed before the first step is done, because the step may have to be compiled: with half a core of a busy
+        machine, TensorFlow 2.9 took 23 s for the first step instead of the usual 2 s.
         """
         early = any(rank.monitor.phase in BEFORE_WORK or (rank.monitor.phase.split()[0] in COMPILING and rank.monitor.done is None)
                     for rank in self.ranks)
@@ -136,11 +142,11 @@ class Watchdog(object):
         return Outcome(kind, self.ranks, now() - self.began, blame, states)
 
     def _grace(self):
-        """How many seconds the others may take to report."""
+        """How many seconds the other ranks may take to report after one failed."""
         return GRACE_S
 
     def _failed(self):
-        """A rank ended early: give the others a moment to write down what they saw, then find who was first."""
+        """A rank ended early: give the other ranks time to write their results, then find the rank that failed first."""
         until = now() + self._grace()
         while now() < until and any(rank.poll() is None for rank in self.ranks):
             self._pause()
@@ -148,7 +154,10 @@ class Watchdog(object):
         return self._outcome('failed', min(self.ranks, key=order_of_failure).number)
 
     def _stopped(self, kind):
-        """No rank makes progress, or time is up: ask all for their stacks, and blame the rank that does not run or lags behind."""
+        """No rank makes progress, or the time is over: let all ranks print their stacks, and find the rank to blame.
+
+        That is a rank that a signal or a debugger has stopped, or else the rank whose last progress is the oldest.
+        """
         states = [rank.state(with_children=True) for rank in self.ranks]
         for rank in self.ranks:
             rank.signal(signal.SIGUSR1)

@@ -1,8 +1,9 @@
 """Messages between rank 0 and the processes on other machines: JSON, and the bytes of files beside it, over TCP.
 
-A thread on each side sends a beat every second. A side that hears nothing for QUIET_S seconds counts the other one as lost: its
-machine died, a cable was cut, or the process was stopped. TCP alone does not notice the last, and notices the others late while
-data is on its way. Beats also tell how far apart the clocks of the two machines are.
+A thread on each side sends a message every second, the beat. A side that receives nothing for QUIET_S seconds takes the other
+side for lost: its machine died, a cable was cut, or its process was stopped. TCP does not notice a stopped process, and notices
+the other two late if data is being sent. From the beats, each side also computes the difference between the clocks of the two
+machines.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -15,7 +16,7 @@ import threading
 
 from ..clock import now, pause
 
-QUIET_S = 10                # with the beat and the others' last messages, everything ends within 15 s
+QUIET_S = 10                # seconds; after a loss, the whole run ends within 15 s
 BEAT_S = 1.0
 _HEAD = struct.Struct('<4sQ')
 _MAGIC = b'ebs1'
@@ -49,7 +50,7 @@ def listen(port):
 
 
 def wait_for_any(links, seconds):
-    """Wait until one of the streams has something to read, or until the time in seconds is over."""
+    """Wait until one of the links has something to read, for at most `seconds`."""
     if not links:
         pause(seconds)
         return
@@ -60,7 +61,7 @@ def wait_for_any(links, seconds):
 
 
 class Link(object):
-    """One connection. `ahead` is what to add to the other machine's clock to get this one's; None until it is known."""
+    """One connection. `ahead` is added to a time of the other machine to get this machine's time; None until it is known."""
 
     def __init__(self, sock, first_word_s=QUIET_S):
         self._sock, self._buffer, self._sending, self._closed = sock, bytearray(), threading.Lock(), False
@@ -104,7 +105,10 @@ class Link(object):
                 raise Lost('nothing can be sent: %s' % error)
 
     def receive(self, seconds=0.0):
-        """[(value, blobs)], all messages that have arrived completely; waits `seconds` at most for the first. Lost after too long a silence."""
+        """Return [(value, blobs)], all messages that have arrived completely. Wait at most `seconds` for the first one.
+
+        Raises Lost if the other side has sent nothing for too long, or if the connection broke.
+        """
         out = self._whole()
         while True:
             try:
@@ -128,7 +132,7 @@ class Link(object):
             out += self._whole()
 
     def wait(self, key, seconds):
-        """The next message that has `key`; others are dropped."""
+        """Return the next message that has `key`; messages without it are dropped."""
         until = now() + seconds
         while now() < until:
             for value, blobs in self.receive(max(0.0, min(0.5, until - now()))):
@@ -159,9 +163,11 @@ class Link(object):
         return out
 
     def _hear_beat(self, value):
-        """A beat carries the other side's time, and the time of the last beat from here with how long ago it was read there.
+        """Compute the difference between the clocks from a beat of the other side.
 
-        Of all round trips the shortest tells best how far apart the clocks are: https://datatracker.ietf.org/doc/html/rfc5905#section-8
+        A beat has the time at which it was sent, and an echo: the time in the last beat from this side, and how many seconds
+        ago that beat arrived there. The shortest round trip gives the best estimate:
+        https://datatracker.ietf.org/doc/html/rfc5905#section-8
         """
         arrived = now()
         self._their_beat = value['beat'], arrived

@@ -11,7 +11,7 @@ PARTS = ('cpu', 'disk', 'network', 'gpu')
 
 
 def measure(wanted, found, folder, say):
-    """{part: figures} for some of PARTS; `folder` is where the disk is tried."""
+    """Measure the `wanted` PARTS and return {part: figures}; `folder` is on the disk to measure."""
     out = {}
     if 'cpu' in wanted:
         say('measuring processor and memory')
@@ -29,7 +29,7 @@ def measure(wanted, found, folder, say):
 
 
 def table(measured, found):
-    """The figures as lines for people, as tables of hardware list them."""
+    """Return the figures as lines for people."""
     rows = []
     if 'cpu' in measured:
         got = measured['cpu']

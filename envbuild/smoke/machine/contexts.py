@@ -1,6 +1,6 @@
-"""Asks the driver on which GPUs this process works: work on a GPU needs a context, and libraries share the primary one.
+"""Asks the driver on which GPUs this process has a primary context. Libraries need this context to work on a GPU, and share it.
 
-A rank asks at its end. It makes no context: a GPU that was not used stays so.
+A rank asks just before it ends. The question makes no context on a GPU that the rank has not used.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -12,8 +12,8 @@ from . import mapped, probe_cuda
 def facts():
     """[{'uuid', 'used_bytes'}] of the GPUs on which this process has a context; None if the driver cannot tell.
 
-    `used_bytes` is the GPU memory in use by all processes, None if unknown. Drivers that give NVML no figures for
-    memory or load (of virtual machines, of Windows' Linux) answer these questions.
+    `used_bytes` is the GPU memory in use by all processes, None if unknown. The driver answers these questions even where NVML
+    has no figures for memory or load (in virtual machines and in WSL).
     """
     paths = mapped.paths('libcuda')
     if not paths:

@@ -1,4 +1,4 @@
-"""Processor and memory, by NumPy: a matrix multiplication with as many threads as NumPy's library takes, and copies."""
+"""Measures processor and memory with NumPy: matrix multiplications, with the threads of NumPy's BLAS, and copies of arrays."""
 from __future__ import absolute_import, division, print_function
 
 import threading
@@ -31,7 +31,7 @@ def _gemm(kind):
 
 
 def _copies(threads):
-    """All threads copy at once, each its own memory; NumPy does so outside of Python's lock."""
+    """Return GB/s of all threads together. Each copies an array of its own; NumPy copies without Python's global lock."""
     arrays = [(np.ones(COPY_BYTES // 8), np.ones(COPY_BYTES // 8)) for _ in range(threads)]      # written once, so that its pages exist
 
     def copy(pair):

@@ -1,4 +1,4 @@
-"""Matrix multiplications by the image's own cuBLAS, wherever it lies: in a wheel, in a framework's folder, or installed."""
+"""Runs matrix multiplications with the image's cuBLAS, which is in a wheel, in a framework's folder or in the system."""
 from __future__ import absolute_import, division, print_function
 
 import ctypes
@@ -11,16 +11,16 @@ from .driver_api import Failed
 LIBRARY = 'ENVBUILD_SMOKE_LIBCUBLAS'    # another libcublas, for tests
 WHERE = ('nvidia/cublas/lib/libcublas.so.*', 'nvidia/cu*/lib/libcublas.so.*', '*/lib/libcublas.so.*', '*/lib/libcublas-*.so.*')
 INSTALLED = ('/usr/local/cuda*/lib64/libcublas.so.*', '/usr/lib/x86_64-linux-gnu/libcublas.so.*', '/opt/*/lib/libcublas.so.*')
-NEW = 11000                             # from CUDA 11 on types of computation have numbers of their own
-# Type of the numbers; of the computation before and from CUDA 11 on: cublas_api.h, library_types.h
+NEW = 11000                             # from CUDA 11 on, types of computation (cublasComputeType_t) have numbers of their own
+# (type of the data, type of the computation before CUDA 11, and from CUDA 11 on): cublas_api.h, library_types.h
 KINDS = {'fp64_gflops': (1, 1, 70), 'fp32_gflops': (0, 0, 68), 'tf32_gflops': (0, None, 77), 'fp16_gflops': (2, 0, 68)}
 BYTES = {1: 8, 0: 4, 2: 2}
-USUAL, TENSOR = -1, 99                  # algorithms
+USUAL, TENSOR = -1, 99                  # cublasGemmAlgo_t: the default algorithm, without and with tensor cores
 TENSOR_MATH = 1
 
 
 def load():
-    """The library, from the first place that has one."""
+    """Load libcublas from the first place that has it. Raises Failed if no place has it."""
     named = os.environ.get(LIBRARY)
     names = [named] if named else ['libcublas.so.%s' % version for version in ('13', '12', '11', '10.0', '9.2', '9.1', '9.0', '8.0')]
     if not named:
@@ -36,7 +36,7 @@ def load():
 
 
 class Blas(object):
-    """cuBLAS in the context that is current."""
+    """cuBLAS in the current CUDA context."""
 
     def __init__(self):
         self.lib, self.handle, version = load(), ctypes.c_void_p(), ctypes.c_int()
@@ -51,7 +51,10 @@ class Blas(object):
             raise Failed('%s answers %d' % (name, code))
 
     def multiplication(self, kind, size, left, right, out):
-        """A function that starts out = left * right, square matrices of `size` at these addresses."""
+        """Return a function that starts out = left * right.
+
+        All are addresses of square matrices with `size` rows on the GPU.
+        """
         numbers, old, new = KINDS[kind]
         compute = new if self.new else old
         if compute is None:

@@ -1,6 +1,6 @@
-"""The disk of a folder: in sequence, and 4 KB at random places, past the page cache if the file system allows that.
+"""Measures the disk of a folder: sequential access, and 4 KB at random offsets, with O_DIRECT if the file system allows it.
 
-One temporary file of 256 MB at most, gone at the end; each part stops after some seconds.
+It writes one temporary file of at most 256 MB and removes it. Each part takes at most a few seconds.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -23,7 +23,7 @@ for _name in ('pread64', 'pwrite64'):
 
 
 def measure(folder):
-    """MB/s in sequence and operations a second of 4 KB; `not_measured` if the folder cannot be used."""
+    """Return MB/s of sequential access, and 4 KB operations per second; `not_measured` if the folder cannot be used."""
     try:
         stat = os.statvfs(folder)
         if stat.f_bavail * stat.f_frsize < FILE_BYTES + SPARE:
@@ -60,7 +60,7 @@ def _measure(folder, path):
 
 
 def _open(path):
-    """(file descriptor, whether it goes past the page cache): only a write tells whether that works."""
+    """Return (file descriptor, whether it bypasses the page cache). Only a write shows whether O_DIRECT works."""
     if O_DIRECT:
         try:
             handle = os.open(path, os.O_RDWR | O_DIRECT)
@@ -74,7 +74,10 @@ def _open(path):
 
 
 def _aligned(size):
-    """(owner, address) of memory that begins at a page, as O_DIRECT asks for. Random bytes, because some disks compress."""
+    """Return (buffer, address) of memory that begins at a page, as O_DIRECT needs. Large buffers hold random bytes.
+
+    Random bytes are used because some disks compress data.
+    """
     owner = ctypes.create_string_buffer(os.urandom(1 << 16) * (size >> 16) + b'\0' * (2 * SMALL), size + 2 * SMALL) if size >= 1 << 16 else \
         ctypes.create_string_buffer(size + 2 * SMALL)
     return owner, -(-ctypes.addressof(owner) // SMALL) * SMALL
@@ -88,7 +91,7 @@ def _call(operation, handle, address, size, offset):
 
 
 def _walk(operation, handle, buffer, limit, flush=False):
-    """(bytes, seconds) of going through the file from its begin, for LIMIT_S at most."""
+    """Read or write the file from its start, for at most LIMIT_S seconds. Return (bytes, seconds)."""
     start, at = now(), 0
     while at < limit and now() - start < LIMIT_S:
         done = _call(operation, handle, buffer[1], min(BLOCK, limit - at), at)
@@ -101,7 +104,7 @@ def _walk(operation, handle, buffer, limit, flush=False):
 
 
 def _random(operation, handle, buffer, size, sync=False):
-    """How many 4 KB operations a second, one after the other. A write counts when it has reached the disk."""
+    """Return the number of 4 KB operations per second, one at a time. A write counts once it has reached the disk."""
     places, start, count = random.Random(7), now(), 0
     while now() - start < RANDOM_S:
         _call(operation, handle, buffer[1], SMALL, places.randrange(size // SMALL) * SMALL)

@@ -1,4 +1,7 @@
-"""The part of the CUDA driver's interface that measuring needs, by ctypes. Only a process of its own may use it: it makes contexts."""
+"""The calls of the CUDA driver API that the measurements need, through ctypes.
+
+They make contexts on the GPUs, so only a separate process may use them.
+"""
 from __future__ import absolute_import, division, print_function
 
 import ctypes
@@ -13,7 +16,7 @@ class Failed(Exception):
 
 
 class Device(object):
-    """One GPU with its primary context, which libraries use, too."""
+    """One GPU with its primary context, the one that CUDA libraries use."""
 
     def __init__(self, lib, index):
         self.lib, self.index = lib, index
@@ -23,7 +26,7 @@ class Device(object):
         self.enter()
 
     def call(self, name, *arguments):
-        """A call that must succeed."""
+        """Call a function of the driver. Raises Failed if the call does not succeed."""
         function = getattr(self.lib, name, None)
         code = -1 if function is None else function(*arguments)
         if code:
@@ -32,46 +35,46 @@ class Device(object):
                                                         ' (%s)' % meaning[0] if meaning else ''))
 
     def enter(self):
-        """Make its context current."""
+        """Make this GPU's context current."""
         self.call('cuCtxSetCurrent', self.context)
 
     def alloc(self, size):
-        """Allocate memory on it; return the address."""
+        """Allocate memory on this GPU; return its address."""
         self.enter()
         address = ctypes.c_ulonglong()
         self.call('cuMemAlloc_v2', ctypes.byref(address), ctypes.c_size_t(size))
         return address
 
     def free(self, *addresses):
-        """Give memory back."""
+        """Free memory of this GPU."""
         self.enter()
         for address in addresses:
             self.call('cuMemFree_v2', address)
 
     def put(self, address, array):
-        """Copy a NumPy array into its memory."""
+        """Copy a NumPy array into this GPU's memory."""
         self.enter()
         self.call('cuMemcpyHtoD_v2', address, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
 
     def get(self, address, array):
-        """Copy its memory into a NumPy array."""
+        """Copy this GPU's memory into a NumPy array."""
         self.enter()
         self.call('cuMemcpyDtoH_v2', ctypes.c_void_p(array.ctypes.data), address, ctypes.c_size_t(array.nbytes))
 
     def wait(self):
-        """Wait until it has finished all work."""
+        """Wait until this GPU has finished all work."""
         self.enter()
         self.call('cuCtxSynchronize')
 
     def reach(self, other):
-        """Enable direct access to the memory of `other`."""
+        """Enable direct access from this GPU to the memory of the GPU `other`."""
         self.enter()
         if self.lib.cuCtxEnablePeerAccess(other.context, 0) not in (0, ALREADY):
             raise Failed('GPU %d cannot open the memory of GPU %d' % (self.index, other.index))
 
 
 def copy_to_peer(source, start, target, end, size):
-    """From one GPU's memory to another's; finished when it returns."""
+    """Copy `size` bytes from the memory of one GPU to another's, and wait until the copy has finished."""
     source.enter()
     source.call('cuMemcpyPeer', end, target.context, start, source.context, ctypes.c_size_t(size))
     source.wait()

@@ -1,5 +1,7 @@
-"""Runs in a process of its own and exercises the GPUs: patterns copied between them, multiplications, copies. It writes each
-result as soon as it has it."""
+"""Exercises the GPUs in a process of its own: copies patterns between them, multiplies matrices, copies memory.
+
+It writes each result to a file at once, because the process may hang later.
+"""
 from __future__ import absolute_import, division, print_function
 
 import ctypes
@@ -15,12 +17,12 @@ PATTERN_BYTES = 16 << 20
 COPY_BYTES = 256 << 20
 AT_LEAST_S = 0.25
 MOST_TIMES = 1 << 14
-# fp64 is slow on boards for games, fp16 fast on tensor cores
+# Rows of the matrices: few for fp64, which is slow on gaming GPUs, and many for types that are fast on tensor cores.
 SIZES = {'fp64_gflops': 3072, 'fp32_gflops': 4096, 'tf32_gflops': 8192, 'fp16_gflops': 8192}
 
 
 class Notes(object):
-    """The file that the parent reads, also while this process hangs."""
+    """The file with the results so far. The parent reads it, even if this process hangs."""
 
     def __init__(self, path):
         self.path, self.content = path, {'doing': '', 'devices': [], 'pairs': [], 'problem': ''}
@@ -31,7 +33,7 @@ class Notes(object):
 
 
 def main(path, wanted, count):
-    """`wanted`: 'peers' and 'rates', of the first `count` GPUs that libcuda lists."""
+    """Test the first `count` GPUs that libcuda lists: copies between them, and the speed of each if `wanted` has 'rates'."""
     notes = Notes(path)
     lib, problem = probe_cuda.load()
     try:
@@ -76,7 +78,7 @@ def _rates(device):
 
 
 def _seconds(device, start):
-    """Seconds of one call: after one to warm up, enough calls to take AT_LEAST_S."""
+    """Return the seconds of one call: after one call to warm up, so many calls are timed together that they take AT_LEAST_S."""
     start()
     device.wait()
     times = 1
@@ -97,7 +99,7 @@ def _arithmetic(device, blas, kind, size):
     try:
         for place in places:
             device.call('cuMemsetD8_v2', place, ctypes.c_ubyte(0), ctypes.c_size_t(size * size * width))
-        # Small different numbers: with zeros alone, boards draw less power and clock higher.
+        # Different small numbers: with zeros alone, a GPU draws less power and raises its clock.
         device.put(places[0], np.random.RandomState(1).rand(1 << 20).astype({8: 'float64', 4: 'float32', 2: 'float16'}[width]))
         return 2.0 * size ** 3 / _seconds(device, blas.multiplication(kind, size, *places)) / 1e9
     finally:
@@ -105,7 +107,7 @@ def _arithmetic(device, blas, kind, size):
 
 
 def _memory(device):
-    """Copies within the GPU's memory: both read and written bytes count."""
+    """Measure copies within the GPU's memory; read bytes and written bytes both count."""
     source, target = device.alloc(COPY_BYTES), device.alloc(COPY_BYTES)
     try:
         seconds = _seconds(device, lambda: device.call('cuMemcpyDtoD_v2', target, source, ctypes.c_size_t(COPY_BYTES)))
@@ -115,7 +117,7 @@ def _memory(device):
 
 
 def _host(device):
-    """Copies from and to locked memory of the host."""
+    """Measure copies from and to page-locked memory of the host."""
     there, here, size = device.alloc(COPY_BYTES), ctypes.c_void_p(), ctypes.c_size_t(COPY_BYTES)
     device.call('cuMemAllocHost_v2', ctypes.byref(here), size)
     try:
@@ -128,7 +130,7 @@ def _host(device):
 
 
 def _pair(lib, one, other):
-    """A pattern goes from one to the other and back; every number of it is compared at both ends."""
+    """Copy a pattern from one GPU to the other and back, and compare every number of it after each copy."""
     out, can = {'gpus': [one.index, other.index], 'peer': True, 'wrong': 0}, ctypes.c_int()
     try:
         for first, second in ((one, other), (other, one)):

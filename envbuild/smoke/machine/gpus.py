@@ -1,4 +1,4 @@
-"""A separate process measures the GPUs, because it may hang or crash; this process makes no contexts."""
+"""Measures the GPUs in a separate process, which may hang or crash and makes contexts; this process makes none."""
 from __future__ import absolute_import, division, print_function
 
 import io
@@ -44,7 +44,7 @@ def ask(wanted, count, stall, say):
 
 
 def _run(argv, folder, path, stall, say):
-    """The exit status; None if it had no news for `stall` seconds and was killed."""
+    """Run the process and return its exit status; None if it began nothing new for `stall` seconds and was killed."""
     with io.open(os.path.join(folder, 'log'), 'wb') as log, io.open(os.devnull, 'rb') as nothing:
         process = subprocess.Popen(argv, stdin=nothing, stdout=log, stderr=subprocess.STDOUT, close_fds=True, preexec_fn=os.setsid)
     heard = told = now()

@@ -1,8 +1,9 @@
-"""Watches GPUs while they work: a thread asks NVML a few times a second for memory, clock, temperature and why the clock is
-held down.
+"""Watches GPUs while they work: a thread asks NVML a few times a second for memory, clock, temperature and the reasons for a
+low clock.
 
-The few questions take microseconds each and do not hold Python's lock, so they do not slow the laps. Without NVML, or
-without the identity of the GPUs that are used (their numbers mean other ones under CUDA_VISIBLE_DEVICES), nothing is watched.
+Each question takes microseconds and does not hold Python's global lock, so the timed steps are not slowed down. Nothing is
+watched without NVML, or if the UUIDs of the used GPUs are unknown. (Numbers are not enough: if CUDA_VISIBLE_DEVICES is set,
+CUDA and NVML number the GPUs differently.)
 """
 from __future__ import absolute_import, division, print_function
 
@@ -14,11 +15,11 @@ from ..clock import now, pause
 from . import probe_nvml
 
 EVERY_S = 0.2
-KEPT = 50           # number of samples whose clocks are kept: ten seconds
+KEPT = 50           # the clocks of so many samples are kept: those of the last ten seconds
 
 
 class Watch(object):
-    """Watches the GPUs with these UUIDs between `with` and its end."""
+    """A context manager that watches the GPUs with these UUIDs."""
 
     def __init__(self, uuids):
         self._uuids, self._nvml, self._handles = [uuid for uuid in uuids if uuid], None, []
@@ -54,7 +55,7 @@ class Watch(object):
             pause(EVERY_S)         # not Event.wait, which on Python 2.7 depends on the time of day
 
     def clocks(self, since):
-        """For each GPU its SM clocks in MHz, sampled since a time of clock.now(); [] if nothing watches."""
+        """For each GPU, return its SM clocks in MHz since the time `since` of clock.now(); [] if nothing is watched."""
         if self._thread is None:
             return []
         with self._lock:
@@ -62,7 +63,7 @@ class Watch(object):
         return [[looks[place] for looks in seen] for place in range(len(self._handles))]
 
     def take(self):
-        """For each GPU the figures since the last call: peaks, the lowest clock, what held it down. [] if nothing watches."""
+        """For each GPU, return the peaks since the last call, the lowest clock, and why it was low; [] if none is watched."""
         with self._lock:
             seen, self._seen = self._seen, []
         out = [_summary(uuid, [each for each in looks if each]) for uuid, looks in zip(self._uuids, zip(*seen))]

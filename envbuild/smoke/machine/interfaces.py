@@ -1,4 +1,4 @@
-"""The name of the network interface that has an address: NCCL and Gloo are told names."""
+"""Finds the name of the network interface with a given address, because NCCL and Gloo need the name."""
 from __future__ import absolute_import, division, print_function
 
 import fcntl
@@ -10,7 +10,7 @@ _ADDRESS_OF = 0x8915        # SIOCGIFADDR
 
 
 def of(address):
-    """'eth0' for one of this machine's IPv4 addresses, '' if none has it."""
+    """Return the name of the interface with this IPv4 address, such as 'eth0'; '' if no interface has it."""
     return next((name for name in names() if address_of(name) == address), '')
 
 

@@ -1,16 +1,16 @@
-"""The link between GPUs and its nominal speed, for comparison with the measured collectives: GB/s in one direction, GB is 1e9."""
+"""The nominal speed of the link between GPUs, to compare measured collectives with: GB/s in one direction, GB is 1e9 bytes."""
 from __future__ import absolute_import, division, print_function
 
-# One lane, after the coding on the wire: https://en.wikipedia.org/wiki/PCI_Express#Comparison_table
+# GB/s of one lane by PCIe generation, after line coding: https://en.wikipedia.org/wiki/PCI_Express#Comparison_table
 PCIE_LANE = {1: .25, 2: .5, 3: .985, 4: 1.969, 5: 3.938, 6: 7.563}
-# One NVLink, by the GPU's architecture: https://www.nvidia.com/en-us/data-center/nvlink/
+# GB/s of one NVLink by the GPU's major compute capability: https://www.nvidia.com/en-us/data-center/nvlink/
 NVLINK = {6: 20., 7: 25., 8: 25., 9: 25., 10: 50.}
 
 
 def nominal(devices, words):
-    """{'name', 'GBps'} of the slowest link between these GPUs; None if it is not known, or where there is only one.
+    """Return {'name', 'GBps'} of the slowest link between these GPUs; None if a link is unknown or there is only one GPU.
 
-    `devices` are the probe's, `words` the matrix of its topology for them ('NV4', 'PIX', 'SYS').
+    `devices` are entries of the probe; `words` is the table of links between them ('NV4', 'PIX', 'SYS').
     """
     found = [_link(devices[i], devices[j], words[i][j]) for i in range(len(devices)) for j in range(i)]
     return min(found, key=lambda each: each['GBps']) if found and None not in found else None
@@ -22,7 +22,7 @@ def _link(one, other, word):
         return each and {'name': 'NVLink x%s' % word[2:], 'GBps': each * int(word[2:])}
     if word == '?':
         return None
-    # The highest generation and width that card and slot support, because an idle GPU slows its link down.
+    # Use the highest generation and width that card and slot support: the present ones are lower while the GPU is idle.
     ways = [(device.get('pcie_gen_max'), device.get('pcie_width_max')) for device in (one, other)]
     if any(generation not in PCIE_LANE or not width for generation, width in ways):
         return None

@@ -1,6 +1,7 @@
 """Finds the shared libraries that a process has really mapped, and asks cuDNN and NCCL for their versions.
 
-Names in a lock, on a search path or in a package say what should be loaded; the kernel's list of mappings says what is.
+Locks, search paths and packages only say which library should be loaded. The kernel's list of mappings says which one is
+loaded.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -19,7 +20,7 @@ ASK_S = 20
 
 
 def paths(name, maps=MAPS):
-    """The files of a library that are mapped, as libNAME.so*; each once, in order of their names."""
+    """Return the mapped files of a library (libNAME.so*), each once, sorted by path."""
     pattern = re.compile(r'(/.*/%s(?:-[0-9a-f]{8})?\.so(?:\.[\d.]+)?)$' % re.escape(name))
     try:
         with io.open(maps, encoding='utf-8', errors='replace') as stream:
@@ -30,7 +31,7 @@ def paths(name, maps=MAPS):
 
 
 def facts():
-    """{library: [{'path', 'version'}]} of those watched that this process has mapped; the version is None if unknown."""
+    """Return {library: [{'path', 'version'}]} of the WATCHED libraries that this process has mapped; version may be None."""
     found = dict((name, paths(name)) for name in WATCHED)
     beside = sorted(set(folder(path) for name in WATCHED for path in found[name]))
     versions = dict((path, _version(name, path, beside) or named(path)) for name in ASKED for path in found[name])
@@ -38,9 +39,11 @@ def facts():
 
 
 def _version(name, path, beside):
-    """The version that the file itself reports, or None. `beside` are the folders of what this process has mapped.
+    """The version that the file itself reports, or None. `beside` lists the folders of all libraries that this process has
+    mapped.
 
-    A process of its own asks: cuDNN 8 loads parts of itself and cuBLAS when it is first asked, and aborts if it does not find them.
+    A separate process asks the library: at its first call, cuDNN 8 loads cuBLAS and other files of its own, and aborts the
+    process if it does not find them.
     """
     own = os.environ.get('LD_LIBRARY_PATH')
     environment = dict(os.environ, LD_LIBRARY_PATH=os.pathsep.join(beside + ([own] if own else [])))
@@ -83,13 +86,13 @@ def nccl(number):
 
 
 def folder(path):
-    """The real path of a library."""
+    """The folder of a library, with links resolved."""
     return os.path.dirname(os.path.realpath(path))
 
 
-# For each library, the program that asks it for its version in another Python, and the function that reads the number. Parts of
-# cuDNN 8 are loaded first: without a driver its own way to load them takes an old error of the loader for one of theirs, and
-# aborts.
+# For each library: a program that asks the library for its version in another Python process, and a function that converts the
+# answer. The program loads the parts of cuDNN 8 first. If cuDNN loaded them itself on a machine without a driver, it would take
+# an earlier error of the dynamic loader for an error of a part, and abort.
 ASKED = {
     'libcudnn': ('''
 import sys

@@ -1,7 +1,8 @@
-"""The network between two machines, or within one: bandwidth both ways over one and over four connections, and latency.
+"""Measures the network between two machines, or within one: bandwidth in both directions over one and four connections, and
+latency.
 
-`probe --listen PORT` waits on one machine for `probe --connect HOST:PORT` on the other; the one that connects measures. It is a
-tool for two machines that trust each other: it listens while it waits, serves one partner, and ends.
+`probe --listen PORT` waits on one machine for `probe --connect HOST:PORT` on the other; the side that connects measures. This
+is for two machines that trust each other: the listening side opens a port, serves one partner, and ends.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -21,7 +22,7 @@ SEND, RECEIVE, PING, END = b'S', b'R', b'P', b'E'
 
 
 class Unreachable(Exception):
-    """There is no partner; the message says why."""
+    """The other side cannot be reached, or stopped in the middle; the message says why."""
 
 
 def _exactly(connection, size):
@@ -35,7 +36,7 @@ def _exactly(connection, size):
 
 
 def serve(listener):
-    """Serve all connections of one partner until it says that it is done."""
+    """Serve all connections of one partner until it sends END."""
     over, workers = threading.Event(), []
     heard = now()
     listener.settimeout(POLL_S)
@@ -99,7 +100,7 @@ def _open(address, what):
 
 
 def _stream(address, what, got):
-    """Append the bytes per second of one connection to `got`."""
+    """Append the bytes per second of one connection, or its error, to `got`."""
     try:
         connection = _open(address, what)
         start = now()
@@ -129,7 +130,7 @@ def _streams(address, what, count):
 
 
 def measure(address):
-    """Measure everything from the side that connects. `there` is the direction to the other side."""
+    """Measure everything from the side that connects. `there` means to the other side, `back` from it."""
     try:
         connection, laps = _open(address, PING), []
         for _ in range(PINGS):
@@ -148,7 +149,7 @@ def measure(address):
 
 
 def listen(port, host=''):
-    """A socket that waits for the partner."""
+    """Return a socket that waits for the partner."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -160,7 +161,7 @@ def listen(port, host=''):
 
 
 def loopback():
-    """Measure this machine against itself: the limit that the software sets."""
+    """Measure connections within this machine. They show the limit of the software, without a network card."""
     listener = listen(0, '127.0.0.1')
     server = threading.Thread(target=serve, args=(listener,))
     server.daemon = True

@@ -1,7 +1,7 @@
-"""The speed a GPU should reach, computed from its multiprocessors, clocks and memory bus as the driver reports them. A figure
-is None if a fact for it is missing.
+"""The speed that a GPU should reach, computed from its multiprocessors, clocks and memory bus as the driver reports them.
 
-Operations a multiprocessor does in a cycle: https://docs.nvidia.com/cuda/cuda-c-programming-guide/ (arithmetic instructions).
+FP32 and FP64 say how many operations a multiprocessor does in a cycle, by compute capability:
+https://docs.nvidia.com/cuda/cuda-c-programming-guide/ (arithmetic instructions).
 """
 from __future__ import absolute_import, division, print_function
 
@@ -13,9 +13,10 @@ FP64 = {'3.0': 8, '3.5': 64, '3.7': 64, '5.0': 4, '5.2': 4, '5.3': 4, '6.0': 32,
 
 
 def gflops(device):
-    """{'fp64_gflops', 'fp32_gflops'} outside of the tensor cores, at the driver's greatest clock; each only where it is known.
+    """Return {'fp64_gflops', 'fp32_gflops'} without tensor cores, at the highest clock. A key is missing if its speed is
+    unknown.
 
-    (Tensor cores may do better: cuBLAS uses them for fp64 from capability 8.0 on.)
+    Tensor cores may be faster: from capability 8.0 on, cuBLAS uses them for fp64.
     """
     cycles = 2e-6 * device.get('clock_khz', 0) * device.get('multiprocessors', 0)
     tables = (('fp64_gflops', FP64), ('fp32_gflops', FP32))
@@ -23,5 +24,5 @@ def gflops(device):
 
 
 def memory(device):
-    """GB/s of its memory: two transfers in a cycle of its clock, over its bus."""
+    """Return GB/s of the GPU's memory: two transfers per cycle of the memory clock, over the whole bus; None if unknown."""
     return 2e-6 * device.get('mem_clock_khz', 0) * device.get('mem_bus_bits', 0) / 8 or None

@@ -5,7 +5,7 @@ import os
 
 from . import probe_cuda, probe_host, probe_nvml, topology
 
-# Variables that change what is used or measured; a report without them cannot be compared.
+# Variables that change which devices are used or how fast they are. Without them, two reports could not be compared.
 TELLING = (
     'CUDA_VISIBLE_DEVICES', 'NVIDIA_VISIBLE_DEVICES', 'NVIDIA_DRIVER_CAPABILITIES', 'CUDA_DEVICE_ORDER', 'CUDA_LAUNCH_BLOCKING',
     'CUDA_PROFILE', 'COMPUTE_PROFILE', 'CUDA_INJECTION64_PATH', 'CUDA_FORCE_PTX_JIT', 'CUDA_DISABLE_PTX_JIT', 'CUDA_CACHE_DISABLE',
@@ -20,10 +20,11 @@ UNKNOWN = {'held_down': [], 'memory_fault': False}
 
 
 def facts():
-    """{'host', 'cuda', 'nvml', 'devices', 'topology', 'variables'}; a device joins what libcuda and NVML know of it.
+    """Return {'host', 'cuda', 'nvml', 'devices', 'topology', 'variables'}. `devices` combines the facts of libcuda and NVML.
 
-    libcuda numbers the devices that CUDA_VISIBLE_DEVICES lets through, NVML all of them, so they are joined by their place on
-    the PCI bus. If the driver is too old to tell the place, devices are joined only without that variable and if both counts are equal.
+    libcuda numbers only the devices that CUDA_VISIBLE_DEVICES allows, and NVML numbers all of them, so devices are matched by
+    their PCI address. If the driver is too old to report this address, they are matched by number, but only if
+    CUDA_VISIBLE_DEVICES is not set and both list the same number of devices.
     """
     variables = dict((name, os.environ[name]) for name in TELLING if name in os.environ)
     os.environ.setdefault('CUDA_DEVICE_ORDER', 'PCI_BUS_ID')
@@ -41,7 +42,7 @@ def facts():
 
 
 def _same(device, place, known, count):
-    """What NVML knows about this device; {} if it cannot be told which device of NVML it is."""
+    """Return what NVML knows about this device; {} if it is unclear which of NVML's devices it is."""
     where = probe_nvml.address(device['pci'])
     for each in known:
         if where and each['place'] == where:

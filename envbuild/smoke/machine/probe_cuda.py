@@ -92,8 +92,8 @@ def _device(lib, index, count):
 def facts():
     """{'library': loaded?, 'problem', 'code' of cuInit, 'driver_cuda', 'devices', 'path', 'release', 'compat', 'compat_folder'}.
 
-    `path` is the file that is really mapped, `release` the driver release that it names; `compat` is whether it is a
-    forward-compatibility package's, `compat_folder` if one lies in the image.
+    `path` is the libcuda file that is really mapped, and `release` the driver release in its name. `compat` says whether this
+    file belongs to a forward-compatibility package; `compat_folder` is the folder of such a package in the image, or None.
     """
     there = sorted(glob.glob(COMPAT))
     out = {'library': False, 'problem': '', 'code': None, 'driver_cuda': None, 'devices': [], 'path': None, 'release': None, 'compat': False,
@@ -117,6 +117,6 @@ def facts():
 
 
 def release_of(path):
-    """'/usr/lib/libcuda.so.550.54.14' -> '550.54.14'; None if the name does not tell."""
+    """'/usr/lib/libcuda.so.550.54.14' -> '550.54.14'; None if the name has no release."""
     found = re.search(r'\.so\.(\d+\.\d[\d.]*)$', os.path.realpath(path))
     return found.group(1) if found else None

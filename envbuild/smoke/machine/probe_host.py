@@ -72,7 +72,7 @@ def _memory():
 
 
 def _memory_limit():
-    """The container's memory limit in bytes, None for none."""
+    """The container's memory limit in bytes; None if there is no limit."""
     for path in ('/sys/fs/cgroup/memory.max', '/sys/fs/cgroup/memory/memory.limit_in_bytes'):
         text = _text(path).strip()
         if text.isdigit() and int(text) < 1 << 60:
@@ -81,7 +81,10 @@ def _memory_limit():
 
 
 def _limit_free():
-    """The memory left within the container's limit. Cached files do not count, because they can be dropped. None for no limit."""
+    """The bytes that are free within the container's limit; None for no limit.
+
+    The file cache counts as free: it can be dropped.
+    """
     limit = _memory_limit()
     for used, stat, key in (('memory.current', 'memory.stat', 'inactive_file'),
                             ('memory/memory.usage_in_bytes', 'memory/memory.stat', 'total_inactive_file')):
@@ -93,13 +96,13 @@ def _limit_free():
 
 
 def kernel_driver():
-    """The release of the NVIDIA driver that the kernel has loaded, None if it does not tell."""
+    """The release of the NVIDIA driver that the kernel has loaded; None if the kernel does not report one."""
     found = re.search(r'Kernel Module\D*? (\d+\.\d[\d.]*)', _text('/proc/driver/nvidia/version').replace('x86_64', ''))
     return str(found.group(1)) if found else None
 
 
 def _cpus():
-    """The numbers of the processors that may be used, None if Python cannot tell (2.7)."""
+    """The numbers of the processors that may be used; None with Python 2.7, which cannot ask."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else None     # novm: Python 3.3
 
 
@@ -108,7 +111,7 @@ def _listed(folder):
 
 
 def _clock_step():
-    """The smallest step that the clock of the measurements was seen to make."""
+    """The smallest observed step of the clock that times the measurements, in seconds."""
     steps, last = [], now()
     for _ in range(2000):
         this = now()
@@ -119,12 +122,12 @@ def _clock_step():
 
 
 def _mps():
-    """Is there a server that shares the GPUs?"""
+    """Whether an MPS server shares the GPUs."""
     return os.path.exists(os.path.join(os.environ.get('CUDA_MPS_PIPE_DIRECTORY', '/tmp/nvidia-mps'), 'control'))
 
 
 def shm_free_bytes():
-    """Free space of /dev/shm, None if there is none."""
+    """Free bytes of /dev/shm; None if there is no /dev/shm."""
     try:
         stat = os.statvfs('/dev/shm')
         return stat.f_bavail * stat.f_frsize

@@ -1,4 +1,4 @@
-"""Asks NVML for what libcuda does not tell: the driver's release, and for each GPU its identity, links, memory, load and health."""
+"""Asks NVML for facts that libcuda lacks: the driver's release, and each GPU's identity, links, memory, load and health."""
 from __future__ import absolute_import, division, print_function
 
 import ctypes
@@ -11,7 +11,7 @@ LIBRARY = 'ENVBUILD_SMOKE_LIBNVML'      # another libnvidia-ml, for tests
 SM_CLOCK, TEMPERATURE = 1, 0
 UNCORRECTED, SINCE_START = 1, 0
 MODES = {0: 'default', 1: 'exclusive thread', 2: 'prohibited', 3: 'exclusive process'}
-# https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html; idle (1) holds nothing down
+# https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html; 1 (idle) is left out: it is no fault
 HELD_DOWN = ((0x02, 'clocks set by a person'), (0x04, 'power limit'), (0x08, 'hardware slowdown'), (0x20, 'heat, by software'),
              (0x40, 'heat, by hardware'), (0x80, 'power brake'))
 CODES = {4: 'no permission', 9: 'the driver is not loaded', 15: 'a GPU has fallen off the bus', 18: 'its version is not the kernel\'s driver\'s'}
@@ -40,7 +40,7 @@ def _load():
 
 
 def _words(function, *before):
-    """A text that NVML writes into a buffer, None if it cannot tell."""
+    """A text that NVML writes into a buffer; None if NVML reports an error."""
     buffer = ctypes.create_string_buffer(96)
     return buffer.value.decode('ascii', 'replace') if function(*(before + (buffer, len(buffer)))) == 0 else None
 
@@ -51,7 +51,7 @@ def _number(function, *before):
 
 
 class Nvml(object):
-    """An initialised NVML. The answer is None for a question that this driver release does not know."""
+    """An initialised NVML. Its methods return None if this driver release does not support the question."""
 
     def __init__(self, lib):
         self.lib = lib
@@ -62,25 +62,25 @@ class Nvml(object):
         return handle if self.lib.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0 else None
 
     def number(self, name, *before):
-        """One whole number."""
+        """Call the function `name` and return the whole number that it writes, or None."""
         function = getattr(self.lib, name, None)
         return None if function is None else _number(function, *before)
 
     def numbers(self, name, count, handle):
-        """`count` whole numbers of one call, None for no answer."""
+        """Call the function `name` and return the `count` whole numbers that it writes, or None."""
         function, values = getattr(self.lib, name, None), [ctypes.c_uint() for _ in range(count)]
         if function is None or function(handle, *[ctypes.byref(value) for value in values]) != 0:
             return None
         return [value.value for value in values]
 
     def large(self, name, handle, *between):
-        """One number of 64 bits."""
+        """Call the function `name` and return the 64-bit number that it writes, or None."""
         function, value = getattr(self.lib, name, None), ctypes.c_ulonglong()
         arguments = (handle,) + between + (ctypes.byref(value),)
         return value.value if function is not None and function(*arguments) == 0 else None
 
     def pci(self, handle, name='nvmlDeviceGetPciInfo_v3', *between):
-        """(domain, bus, device) of the GPU, or of what a link of it leads to."""
+        """Return (domain, bus, device) of the GPU or, with another function `name`, of the other end of an NVLink."""
         function = getattr(self.lib, name, None) or getattr(self.lib, name.replace('_v3', '_v2'), None)
         place = _Pci()
         if function is None or function(*((handle,) + between + (ctypes.byref(place),))) != 0:
@@ -88,7 +88,7 @@ class Nvml(object):
         return place.domain, place.bus, place.device
 
     def processes(self, handle):
-        """How many processes compute on it, those of other containers included."""
+        """How many processes compute on the GPU, including those of other containers."""
         for name in ('_v3', '_v2', ''):
             function = getattr(self.lib, 'nvmlDeviceGetComputeRunningProcesses' + name, None)
             if function is not None:
@@ -97,14 +97,14 @@ class Nvml(object):
         return None
 
     def is_virtual(self, handle):
-        """Whether it is a part of a GPU (vGPU), or one that Windows lends to its Linux (WSL 2): NVML knows less of those.
+        """Whether the GPU is a virtual GPU (vGPU), or is used through Windows (WSL 2). NVML knows less about such GPUs.
 
-        https://docs.nvidia.com/cuda/wsl-user-guide/ lists the load among what is not supported there.
+        https://docs.nvidia.com/cuda/wsl-user-guide/ says that WSL does not support the query of the load.
         """
         return self.number('nvmlDeviceGetVirtualizationMode', handle) == VIRTUAL or in_windows(platform.release())
 
     def cpus(self, handle):
-        """The processors that are near it, None if NVML does not tell."""
+        """The numbers of the processors near the GPU; None if NVML does not report them."""
         function, words = getattr(self.lib, 'nvmlDeviceGetCpuAffinity', None), (ctypes.c_ulong * AFFINITY_WORDS)()
         if function is None or function(handle, AFFINITY_WORDS, words) != 0:
             return None
@@ -137,14 +137,14 @@ def use(nvml, handle):
     memory, load = _Memory(), _Utilization()
     has_memory = nvml.lib.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
     has_load = nvml.lib.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(load)) == 0
-    # Where NVML has no counter behind it, some drivers answer 0 instead of "not supported".
+    # If NVML cannot measure the load, some drivers answer 0 instead of "not supported".
     has_load = has_load and (load.gpu or not nvml.is_virtual(handle))
     return {'mem_free_bytes': memory.free if has_memory else None, 'mem_used_bytes': memory.used if has_memory else None,
             'util_pct': load.gpu if has_load else None, 'processes': nvml.processes(handle)}
 
 
 def errors(nvml, handle):
-    """Memory errors since the driver was loaded that the GPU could not correct; None if it does not count them."""
+    """The number of uncorrected memory errors since the driver was loaded; None if the GPU does not count them."""
     return nvml.large('nvmlDeviceGetTotalEccErrors', handle, UNCORRECTED, SINCE_START)
 
 
@@ -156,7 +156,7 @@ def _link(nvml, handle):
 
 
 def _state(nvml, handle):
-    """Modes that a person set, and what the GPU says of its health."""
+    """The modes and limits that an administrator can set, and what the GPU reports about its clocks and health."""
     milliwatts = nvml.number('nvmlDeviceGetPowerManagementLimit', handle)
     mig, rows = nvml.numbers('nvmlDeviceGetMigMode', 2, handle), nvml.numbers('nvmlDeviceGetRemappedRows', 4, handle)
     held, mode = nvml.large('nvmlDeviceGetCurrentClocksThrottleReasons', handle), nvml.number('nvmlDeviceGetComputeMode', handle)
@@ -184,7 +184,10 @@ def _device(nvml, index):
 
 
 def facts():
-    """{'driver', 'code', 'devices', 'links'}; driver None if NVML is absent (code None) or refuses (its code)."""
+    """Return {'driver', 'code', 'devices', 'links'}.
+
+    The driver is None if NVML is absent (code None) or fails (its error code).
+    """
     out = {'driver': None, 'code': None, 'devices': [], 'links': {}}
     lib = _load()
     if lib is None:

@@ -36,8 +36,11 @@ def _ancestor(nvml, one, other):
 
 
 def _nvlinks(nvml, one, other, place):
-    """The number of direct links between two GPUs; if all links lead to a switch, all of them, provided that the driver uses
-    them for peer traffic."""
+    """Return the number of NVLinks between two GPUs.
+
+    If no active link leads directly to the other GPU, all of them lead to a switch. They count if the driver uses them for
+    traffic between these GPUs.
+    """
     active = [link for link in range(MOST_LINKS) if nvml.number('nvmlDeviceGetNvLinkState', one, link)]
     if not active:
         return 0
@@ -48,7 +51,7 @@ def _nvlinks(nvml, one, other, place):
 
 
 def matrix(numbers, found):
-    """[[word]] for the GPUs with these NVML numbers (None if it has none); 'X' on the diagonal."""
+    """Return the table of links between the GPUs with these NVML numbers, 'X' on the diagonal. A number is None if unknown."""
     def word(one, other):
         return 'X' if one == other else found.get((min(numbers[one], numbers[other]), max(numbers[one], numbers[other])), '?') \
             if None not in (numbers[one], numbers[other]) else '?'
@@ -56,7 +59,7 @@ def matrix(numbers, found):
 
 
 def table(topology):
-    """The matrix as lines for people, with what its words mean."""
+    """Return the table of links as lines for people, with the meaning of its words."""
     if len(topology['gpus']) < 2:
         return []
     names = ['GPU%d' % number for number in topology['gpus']]
