@@ -16,7 +16,7 @@ ORACLE = {'net': 'reference', 'steps': 4, 'batch': 64, 'lr': LR}
 BUCKETS = {'net': 'wide', 'steps': 3, 'lr': 0.2}       # PyTorch has several buckets from the second step on
 WARM_UP_S = 10                                      # the longest warm-up of a mode, in seconds
 GLOBAL_BATCH = 64                                   # the same for every count: accuracies on 1 and N devices can be compared
-EXCHANGE_BYTES = (4, 320808, 4 << 20)               # one number, this network's gradient, a larger one
+EXCHANGE_BYTES = (4, 320808, 4 << 20)               # one number, LeNet's gradient, a larger array
 ALL_EXCHANGE_BYTES = (4, 1 << 10, 16 << 10, 320808, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 
 

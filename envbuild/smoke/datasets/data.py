@@ -1,8 +1,8 @@
-"""The data of a run. The parent makes or reads it once, and saves it if the ranks map it into memory.
+"""Prepares the data of a run. The parent process generates or reads it once, and saves it in files that the ranks read.
 
-The reference network, collectives and speed always use generated images, so that they mean the same on every machine. Training
-uses the public data set where its files are there, else generated images of the same size. A damaged file is a failure: other images are
-never silently used in its place.
+The reference phases and the measurements of speed always use generated images, so that their results mean the same on every
+machine. Training uses the public data set if its files are in the data folder, else generated images of the same size. A
+damaged file is a failure: generated images never silently replace it.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -14,12 +14,12 @@ from ..verdict import check
 from . import datafiles, synth
 
 MOUNTED = '/data'
-BENCH_IMAGES = 2048         # the limit, unless two batches of all devices are more
+BENCH_IMAGES = 2048         # most images for the measurements of speed, unless two batches of all devices have more
 SUBSET_SEED = 0             # the seed that selects a part of a public data set: it does not depend on the run's seed
 
 
 class Unusable(Exception):
-    """There is no data to train on; `made` is the check that says so."""
+    """There is no data to train on; `made` is the failed check for the report."""
 
     def __init__(self, made):
         Exception.__init__(self, made['message'])
@@ -27,10 +27,11 @@ class Unusable(Exception):
 
 
 class Prepared(object):
-    """The data of one run: `places` for the plan, `oracle` the arrays that the reference network trains on.
+    """The data of one run. `oracle` has the arrays on which the reference network trains; `entries` and `checks` are for the
+    report.
 
-    `places` is {'oracle': place, workload: {'train': place, 'test': place, 'bench': place}}, each place two paths. `entries` and
-    `checks` are for the report. Raises Unusable.
+    `places` says where the files are, for the plan: {'oracle': place, workload: {'train': place, 'test': place, 'bench':
+    place}}, where a place is {'images': path, 'labels': path}. Creating it raises Unusable if there is no data to train on.
     """
 
     def __init__(self, options, parts, folder, batches, largest):
@@ -64,7 +65,10 @@ def _enough(batch):
 
 
 def _for_training(part, options, seed):
-    """(train pair, test pair, entry of the report's `data`, checks) of one workload; Unusable if files are damaged or absent."""
+    """Return (training pair, test pair, entry for the report, checks) of one workload; a pair is (images, labels).
+
+    Raises Unusable if files are damaged, or if the user asked for this data set and its files are missing.
+    """
     asked, folder = options['data'], options['data'] or (MOUNTED if os.path.isdir(MOUNTED) else '')
     made = []
     if folder:
@@ -93,7 +97,7 @@ def _public(part, folder):
 
 
 def _some(pair, count):
-    """Return this many of the images, the same ones every time, or all if there are fewer."""
+    """Return `count` of the images, the same ones in every run, or all if there are fewer."""
     images, labels = pair
     if count >= len(labels):
         return pair

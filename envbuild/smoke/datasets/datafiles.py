@@ -1,7 +1,7 @@
-"""Find the published files of MNIST and CIFAR-10 in a folder, verify their checksums, and read them.
+"""Finds the published files of MNIST and CIFAR-10 in a folder, verifies their checksums, and reads them.
 
-Known forms: MNIST as IDX files (raw or .gz) or Keras's mnist.npz; CIFAR-10 as binary or Python batches, or the .tar.gz of either.
-Names, sizes and checksums are in datasets.json. Nothing is read, least of all unpickled, before its checksum is right.
+Known forms: MNIST as IDX files (raw or .gz) or Keras's mnist.npz; CIFAR-10 as binary or Python batches, or the .tar.gz of
+either. Names, sizes and checksums are in datasets.json. A file is parsed or unpickled only after its checksum was verified.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -34,14 +34,15 @@ class Damaged(Exception):
 
 
 def table():
-    """datasets.json, or the file that ENVBUILD_SMOKE_DATASETS names in its place."""
+    """Return the content of datasets.json, or of the file in ENVBUILD_SMOKE_DATASETS if that is set."""
     return files.read_json(os.environ.get('ENVBUILD_SMOKE_DATASETS') or TABLE)
 
 
 def load(folder, dataset):
-    """((images, labels) to train on, the same to test on, [{'name', 'bytes', 'md5' or 'sha256'}]) of a data set in a folder.
+    """Read a data set in a folder. Images are uint8 NCHW, labels int64.
 
-    Images are uint8 NCHW, labels int64.
+    Return ((images, labels) for training, (images, labels) for testing, the verified files as [{'name', 'bytes', 'md5' or
+    'sha256'}]).
     """
     facts = table()[dataset]
     if not os.path.isdir(folder):
@@ -63,7 +64,7 @@ def load(folder, dataset):
 
 
 def _find(folder, name, facts):
-    """The path of a file, itself or as .gz, in one of the places where such files lie."""
+    """Return the path of a file or of its .gz, in one of the data set's usual folders below `folder`; '' if there is none."""
     for below in facts['folders']:
         for ending in ('', '.gz'):
             path = os.path.join(folder, *(below.split('/') + [name + ending]))
@@ -73,7 +74,7 @@ def _find(folder, name, facts):
 
 
 def _verify(path, known):
-    """Return the content of the file if its checksum is right."""
+    """Return the name, size and checksum of a file. Raises Damaged if they are not those of the published file."""
     name, size = os.path.basename(path), os.path.getsize(path)
     fact = known[name]
     if size != fact.get('bytes', size):
@@ -102,7 +103,7 @@ def _content(path):
 
 
 def _idx(path):
-    """An IDX file of unsigned bytes: two zeros, 8, the number of dimensions, each as four bytes, then the numbers."""
+    """Read an IDX file of unsigned bytes: two zeros, 8, the number of dimensions, the sizes as four bytes each, the numbers."""
     data = _content(path)
     zeros, kind, dimensions = struct.unpack('>HBB', data[:4])
     if zeros or kind != 8:
@@ -129,19 +130,22 @@ def _pair(images, labels):
 
 
 def _binary(data):
-    """Records of a label and 3072 bytes."""
+    """Read the binary form of CIFAR-10: records of a label and 3072 bytes."""
     records = np.frombuffer(data, 'uint8').reshape(-1, 3073)
     return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
 
 
 def _pickled(data):
-    """A dictionary of b'data' and b'labels', as Python 2 wrote it."""
+    """Read the Python form of CIFAR-10: a dictionary of b'data' and b'labels', pickled by Python 2."""
     batch = _Unpickler(io.BytesIO(data), **({} if str is bytes else {'encoding': 'bytes'})).load()
     return np.asarray(batch[b'data'], 'uint8').reshape(-1, 3, 32, 32), np.asarray(batch[b'labels'])
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickle arrays only: the checksum protects the bytes, and this class limits what unpickling can do."""
+    """An unpickler that creates only arrays.
+
+    The checksum is verified first; this class limits what unpickling could do anyway.
+    """
 
     def find_class(self, module, name):
         if (module, name) == ('_codecs', 'encode'):         # how Python 3 writes bytes for Python 2
@@ -173,7 +177,8 @@ def _read_tar(ending, decode):
     return read
 
 
-# data set -> the files of each form, and how they are read: a list of paths -> the two parts
+# data set -> for each form: the names of its files, and the function that reads a list of their paths into (training pair, test
+# pair)
 _FORMS = {
     'mnist': ((_IDX, _read_idx), (('mnist.npz',), _read_npz)),
     'cifar10': ((tuple(name + '.bin' for name in _BATCHES), _read_batches(_binary)), (_BATCHES, _read_batches(_pickled)),

@@ -1,8 +1,8 @@
-"""Generated shapes: 32 x 32 colour images in ten classes, the stand-in for CIFAR-10.
+"""Generates shapes: 32 x 32 colour images in ten classes, which replace CIFAR-10 if its files are missing.
 
-The class is the shape of the large figure in the picture. The colours do not depend on the class: figure, ground and a small
-figure of another form beside it are coloured at random, both with shades, waves and noise over them. No download, and the same
-bits on every Python, NumPy and processor, by the rules of synth.
+The class is the shape of the large figure in the image. Each image also has a background and a small figure of a random shape.
+All three have random colours that do not depend on the class, with shades and waves, and noise over the whole image. The bits
+are the same on every Python, NumPy and processor: this module follows the rules of `synth`.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -17,12 +17,12 @@ _CHUNK = 512
 
 
 def _disc(px, py, x, y, r):
-    """Return how far inside the disc each point lies. The other shapes have similar functions."""
+    """Return how far inside the disc each point lies; negative if outside. The functions of the other shapes do the same."""
     return r - np.sqrt((px - x) * (px - x) + (py - y) * (py - y))
 
 
 def _convex(px, py, *corners):
-    """Corners clockwise, with y downwards."""
+    """A convex polygon. Its corners are listed clockwise, with y downwards."""
     inside = None
     for (ax, ay), (bx, by) in zip(corners, corners[1:] + corners[:1]):
         dx, dy = bx - ax, by - ay
@@ -50,7 +50,7 @@ def _most(*forms):
 
 
 def _forms():
-    """For each class the ways to draw it, as functions of place."""
+    """Return, for each class, the ways to draw it, as functions of the coordinates."""
     return (
         (lambda x, y: _disc(x, y, .5, .5, .36), lambda x, y: _disc(x, y, .5, .5, .30)),
         (lambda x, y: np.minimum(_disc(x, y, .5, .5, .40), -_disc(x, y, .5, .5, .25)),
@@ -82,7 +82,7 @@ def _glyphs():
 
 
 def _paint(draw, n, place, low, high):
-    """For n images a colour at every pixel: a base per channel, a shade across the picture, a wave. (n, 3, 1024)"""
+    """Return random colours for n images, (n, 3, 1024): a base colour, a shade across the image, and a wave."""
     u, v = place
     base = synth.between(draw, low, high, n, 3, 1)
     slope = synth.between(draw, -.20, .20, 2, n, 3, 1)
@@ -91,7 +91,7 @@ def _paint(draw, n, place, low, high):
 
 
 def _colour(draw, n, cover, beside):
-    """Ground, the small figure over it, the large and lighter figure over both."""
+    """Colour n images: the background, the small figure over it, and the large, lighter figure over both."""
     line = (np.arange(SIDE) + 0.5) / SIDE - 0.5
     place = np.tile(line, SIDE), np.repeat(line, SIDE)
     ground = _paint(draw, n, place, .05, .55)

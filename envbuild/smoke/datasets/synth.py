@@ -1,8 +1,8 @@
-"""Generated digits: 28 x 28 grey images in ten classes, hard enough that 97 % accuracy means something.
+"""Generates digits: 28 x 28 grey images in ten classes, hard enough that a network must learn to reach 97 % accuracy.
 
-No download, and the same bits on every Python, NumPy and processor: the random numbers are `random_sample` of NumPy's
-frozen RandomState, and everything else is addition, multiplication, division, square root, floor and comparison, which
-IEEE 754 rounds exactly. No sine, logarithm or sum over an axis, whose last bit depends on the library.
+The bits are the same on every Python, NumPy and processor. The random numbers come from `random_sample` of NumPy's RandomState,
+which never changes. Everything else is addition, multiplication, division, square root, floor and comparison, which IEEE 754
+rounds exactly. Sines, logarithms and sums over an axis are not used, because their last bit depends on the library.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -16,13 +16,13 @@ CANVAS = 56
 _PENS = (0.032, 0.046, 0.062)
 _CHUNK = 1024
 
-# A sixteenth of a turn at a time, y downwards.
+# The cosines of the multiples of a sixteenth of a full turn.
 _COSINE = (1.0, 0.9238795325, 0.7071067812, 0.3826834324, 0.0, -0.3826834324, -0.7071067812, -0.9238795325,
            -1.0, -0.9238795325, -0.7071067812, -0.3826834324, 0.0, 0.3826834324, 0.7071067812, 0.9238795325)
 
 
 def _arc(x, y, rx, ry, start, stop):
-    """A polyline along an ellipse, from sixteenth `start` to `stop` of the turn."""
+    """A polyline along an ellipse, from `start` to `stop` in sixteenths of a full turn."""
     return tuple((x + rx * _COSINE[k % 16], y + ry * _COSINE[(k + 12) % 16]) for k in range(start, stop + 1))
 
 
@@ -53,7 +53,7 @@ _SHAPES = (
 
 
 def _draw(strokes, pen):
-    """One glyph with soft edges: every pixel by its distance to the nearest segment."""
+    """Draw one glyph with soft edges: the grey value of each pixel depends on its distance to the nearest segment."""
     centre = (np.arange(CANVAS) + 0.5) / CANVAS
     px, py = centre[None, :], centre[:, None]
     nearest = np.ones((CANVAS, CANVAS)) * 9.0
@@ -79,7 +79,7 @@ def _glyphs():
 
 
 def wave(u):
-    """A smooth wave of period 2 made of parabolas: what a sine would do, in exact arithmetic."""
+    """A smooth wave of period 2 made of parabolas. It replaces a sine, because its arithmetic is exact."""
     r = u - 2.0 * np.floor((u + 1.0) * 0.5)
     return 4.0 * r * (1.0 - np.abs(r))
 
@@ -89,12 +89,12 @@ def between(draw, low, high, *shape):
 
 
 def order(n, seed):
-    """A permutation of n, the same everywhere (RandomState.shuffle is not promised across versions; sorting is)."""
+    """A permutation of n that is the same everywhere. (NumPy does not promise that for RandomState.shuffle.)"""
     return np.argsort(np.random.RandomState(seed).random_sample(n), kind='mergesort')
 
 
 def warp(draw, n, side=SIDE, scales=(.62, .86), shift_most=.11):
-    """For n images, where in its glyph each pixel looks: rotation, shear, scale, shift and a wobble."""
+    """Return, for n images, the point of the glyph that each pixel shows, after rotation, shear, scale, shift and a wobble."""
     half = between(draw, -.15, .15, n, 1)                     # tangent of half the angle
     cosine, sine = (1 - half * half) / (1 + half * half), 2 * half / (1 + half * half)
     shear = between(draw, -.35, .35, n, 1)
@@ -113,7 +113,7 @@ def warp(draw, n, side=SIDE, scales=(.62, .86), shift_most=.11):
 
 
 def look(flat, glyph, a, b):
-    """The glyphs' grey values at fractional places (bilinear)."""
+    """The glyphs' grey values at fractional coordinates, by bilinear interpolation."""
     gx = np.clip((a + 0.5) * CANVAS - 0.5, 0, CANVAS - 1.001)
     gy = np.clip((b + 0.5) * CANVAS - 0.5, 0, CANVAS - 1.001)
     x0, y0 = np.floor(gx).astype('int64'), np.floor(gy).astype('int64')
@@ -148,7 +148,7 @@ def digits(n, seed):
 
 
 def digest(*arrays):
-    """SHA-256 over the bytes of arrays: the name of a data set or of a set of weights."""
+    """SHA-256 over the bytes of arrays. It identifies a data set or a set of weights."""
     total = hashlib.sha256()
     for array in arrays:
         total.update(np.ascontiguousarray(array).tobytes())

@@ -9,8 +9,8 @@ from ..verdict import check
 from . import diagnose
 
 ORACLE_PASS = 4e-5          # from measured distributions: docs/explanation/reference-check.md
-SAVED = 1e-6                # parameters come back bit by bit; a format that rounds to fewer digits is a fault
-ANSWERS = {'cpu': 1e-6, 'cuda': 1e-4}       # on GPUs a library may choose another algorithm for the fresh model
+SAVED = 1e-6                # allowed error of a restored parameter: usually there is none; formats with fewer digits exceed it
+ANSWERS = {'cpu': 1e-6, 'cuda': 1e-4}       # on GPUs, a library may choose another algorithm for the restored model
 TRAINED = 1e-3              # training must have changed the answers by at least this much, or a failed restore could not be seen
 
 
@@ -25,7 +25,7 @@ def placement(n, device, evidence):
 
 
 def collectives(n, results):
-    """COLL over all ranks."""
+    """COLL: whether the collectives gave exact answers on all ranks."""
     if n > 1 and len(results) == 1:
         return [check('COLL', n, 'skip', 'all devices are in one process: there are no collectives between processes')]
     if n == 1:
@@ -85,7 +85,10 @@ def _where_to_look(n, right_alone):
 
 
 def _errors(replica, weights, want, start):
-    """(largest, its parameter, replica, overall, {parameter: error}), with a large number in place of one that is not finite."""
+    """Return (largest error, its parameter, replica, overall error, {parameter: error}).
+
+    Errors that are not finite become 1e9.
+    """
     overall, each = refnet.errors(weights, want, start)
     each = dict((name, error if np.isfinite(error) else 1e9) for name, error in each.items())
     worst = max(sorted(each), key=lambda name: each[name])
@@ -93,7 +96,7 @@ def _errors(replica, weights, want, start):
 
 
 def replicas(n, results):
-    """REPLICA: equal bits after every step and after training."""
+    """REPLICA: whether all replicas have equal bits, after every step of the reference phase and after training."""
     if n == 1:
         return [check('REPLICA', n, 'skip', 'one device has one replica')]
     steps = [sum((r['phases']['oracle']['digests'][i] for r in results), []) for i in

@@ -19,7 +19,7 @@ def left_out():
 
 
 def checks(n, found):
-    """COMPILE of one launch; `found` is the answer of rank.compiling."""
+    """The check COMPILE of one launch; `found` is the result of rank.compiling."""
     if not found:
         return []
     if 'skip' in found:

@@ -1,6 +1,8 @@
-"""From wrong weights to a named fault: train the network under every known hypothesis, name the nearest.
+"""Names the fault behind wrong weights: simulates the training with every known fault, and takes the one with the nearest
+weights.
 
-It is used only if the weights differ from the reference's. Arithmetic in reduced precision is a hypothesis like the others.
+It is used only if the weights differ from the reference's. Each known fault is a hypothesis; arithmetic in reduced precision is
+one, too.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -9,21 +11,24 @@ import numpy as np
 from . import fitting, hypotheses, reduced
 from .simulate import simulate
 
-NAMED_BELOW = 0.02      # a fault is named only if at most this much stays unexplained
-EXPLAINS = 0.2          # and at most this share of the whole error
-CLEARER_THAN = 0.5      # and only if the runner-up is at least twice as far away
-ROUNDING_EXPLAINS = 0.7     # the same share for a rounding: libraries add in another order, and so round other numbers
-SIGNS = 5               # how many times an error is compared with itself under random signs
-RANDOM_BELOW = 1.2      # an error at most this many times as strong as with random signs is noise
-MOST_NOISE = 0.3        # noise is named up to this share of how far a parameter moves; more would hide the training
+# A fault is named only if its simulated weights are at most NAMED_BELOW away, at most the share EXPLAINS of the whole error,
+# and at most CLEARER_THAN times as far away as those of the runner-up. Rounding has a larger share, because libraries add in
+# another order than the simulation, and so round other numbers.
+NAMED_BELOW = 0.02
+EXPLAINS = 0.2
+CLEARER_THAN = 0.5
+ROUNDING_EXPLAINS = 0.7
+SIGNS = 5               # an error is compared so many times with the same numbers under random signs
+RANDOM_BELOW = 1.2      # it is noise if its largest singular value is at most so many times theirs
+MOST_NOISE = 0.3        # noise is named up to this share of a parameter's movement; larger errors would hide the training
 LEAST_SIDE = 16         # smaller matrices of weights cannot show structure
-STOOD = 0.1             # the least share of its healthy movement that a parameter's error is divided by
-UNTOUCHED = 1e-6        # a step of the reference moves every parameter by more than 1e-4
+STOOD = 0.1             # distances are relative to a parameter's movement, at least to this share of the healthy one
+UNTOUCHED = 1e-6        # a smaller change counts as none; a healthy step changes every parameter by more than 1e-4
 NO_UPDATE = 'the parameters never changed: the optimizer step is missing or all gradients are zero'
 
 
 class Hypothesis(object):
-    """One fault: its id, its sentence, how far its simulation is from the weights, and the simulated weights of each replica."""
+    """One fault: its id, its sentence, the distance of its simulation from the weights, its simulated weights by replica."""
 
     def __init__(self, key, sentence, distance, models):
         self.key, self.sentence, self.distance, self.models = key, sentence, distance, models
@@ -32,7 +37,7 @@ class Hypothesis(object):
 
 
 class Search(object):
-    """The hypotheses that were simulated for one set of weights. `want` are the reference's weights."""
+    """The hypotheses that were simulated for wrong weights. `copies` is [(replica, its weights)], `want` the right weights."""
 
     def __init__(self, case, copies, want):
         self.case, self.copies, self.want = case, copies, want
@@ -42,7 +47,7 @@ class Search(object):
         self.found = []
 
     def apart(self, got, model):
-        """{parameter: distance relative to how far either moved}; a large number in place of one that is not finite."""
+        """Return {parameter: distance of two weights, relative to the larger movement from the start}; at most 9e9."""
         found = {}
         for name in self.case.net.names:
             a, b, origin = (np.asarray(w[name], 'float64') for w in (got, model, self.case.start))
@@ -52,13 +57,13 @@ class Search(object):
         return found
 
     def odd(self):
-        """(replica, its weights) of the worst copy; None if all copies are equal."""
+        """Return (replica, its weights) of the copy with the largest error; None if all copies are equal."""
         first = self.copies[0][1]
         alike = all(np.array_equal(got[name], first[name]) for _, got in self.copies for name in self.case.net.names)
         return None if alike else self.worst
 
     def ask(self, listed):
-        """Simulate each (id, sentence, switches)."""
+        """Simulate each (id, sentence, switches) of a list, and add it to the hypotheses that were found."""
         for key, sentence, switches in listed:
             models = simulate(self.case, **switches)
             distance = max(max(self.apart(got, models[replica]).values()) for replica, got in self.copies)
@@ -67,12 +72,12 @@ class Search(object):
             self.found.append(hypothesis)
 
     def nearest(self):
-        """(the nearest hypothesis, the nearest of another id)."""
+        """Return (the nearest hypothesis, the nearest one with another id)."""
         ranking = sorted(self.found, key=lambda each: each.distance)
         return ranking[0], next((each for each in ranking if each.key != ranking[0].key), ranking[0])
 
     def clear(self):
-        """The nearest hypothesis, if it explains the error and no other does."""
+        """The nearest hypothesis, if it explains the error clearly better than all others; else None."""
         best, second = self.nearest()
         alone = second is best or best.distance <= CLEARER_THAN * second.distance
         return best if best.distance <= min(NAMED_BELOW, EXPLAINS * self.error) and alone else None
@@ -84,7 +89,10 @@ class Search(object):
         return best if explains else None
 
     def reduced(self, possible):
-        """The reduced precision whose simulated error resembles that of every copy, or None; those in `possible` come first."""
+        """The hypothesis of a reduced precision whose simulated error resembles the error of every copy, or None.
+
+        Precisions in `possible` are preferred.
+        """
         if self._half_explained():
             return None
         copies = [reduced.Errors(self.case, copy, self.want) for copy in self._different()]
@@ -96,7 +104,7 @@ class Search(object):
         return max(found, key=lambda entry: entry[:2])[2] if found else None
 
     def _different(self):
-        """The copies without duplicates."""
+        """The copies, without those that equal an earlier one."""
         found = []
         for replica, got in self.copies:
             if not any(all(np.array_equal(got[name], other[name]) for name in got) for _, other in found):
@@ -104,7 +112,10 @@ class Search(object):
         return found
 
     def like_noise(self):
-        """Noise, if the error has no structure: its largest singular value is about that of the same numbers with random signs."""
+        """The hypothesis of random noise, if the error has no structure; else None.
+
+        It has none if its largest singular value is about that of the same numbers with random signs.
+        """
         got, draw = self.worst[1], np.random.RandomState(1)
         size = float(np.median(list(self.apart(got, self.want).values())))
         if size > MOST_NOISE:
@@ -118,7 +129,7 @@ class Search(object):
         return Hypothesis('noise', 'gradients or updates carry random noise of about %.0e of their size' % size, 0.0, None)
 
     def _half_explained(self):
-        """Whether a fault that is no rounding explains half of the error."""
+        """Whether a fault other than rounding explains more than half of the error."""
         return any(each.distance < CLEARER_THAN * self.error for each in self.found if not each.is_rounding)
 
     def answer(self, hypothesis):
@@ -130,10 +141,11 @@ class Search(object):
 
 
 def name_fault(case, copies, want, suspects=(), possible=()):
-    """The nearest hypothesis for `copies`, [(replica, its weights)]: what fits all of them.
+    """Find the hypothesis that explains all `copies`, [(replica, its weights)].
 
-    {'id', 'sentence', 'distance', 'second', 'second_distance'}; id and sentence are empty if none is near. `suspects` are
-    parameters. `possible` are the reduced precisions that can be in use: of these, every way to round is simulated.
+    Returns {'id', 'sentence', 'distance', 'second', 'second_distance'}; id and sentence are empty if no hypothesis is near.
+    Faults of a single parameter are tried only for those in `suspects`. For the reduced precisions in `possible`, which can be
+    in use, every way of rounding is simulated.
     """
     if not all(np.isfinite(got[name]).all() for _, got in copies for name in case.net.names):
         return _certain('not-finite', 'weights are not finite numbers')
@@ -157,7 +169,10 @@ def name_fault(case, copies, want, suspects=(), possible=()):
 
 
 def _to_ask(search, target):
-    """Yield lists of hypotheses. Each takes many simulations, and the caller stops as soon as one explains the error."""
+    """Yield lists of hypotheses.
+
+    A list takes many simulations, so the caller stops as soon as a hypothesis explains the error.
+    """
     odd = search.odd()
     if odd is not None:
         yield hypotheses.of_one_replica(odd[0])
@@ -167,7 +182,7 @@ def _to_ask(search, target):
 
 
 def _by_labels(search, target):
-    """The hypothesis that single labels are wrong, if that explains the error."""
+    """The hypothesis that single labels are wrong, if it explains the error; else None."""
     other = fitting.wrong_labels(target)
     if other is None:
         return None

@@ -11,7 +11,7 @@ HINTS = (
 )
 
 def ending(n, outcome):
-    """RUN, HANG or IMPORT for one launch."""
+    """Return the checks RUN, HANG or IMPORT of one launch, from its outcome."""
     results = outcome.results
     if outcome.kind == 'done':
         versions = results[0]['framework']

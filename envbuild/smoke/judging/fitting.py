@@ -1,4 +1,4 @@
-"""Faults with a size: finds the learning rate, momentum or decay that explains the weights best, and which labels were wrong."""
+"""Finds the size of a fault, such as the learning rate, momentum or decay that explains the weights best, and wrong labels."""
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
@@ -6,16 +6,16 @@ import numpy as np
 from ..networks import nets, refnet
 from .simulate import simulate
 
-UPDATES = 6             # the most updates of a fit; they reach six digits from a start that is wrong by a factor of three
-SETTLED = 1e-4          # a fit ends when it moves by less than this share of what it found
-ROUNDS = 12             # the most rounds of looking for wrong labels
-PATIENCE = 2            # stop after so many rounds in a row that bring the weights no nearer
-LIKELY = 0.4            # a label counts as wrong from this share of a whole wrong label on; less may be chance
-RIDGE = 1e-3            # share of the features' mean variance that is added to every direction, because weaker directions hold no information
+UPDATES = 6             # most iterations of a fit; they reach six digits from a start that is wrong by a factor of three
+SETTLED = 1e-4          # a fit ends when an iteration changes the size by less than this share of its distance from the start
+ROUNDS = 12             # most rounds of the search for wrong labels
+PATIENCE = 2            # the search ends after more than so many rounds that bring the weights no nearer
+LIKELY = 0.4            # a label is changed if the error contains more than this share of the effect of one wrong label
+RIDGE = 1e-3            # share of the features' mean variance added in every direction: weaker directions hold no information
 
 
 class Target(object):
-    """The weights to explain, as one vector in which each parameter counts by how far it moved."""
+    """The weights to explain, as one vector: each parameter's movement, divided by the size of its healthy movement."""
 
     def __init__(self, case, copy, want):
         self.case, (self.replica, self.got) = case, copy
@@ -32,7 +32,7 @@ class Target(object):
 
 
 def sized(target):
-    """[(id, sentence, switches)]: learning rate, momentum, decay, dampening and smoothed labels, each with the size that fits best."""
+    """Return [(id, sentence, switches)] for learning rate, momentum, decay, dampening, smoothed labels, with the best sizes."""
     found = _sized(target, '', '', lambda **changes: changes)
     smoothing = fit(target, lambda size: dict(smoothing=size), 0.0, 1e-3)
     if smoothing is not None:
@@ -42,7 +42,7 @@ def sized(target):
 
 
 def sized_of_one(target):
-    """The same list for faults that only the target's own replica has."""
+    """Return such a list for faults of the target's replica alone (without smoothed labels)."""
     return _sized(target, '-rank-%d' % target.replica, 'on replica %d ' % target.replica,
                   lambda **changes: dict(other=(target.replica, changes)))
 
@@ -84,9 +84,9 @@ def _compared(factor):
 
 
 def fit(target, switches, start, nudge):
-    """The size for which a simulation comes nearest to the target; None if there is none.
+    """Return the size of a fault whose simulation comes nearest to the target; None if the search finds no size.
 
-    Least squares along one line: each step takes the slope from the two simulations before it.
+    It is a secant method for least squares: each iteration takes the slope from the two simulations before it.
     """
     size, model = start + nudge, target.of(switches(start + nudge))
     slope = (model - target.of(switches(start))) / nudge
@@ -104,10 +104,10 @@ def fit(target, switches, start, nudge):
 
 
 def wrong_labels(target):
-    """(labels that explain the weights better, which of them differ); None if no change of labels helps.
+    """Return (labels that explain the weights better, which of them differ from the case's); None if no change of labels helps.
 
-    A wrong label changes the last layer's gradient by a multiple of its image's features, so the features tell which image it
-    is.
+    A wrong label changes the last layer's gradient by a multiple of the features of its image (the inputs of this layer). So
+    the features show which image has the wrong label.
     """
     case = target.case
     count = case.steps * case.batch
@@ -131,10 +131,11 @@ def wrong_labels(target):
 
 
 def _likely_labels(target, labels):
-    """[(place of an image, its label)]: the changes of labels that would explain the last layer's error, the clearest first.
+    """Return [(number of an image, its label)]: changes of labels that would explain the last layer's error, the clearest
+    first.
 
-    That error is a sum over the images: features times the error of the label. Features of different images are much alike, so
-    the inverse of their covariance is used, which stresses the directions in which they differ.
+    This error is a sum over the images, of features times the error of the label. Features of different images are similar, so
+    they are multiplied by the inverse of their covariance, which stresses the directions in which they differ.
     """
     case, last, every = target.case, target.case.net.layers[-1].name, np.arange(len(labels))
     features, weights = _last_features(case, labels)
@@ -144,7 +145,7 @@ def _likely_labels(target, labels):
     covariance = features.T.dot(features)
     covariance += RIDGE * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
     told_apart = np.linalg.solve(covariance, features.T)                    # (features, images)
-    to_come = np.cumsum(case.momentum ** np.arange(case.steps))[::-1]       # how often momentum applies a gradient until the end
+    to_come = np.cumsum(case.momentum ** np.arange(case.steps))[::-1]       # how often momentum applies each step's gradient
     share = np.repeat(case.lr * to_come / case.batch, case.batch)
     toward = left.dot(told_apart)                                           # (classes, images)
     asked = (toward - toward[labels, every]) / (2 * share * (features.T * told_apart).sum(axis=0))
@@ -154,7 +155,7 @@ def _likely_labels(target, labels):
 
 
 def _last_features(case, labels):
-    """(the last layer's inputs for each image of each step, the final weights) of a healthy training on these labels."""
+    """Train without faults on these labels; return (the last layer's inputs for each image of each step, the final weights)."""
     p = dict((name, case.start[name].astype('float64')) for name in case.net.names)
     v = dict((name, np.zeros_like(a)) for name, a in p.items())
     features = []

@@ -8,7 +8,10 @@ WORDS = {'tf32': 'TF32', 'bf16': 'bfloat16', 'fp16': 'float16'}
 
 
 def known(case, suspects=()):
-    """[(id, sentence, switches)] of all faults without a size that this case can have. `suspects` are parameters."""
+    """Return [(id, sentence, switches)] of all faults that need no fitted size and are possible in this case.
+
+    Faults of a single parameter are listed only for the parameters in `suspects`.
+    """
     found = _of_several(case.replicas) if case.replicas > 1 else []
     for name in suspects:
         found += _of_one_parameter(case.replicas, name)
@@ -83,7 +86,7 @@ def _of_one_parameter(replicas, name):
 
 
 def rounded(replicas):
-    """[(id, sentence, switches)] of weights or gradients in half precision, for every way of averaging gradients."""
+    """Return [(id, sentence, switches)] for weights or gradients in half precision, with every way of averaging gradients."""
     ways = ('divided', 'summed', 'each', 'after', 'both') if replicas > 1 else ('divided',)
     where = 'exchanged' if replicas > 1 else 'kept'
     found = []
@@ -95,8 +98,11 @@ def rounded(replicas):
 
 
 def reduced(kind, every_way):
-    """[(id, sentence, switches)] of arithmetic in 'tf32', 'bf16' or 'fp16'; all combinations of rounded layers, kinds of
-    rounding and rounded numbers."""
+    """Return [(id, sentence, switches)] for arithmetic in 'tf32', 'bf16' or 'fp16'.
+
+    With `every_way`, the list has all combinations of rounded layers, kinds of rounding, and rounded outputs; else the two most
+    common.
+    """
     layers = (('conv', 'dense'), ('conv',), ('dense',))
     ways = [(layers[0], True, True), (layers[0], False, True)]
     if every_way:

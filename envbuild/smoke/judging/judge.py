@@ -17,7 +17,7 @@ from .simulate import Case
 
 
 class Judge(object):
-    """Judges the launches of one run, one after the other, into its report."""
+    """Judges the launches of one run, one after the other, and adds checks and figures to the report of the run."""
 
     def __init__(self, report, options, image, device, parts, prepared):
         self.report, self.options, self.image, self.device = report, options, image, device
@@ -56,7 +56,7 @@ class Judge(object):
         self.report['plain_runs'].append(plains.entry(n, done['bench'][0], outcome.results[0]['allocator']))
 
     def _common(self, n, plan, results):
-        """Judge what does not depend on the workload: collectives, the reference network, the work of frameworks that do not train."""
+        """Judge what no workload changes: collectives, reference network, tasks of frameworks that train nothing."""
         report, done = self.report, results[0]['phases']
         report['checks'] += compiling.checks(n, done.get('compile'))
         if 'work' in done:
@@ -73,14 +73,14 @@ class Judge(object):
         report['checks'] += checks.replicas(n, results)
 
     def _buckets(self, plan):
-        """The expected weights of phase `buckets`; each batch is trained only once."""
+        """The expected weights of phase `buckets`. They are computed again only if the plan of the phase differs."""
         if self._larger is None or self._larger.plan != plan:
             net = nets.of(plan['net'])
             self._larger = buckets.Wanted(plan, net.initial(self.options['seed']), *self._prepared.oracle, momentum=plans.MOMENTUM)
         return self._larger
 
     def _reduced(self, n):
-        """The reduced precision that the check ORACLE allowed on this number of devices; '' if it saw none, or worse."""
+        """The reduced precision that ORACLE accepted with a warning on this number of devices; '' if it passed or failed."""
         seen = [each for each in self.report['checks'] if (each['id'], each['n'], each['status']) == ('ORACLE', n, 'warn')]
         return seen[0]['detail']['hypothesis']['id'][len('reduced-'):] if seen else ''
 
@@ -89,11 +89,11 @@ class Judge(object):
         return precision.possible(self.device.kind, self.report['devices'], plan['options'], os.environ)
 
     def _alone(self):
-        """The distance between one device of this run and the reference; None if no single device ran."""
+        """The error of one device alone in this run, as ORACLE measured it; None if no launch had one device."""
         return next((each['value'] for each in self.report['checks'] if each['id'] == 'ORACLE' and each['n'] == 1), None)
 
     def _workload(self, n, part, plan, results):
-        """Judge the measurements of one workload. The checks report them."""
+        """Judge the measurements of one workload, and mark the checks with its name."""
         report, options, made = self.report, self.options, []
         own = [{'phases': result['workloads'][part.name]} for result in results]
         done = own[0]['phases']
@@ -135,7 +135,7 @@ class Judge(object):
         self.report['training'].append(entry)
 
     def _reference(self, n):
-        """Return (case, expected weights) for n devices; each batch is trained only once."""
+        """Return (case, expected weights) for n devices. The weights are computed once for each size of the global batch."""
         size, (pictures, labels) = plans.global_batch(n), self._prepared.oracle
         steps, lr = plans.ORACLE['steps'], plans.ORACLE['lr']
         if size not in self._wanted:

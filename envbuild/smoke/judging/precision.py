@@ -1,9 +1,9 @@
-"""Which reduced precisions a run can use. Only these precisions may explain weights that differ from the reference's.
+"""Finds the reduced precisions that a run can use. Only these precisions may explain weights that differ from the reference's.
 
 Each must be requested by an option `precision` of the run, or by a variable of the framework or of oneDNN
 (https://oneapi-src.github.io/oneDNN/dev_guide_attributes_fpmath_mode.html). TF32 on GPUs is never in use: the launch sets
 NVIDIA_TF32_OVERRIDE=0, which in NVIDIA's libraries overrides a program's own settings (https://docs.nvidia.com/cuda/cublas/).
-Adapters of frameworks that make their own kernels switch it off.
+If a framework generates its own kernels, its adapter switches TF32 off.
 """
 from __future__ import absolute_import, division, print_function
 

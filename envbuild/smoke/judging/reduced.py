@@ -1,12 +1,14 @@
-"""Was an error caused by arithmetic in reduced precision?
+"""Decides whether arithmetic in reduced precision caused an error of the weights.
 
-Libraries round other numbers than a simulation does, so the two errors are only similar. A small fault may have an error of the
-same size, and where such a precision is allowed it would pass. So each error, the measured and the simulated one, is divided
-into two parts. The smooth part could also come from smooth faults: gradients that count more or less in some step or on some
-replica, decay, smoothed labels, scaled images. The rest of the measured error must resemble the rest of the simulated one in
-direction and size, and the smooth parts must be nearly equal. The limits come from PyTorch's autocast on a CPU
-(docs/explanation/reference-check.md): a cosine of 0.60 to 0.71 in bfloat16 and 0.41 to 0.53 in float16, smooth parts that
-differ by 0.08 to 0.26 of the rest, and parameters whose errors are 0.6 to 3.1 times the simulated ones.
+Libraries round other numbers than a simulation does, so the measured and the simulated error are only similar. A small fault
+may cause an error of the same size, and must not pass where a reduced precision is allowed. So both errors are divided into two
+parts. The smooth part is what smooth faults could also cause: gradients that count more or less in some step or on some
+replica, decay, smoothed labels, scaled images. The rest of the measured error must resemble the rest of the simulated error in
+direction and size, and the two smooth parts must be nearly equal.
+
+The limits come from PyTorch's autocast on a CPU (docs/explanation/reference-check.md): a cosine of 0.60 to 0.71 in bfloat16 and
+0.41 to 0.53 in float16, smooth parts that differ by 0.08 to 0.26 of the rest, and parameters whose errors are 0.6 to 3.1 times
+the simulated ones.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -23,7 +25,7 @@ DECAY = 1e-4
 
 
 class Errors(object):
-    """The errors of one copy of the weights, (replica, its weights), divided into the smooth part and the rest."""
+    """The error of one copy of the weights, (replica, its weights), divided into its smooth part and the rest."""
 
     def __init__(self, case, copy, want):
         self._target, self._want, self._names = Target(case, copy, want), want, case.net.names
@@ -32,7 +34,7 @@ class Errors(object):
         self._smooth = directions(tries)
 
     def likeness(self, model):
-        """The cosine between the rests of this error and of a simulated one; None where the error is not of this kind."""
+        """Return the cosine between the rests of this error and of a simulated one; None if they are not similar enough."""
         error, simulated = (self._target.vector(weights) - self._target.healthy for weights in (self._got, model))
         return likeness(error, simulated, self._smooth) if self._as_large(model) else None
 
@@ -48,8 +50,10 @@ def as_large(error, simulated, factor=AS_LARGE):
 
 
 def likeness(error, simulated, smooth, alike=ALIKE, smooth_apart=SMOOTH_APART):
-    """The cosine between the rests of two errors; None where they are not of one kind. `smooth` has a column for each direction in which
-    smooth faults move, at right angles to the others."""
+    """Return the cosine between the rests of two errors; None if the errors are not similar enough.
+
+    The columns of `smooth` are orthonormal; they span the directions in which smooth faults change the weights.
+    """
     apart = smooth.T.dot(error - simulated)
     rest, simulated_rest = (each - smooth.dot(smooth.T.dot(each)) for each in (error, simulated))
     size = float(np.linalg.norm(rest))
@@ -61,12 +65,12 @@ def likeness(error, simulated, smooth, alike=ALIKE, smooth_apart=SMOOTH_APART):
 
 
 def directions(tries):
-    """The directions of some vectors, at right angles to each other: the columns of what `likeness` reads."""
+    """Return a matrix with orthonormal columns that span the given vectors: the argument `smooth` of `likeness`."""
     return np.linalg.qr(np.stack([each / max(np.linalg.norm(each), 1e-300) for each in tries], axis=1))[0]
 
 
 def _smooth(case):
-    """Switches of small smooth faults: they change all weights a little, and none much more than the others."""
+    """The switches that simulate small smooth faults: each changes all weights a little, and none much more than the others."""
     steps = [dict(counts=[1 + NUDGE * (step == other) for other in range(case.steps)]) for step in range(case.steps)]
     replicas = [dict(shares=[1 + NUDGE * ((replica == other) - 1.0 / case.replicas) for other in range(case.replicas)])
                 for replica in range(case.replicas - 1)]

@@ -1,9 +1,12 @@
-"""Is the error of a large network the one that arithmetic in reduced precision gives?
+"""Decides whether arithmetic in reduced precision caused an error in the weights of the bucket network.
 
-As in `reduced`, but each step and each layer for itself: a bucket that is spoiled is one among several, and a step shows its own
-gradient, for the weights before it were saved. So a layer must resemble the simulated rounding in every step. The limits come from
-PyTorch's autocast on a CPU (docs/explanation/reference-check.md): a cosine of 0.57 to 0.92, sizes 0.9 to 1.15 times the simulated
-ones, and smooth parts that differ by 0.02 to 0.45 of the rest, most in the small last layer.
+It compares a measured and a simulated error as `reduced` does, but for each step and each layer alone. Each layer alone,
+because only one of several buckets may be wrong. Each step alone, because the weights after each step were saved, so the
+gradient of each step is known. Every layer must resemble the simulated rounding in every step.
+
+The limits come from PyTorch's autocast on a CPU (docs/explanation/reference-check.md): a cosine of 0.57 to 0.92, sizes 0.9 to
+1.15 times the simulated ones, and smooth parts that differ by 0.02 to 0.45 of the rest; the largest difference is in the small
+last layer.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -13,20 +16,21 @@ from ..networks import rounding
 from . import reduced
 
 ALIKE, AS_LARGE, SMOOTH_APART = .4, 1.5, .75
-SAMPLE = 16             # every so-manieth number of a parameter that is not small is compared
+SAMPLE = 16             # of a parameter with more than SMALL numbers, every 16th number is compared
 SMALL = 1 << 14
-WAYS = ((True, True), (True, False), (False, True), (False, False))     # of rounding: to the nearest or cut; all layers, or products
+# Ways of rounding: (to the nearest instead of cutting, also the outputs of all layers instead of only the factors of products).
+WAYS = ((True, True), (True, False), (False, True), (False, False))
 
 
 def explains(wanted, n, copies, kind):
-    """Whether 'tf32', 'bf16' or 'fp16' explains the weights of one replica after each step, of `n` replicas that are equal."""
+    """Whether the precision `kind` ('tf32', 'bf16', 'fp16') explains `copies`, the weights after each step of n replicas."""
     steps = _steps(wanted, n, copies)
     ways = WAYS if kind != 'tf32' else WAYS[:1] + WAYS[2:3]
     return any(all(step.is_like(rounding.Reduced(kind, ('dense',), *way)) for step in steps) for way in ways)
 
 
 def _steps(wanted, n, copies):
-    """[_Step] from the weights after each step."""
+    """Return a _Step for each step, from the weights after it."""
     found, before, speed = [], dict((name, wanted.start[name].astype('float64')) for name in wanted.net.names), {}
     for number, weights in enumerate(copies):
         found.append(_Step(wanted, n, number, before, speed, weights))
@@ -41,7 +45,10 @@ def _sampled(array):
 
 
 class _Step(object):
-    """The gradient that one step applied, beside the one that it should have applied. `speed` is sampled, and empty in the first step."""
+    """The gradient that one step applied, and the gradient that it should have applied.
+
+    `speed` is the momentum before the step. It is sampled, and empty in the first step.
+    """
 
     def __init__(self, wanted, n, number, before, speed, weights):
         self._wanted, self._n, self._number, self._before, self._layers = wanted, n, number, before, {}
@@ -63,7 +70,7 @@ class _Step(object):
             self._layers[layer] = vector, healthy, vector(used) - healthy, reduced.directions(tries)
 
     def is_like(self, numbers):
-        """Whether the error of each layer is like the one that these numbers give."""
+        """Whether the error of each layer resembles the error that arithmetic with these `numbers` causes."""
         parts = [self._gradient(replica, self._n, numbers=numbers) for replica in range(self._n)]
         rounded = dict((name, sum(each[name] for each in parts) / self._n) for name in parts[0])
         return all(self._is_like(error, vector(rounded) - healthy, smooth) for vector, healthy, error, smooth in self._layers.values())

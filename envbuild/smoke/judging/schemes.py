@@ -1,4 +1,7 @@
-"""Judges the parallel schemes other than gradient averaging: by the reference if they must give the same weights, else by accuracy."""
+"""Judges the parallel schemes other than gradient averaging.
+
+A scheme that must give the same weights as averaging is compared with the reference; the others are judged by accuracy.
+"""
 from __future__ import absolute_import, division, print_function
 
 from ..reporting import figures
@@ -10,7 +13,7 @@ WORST = ('fail', 'inconclusive', 'warn', 'pass', 'skip')
 
 
 def judge(name, n, plan, results, matched, limit, images):
-    """(entry of `schemes`, its check) of one scheme on n devices.
+    """Return (entry for the report's `schemes`, its check) for one scheme on n devices.
 
     `matched(results)` returns the ORACLE check of these results; `limit` is what LOSS and ACC require after training on
     `images` images.
@@ -38,15 +41,17 @@ def judge(name, n, plan, results, matched, limit, images):
 
 
 def bounded(n, staleness):
-    """Did the server hold back workers that were too far ahead? `largest` was counted when parameters were sent, independently
-    of the code that holds workers back."""
+    """Check that the parameter server held back processes that were too far ahead.
+
+    `largest` was counted when parameters were sent, independently of the code that holds processes back.
+    """
     kept = staleness['largest'] <= staleness['bound']
     return check('SYNC', n, 'pass' if kept else 'fail', 'at most %s ahead, %d allowed' % (
         steps(staleness['largest']), staleness['bound']), value=staleness['largest'], limit=staleness['bound'], unit='steps')
 
 
 def _whole(name, n, entry, parts):
-    """Make one check for the scheme: the worst of its parts, and what the scheme costs."""
+    """Make one check for the scheme: the worst of its `parts` (checks), or the scheme's speed and accuracy if none is bad."""
     worst = min(parts, key=lambda part: WORST.index(part['status'])) if parts else None
     status = worst['status'] if worst else 'skip'
     if status in ('pass', 'skip'):

@@ -9,7 +9,7 @@ LARGE_BYTES = 4 << 20       # one simulation of a network beyond this takes more
 
 
 class Case(object):
-    """What was trained: network, start weights, data, steps, global batch, replicas, learning rate, momentum."""
+    """One training to simulate: network, start weights, data, steps, global batch, replicas, learning rate, momentum."""
 
     def __init__(self, net, start, images, labels, steps, batch, replicas, lr, momentum):
         self.net, self.start, self.images, self.labels = net, start, images, labels
@@ -18,31 +18,43 @@ class Case(object):
 
     @property
     def is_large(self):
-        """Whether only few hypotheses can be simulated in the time there is."""
+        """Whether a simulation takes so long that only few hypotheses can be tried."""
         return self.net.bytes > LARGE_BYTES
 
 
 class Faults(object):
-    """The switches of a simulation; without any it is the healthy training.
+    """The faults of a simulation. With the default values, the simulated training is healthy.
 
-    exchange    what a replica gets of all gradients: 'mean', 'sum', 'twice' (the mean of means), 'own', or ('without', replica)
-    start, kept (each a type) the weights are rounded to half precision before the first step, or after each
-    stale       (replica, first): its gradients are of the step before; in the first step 'zero' or 'fresh' ones
-    cast        (type, way) of an exchange in half precision: see `_half_mean`
-    shard       'own', or 'same': every replica reads the first shard
-    unexchanged parameters whose gradients are not exchanged
-    silent      (parameter, replica): this replica adds nothing to the mean of this parameter
-    frozen      (parameter, replica or None for all): it is never updated
-    without     (parameter, replica or None for all): a bias that the network does not add
-    other       (replica or None for all, {lr, momentum, decay, counts, never}): how this replica's updates differ; parameters
-                whose names end with `never` are not updated
-    counts      how much the gradient counts in each step, 1 if it is right
-    shares      how much the gradient of each replica counts in the mean, 1 if it is right
-    labels      other labels than the case's
-    smoothing   the share of each label that goes to all classes alike
-    lr          a factor; momentum, decay (of the weights), nesterov, skip (updates left out), late (gradients of the step before)
-    loss_sum    the loss is summed; divisor: of the images; flip: of kernels; nhwc: order of the first dense layer
-    numbers     precision of the arithmetic: see rounding
+    exchange    how the gradients of all replicas are combined: 'mean'; 'sum'; 'twice' (the mean, divided by the number of
+    replicas
+                again); 'own' (each replica uses only its own); or ('without', replica) (this replica's gradient is left out)
+    start       'float16' or 'bfloat16': the start weights are rounded to this type
+    kept        'float16' or 'bfloat16': the weights are rounded to this type after each step
+    stale       (replica, first): this replica contributes the gradient of the step before. In the first step it contributes
+                zeros if `first` is 'zero', and its current gradient if `first` is 'fresh'
+    cast        (type, way): gradients are exchanged in this type, see `_half_mean`
+    shard       'own': each replica reads its own shard of the batch; 'same': every replica reads the first shard
+    unexchanged names of parameters whose gradients are not exchanged
+    silent      (parameter, replica): this replica contributes no gradient of this parameter to the mean
+    frozen      (parameter, replica or None for all): the parameter is never updated
+    without     (parameter, replica or None for all): the network does not add this bias
+    other       (replica or None for all, {lr, momentum, decay, counts, never}): settings for the updates of this replica;
+                parameters whose names end with `never` are not updated
+    counts      factors for the gradient, one for each step; 1 is healthy
+    shares      factors for the gradient in the mean, one for each replica; 1 is healthy
+    labels      labels that replace those of the case
+    smoothing   the share of each label that is spread evenly over all classes
+    lr          a factor for the learning rate
+    momentum    the momentum, in place of the case's
+    decay       the weight decay
+    nesterov    Nesterov momentum is used
+    skip        the number of updates at the start that are left out
+    late        each update uses the gradients of the step before
+    loss_sum    the loss is summed over the batch of a replica, not averaged
+    divisor     the number by which the images are divided; 255 is healthy
+    flip        convolution kernels are flipped
+    nhwc        the dense layer after the images are flattened reads them in the order H, W, C
+    numbers     the precision of the arithmetic, see `rounding`
     """
 
     def __init__(self, exchange='mean', cast=None, shard='own', unexchanged=(), silent=None, frozen=None, without=None, labels=None,
@@ -58,17 +70,17 @@ class Faults(object):
         self.counts, self.shares, self.smoothing = counts, shares, smoothing
 
     def keeps_replicas_equal(self):
-        """Whether all replicas stay equal, so that one simulation is enough."""
+        """Whether all replicas have equal weights in spite of the faults, so that the updates of one replica are enough."""
         alike = all(fault is None or fault[place] is None for fault, place in ((self.frozen, 1), (self.other, 0)))
         return self.exchange != 'own' and not self.unexchanged and alike
 
     def others(self, replica):
-        """How the updates of this replica differ from those of the rest."""
+        """The settings in which the updates of this replica differ from those of other replicas."""
         return self.other[1] if self.other is not None and self.other[0] in (None, replica) else {}
 
 
 def simulate(case, **switches):
-    """Weights of every replica after the case's steps."""
+    """Return the weights of every replica after the steps of the case, with the faults in `switches`."""
     faults = Faults(**switches)
     start = _turned(case, faults, dict((name, case.start[name].astype('float64')) for name in case.net.names))
     if faults.start:
@@ -90,7 +102,7 @@ def simulate(case, **switches):
 
 
 def _gradients(case, faults, weights, step):
-    """Every replica's gradient of its shard."""
+    """Return the gradient of every replica for its shard of the step's batch."""
     per, out = case.batch // case.replicas, []
     labels = case.labels if faults.labels is None else faults.labels
     for replica in range(case.replicas):
@@ -127,7 +139,7 @@ def _update(case, faults, gradients, step, replica, weights, speeds):
 
 
 def _combined(gradients, faults, name, replica):
-    """What a replica gets of one parameter's gradients."""
+    """Combine the gradients of all replicas for one parameter into the gradient that this replica uses."""
     n, how = len(gradients), faults.exchange
     if faults.shares:
         gradients = [share * g for share, g in zip(faults.shares, gradients)]
@@ -143,9 +155,11 @@ def _combined(gradients, faults, name, replica):
 
 
 def _half_mean(gradients, kind, way):
-    """The mean of numbers in half precision: 'divided' before they are summed, or after ('summed').
+    """The mean of gradients in half precision.
 
-    With an exact sum: 'each' number is rounded, or the mean ('after'), or both ('both').
+    With the ways 'divided' and 'summed', every partial sum is rounded; the numbers are divided before ('divided') or after the
+    sum ('summed'). With the other ways, the sum is exact; what is rounded is each number ('each'), the mean ('after'), or both
+    ('both').
     """
     n, half = len(gradients), HALVES[kind]
     if way in ('each', 'after', 'both'):
@@ -170,7 +184,10 @@ HALVES = {'float16': _float16, 'bfloat16': _bfloat16}
 
 
 def _stale(gradients, before, replica, first):
-    """Return (gradients, with those of one replica replaced by its gradients of the step before, that replica's current gradients)."""
+    """Replace the gradients of one replica by those that it had in the step before (`before`).
+
+    Return (the gradients of all replicas, the current gradients of this replica).
+    """
     now = gradients[replica]
     if before is None:
         before = now if first == 'fresh' else dict((name, np.zeros_like(a)) for name, a in now.items())

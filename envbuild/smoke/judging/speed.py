@@ -1,7 +1,7 @@
-"""SPEED: are more devices really faster, and if not, what limits them? Wrong results fail a test. Low speed only warns, unless the user
-demanded a speedup.
+"""SPEED: judges whether more devices are really faster, and finds what limits the speed if they are not.
 
-Speed is judged on GPUs only, and with the large network: the exchange limits the small one on any machine. CPU workers share cores; their
+Wrong results fail a test, but low speed only warns, unless the user demanded a speedup. Speed is judged only on GPUs and only
+with the large network, because the exchange limits the speed of the small one on any machine. CPU workers share cores, so their
 figures are reported and never judged.
 """
 from __future__ import absolute_import, division, print_function
@@ -10,19 +10,19 @@ from .. import stats
 from ..rank.bench import NOISY
 from ..verdict import check
 
-GOOD, OK = .80, .60         # efficiency: 1.8 of 2 GPUs is good; 1.3 of 2 is what VGG19 with its 80 MB of gradients used to give
+GOOD, OK = .80, .60         # efficiency: a speedup of 1.8 with 2 GPUs is good; VGG19, with 80 MB of gradients, gave 1.3
 CONTENDED = .85             # if efficiency is below this without any exchange, devices compete for something
 EXCHANGING = .75            # if efficiency is below this only with the exchange, the exchange is the cause
-FEEDING = .25               # the input limits the speed if bringing the batch to the devices takes this share of a step
+FEEDING = .25               # the input limits the speed if copying the batch to devices takes more than this share of a step
 STRAGGLING = 1.25           # a rank is slow if it needs this many times the median of the other ranks
 SUPERLINEAR = 1.15
-UNSURE = .10                # the lower end of a passing interval may lie below the floor by this share of it
+UNSURE = .10                # the lower end of a passing interval is at most this share below the floor
 MEASURE_BETTER = 'Let nothing else run, or give more --rounds.'
 JUDGED = 'cifar'
 
 
 def standing(n, run, kind, options):
-    """{'judged', 'why_not_judged'} of an entry of `runs`."""
+    """Return {'judged', 'why_not_judged'} for an entry of the report's `runs`."""
     floors = _floors(n, run, options)
     if n == 1:
         why = 'one device is the yardstick'
@@ -38,7 +38,7 @@ def standing(n, run, kind, options):
 
 
 def _floors(n, run, options):
-    """The user's demands for n devices, as [Floor]; they apply to the first scaling that was named."""
+    """The user's demands for n devices, as [Floor]. They apply only to the first scaling in --scaling."""
     if n == 1 or run['scaling'] != options['scaling'][0]:
         return []
     asked = (('speedup', 1.0, options['min_speedup']), ('efficiency', float(n), options['min_efficiency']))
@@ -46,17 +46,18 @@ def _floors(n, run, options):
 
 
 class Floor(object):
-    """One demand of the user and what was measured of it; `low` and `high` are None if there is no interval."""
+    """One demand of the user and the measured figure: median `got`, interval `low` to `high` (None if there is no interval)."""
 
     def __init__(self, what, gain, per, limit):
         self.what, self.limit, self.rounds = what, limit, gain['rounds']
         self.got, self.low, self.high = (gain[key] and gain[key] / per for key in ('median', 'lo', 'hi'))
 
     def answer(self):
-        """(status, why it is undecided).
+        """Return (status, why it is undecided).
 
-        A failure needs the whole interval below the floor. A pass needs the median at the floor or above, and a lower end at
-        most a tenth below the floor. So the figure that the report shows decides, if it was measured precisely enough.
+        It fails if the whole interval is below the floor. It passes if the median is at the floor or above, and the lower end
+        of the interval is at most a tenth below the floor. So the median, which the report shows, decides if it was measured
+        precisely enough.
         """
         if self.rounds < stats.LEAST:
             return 'inconclusive', 'a floor needs at least %d rounds' % stats.LEAST
@@ -90,7 +91,7 @@ def _demanded(run, words, told, floors, common):
     answers = [(floor,) + floor.answer() for floor in floors]
     asked = ', asked for ' + ' and '.join('%s %.2f' % (floor.what, floor.limit) for floor in floors)
     missed = [floor for floor, status, _ in answers if status == 'fail']
-    # Noise excuses a miss only if the floor lies within the interval.
+    # Noise makes a failure inconclusive only if it is large enough that the interval might reach the floor.
     if missed and _noisy(run) and not any(floor.high * (1 + run['noise_rel_iqr']) < floor.limit for floor in missed):
         return check('SPEED', n, 'inconclusive', '%s%s: too noisy to judge, one device alone varies by %.0f %%' % (
             told, asked, 100 * run['noise_rel_iqr']), limit=missed[0].limit, next_step=MEASURE_BETTER, **common)
@@ -134,7 +135,7 @@ def _words(n, run):
 
 
 def _dependent(gain):
-    """Say that the rounds depend on each other so much that the interval is less certain than usual."""
+    """Say that the rounds depend on each other, if they do so much that the interval is less certain than usual."""
     found = gain['autocorrelation']
     return '' if found is None or found <= stats.DEPENDENT else ', rounds depend on each other (autocorrelation %.1f)' % found
 
@@ -176,7 +177,7 @@ def _path(run):
 
 
 def straggler(run):
-    """The rank that clearly needs longer than the others for the same work without exchange; '' if there is none."""
+    """Say which rank clearly needs longer than the others for the same work without exchange; '' if no rank does."""
     busy = run['busy_ms'].get('indep', [])
     if len(busy) < 2:
         return ''

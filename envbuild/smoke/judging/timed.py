@@ -1,4 +1,7 @@
-"""Did the timed steps also compute the right thing? REPLICA for the handles that were timed, and EXCHANGE. Pure functions."""
+"""Checks that the timed steps also computed the right result: REPLICA for the timed models, EXCHANGE and TIME.
+
+Pure functions.
+"""
 from __future__ import absolute_import, division, print_function
 
 from ..networks import nets
@@ -6,28 +9,28 @@ from ..rank.timed import NOT_FINITE
 from ..verdict import check
 from . import checks
 
-# Limits as a share of the distance between a single device's gradient and the mean of all; 1 if nothing is exchanged.
+# Limits as a share of the distance between the gradient of a single device and the mean of all; without any exchange it is 1.
 APART, EXACT_APART = .10, .05
 PARAMETER_APART = .30
-# Limits as a share of the gradient. Measured in single precision: 3e-7 (LeNet), 4e-3 (ResNet-20), 1e-2 (VGG19); in bfloat16: 0.08,
-# 0.32, 0.65.
-# The exact limits are those of LeNet where no reduced precision is allowed. Its rounding comes to 7e-4 at most (150 seeds); weights with
-# noise of 1e-4, as an inexact convolution would give, come to 0.022, for some ReLUs and maxima switch.
+# Limits as a share of the gradient. Healthy errors in single precision: 3e-7 (LeNet), 4e-3 (ResNet-20), 1e-2 (VGG19); in
+# bfloat16: 0.08, 0.32, 0.65. The exact limits are for LeNet if no reduced precision is allowed. Rounding causes errors of at
+# most 7e-4 there (150 seeds). Noise of 1e-4 in the weights, as from an inexact convolution, causes 0.022, because some ReLUs
+# and maxima switch.
 SINGLE_APART, SINGLE_EXACT_APART = .25, .03
-HOLDS = .5                  # with bfloat16, a step of a large network has at least this share of the gradient, at most 1 / HOLDS
-MOST_ROUNDED = 1.0          # and differ from the gradient by at most this share of it
-SCALED = .02                # of the difference: what is left of it where the gradient only counts more or less
-UNTOLD = .20                # if rounding alone reaches this, nothing can be decided
+HOLDS = .5                  # with bfloat16, a step of a large network contains HOLDS to 1 / HOLDS times the gradient
+MOST_ROUNDED = 1.0          # and it differs from the gradient by at most this share of the gradient
+SCALED = .02                # a gradient that only has a wrong factor leaves at most this share of the difference unexplained
+UNTOLD = .20                # nothing can be decided if rounding alone causes a larger error
 LEAST_LOSS = 1e-3           # smaller losses have few digits and may be equal by chance
 LEAST_EQUAL = 3
-LATE = .25                  # of a lap; a loss that is there takes less than a thousandth
+LATE = .25                  # as a share of a lap; a loss that is ready can be read in less than a thousandth
 NOT_LOOKED_AT = 'not checked: its adapter cannot set weights'
 HIDDEN = 'not checked: rounding hides what a step moved'
 WORDS = {'dp': 'timed steps (dp)', 'input': 'timed steps fed from the host (input)', 'train': 'training steps'}
 
 
 def replicas(n, own):
-    """REPLICA of one workload: after training, and after the last timed lap."""
+    """REPLICA of one workload: whether replicas are equal after training and after the last timed lap."""
     found = checks.replicas(n, own)
     looks = [measured for measured in own[0]['phases'].get('bench', ()) if measured['checked']]
     if any(made['status'] == 'fail' for made in found) or not looks:
@@ -49,7 +52,7 @@ def replicas(n, own):
 
 
 def drained(n, own):
-    """TIME of one workload, if devices still worked when a lap ended: the loss of its last step was not there at once."""
+    """TIME of one workload. It fails if the loss of a lap's last step came late: devices still worked when the lap ended."""
     shares = [(share, mode) for measured in own[0]['phases'].get('bench', ()) for mode, share in measured.get('late', {}).items()]
     share, mode = max(shares or [(0.0, '')])
     if share <= LATE:
@@ -62,7 +65,7 @@ def drained(n, own):
 def exchange(n, own, oracle, exact=False):
     """EXCHANGE of one workload: timed steps and training steps must average the gradients of all devices.
 
-    `oracle` has the losses of each rank in the oracle's phase, if there are any; `exact` holds steps to the narrower limit.
+    `oracle` has the losses of each rank in the oracle's phase, if there are any; `exact` selects the narrower limit.
     """
     phases = own[0]['phases']
     looks = [phases['train'].get('checked')] if 'train' in phases else []
@@ -88,11 +91,11 @@ def is_exact(net, precisions):
 
 
 def single(n, own, precisions=()):
-    """EXCHANGE of one workload, if a timed handle of one device does not follow its own gradient; else nothing. With one
-    device alone it also tells if nothing could be checked.
+    """Return a failed check EXCHANGE if a model that was timed on one device does not follow its own gradient; else no check.
 
-    `precisions` are the reduced precisions that the run can use. Their rounding error grows from one normalised layer to
-    the next, but in no preferred direction, so the step still follows most of the gradient.
+    In a launch of one device, a skipped check says that nothing could be checked. `precisions` are the reduced precisions that
+    the run can use. Their rounding error grows from one normalised layer to the next, but it has no preferred direction, so a
+    step still contains most of the gradient.
     """
     wrong, told, looks = [], 0, [measured for measured in own[0]['phases'].get('bench', ()) if 'single' in measured]
     for measured in looks:
@@ -115,7 +118,7 @@ def single(n, own, precisions=()):
 
 
 def _averaged(n, entries, most):
-    """Make the check from all conclusive entries of timed.exchange; `most` is how far they may be apart."""
+    """Make the check EXCHANGE from all conclusive entries; `most` is the limit for their difference from the mean gradient."""
     wrong = [entry for entry in entries if entry['apart'] > most + 2 * entry['rounding'] or entry['parameter_apart'] > PARAMETER_APART]
     worst = max(wrong or [entry for entry in entries if entry['rounding'] < .01] or entries, key=lambda entry: max(entry['apart'] / most, entry['parameter_apart'] / PARAMETER_APART))
     common = dict(value=worst['apart'], limit=most, unit='of the difference between devices', detail={'worst': worst})
@@ -139,7 +142,7 @@ def _averaged(n, entries, most):
 
 
 def _alike_alone(n, phases):
-    """Devices that train alone, each on its own images, must not hold the same weights; None if they do not."""
+    """Return a failed check if devices that trained alone, each on its own images, hold the same weights; else None."""
     for measured in phases.get('bench', ()):
         copies = measured['checked']['copies']['indep'] if measured['checked'] else []
         for place, copy in enumerate(copies):
@@ -151,10 +154,10 @@ def _alike_alone(n, phases):
 
 
 def _same_images(n, own, oracle):
-    """Ranks whose losses were equal in some steps and differ in others had the same images in those; None if there are none.
+    """Return a failed check if two ranks had the same images in some steps: their losses are equal there and differ elsewhere.
 
-    Copies with the same weights have the same loss on the same images, and on other images only by chance. The losses show
-    nothing if an adapter's ranks always report one common loss.
+    Replicas with equal weights have equal losses on the same images, and on other images only by chance. If the losses of ranks
+    are equal in all steps, the adapter reports one common loss, which shows nothing.
     """
     series = [('reference steps', list(zip(*oracle)))] if oracle else []
     if 'train' in own[0]['phases']:

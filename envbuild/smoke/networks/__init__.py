@@ -1,1 +1,1 @@
-"""What is trained: networks as lists of layers, and the float64 reference that judges every framework."""
+"""The networks to train, as lists of layers, and the float64 reference with which every framework is compared."""

@@ -8,11 +8,11 @@ from .layouts import shape_nhwc, shapes_hwio
 
 
 AUTOTUNE = 'TF_CUDNN_USE_AUTOTUNE'
-_own = []           # the variable's own value, while we have changed it
+_own = []           # the user's value of the variable, while `exact` has changed it
 
 
 def through(net, images, give):
-    """The network's output; `give(layer, inputs...)` builds one layer with a framework's functions."""
+    """Build the network layer by layer and return its output; `give(layer, inputs...)` builds one layer with a framework."""
     values = {'images': images}
     for layer in net.layers:
         values[layer.name] = give(layer, *[values[name] for name in layer.of])
@@ -20,7 +20,7 @@ def through(net, images, give):
 
 
 def padding(layer):
-    """(zeros to add on every side first, the framework's word for the rest) of a convolution.
+    """Return (rows of zeros to add on every side first, the framework's `padding` argument) for a convolution.
 
     SAME pads all sides equally only if the stride is 1. With a stride of 2 and an even size it pads only below and to the
     right, which makes another network: https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2
@@ -54,7 +54,10 @@ def padded(tf, layer, x):
 
 
 def graph_network(tf, net):
-    """TensorFlow 1: (variables in the order of net.names, running means and variances, the function from images and mode to logits)."""
+    """Build the variables of a network in TensorFlow 1.
+
+    Return (variables in the order of net.names, running means and variances, a function from images and `training` to logits).
+    """
     parameters = [tf.Variable(tf.zeros(shape)) for shape in shapes_hwio(net)]
     v, running = dict(zip(net.names, parameters)), {}
     for layer in net.layers:
@@ -81,7 +84,9 @@ def _graph_layer(tf, layer, v, running, training, x, *others):
 
 
 def _normalised(tf, x, w, b, running, training):
-    """Up to 1.15 the fused kernel raises a smaller constant to 1.001e-5, as cuDNN does; the error is below 1e-7."""
+    """Apply batch normalisation. Up to TensorFlow 1.15, its kernel raises EPSILON to 1.001e-5, as cuDNN does: errors stay below
+    1e-7.
+    """
     if not training:
         return tf.nn.fused_batch_norm(x, w, b, running[0], running[1], nets.EPSILON, is_training=False)[0]
     x, mean, variance = tf.nn.fused_batch_norm(x, w, b, epsilon=nets.EPSILON)
@@ -91,7 +96,10 @@ def _normalised(tf, x, w, b, running, training):
 
 
 def keras_network(keras, net):
-    """The network as a Keras model, of any version and backend, starting from zeros; it answers logits."""
+    """Return the network as a Keras model, for any version and backend.
+
+    Its weights are zero at first; its outputs are logits.
+    """
     layers, last = keras.layers, {'data_format': 'channels_last'}
 
     def give(layer, *read):
@@ -117,7 +125,10 @@ def keras_network(keras, net):
 
 
 def keras_parameters(model, net):
-    """Its variables in the order of net.names; a normalisation's running mean and variance come after its own two."""
+    """The model's trained variables in the order of net.names.
+
+    Keras lists running means and variances after them in each layer.
+    """
     counts = dict((layer.name, 1 if layer.op == 'conv' and not layer.bias else 2) for layer in net.layers
                   if layer.op in ('conv', 'norm', 'dense'))
     return [variable for layer in net.layers if layer.name in counts
@@ -125,11 +136,12 @@ def keras_parameters(model, net):
 
 
 def exact(tf, wanted):
-    """Make TensorFlow's kernels deterministic or not, for the adapter method `exact`; it concerns kernels made from now on.
+    """Make TensorFlow's kernels deterministic or not, for the adapter method `exact`. This affects only kernels made
+    afterwards.
 
-    TensorFlow reads the variable whenever it makes a kernel:
-    https://github.com/tensorflow/tensorflow/blob/v2.4.0/tensorflow/core/util/use_cudnn.cc Since 2.9 there is a switch as well;
-    only a module that is not public turns it off again.
+    TensorFlow reads the variable TF_CUDNN_USE_AUTOTUNE whenever it makes a kernel:
+    https://github.com/tensorflow/tensorflow/blob/v2.4.0/tensorflow/core/util/use_cudnn.cc
+    Since 2.9 there is also a switch for determinism. Only a private module can turn it off again.
     """
     if wanted:
         _own.append(os.environ.get(AUTOTUNE))

@@ -1,11 +1,14 @@
-"""A network as TensorFlow and Keras want it: kernels HWIO, dense (in, out), images NHWC and flattened as H, W, C."""
+"""Converts weights and images to the layout of TensorFlow and Keras: kernels HWIO, dense weights (in, out), images NHWC.
+
+These frameworks flatten images in the order H, W, C, so the rows of a dense layer's weights have this order, too.
+"""
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
 
 def to_hwio(weights, net):
-    """The arrays in the order of net.names, float32."""
+    """Return the weights in this layout, as float32 arrays in the order of net.names."""
     return [np.ascontiguousarray(_turned(net, name, np.asarray(weights[name], 'float32'))) for name in net.names]
 
 
@@ -19,7 +22,7 @@ def _turned(net, name, array):
 
 
 def from_hwio(values, net):
-    """The reverse: canonical {parameter: array} from arrays in the order of net.names."""
+    """Return {parameter: array} in the smoke test's own layout, from arrays in this layout in the order of net.names."""
     weights = {}
     for (name, shape), array in zip(net.parameters, values):
         if len(shape) == 4:
@@ -37,7 +40,7 @@ def shapes_hwio(net):
 
 
 def _folded(net, name):
-    """(C, H, W) of what a dense layer reads, if that was flattened."""
+    """(C, H, W) of the images that a dense layer reads, if they were flattened; else None."""
     return next(layer.folded for layer in net.layers if layer.op == 'dense' and name == layer.name + '_w')
 
 
@@ -47,5 +50,5 @@ def nhwc(images):
 
 
 def shape_nhwc(net):
-    """(H, W, C) of its images."""
+    """(H, W, C) of the network's images."""
     return net.shape[1:] + net.shape[:1]

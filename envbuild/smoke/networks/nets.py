@@ -1,7 +1,7 @@
-"""The networks that the smoke test trains, as data: a list of layers from which every adapter builds its own.
+"""The networks that the smoke test trains, as data: a list of layers from which each adapter builds its framework's network.
 
-Layout is canonical: images NCHW, kernels OIHW, dense weights (out, in), flattened in C, H, W order. The random starting
-weights use only operations that IEEE 754 rounds exactly, so a seed means the same bits everywhere.
+The layout is the same for all: images NCHW, kernels OIHW, dense weights (out, in), images flattened in the order C, H, W. The
+random start weights use only operations that IEEE 754 rounds exactly, so a seed gives the same bits everywhere.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -13,17 +13,18 @@ KEPT = 0.9                  # share of the running mean and variance that is kep
 
 
 class Layer(object):
-    """One step. `of` names the layers that it reads ('images' are what comes in); `shape` is what it gives, without the batch.
+    """One layer. `of` names the layers that it reads ('images' for the input); `shape` is the shape of its output without the
+    batch.
 
     conv     `kernel`, `stride`, `pad` (zeros on every side); NAME_w (out, in, kernel, kernel), and NAME_b if `bias`
     norm     batch normalisation over batch, height and width; NAME_w (the factor) and NAME_b
     relu
     tanh
-    pool     the maximum of each 2 x 2, stride 2
-    average  the mean of each 2 x 2, stride 2
-    mean     over height and width: (channels,)
-    flatten  in C, H, W order
-    dense    NAME_w (out, in) and NAME_b; `folded` is (C, H, W) if it reads what was flattened, else None
+    pool     the maximum of each 2 x 2 block, stride 2
+    average  the mean of each 2 x 2 block, stride 2
+    mean     the mean over height and width: (channels,)
+    flatten  in the order C, H, W
+    dense    NAME_w (out, in) and NAME_b; `folded` is (C, H, W) if it reads flattened images, else None
     add      the sum of two layers
     """
 
@@ -33,9 +34,9 @@ class Layer(object):
 
 
 class Net(object):
-    """`layers` in an order in which each comes after those it reads; the last gives the logits.
+    """A network. In `layers`, each layer comes after the layers that it reads; the output of the last one is the logits.
 
-    `parameters` are what is trained, [(name, shape)] in the order of the layers. Running means and variances are not among
+    `parameters` are the trained arrays, [(name, shape)] in the order of the layers. Running means and variances are not among
     them: they belong to the framework's own model.
     """
 
@@ -56,11 +57,11 @@ class Net(object):
 
     @property
     def normalised(self):
-        """Whether it has batch normalisation: its training then depends on how the batch is cut."""
+        """Whether the network has batch normalisation: then its training depends on how the batch is divided among devices."""
         return any(layer.op == 'norm' for layer in self.layers)
 
     def initial(self, seed):
-        """Starting weights in float32: uniform with He's variance; biases are small but not zero, so that a missing bias shows."""
+        """Start weights in float32: uniform with He's variance; biases are small but not zero, so that a missing bias shows."""
         draw, norms, weights = np.random.RandomState(seed), set(layer.name for layer in self.layers if layer.op == 'norm'), {}
         for name, shape in self.parameters:
             if name[:-2] in norms:
@@ -71,8 +72,8 @@ class Net(object):
             weights[name] = ((2.0 * draw.random_sample(shape) - 1.0) * bound).astype('float32')
         return weights
 
-    # The builder of the networks below: each method adds a layer that reads the last one, or those in `of`, and returns its
-    # name.
+    # Methods that build the networks below. Each adds a layer that reads the previous layer, or the layers in `of`, and returns
+    # the name of the new layer.
 
     def _add(self, op, name, shape, of=None, **settings):
         of = of or ((self.layers[-1].name,) if self.layers else ('images',))
@@ -129,16 +130,15 @@ class Net(object):
 
 
 def _lenet():
-    """What the `mnist` workload trains, small enough for NumPy: two convolutions, two dense layers."""
+    """The network of the `mnist` workload, small enough for NumPy: two convolutions and two dense layers."""
     return _two_and_two('lenet', 'relu', 'pool')
 
 
 def _reference():
-    """The network of the reference phase: LeNet's parameters, but smooth.
+    """The network of the reference phase: it has LeNet's parameters, but smooth functions.
 
-    A ReLU switches where its input is near zero, and a maximum where two inputs are nearly equal. One rounding error can flip it, which
-    changes
-    a parameter by 1e-3 or more. Tanh and averages have no such jumps, so errors stay small.
+    A ReLU switches if its input is near zero, and a maximum switches if two inputs are nearly equal. One rounding error can
+    cause a switch, which changes a parameter by 1e-3 or more. Tanh and averages do not switch, so errors stay small.
     """
     return _two_and_two('reference', 'tanh', 'average')
 
@@ -160,8 +160,8 @@ def _two_and_two(name, activation, pooling):
 def _wide():
     """A network with 40 MB of dense layers, which NumPy trains in a second.
 
-    A bucket of DistributedDataParallel holds 25 MB, so several are exchanged during the backward pass. Horovod may still put
-    all gradients into one: it fuses up to 64 MB or more.
+    A bucket of DistributedDataParallel holds 25 MB, so several buckets are exchanged during the backward pass. Horovod may
+    still put all gradients into one exchange, because it fuses up to 64 MB or more.
     """
     net = Net('wide', (1, 28, 28), 'mnist')
     net.flatten('flat')
@@ -175,7 +175,7 @@ def _wide():
 def _resnet(blocks, name):
     """A residual network for 32 x 32 images, with three stages of `blocks` pairs of convolutions: https://arxiv.org/abs/1512.03385.
 
-    Where a stage halves the image, a 1 x 1 convolution carries the shortcut.
+    If a stage halves the size of the images, its shortcut is a 1 x 1 convolution.
     """
     net = Net(name, (3, 32, 32), 'cifar')
     net.conv('conv0', 16, 3, pad=1, bias=False)
@@ -216,7 +216,7 @@ def _vgg19():
 
 LENET, REFERENCE, WIDE = _lenet(), _reference(), _wide()
 _MAKERS = {'lenet': lambda: LENET, 'resnet20': lambda: _resnet(3, 'resnet20'), 'vgg19_bn': _vgg19}
-NAMES = tuple(sorted(_MAKERS))                          # what --net offers
+NAMES = tuple(sorted(_MAKERS))                          # the choices of --net
 _MAKERS.update(reference=lambda: REFERENCE, wide=lambda: WIDE)
 DEFAULT = {'mnist': 'lenet', 'cifar': 'resnet20'}       # workload -> the network that it trains unless another is asked for
 

@@ -1,8 +1,8 @@
-"""A network in plain NumPy, forward, backward, and SGD with momentum, from its list of layers.
+"""Trains a network in plain NumPy from its list of layers: forward pass, backward pass, and SGD with momentum.
 
-In float64 it computes the weights after some steps; every framework is compared with them, for every number of devices. Layout
-is canonical: images NCHW, kernels OIHW, dense weights (out, in), flattened in C, H, W order. It trains: batch normalisation
-takes the mean and variance of the batch.
+In float64 it computes the reference weights after some steps, with which every framework is compared for every number of
+devices. The layout is that of `nets`: images NCHW, kernels OIHW, dense weights (out, in), images flattened in the order C, H,
+W. The forward pass is that of training: batch normalisation uses the mean and variance of the batch.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -18,7 +18,7 @@ def scaled(images, dtype='float64'):
 
 
 def logits(net, p, x):
-    """The network's answer for scaled images."""
+    """The network's logits for scaled images."""
     return forward(net, p, x)[0]
 
 
@@ -37,7 +37,7 @@ def loss_and_gradient(net, p, x, y, numbers=EXACT, smoothing=0.0):
     dy /= n
     g, first, flows = {}, net.names[0], {net.layers[-1].name: dy}
     for layer, saved in zip(reversed(net.layers), reversed(kept)):
-        last = layer.name + '_w' == first       # nothing before it has parameters
+        last = layer.name + '_w' == first       # no earlier layer has parameters
         dy = numbers.give(layer.op, flows.pop(layer.name))
         dy = OPS[layer.op][1](layer, p, dy, saved, g, not last, numbers)
         if last:
@@ -48,7 +48,7 @@ def loss_and_gradient(net, p, x, y, numbers=EXACT, smoothing=0.0):
 
 
 def forward(net, p, x, numbers=EXACT):
-    """Logits, and for each layer what its backward pass needs."""
+    """Return the logits, and for each layer the values that its backward pass needs."""
     kept, given = [], {'images': x}
     for layer in net.layers:
         x, saved = OPS[layer.op][0](layer, p, *([given[name] for name in layer.of] + [numbers]))
@@ -90,8 +90,9 @@ def _norm(a):
     return float(np.sqrt(np.square(np.asarray(a, 'float64')).sum()))
 
 
-# Forward: Return (the layer's output, what its backward pass needs). Backward: the gradient of what it reads, None if that is
-# not wanted; those of its own parameters go into g.
+# The operations of the layers. A forward function returns (the layer's output, the values that its backward function needs). A
+# backward function gets the gradient dy of the output, writes the gradients of the layer's parameters into g, and returns the
+# gradient of the layer's input, or None if it is not `wanted`.
 
 def _conv(layer, p, x, numbers):
     w, x = numbers.read('conv', p[layer.name + '_w']), numbers.read('conv', x)
@@ -186,7 +187,7 @@ def _add(layer, p, x, y, numbers):
 
 
 def _add_back(layer, p, dy, saved, g, wanted, numbers):
-    return dy           # of both
+    return dy           # the gradient of both inputs
 
 
 def _mean(layer, p, x, numbers):
@@ -198,7 +199,7 @@ def _mean_back(layer, p, dy, shape, g, wanted, numbers):
 
 
 def _blocks(x):
-    """Each 2 x 2 as four numbers: (n, c, rows / 2, cols / 2, 4)."""
+    """Return each 2 x 2 block as four numbers: (n, c, rows / 2, cols / 2, 4)."""
     n, c, rows, cols = x.shape
     return x.reshape(n, c, rows // 2, 2, cols // 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(n, c, rows // 2, cols // 2, 4)
 

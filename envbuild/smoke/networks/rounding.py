@@ -1,6 +1,7 @@
 """Simulates TF32, bfloat16 and float16: rounds the numbers of a float64 network as these types would.
 
-Only the mantissa is cut. Mixed precision scales the loss so that exponents fit.
+Only the mantissa is rounded. The range of the exponents is not limited, because mixed precision scales the loss so that they
+fit.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -22,19 +23,22 @@ def cut(array, bits, nearest=True):
 
 
 class Exact(object):
-    """Every number as it is."""
+    """Arithmetic without rounding."""
 
     def read(self, op, array):
-        """What a layer of this kind reads: activations, weights, gradients from above."""
+        """Round the inputs of a layer of this kind: activations, weights, gradients of its output."""
         return array
 
     def give(self, op, array):
-        """What it gives: activations, gradients."""
+        """Round the results of a layer of this kind: activations, gradients."""
         return array
 
 
 class Reduced(Exact):
-    """Layers of some kinds multiply numbers with fewer bits. If `mixed` is true, the outputs of all layers have fewer bits too, as with autocast."""
+    """Arithmetic in which layers of the kinds `ops` multiply rounded numbers.
+
+    If `mixed` is true, the results of all layers are rounded too, as with autocast.
+    """
 
     def __init__(self, kind, ops=('conv', 'dense'), nearest=True, mixed=True):
         self._bits, self._ops, self._nearest = MANTISSA[kind], ops, nearest

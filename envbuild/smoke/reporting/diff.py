@@ -1,8 +1,9 @@
 """Compares two reports: where the second is worse or better than the first, and what cannot be compared. Pure functions.
 
-The rule for figures, the same as the host's (`envbuild report A B`): if the intervals overlap it is noise; if the medians
-are within the tolerance it is too little to matter; else the second is better or worse. Only equal things are compared:
-workload, network, batch, scaling, precision and way of averaging; on other devices nothing is a regression.
+`envbuild report A B` on the host has the same rule for figures. If the intervals overlap, the difference is noise; if the
+medians differ by at most the tolerance, it is too small to matter; else the second figure is better or worse. Figures are
+compared only if workload, network, batch, scaling, precision and scheme are equal. If the devices differ, nothing is a
+regression.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -29,13 +30,12 @@ def word(old, new, tolerance):
 
 
 def compare(old, new, tolerance=TOLERANCE):
-    """{'alike': bool, 'speed': [...], 'lost': [...], 'changed': [...], 'apart': [sentence]}
+    """Return {'alike': bool, 'speed': [...], 'lost': [...], 'changed': [...], 'apart': [sentence]}.
 
-    alike     whether the devices are of one model: only then a lower speed is a regression
-
-    speed     {'n', 'what', 'figure', 'old', 'new', 'word'} of each figure that both have
-    lost      sentences about correctness that the second report lacks
-    changed   sentences about other checks
+    alike     whether both reports used the same model of device: only then a lower speed is a regression
+    speed     {'n', 'what', 'figure', 'old', 'new', 'word'} of each figure that both reports have
+    lost      sentences about checks of correctness that passed in the first report and not in the second, and about lower
+    accuracy changed   sentences about other checks with another status
     apart     what was not compared, and why
     """
     apart = _unlike(old, new)
@@ -98,7 +98,10 @@ def _speedup(run):
 
 
 def _by_check(report):
-    """{key: check}, the first of each key. A scheme's check belongs to the scheme."""
+    """Return {key: check}, the first check of each key.
+
+    The key has the scheme, too, because each scheme has a check of its own.
+    """
     out = {}
     for check in report.get('checks') or ():
         out.setdefault((check['id'], check['n'], check.get('workload', ''), check['detail'].get('sync', '')), check)

@@ -1,4 +1,4 @@
-"""Turns laps and losses into the figures of the report: speedup, ceiling, communication, bandwidth. Pure functions."""
+"""Turns the times of laps (timed groups of steps) and losses into the figures of the report. Pure functions."""
 from __future__ import absolute_import, division, print_function
 
 import hashlib
@@ -8,13 +8,13 @@ from ..networks import nets
 
 CURVE = 200         # points of a loss curve in the report
 LAUNCHES = .50      # a short step counts as bound by kernel launches if at least this share of it does not depend on the batch
-# Bus bandwidth over algorithm bandwidth, for n ranks: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+# Bus bandwidth divided by algorithm bandwidth, for n ranks: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 BUS = {'allreduce': lambda n: 2.0 * (n - 1) / n, 'allgather': lambda n: (n - 1.0) / n, 'broadcast': lambda n: 1.0}
 MODES = ('solo', 'indep', 'dp', 'input')
 
 
 def run(n, measured, exchange_s=None):
-    """One entry of `runs` from what bench.measure gave for one scaling."""
+    """Return one entry of the report's `runs`, from the result of bench.measure for one scaling."""
     rounds = measured['rounds']
     laps = dict((name, [entry[name + '_s'] for entry in rounds if entry.get(name + '_s') is not None]) for name in MODES)
     per_device, steps = measured['batch_per_device'], measured['steps_per_round']
@@ -40,11 +40,10 @@ def run(n, measured, exchange_s=None):
 
 
 def _launch_bound(half_s, steps):
-    """Return the part of a step's time that does not depend on the batch: time = a + b * batch, so a = 2 * time of half a batch - time of
-    the whole.
+    """Return the part of a step's time that does not depend on the batch; None if it was not measured.
 
-    In this part the host launches one kernel after the other; a faster GPU does not shorten it. None where it was
-    not measured.
+    With time = a + b * batch, this part is a = 2 * (time of half a batch) - (time of the whole batch). In this time the host
+    launches one kernel after the other; a faster GPU does not shorten it.
     """
     if not half_s:
         return None
@@ -60,10 +59,10 @@ def _rate_interval(laps, images):
 
 
 def _split(laps, steps):
-    """Milliseconds that a step spends computing, exchanging, and bringing the batch to the devices, as differences between laps
-    of one round.
+    """Return how many milliseconds a step computes, exchanges gradients, and copies the batch to the devices.
 
-    None if no lap got its batches from the host. A difference below zero is noise: zero.
+    They are differences between laps of the same round. A difference below zero is noise and counts as zero. None if no lap
+    copied its batches from the host.
     """
     if not laps['input']:
         return None
@@ -92,7 +91,7 @@ def _gain(n, laps, step_s, exchange_s, scaling):
 
 
 def collectives(n, results, link):
-    """Entries of `collectives`: each operation, type and size, and the wrong elements of that over all ranks."""
+    """Return the report's `collectives`: an entry for each operation, type and size, with its wrong elements on all ranks."""
     phases = [result['phases']['coll']['table'] for result in results]
     out = []
     for place, entry in enumerate(phases[0]):
@@ -104,7 +103,7 @@ def collectives(n, results, link):
 
 
 def exchange_time(results, net):
-    """Seconds of an all-reduce of this network's gradient, None where it was not measured."""
+    """Seconds of an all-reduce of this network's gradient; None if it was not measured."""
     size = nets.of(net).bytes
     for entry in results[0]['phases'].get('coll', {}).get('table', ()):
         if (entry['op'], entry['type'], entry['bytes']) == ('allreduce', 'float32', size):
@@ -113,7 +112,7 @@ def exchange_time(results, net):
 
 
 def training(n, plan, results, images):
-    """One entry of `training`, losses averaged over ranks, and what LOSS needs to know."""
+    """Return (one entry of the report's `training`, the facts that LOSS and ACC need). Losses are means over the ranks."""
     phases = [result['phases']['train'] for result in results]
     curves = list(zip(*[phase['losses'] for phase in phases]))
     bad = [step + 1 for step, values in enumerate(curves) if any(value is None for value in values)]

@@ -13,11 +13,11 @@ from . import tables
 SCHEMA = 'envbuild-smoke/1'
 PASS, FAIL, USAGE, INCONCLUSIVE, HANG, WARNINGS = 0, 1, 2, 3, 4, 5
 LOG_LIMIT = 4000
-MEASURED = ('SPEED', 'SYNC', 'BASELINE')      # checks that have lines of their own
+MEASURED = ('SPEED', 'SYNC', 'BASELINE')      # checks with lines of their own below the table
 
 
 def new(options, image, found, argv, started):
-    """A report with everything that is known before anything was run."""
+    """Return a report with everything that is known before the first launch."""
     host = dict(found['host'])
     host['driver'] = host['driver'] or os.environ.get('ENVBUILD_HOST_DRIVER') or None
     return {
@@ -41,13 +41,13 @@ def empty():
 
 
 def framework(adapter, result):
-    """The framework section, from what rank 0 found."""
+    """Return the report's section `framework`, from the result of rank 0."""
     return dict(result['framework'], adapter=os.path.basename(adapter), python=platform.python_version(), numpy=np.__version__,
                 semantics=result['semantics'])
 
 
 def conclude(report, options, seconds):
-    """Set status, exit code and reason from the checks. Nothing but `pass` lets a caller believe in a pass."""
+    """Set status, exit code and reason from the checks. Without a passed check, the status is never `pass`."""
     by_status = {}
     for check in report['checks']:
         by_status.setdefault(check['status'], []).append(check)

@@ -1,4 +1,7 @@
-"""What was measured, as lines for people: speed and where its time goes, other schemes, collectives. Plain ASCII for any locale."""
+"""Prints the measurements as lines for people: speed, parts of a step, other schemes, collectives.
+
+Plain ASCII for any locale.
+"""
 from __future__ import absolute_import, division, print_function
 
 from .. import plain, stats, sync
@@ -6,13 +9,15 @@ from . import diff
 
 
 def measured(report):
-    """All of it."""
+    """Return the lines for all measurements of a report."""
     return _speed(report) + _schemes(report) + ([] if report['runs'] or report['training'] else _collectives(report)) + _baseline(report)
 
 
 def _speed(report):
-    """A block for each number of devices and scaling. One device's figures come from the rounds of the largest count, where its speedup was
-    measured."""
+    """A block for each workload and scaling, with a line for each number of devices.
+
+    The figures of one device come from the rounds of the largest count, in which the speedup was measured.
+    """
     lines, blocks = [], {}
     for run in report['runs']:
         blocks.setdefault(diff.title(run) if run['scaling'] == 'weak' else (run['net'], run['scaling']), []).append(run)
