@@ -1,7 +1,7 @@
-"""NumPy as a framework: one process per replica, gradients averaged over the guest's own TCP ring.
+"""NumPy as a framework: one process per replica; the guest's own TCP ring averages the gradients.
 
-It tests the smoke test itself, also where no framework is installed. Each part of a step is a method of its own so
-that tests can break one at a time.
+This adapter tests the smoke test itself, without any framework. Each part of a step is a method of its own, so that tests can
+break one part at a time.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -13,7 +13,7 @@ from ..networks import refnet
 
 
 class Adapter(object):
-    shares_gpus = True      # it uses none
+    shares_gpus = True      # it uses no GPU
     name = 'numpy'
     style = 'process'
     semantics = {'gradient': 'mean', 'exchange': 'one flat buffer over the TCP ring'}

@@ -1,21 +1,24 @@
-"""What is trained: for each workload its data, its network, and how much of it. The limits of accuracy are a table."""
+"""The workloads: the data, the network and the amount of training of each, and the table of required accuracies."""
 from __future__ import absolute_import, division, print_function
 
 from ..networks import nets
 from ..verdict import check
 from . import shapes, synth
 
-BEATS_GUESSING = 0.2        # the only demand if no limit is calibrated, after LEAST_IMAGES
+BEATS_GUESSING = 0.2        # the required accuracy after LEAST_IMAGES, if no limit is calibrated
 LEAST_IMAGES = 8192
 
 
 class Workload(object):
-    """`generate(n, seed)` makes images like those of the public `dataset`; `generated` is their name."""
+    """One workload.
+
+    `generate(n, seed)` makes images like those of the public `dataset`; `generated` names the generated data.
+    """
 
     def __init__(self, name, dataset, generate, generated, images, epochs, batches):
         self.name, self.dataset, self.generate, self.generated = name, dataset, generate, generated
         self.train_images, self.test_images, self.epochs = images[0], images[1], epochs
-        self.batches = batches          # images per device if speed is measured, by kind of device
+        self.batches = batches          # images per device for measurements of speed, by kind of device
 
 
 WORKLOADS = dict((each.name, each) for each in (
@@ -25,12 +28,13 @@ WORKLOADS = dict((each.name, each) for each in (
 NAMES = ('mnist', 'cifar')
 LR = {'lenet': .05, 'resnet20': .1, 'vgg19_bn': .05}        # the learning rate falls to a tenth during training
 
-# (data, network) -> the least accuracy, what the loss must fall to, and for how many images seen that was calibrated. Real
-# MNIST and CIFAR-10 were not available for calibration. They must only pass BEATS_GUESSING, and the check says so.
+# (data, network) -> (required accuracy, required final loss as a share of the first, number of trained images for which both
+# were calibrated). Real MNIST and CIFAR-10 were not available for calibration: with them, the accuracy must only reach
+# BEATS_GUESSING, and the check says so.
 LIMITS = {
     # 12 seeds: 98.6 to 99.3 %
     (synth.NAME, 'lenet'): (.97, .25, 2 * 8192),
-    # 6 seeds on 1, 2, 4 and 8 replicas, each with the normalisation of its own share: 97.0 to 98.2 %, the loss down to 5 %
+    # 6 seeds on 1, 2, 4 and 8 replicas, each normalising its own part of the batch: 97.0 to 98.2 %; the loss falls to 5 %
     (shapes.NAME, 'resnet20'): (.93, .25, 2 * 8192),
 }
 
@@ -48,8 +52,8 @@ class Part(object):
     def limit(self, data, images, asked):
         """Return what the checks LOSS and ACC demand after training on so many images of this data, counted over all epochs.
 
-        {'accuracy', 'loss', 'note'}: A limit is None if there is nothing to judge. `loss` is the largest final loss, as a share of the
-        first.
+        The result is {'accuracy', 'loss', 'note'}. `loss` is the largest final loss, as a share of the first. Both are None if
+        there was too little training to judge. `asked` is the accuracy that the user demands, or None.
         """
         accuracy, loss, enough = LIMITS.get((data, self.net.name), (BEATS_GUESSING, 1.0, LEAST_IMAGES))
         if asked is not None:
@@ -62,8 +66,10 @@ class Part(object):
 
 
 def names(options, kind):
-    """The workloads of the options. `auto` means the workloads of the networks given with --net; without --net it means mnist, and on GPUs
-    also cifar."""
+    """Return the names of the workloads to train.
+
+    `auto` means the workloads of the networks in --net. Without --net it means mnist, and on GPUs also cifar.
+    """
     text, asked = options['workload'], set(nets.of(name).workload for name in options['net'])
     if text == 'auto':
         return [name for name in NAMES if name in (asked or (NAMES if kind == 'cuda' else ('mnist',)))]
@@ -71,7 +77,7 @@ def names(options, kind):
 
 
 def choose(chosen, options, kind, adapter):
-    """(parts to run, checks that say which do not apply to the adapter)."""
+    """Return (the workloads to run as Parts, checks for the workloads whose network the adapter cannot build)."""
     parts, left_out = [], []
     for name in chosen:
         net = nets.of(network(name, options['net']))
@@ -86,6 +92,9 @@ def choose(chosen, options, kind, adapter):
 
 
 def network(workload, asked):
-    """The name of the network that a workload trains; `asked` are the networks of --net, each belongs to one workload."""
+    """Return the name of the network that a workload trains.
+
+    `asked` has the networks of --net; each belongs to one workload.
+    """
     mine = [name for name in asked if nets.of(name).workload == workload]
     return mine[0] if mine else nets.DEFAULT[workload]

@@ -1,1 +1,1 @@
-"""What runs in each rank: the phases from the first collective to the last lap. Only here a framework is imported."""
+"""The phases that run in each rank, from the first collective to the last timed step. Only ranks import a framework."""

@@ -1,14 +1,16 @@
-"""Phase `bench`: four ways to run the same step, interleaved in one launch.
+"""Phase `bench`: times the same training step in four modes, which take turns in one launch.
 
-solo    one device works, the others wait in a host barrier
-indep   all devices work, nothing is exchanged: the ceiling that shared cores, memory or power leave
+solo    one device works; the other processes wait in a barrier on the host
+indep   all devices work, but exchange nothing: their speed is the ceiling that shared cores, memory or power allow
 dp      all devices work and average their gradients
-input   as dp, but each step is fed a fresh batch from the host's memory; the others find theirs on the devices
+input   like dp, but each step gets a new batch from the host's memory; in the other modes the batches are on the devices
+already
 
-Each round runs all of them, odd rounds in reverse order, so that a drift of the machine cancels in the ratio of a round.
-A lap is timed from barrier to barrier, devices drained: the slowest rank counts. Warm-up steps are not measured: WARM_UP
-is the rule. After the last lap the handles that were timed are checked (rank.timed): the copies of dp and input must be equal,
-those of indep must not, and each step must have averaged the gradients of all devices.
+A lap is a number of steps in one mode. It is timed from barrier to barrier, after all devices have finished, so the slowest
+rank counts. A round has one lap of each mode, in reverse order in odd rounds, so that a drift of the machine cancels in the
+ratios of a round. Warm-up steps are not measured; WARM_UP is the rule. After the last lap, the timed models are checked
+(rank.timed): the replicas of dp and input must be equal, those of indep must differ, and each step must have averaged the
+gradients of all devices.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -20,18 +22,19 @@ from ..machine import gpuwatch
 from . import timed
 
 LR = 1e-4               # small enough that the work does not change while it is measured
-SETTLED = 0.05          # warm-up ends when two medians of five steps agree to this
-NOISY = 0.10            # relative IQR of solo above which the rounds are doubled once, on devices that are judged
+SETTLED = 0.05          # warm-up ends when two medians of five steps differ by less than this share
+NOISY = 0.10            # if the relative IQR of solo is above this, there are twice as many rounds (on GPUs only)
 LEAST_WARM = 2
 WITH_LOSS = 4
 BATCHES = 8
 MOST_STEPS = 2000
 EMPTY_LAPS = 9
-AT_ONCE_S = 0.002       # fetching a number that is there takes less
+AT_ONCE_S = 0.002       # reading a loss that is ready takes less than this
 EXCHANGING = ('dp', 'input')
 WARM_UP = ('the first step apart; at least %(warmup_min)d steps, until two successive medians of five steps agree to 5 %%, '
            'at most %(warmup_max)d steps or %(warmup_seconds)g s')
-# The clock of an idle GPU rises for about a second once there is work, and steps of a few milliseconds are over before that.
+# The clock of an idle GPU rises for about a second after work begins. Warm-up steps of a few milliseconds would end before
+# that.
 CLOCK_LOOKS, CLOCK_STEADY, CLOCK_S = 6, 0.03, 8.0
 ON_GPUS = '; on GPUs until the clocks of all that work stay within %d %% at %d looks of %.1f s, at most %d s more' % (
     100 * CLOCK_STEADY, CLOCK_LOOKS, gpuwatch.EVERY_S, CLOCK_S)
@@ -40,9 +43,10 @@ HALF_LAPS = 5
 
 
 class Mode(object):
-    """One of the ways: the handle that this process steps, None if it only waits; `feed(i)` is the batch of step i.
+    """One of the four modes in this process. `handle` is the model to train, None if this process only waits; `feed(i)` is its
+    batch i.
 
-    `clocks_settled` says whether the clocks of the GPUs did during warm-up, None where they are not watched.
+    `clocks_settled` says whether the GPUs' clocks became steady during warm-up; None if the clocks are not watched.
     """
 
     def __init__(self, name, handle=None, feed=None):
@@ -53,12 +57,12 @@ class Mode(object):
         self.late = []                          # how long the loss of a lap's last step took after the lap, as a share of the lap
 
     def warmed(self):
-        """What the report says of its warm-up."""
+        """The facts about this mode's warm-up for the report."""
         return {'steps': self.warmup_steps, 'first_s': self.first_s, 'clocks_settled': self.clocks_settled}
 
 
 class _Nothing(object):
-    """An adapter whose steps take no time, to measure the smoke test's own part of a lap."""
+    """An adapter whose steps do nothing, to measure the smoke test's own share of a lap."""
 
     def step(self, handle, batch, lr):
         pass
@@ -68,13 +72,13 @@ class _Nothing(object):
 
 
 def measure(session):
-    """One entry per scaling: warm-up, steps per round, and the seconds of every lap."""
+    """Return the measurements for each scaling: warm-up, steps per round, and the seconds of every lap."""
     with gpuwatch.Watch(session.plan.get('gpus', ()) if session.ctx.rank == 0 else ()) as watch:
         return [_scaling(session, scaling, watch) for scaling in session.plan['bench']['scaling']]
 
 
 def _modes(session, per_device):
-    """Every mode for this number of devices. A process that only waits gets modes without a handle."""
+    """Return all modes for this number of devices. A process that only waits in a mode has a Mode without a handle."""
     ctx, plan = session.ctx, session.plan['bench']
     solo, fed = session.make('none', LR, [0]), plan.get('input', True)
     modes = [_mode(session, 'solo', solo if ctx.rank == 0 else None, plan['batch'])]
@@ -89,7 +93,9 @@ def _modes(session, per_device):
 
 
 def _mode(session, name, handle, size, own=False):
-    """A batch has `size` images. With `own`, each batch holds only this process's part, because the handle does not split it."""
+    """Make a Mode whose batches have `size` images. With `own`, each batch has only this process's part of the images, because
+    the adapter does not split batches of models that train alone.
+    """
     if handle is None:
         return Mode(name)
     ctx, (images, labels) = session.ctx, session.data('bench')
@@ -107,7 +113,7 @@ def _mode(session, name, handle, size, own=False):
 
 
 def lap(group, adapter, mode, steps):
-    """Seconds of `steps` steps between two barriers. How long this process was busy goes to the mode."""
+    """Time `steps` steps between two barriers; return the seconds. The mode records how long this process was busy."""
     group.barrier()
     start, faults = now(), _page_faults()
     if mode.handle is not None:
@@ -122,12 +128,18 @@ def lap(group, adapter, mode, steps):
 
 
 def _page_faults():
-    """The minor page faults of this process so far: they show the cost of getting freed memory back."""
+    """The minor page faults of this process so far.
+
+    They show how often freed memory had to be requested from the kernel again.
+    """
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def _warm(session, mode, watch):
-    """Step until the time per step has settled, and the clocks of GPUs; rank 0 decides for all. The median of the last five steps."""
+    """Train until the time per step and the clocks of the GPUs are steady; return the median time of the last five steps.
+
+    Rank 0 decides for all ranks when the warm-up ends.
+    """
     plan, times, start, settled = session.plan['bench'], [], now(), None
     while True:
         times.append(lap(session.ctx.group, session.adapter, mode, 1))
@@ -142,7 +154,11 @@ def _warm(session, mode, watch):
 
 
 def _until_the_loss(session, mode):
-    """Seconds of a step with its loss. Without that, a framework that does not wait for its devices would get laps of minutes."""
+    """Return the seconds of a step, including the wait for its loss.
+
+    Without the loss, a step would seem very short if the framework does not wait for its devices, and laps would get far too
+    many steps.
+    """
     times = []
     for _ in range(WITH_LOSS):
         start = now()
@@ -155,7 +171,7 @@ def _until_the_loss(session, mode):
 
 
 def clocks_settled(clocks):
-    """Whether the SM clocks of each GPU have stopped to change; GPUs that do not tell theirs are not waited for."""
+    """Whether the SM clock of each GPU has stopped changing. GPUs that do not report their clock are not waited for."""
     last = [seen[-CLOCK_LOOKS:] for seen in clocks]
     return all(len(seen) == CLOCK_LOOKS and (None in seen or max(seen) - min(seen) <= CLOCK_STEADY * max(seen)) for seen in last)
 
@@ -205,7 +221,10 @@ def _scaling(session, scaling, watch):
 
 
 def _half(session, solo, steps, watch):
-    """[seconds of a lap with the whole batch, with half of it] of one device, in turn: does a step know how large its batch is?"""
+    """Return [seconds of a lap with the whole batch, seconds with half of it] of one device. The laps take turns.
+
+    They show which part of a step depends on the size of the batch.
+    """
     size = session.plan['bench']['batch'] // 2
     if size < 1:
         return None
@@ -216,7 +235,7 @@ def _half(session, solo, steps, watch):
 
 
 def _round(session, modes, steps, number, of, watch):
-    """Seconds of each mode's lap, and what the GPUs were like meanwhile."""
+    """Run one round; return the seconds of each mode's lap, and what was seen of the GPUs meanwhile."""
     ordered = modes if number % 2 == 0 else modes[::-1]
     entry = {'order': ','.join(mode.name for mode in ordered), 'solo_s': None, 'indep_s': None, 'dp_s': None}
     for mode in ordered:
@@ -231,7 +250,10 @@ def _round(session, modes, steps, number, of, watch):
 
 
 def _checked(session, modes, whole):
-    """The weights and steps of the timed handles, from all processes; judging.timed judges them. `whole` images are a batch."""
+    """Check the timed models after the last lap; return the facts from all processes, which judging.timed judges.
+
+    `whole` is the number of images in a global batch.
+    """
     ctx, adapter = session.ctx, session.adapter
     named = dict((mode.name, mode) for mode in modes)
     fed = named[EXCHANGING[-1]] if EXCHANGING[-1] in named else named['dp']
@@ -248,7 +270,10 @@ def _checked(session, modes, whole):
 
 
 def _single(session, modes, whole):
-    """Whether a timed handle of one device moves its weights by the gradient of its images; `whole` images are a batch."""
+    """Measure whether a timed model of one device changes its weights by the gradient of its images.
+
+    `whole` is the number of images in a global batch. None if the adapter cannot set weights.
+    """
     if not timed.can_assign(session.adapter):
         return None
     named, (images, labels) = dict((mode.name, mode) for mode in modes), session.data('bench')
@@ -257,5 +282,5 @@ def _single(session, modes, whole):
 
 
 def _gathered(group, mine):
-    """The entries of all processes, in the order of the copies."""
+    """Return the entries of all processes in one list, in the order of the replicas."""
     return [each for theirs in group.gather(mine) for each in theirs]

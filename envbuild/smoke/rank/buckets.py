@@ -1,7 +1,8 @@
-"""Phase `buckets`: some training steps of a network whose gradients fill several exchange buckets. This side only measures.
+"""Phase `buckets`: trains a few steps of a network whose gradients fill several exchange buckets. judging.buckets judges the
+result.
 
-Weights are compared by their digests. Only copies that differ are written to disk, KEPT at most: a healthy run writes one file of
-40 MB after each step, however many ranks there are.
+The weights of replicas are compared by digests. Only replicas that differ are written to disk, at most KEPT of them after each
+step. So a healthy run writes one file of 40 MB after each step, however many ranks there are.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -14,7 +15,10 @@ KEPT = 2
 
 
 def measure(session):
-    """Digests of every copy after each step, and where the weights that differ lie; 'reason' if the network cannot be built."""
+    """Return the digests of this process's replicas after each step, and the files with weights that differ.
+
+    `reason` says why the framework cannot build the network, or is ''.
+    """
     plan, adapter = session.plan['buckets'], session.adapter
     net = nets.of(plan['net'])
     reason = getattr(adapter, 'without', {}).get(net.name, '')
@@ -35,7 +39,7 @@ def measure(session):
 
 
 def _written(session, handle, step, own):
-    """Save each of this process's copies that differs from all earlier ones: [{'step', 'replica', 'path'}]."""
+    """Save those of this process's replicas that differ from all earlier replicas; return [{'step', 'replica', 'path'}]."""
     everybody = session.ctx.group.gather(own)
     before = sum(len(each) for each in everybody[:session.ctx.rank])
     every = sum(everybody, [])

@@ -1,4 +1,4 @@
-"""What a framework compiles when a program runs: one small function, compiled anew, run, and compared with NumPy."""
+"""Phase `compile`: lets the framework compile a small function at run time, runs it, and compares the result with NumPy."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -7,11 +7,15 @@ import threading
 
 from ..clock import now, pause
 
-LONGEST_S = 300         # a C++ compiler on a busy machine takes a minute; silence after this is a hang
+LONGEST_S = 300         # a C++ compiler on a busy machine takes a minute; a compilation that takes longer than this is a hang
 
 
 def measure(session):
-    """The result, only on rank 0: `tasks` as of exercise(), or `skip`, or `error` with what is `absent` of the needs."""
+    """Compile on rank 0; other ranks return {}.
+
+    The result has `tasks` (as from exercise()), or `skip` (why this does not apply), or `error` and what the image lacks
+    (`absent`).
+    """
     adapter = session.adapter
     if session.ctx.rank:
         return {}
@@ -32,7 +36,7 @@ def measure(session):
 
 
 def _beat(heart, over):
-    """A compiler prints nothing: silence within its time limit is not a hang."""
+    """Send heartbeats while the compiler runs, because it prints nothing; stop after LONGEST_S, so that a hang is noticed."""
     until = now() + LONGEST_S
     while now() < until and not over.is_set():
         heart.beat()
@@ -64,7 +68,7 @@ def _setuptools():
 
 
 def _cuda_headers():
-    """CUDA's own headers, in the toolkit's folder or in the vendor's wheels."""
+    """Look for CUDA's headers in the toolkit's folder and in NVIDIA's wheels; return what is missing, or ''."""
     import numpy
     site = os.path.dirname(os.path.dirname(os.path.abspath(numpy.__file__)))
     wheels = os.path.join(site, 'nvidia')

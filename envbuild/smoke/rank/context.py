@@ -1,4 +1,4 @@
-"""What an adapter may know about where it runs."""
+"""The facts about its process and devices that an adapter gets."""
 from __future__ import absolute_import, division, print_function
 
 import socket
@@ -7,11 +7,12 @@ import socket
 class Context(object):
     """`rank` of `world` processes; `devices` are the numbers of this process's devices, `kind` is 'cpu' or 'cuda'.
 
-    `replicas` counts the devices of all processes. `threads` is how many CPU threads one device may use. `options` are
-    the matrix row's own words for this framework. `group` is the TCP process group. `host` is where all ranks reach rank 0.
-    On several machines `hosts` counts them, this one is number `node` and has `local_world` of the ranks, of which this is
-    number `local_rank`; `interface` is the network interface between them. `folder` is removed when the launch ends, however it ends.
-    `shared` is true if ranks share a GPU, which NCCL refuses.
+    `replicas` is the number of devices of all processes, `threads` the number of CPU threads that one device may use. `options`
+    are the options of the framework's row in the matrix. `group` is the TCP process group, `host` the address at which all
+    ranks reach rank 0. `hosts` is the number of machines and `node` the number of this machine. This machine has `local_world`
+    of the ranks, and this rank is number `local_rank` of them. `interface` is the network interface to the other machines.
+    `folder` is removed when the launch ends, however it ends. `shared` is true if several ranks use the same GPU, which NCCL
+    refuses.
     """
 
     def __init__(self, rank, world, kind, devices, replicas, threads, options, seed, group, host='127.0.0.1', place=None,
@@ -25,7 +26,10 @@ class Context(object):
         self.local_rank, self.local_world = place['local_rank'], place['local_size']
 
     def meeting_place(self):
-        """(host, port) for a framework's own rendezvous: a port that was free on rank 0 a moment ago, the same on every rank."""
+        """Return (host, port) for a framework's own rendezvous, the same on every rank.
+
+        The port was free on rank 0 just before.
+        """
         port = 0
         if self.rank == 0:
             probe = socket.socket()

@@ -1,7 +1,7 @@
-"""Phase `coll`: all-reduce, broadcast and all-gather give exactly the right answers, and how fast they are.
+"""Phase `coll`: checks that all-reduce, broadcast and all-gather give exactly the right results, and measures their speed.
 
-The whole numbers are so small that every sum is exact. So every element of every rank is compared with ==, in small odd sizes and in each
-timed size. Sizes and bandwidths as nccl-tests defines them
+The arrays hold whole numbers that are so small that every sum is exact. So every element on every rank is compared with ==, for
+some small sizes and for each timed size. Sizes and bandwidths are defined as in nccl-tests
 (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): the size of an all-gather is that of all parts together.
 """
 from __future__ import absolute_import, division, print_function
@@ -14,13 +14,13 @@ from ..networks import nets
 
 COUNTS = (1, 2, 3, 1000, nets.LENET.bytes // 4)
 OPERATIONS = ('allreduce', 'broadcast', 'allgather')
-EXACT = {'float16': 2048}       # whole numbers up to here are exact
-LARGEST_OF_OTHERS = 4 << 20     # a byte costs the same in each type; small sizes show whether one type is treated differently
+EXACT = {'float16': 2048}       # whole numbers up to this one are exact in this type
+LARGEST_OF_OTHERS = 4 << 20     # bytes; larger sizes are timed in float32 only, because a byte takes as long in each type
 REPEATS, LEAST, SECONDS = 7, 3, 0.25        # repeats of one size; fewer if they take longer than the limit
 
 
 def measure(session):
-    """{'answers': [...], 'table': [...]} of this rank."""
+    """Return {'answers': the checked results, 'table': the timed ones} of this rank."""
     plan, (_, known) = session.plan['coll'], _offered(session)
     answers = [_answer(session, op, dtype, count) for dtype in known for count in COUNTS for op in OPERATIONS]
     types = known if plan['all_types'] else ('float32',)
@@ -30,7 +30,7 @@ def measure(session):
 
 
 def _offered(session):
-    """(the collectives, the types that they know): the adapter's, else those of the smoke test's own ring."""
+    """Return (the function for collectives, its types): those of the adapter, else those of the smoke test's own ring."""
     group = session.ctx.group
     return getattr(session.adapter, 'collective', group.collective), getattr(session.adapter, 'collective_types', group.TYPES)
 
@@ -53,7 +53,7 @@ def _expected(op, table, root):
 
 
 def _first_wrong(got, want):
-    """(number of wrong elements, place of the first) of an answer that may be an array or one array per rank."""
+    """Return (number of wrong elements, index of the first) of a result, which is an array or a list of arrays."""
     got, want = np.asarray(got), np.asarray(want)
     if got.shape != want.shape:
         return int(want.size), 0
@@ -62,14 +62,17 @@ def _first_wrong(got, want):
 
 
 def _pattern(rank, count, world, dtype):
-    """Make numbers that differ by place and rank and have an exact sum. They repeat, so that large arrays are made fast."""
+    """Make whole numbers that differ by index and by rank and have an exact sum.
+
+    They repeat, so that large arrays are made fast.
+    """
     period = max(2, EXACT.get(dtype, 2048) // world)
     period -= world % period == 0           # otherwise every element would have the same sum
     return np.resize(((np.arange(period) + rank) % period).astype(dtype), count)
 
 
 def _timed(session, op, dtype, size):
-    """Median over the repeats of the slowest rank's time, barrier to end, and how many elements came out wrong on this rank."""
+    """Time one collective: the median of the slowest rank's times, and the number of wrong elements on this rank."""
     ctx, (collective, _) = session.ctx, _offered(session)
     item = np.dtype(dtype).itemsize
     count = max(1, size // item // (ctx.world if op == 'allgather' else 1))

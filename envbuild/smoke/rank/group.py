@@ -1,8 +1,8 @@
 """A process group over TCP: rendezvous, ring all-reduce, broadcast, gather, barrier.
 
-It serves frameworks that have no collectives of their own, gives waiting ranks a barrier that leaves the devices idle,
-and is the yardstick beside the framework's own exchange. Every chunk is summed once, in ring order, and then copied, so
-all ranks hold the same bits. `rendezvous` is `file:PATH` (one machine: rank 0 picks a port and writes it there) or
+It averages gradients for frameworks without collectives of their own, and has a barrier in which waiting ranks leave their
+devices idle. In an all-reduce, each part of the array is summed once, in ring order, and the sum is then copied, so all ranks
+get the same bits. `rendezvous` is `file:PATH` (one machine: rank 0 picks a port and writes it to this file) or
 `tcp://HOST:PORT` (rank 0 listens there).
 """
 from __future__ import absolute_import, division, print_function
@@ -24,7 +24,7 @@ _AGAIN = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 
 
 class PeerLost(IOError):
-    """Another rank closed its connection: a consequence of its failure, never the cause."""
+    """The connection to another rank is lost. This is a consequence of a failure, never its cause."""
 
 
 def _listen(host, port):
@@ -74,7 +74,7 @@ def _connect(host, port, until):
 
 
 def _find(rendezvous, until):
-    """The address at which rank 0 listens."""
+    """Return (host, port) at which rank 0 listens; wait for the file of the rendezvous if necessary."""
     if rendezvous.startswith('tcp://'):
         host, port = rendezvous[len('tcp://'):].rsplit(':', 1)
         return host, int(port)
@@ -88,7 +88,7 @@ def _find(rendezvous, until):
 
 
 def _ready(readers, writers):
-    """select, which a signal interrupts on Python 2.7."""
+    """Call select; return ([], []) if a signal interrupts it, as on Python 2.7."""
     try:
         return select.select(readers, writers, [])[:2]
     except select.error as error:
@@ -98,7 +98,7 @@ def _ready(readers, writers):
 
 
 class Group(object):
-    """`world` processes in a ring; this one is `rank`. With one process every operation returns at once."""
+    """A ring of `world` processes, of which this one is `rank`. With one process, every operation returns at once."""
 
     TYPES = ('float32', 'float64', 'int64')     # NumPy types whose collectives are checked if an adapter has none of its own
 
@@ -120,7 +120,7 @@ class Group(object):
                 sock.setblocking(False)
 
     def _host(self, rendezvous, port, until):
-        """Rank 0 collects whether every rank listens, and tells all ranks."""
+        """As rank 0, collect the addresses at which all ranks listen, and send the table of them to every rank."""
         if rendezvous.startswith('tcp://'):
             host, root_port = _find(rendezvous, until)
             root = _listen('', root_port)
@@ -157,9 +157,10 @@ class Group(object):
         return table
 
     def _exchange(self, data):
-        """Send to the right while receiving from the left: neither waits for the other, whatever the sizes.
+        """Send data to the right neighbour and receive from the left one at the same time, so that ranks never block each
+        other.
 
-        There is no time limit here on purpose: the parent's watchdog sees a stall of all ranks and names the culprit.
+        There is no time limit on purpose: the parent's watchdog notices a hang of all ranks and finds the rank that caused it.
         """
         out = memoryview(_HEAD.pack(len(data)) + data)
         head, body, have = bytearray(_HEAD.size), None, 0
@@ -188,7 +189,7 @@ class Group(object):
         return body
 
     def allreduce(self, array):
-        """The sum over ranks, in the array's own type, same bits everywhere."""
+        """Return the sum over all ranks, in the array's own type. All ranks get the same bits."""
         if self.world == 1:
             return array.copy()
         flat = np.array(array).reshape(-1)
@@ -206,7 +207,7 @@ class Group(object):
         return flat.reshape(array.shape)
 
     def gather(self, value):
-        """Everybody's JSON value, in order of rank, on every rank."""
+        """Return, on every rank, the JSON values of all ranks in order of rank."""
         out = [None] * self.world
         out[self.rank] = value
         carried = [self.rank, value]
@@ -216,11 +217,11 @@ class Group(object):
         return out
 
     def broadcast(self, value, root=0):
-        """The JSON value of rank `root`, on every rank."""
+        """Return, on every rank, the JSON value of rank `root`."""
         return self.gather(value if self.rank == root else None)[root]
 
     def broadcast_array(self, array, root=0):
-        """The array of rank `root`, handed round the ring; every rank passes one of the same shape and type."""
+        """Return, on every rank, the array of rank `root`. Every rank must pass an array of the same shape and type."""
         data = array.tobytes() if self.rank == root else b''
         for _ in range(self.world - 1):
             got = self._exchange(data)
@@ -228,7 +229,7 @@ class Group(object):
         return np.frombuffer(data, dtype=array.dtype).reshape(array.shape).copy()
 
     def gather_arrays(self, array):
-        """Everybody's array (same shape and type), in order of rank, on every rank."""
+        """Return, on every rank, the arrays of all ranks in order of rank. They must have the same shape and type."""
         out = [None] * self.world
         out[self.rank], data = array.copy(), array.tobytes()
         for step in range(self.world - 1):
@@ -237,7 +238,7 @@ class Group(object):
         return out
 
     def collective(self, op, array, root):
-        """'allreduce' (the sum), 'broadcast' from `root` or 'allgather' (a list in order of rank), in one of TYPES."""
+        """Run the collective `op`: 'allreduce' (sum), 'broadcast' from `root`, or 'allgather' (a list in order of rank)."""
         if op == 'allreduce':
             return self.allreduce(array)
         if op == 'broadcast':
@@ -245,7 +246,7 @@ class Group(object):
         return self.gather_arrays(array)
 
     def means(self, arrays):
-        """The mean over ranks of each float32 array, all in one exchange; every rank gets the same bits."""
+        """Return the mean over ranks of each float32 array, with one exchange for all arrays. Every rank gets the same bits."""
         flat = self.allreduce(np.concatenate([np.asarray(array, 'float32').reshape(-1) for array in arrays]))
         cuts = np.cumsum([np.size(array) for array in arrays])[:-1]
         return [part.reshape(np.shape(array)) for part, array in zip(np.split(flat / np.float32(self.world), cuts), arrays)]

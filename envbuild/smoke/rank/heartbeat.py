@@ -1,7 +1,7 @@
-"""Signs of life: each rank appends a line to its own file whenever it gets further; the parent reads them.
+"""Heartbeats: each rank appends a line to its own file when it makes progress, and the parent process reads these files.
 
-A file is used instead of a pipe, because the last news of a killed rank must remain readable. Times are of the clock that all processes of
-a machine share.
+Files are used instead of pipes, because the last line of a killed rank must remain readable. Times are of the monotonic clock,
+which all processes of a machine share.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -11,7 +11,7 @@ import os
 
 from ..clock import now
 
-EVERY_S = 0.2       # a line per step would cost more than a small step
+EVERY_S = 0.2       # seconds between lines: a line per step would take longer than a small step
 
 
 class Heart(object):
@@ -22,13 +22,13 @@ class Heart(object):
         self._last, self.phase = 0.0, ''
 
     def enter(self, phase):
-        """A new phase begins; always written, and so is the first beat in it."""
+        """Begin a new phase. This is always written, and so is the first beat in the phase."""
         self.phase = phase
         self._write({'phase': phase})
         self._last = 0.0
 
     def beat(self, done=None, total=None):
-        """One more step is done."""
+        """Report that `done` steps of `total` are done; written at most every EVERY_S seconds."""
         if now() - self._last >= EVERY_S:
             self._write({'phase': self.phase, 'done': done, 'total': total})
 
@@ -38,14 +38,14 @@ class Heart(object):
 
 
 class Monitor(object):
-    """The reading side, in the parent: the latest news of one rank."""
+    """The reading side, in the parent: the last heartbeat of one rank."""
 
     def __init__(self, path):
         self._path, self._at = path, 0
         self.last_time, self.phase, self.done, self.total = now(), 'start', None, None
 
     def read(self):
-        """Take in what is new; True if there was anything."""
+        """Read the new lines; return whether there were any."""
         if not os.path.exists(self._path):
             return False
         with io.open(self._path, 'rb') as stream:
@@ -58,13 +58,13 @@ class Monitor(object):
         return bool(lines)
 
     def take(self, line):
-        """One line of news."""
+        """Take the phase, the step and the time from one line."""
         news = json.loads(line)
         self.phase, self.done, self.total = news['phase'], news.get('done'), news.get('total')
         self.last_time = news['t']
 
     def where(self):
-        """Words for the phase and step."""
+        """Describe the phase and step of the last heartbeat."""
         if self.done is None:
             return self.phase
         return '%s %s' % (self.phase, self.done if self.total is None else '%d of %d' % (self.done, self.total))

@@ -1,4 +1,4 @@
-"""Phase `oracle`: a few training steps whose outcome the reference network knows. This side only measures."""
+"""Phase `oracle`: trains the reference network for a few steps with the framework. judging.checks compares the weights."""
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
@@ -8,7 +8,7 @@ from ..networks import nets
 
 
 def measure(session):
-    """Digests of every copy after each step, losses, and where the weights of every copy were saved."""
+    """Return the digests of this process's replicas after each step, the losses, and the files with their final weights."""
     plan, adapter = session.plan['oracle'], session.adapter
     images, labels = session.data('oracle')
     net = nets.of(plan['net'])
@@ -31,5 +31,5 @@ def measure(session):
 
 
 def fingerprint(weights):
-    """{parameter: short digest of its bits}."""
+    """Return {parameter: short digest of its bits}."""
     return dict((name, synth.digest(np.asarray(weights[name], 'float32'))[:16]) for name in weights)

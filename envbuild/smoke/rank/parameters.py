@@ -1,7 +1,8 @@
-"""A server of parameters with bounded staleness: workers send what they changed, and get all parameters back.
+"""A parameter server with bounded staleness: workers send the changes of their parameters, and get all parameters back.
 
-A worker that is more than `bound` steps ahead of the slowest waits for its answer. All workers that are released together get the same
-bits. The changes of n workers count one n-th each, so that a learning rate means what it means when gradients are averaged.
+A worker that is more than `bound` steps ahead of the slowest worker gets its answer only when the slowest has caught up.
+Workers that are released together get the same bits. Changes of n workers are divided by n, so that a learning rate has the
+same effect as with averaged gradients.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -26,7 +27,7 @@ def _read(sock, size):
 
 
 class Server(object):
-    """The parameters and everybody's step. One thread for each connection."""
+    """The parameters, and the number of steps of each worker. Each connection has a thread of its own."""
 
     def __init__(self, start, workers, bound):
         self._flat, self._workers, self.bound = np.array(start, 'float32'), workers, bound
@@ -37,7 +38,7 @@ class Server(object):
         self._socket = None
 
     def listen(self, host):
-        """The port."""
+        """Listen for workers; return the port."""
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._socket.bind((host, 0))
         self._socket.listen(self._workers)
@@ -70,7 +71,7 @@ class Server(object):
             connection.close()
 
     def push(self, worker, change):
-        """Add a worker's change of one step; all parameters, once it may go on."""
+        """Add a worker's change of one step; return all parameters as soon as the worker may continue."""
         with self._turn:
             self._flat += change / np.float32(self._workers)
             self.clocks[worker] += 1
@@ -81,11 +82,11 @@ class Server(object):
             return self._answers.pop(worker)
 
     def may_go(self, worker):
-        """The gate: is it within the bound?"""
+        """Whether a worker is within the bound and may continue."""
         return self.clocks[worker] - min(self.clocks) <= self.bound
 
     def _release(self, workers):
-        """Send the parameters, and record independently of the gate how far ahead each worker was."""
+        """Give the parameters to these workers, and record, independently of may_go(), how many steps ahead each one was."""
         if workers:
             now = self._flat.copy()
             for worker in workers:
@@ -96,7 +97,7 @@ class Server(object):
             self._turn.notify_all()
 
     def ledger(self):
-        """Return {'bound', 'largest', 'leads': {steps ahead: how often}} over all answers."""
+        """Return {'bound', 'largest', 'leads': {steps ahead of the slowest: number of answers}}."""
         with self._turn:
             leads = dict(self._leads)
         return {'bound': self.bound, 'largest': max(leads or [0]), 'leads': dict((str(lead), leads[lead]) for lead in leads)}
@@ -112,7 +113,7 @@ class Client(object):
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def exchange(self, change):
-        """Send the change of one step; the parameters to go on from."""
+        """Send the change of one step; return the parameters from which to continue."""
         data = np.ascontiguousarray(change, 'float32').tobytes()
         self._socket.sendall(_HEAD.pack(self._rank, len(data)) + data)
         return np.frombuffer(bytes(_read(self._socket, len(data))), 'float32')

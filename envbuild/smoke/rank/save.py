@@ -1,4 +1,4 @@
-"""Phase `save`: what was trained is saved, restored into a fresh model, and must answer as before. Rank 0 alone does it."""
+"""Phase `save`: rank 0 saves the trained model, restores it into a fresh model, and compares the outputs of both."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -11,11 +11,11 @@ QUESTIONS = 64
 
 
 def measure(session):
-    """How far the restored model is from the saved one, in its parameters and its answers; 'reason' if it cannot be tried."""
+    """Return how far the parameters and outputs of the restored model are from the saved one; `reason` if it cannot save."""
     adapter, trained = session.adapter, session.trained
     if not (hasattr(adapter, 'save') and hasattr(adapter, 'restore')):
         return {'reason': 'its adapter does not save yet'}
-    fresh = session.make('none', session.plan['train']['lr'], [0])          # on every rank, for making may need all of them
+    fresh = session.make('none', session.plan['train']['lr'], [0])          # on every rank: all ranks may have to take part
     found = {'reason': ''}
     if session.ctx.rank == 0:
         found.update(_round_trip(session, trained, fresh))
@@ -43,12 +43,12 @@ def _round_trip(session, trained, fresh):
 
 
 def _lost(before, after):
-    """(the largest relative difference of a parameter, its name)."""
+    """Return (the largest relative difference of a parameter, the parameter's name)."""
     return max((apart(before[name], after[name]) if name in after else 1.0, name) for name in sorted(before))
 
 
 def apart(a, b):
-    """The largest difference, relative to the largest number; one that is no number counts as 1e9."""
+    """Return the largest difference, relative to the largest number; 1e9 if it is not finite or the shapes differ."""
     a, b = np.asarray(a, 'float64'), np.asarray(b, 'float64')
     found = float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-300)) if a.shape == b.shape else 1e9
     return found if np.isfinite(found) else 1e9

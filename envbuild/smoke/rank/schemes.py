@@ -1,7 +1,8 @@
-"""Phase `schemes`: training under other rules than averaging gradients, made from what every adapter can do.
+"""Phase `schemes`: trains with other parallel schemes than averaging gradients, using only the methods that every adapter has.
 
-An adapter knows 'mean' and 'none'. Here 'mean' is replaced by a scheme (sync lists them): the devices train alone, and their
-parameters are read, exchanged and assigned. The replacement has the interface of an adapter, so that the phases need no change.
+An adapter supports the sync modes 'mean' and 'none'. Here a scheme (listed in `sync`) replaces 'mean': the devices train alone,
+and their parameters are read, exchanged and assigned. `Schemed` has the interface of an adapter, so that other phases run
+unchanged with it.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -19,7 +20,7 @@ PHASES = (('oracle', exactly(match.measure)), ('train', train.measure), ('bench'
 
 
 def measure(session):
-    """For each scheme, the measurements of its phases and its own figures."""
+    """Return {scheme: the measurements of its phases, and the facts of the scheme}."""
     out = {}
     for name in session.plan['schemes']:
         out[name] = entry = {}
@@ -35,11 +36,14 @@ def measure(session):
 
 @contextlib.contextmanager
 def _under(session, name):
-    """The session with an adapter that follows the scheme; the first scaling only, without the split that is told already."""
+    """Give a copy of the session whose adapter follows the scheme, for a `with` statement.
+
+    Its speed is measured only with the first scaling and without the mode `input`, which was measured with averaged gradients.
+    """
     under = copying.copy(session)
     under.adapter = Schemed(session.adapter, session.ctx, name)
     if 'train' in session.plan:
-        # The copies of most schemes differ while they train, and gradients are never averaged.
+        # In most schemes the replicas differ during training, and gradients are never averaged, so these checks do not apply.
         under.plan = dict(session.plan, train=dict(session.plan['train'], checked=False))
     if 'bench' in session.plan:
         plan = session.plan['bench']
@@ -83,7 +87,10 @@ class Schemed(object):
         return token
 
     def predict(self, handle, images):
-        """The result of a scheme is the mean of its replicas, so they are averaged before the first prediction."""
+        """Return logits.
+
+        The result of a scheme is the mean of its replicas, so they are averaged before the first prediction.
+        """
         if isinstance(handle, _Together):
             handle.settle()
         return self._adapter.predict(_alone(handle), images)
@@ -101,14 +108,14 @@ class Schemed(object):
         return self._adapter.evidence(_alone(handle))
 
     def facts(self):
-        """The distance between replicas that was measured last, and the largest staleness; None where not measured."""
+        """Return the last measured distance between replicas, and the largest staleness; None for what was not measured."""
         distances = [each.distance for each in self._made if each.distance is not None]
         seen = [each.staleness() for each in self._made if each.staleness()]
         return {'distance': distances[-1] if distances else None,
                 'staleness': max(seen, key=lambda each: each['largest']) if seen else None}
 
     def end(self):
-        """End what still runs for earlier handles."""
+        """Close the connections of all handles that were made."""
         for each in self._made:
             each.end()
 
@@ -118,7 +125,7 @@ def _alone(handle):
 
 
 class _Together(object):
-    """A handle whose devices train alone, with what brings their parameters together."""
+    """A handle whose devices train alone, and the exchange of their parameters."""
 
     def __init__(self, adapter, ctx, alone, start):
         self.alone, self.distance = alone, None
@@ -139,7 +146,7 @@ class _Together(object):
         return out
 
     def _mine(self):
-        """The parameters of every copy in this process."""
+        """Return the parameters of every replica in this process, each as one flat array."""
         self._adapter.drain()
         copies = range(self._adapter.copies(self.alone))
         return [self._flat(self._adapter.weights(self.alone, copy)) for copy in copies]
@@ -150,7 +157,7 @@ class _Together(object):
             self._adapter.assign(self.alone, copy, named)
 
     def _mean(self, mine):
-        """The mean over all copies of all processes, the same bits in each."""
+        """Return the mean over the replicas of all processes; every process gets the same bits."""
         total, ctx = sum(mine[1:], mine[0]), self._ctx
         if ctx.world > 1:
             own = 'float32' in getattr(self._adapter, 'collective_types', ()) and ctx.kind != 'cpu'
@@ -158,15 +165,19 @@ class _Together(object):
         return total.reshape(-1) / np.float32(ctx.replicas)
 
     def _whole(self, mine):
-        """Bring the parameters of all copies together."""
+        """Return the common parameters of all replicas: their mean, unless the scheme has others."""
         return self._mean(mine)
 
     def stepped(self):
-        """Count a step, and exchange if the scheme says so."""
+        """Count a step, and exchange parameters if the scheme does so after this step."""
         raise NotImplementedError
 
     def settle(self):
-        """Measure, once, the distance between replicas relative to their distance from the start; then give all of them the mean."""
+        """Measure the distance between replicas, relative to their distance from the start; then give all the common
+        parameters.
+
+        Only the first call does so.
+        """
         if self._settled:
             return
         self._settled, mine = True, self._mine()
@@ -185,7 +196,7 @@ class _Together(object):
 
 
 class Averaged(_Together):
-    """parameters:k"""
+    """The scheme parameters:k. Every k steps, the parameters of all replicas are averaged."""
 
     def __init__(self, adapter, ctx, alone, start, every):
         _Together.__init__(self, adapter, ctx, alone, start)
@@ -201,7 +212,7 @@ class Averaged(_Together):
 
 
 class Stale(_Together):
-    """async:s. Rank 0 holds the server, in a thread."""
+    """The scheme async:s. Rank 0 runs the parameter server in a thread."""
 
     def __init__(self, adapter, ctx, alone, start, bound):
         _Together.__init__(self, adapter, ctx, alone, start)
@@ -220,7 +231,7 @@ class Stale(_Together):
         self._take(self._base)
 
     def _whole(self, mine):
-        """The server's parameters after all workers have stopped."""
+        """Return the server's parameters after all workers have stopped."""
         self._ctx.group.barrier()
         return self._client.exchange(np.zeros_like(self._start))
 
@@ -228,7 +239,7 @@ class Stale(_Together):
         return self._server.ledger() if self._server else None
 
     def end(self):
-        """Close after all workers are done. The server ends with its last connection."""
+        """Close the connection. The server ends with its last connection."""
         if self._client is not None:
             self._client.close()
             self._client = None

@@ -1,12 +1,12 @@
-"""Checks the handles that were timed, after all laps. This side only measures.
+"""Measures the gradients that the timed models apply, after all laps. judging.timed judges them.
 
-Two copies with equal bits do not prove an exchange: copies that get the same images are equal without one. So the handle that
-was timed takes a few more steps from known weights, and what each step moved is compared with the gradients of single devices,
-each on the images that it should have had. One step moves weights by -lr (m v + g), where v is the unknown momentum that the
-laps have left. For two steps from the same weights, moved2 - m moved1 = -lr g. So g is known without v, and the mean of the
-single devices' gradients must equal it. Batch normalisation does no harm: each device normalises its own part either way.
+Equal replicas do not prove an exchange: replicas that get the same images are equal without one. So the timed model takes two
+more steps from known weights, and the gradient that it applied is compared with the mean of the gradients of single devices,
+each on the images that it should have had. One step changes the weights by -lr (m v + g), where v is the unknown momentum after
+the laps. For two steps from the same weights, change2 - m change1 = -lr g. So the gradient g is known although v is not. Batch
+normalisation does not disturb the comparison, because each device normalises its own part of the batch in both cases.
 
-That comparison cannot see a fault that all handles share. So a single device's gradient is compared with NumPy's, too.
+This comparison does not show faults that all models share. So the gradient of a single device is also compared with NumPy's.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -15,28 +15,28 @@ import numpy as np
 from ..networks import refnet
 from .match import fingerprint
 
-LR = 0.05               # a learning rate large enough that rounding of the weights does not hide the step
-SAMPLE = 4096           # how many numbers of each parameter are compared; digests compare the bits of all
+LR = 0.05               # a learning rate so large that rounding of the weights does not hide the step
+SAMPLE = 4096           # at most so many numbers of each parameter are compared; digests cover all bits
 MOST_IMAGES = 32        # images for a network with batch normalisation: with more, NumPy needs more than 300 MB and 2 s for VGG19
 NOT_FINITE = 1e9        # stands for NaN and infinity, which JSON has no numbers for
 TINY = 0.01             # a parameter is left out if its gradients differ between devices by less than this share of the usual difference
 
 
 def digests(adapter, handle):
-    """The weights of every copy in this process."""
+    """Return digests of the weights of every replica in this process."""
     return [fingerprint(adapter.weights(handle, copy)) for copy in range(adapter.copies(handle))]
 
 
 def can_assign(adapter):
-    """Whether weights can be set, which all checks below need."""
+    """Whether the adapter can set weights, which all measurements below need."""
     return hasattr(adapter, 'assign')
 
 
 def exchange(session, alone, batch, tries):
-    """How far the steps of handles differ from the mean gradient of all devices: one entry for each copy of each process.
+    """Measure how far the steps of models differ from the mean gradient of all devices; one entry for each replica and model.
 
-    `alone` is a handle of one device that exchanges nothing, `batch` the (images, labels) that all devices share, `tries` are
-    (words, handle, its batch on the devices, learning rate). All processes must call it together.
+    `alone` is a model on one device that exchanges nothing, `batch` the global batch (images, labels), and `tries` the models
+    to examine: [(name, handle, its batch on the devices, learning rate)]. All processes must call this function together.
     """
     look, found = _Look(session), []
     singles = look.singles(alone, batch)
@@ -47,10 +47,10 @@ def exchange(session, alone, batch, tries):
 
 
 def single(session, alone, batch, rates):
-    """How far the steps of a handle of one device differ from NumPy's gradient on this process's first part of the batch: one
-    entry for each process and learning rate. All processes must call it together.
+    """Measure how far the steps of a model on one device differ from NumPy's gradient for the same images.
 
-    The networks with batch normalisation are large: NumPy computes them in single precision, which is exact enough for the limit.
+    There is an entry for each process and learning rate. All processes must call this function together. Networks with batch
+    normalisation are large, so NumPy computes them in single precision, which is precise enough for the limit.
     """
     ctx, net = session.ctx, session.net
     look, place = _Look(session), ctx.rank * (ctx.replicas // ctx.world)
@@ -67,7 +67,7 @@ def single(session, alone, batch, rates):
 
 
 class _Look(object):
-    """Gradients as handles apply them, sampled."""
+    """Measures and compares the gradients that models apply. Only some numbers of each parameter are used: see SAMPLE."""
 
     def __init__(self, session):
         self._session, self._adapter, self._ctx = session, session.adapter, session.ctx
@@ -84,11 +84,11 @@ class _Look(object):
         return flat[::-(-flat.size // SAMPLE)]
 
     def flat(self, weights):
-        """The sampled numbers of all parameters."""
+        """Return the sampled numbers of all parameters as one array."""
         return np.concatenate([self._sampled(weights[name]) for name in self._names]).astype('float64')
 
     def gradients(self, handle, batch, rate):
-        """The gradient that each copy of a handle applied in a step from the starting weights."""
+        """Return the gradient that each replica of a model applies in a step from the start weights."""
         adapter, moved = self._adapter, []
         copies = range(adapter.copies(handle))
         for _ in range(2):
@@ -101,7 +101,7 @@ class _Look(object):
         return [(self._momentum * first - second) / rate for first, second in zip(*moved)]
 
     def singles(self, alone, batch):
-        """The gradients of all devices of all processes, each on its own part of the batch: one row for each."""
+        """Return the gradients of all devices of all processes, one row for each device, on its own part of the batch."""
         ctx, rows = self._ctx, []
         local = ctx.replicas // ctx.world
         for place in range(ctx.rank * local, (ctx.rank + 1) * local):
@@ -110,7 +110,7 @@ class _Look(object):
         return np.concatenate(ctx.group.gather_arrays(np.stack(rows)))
 
     def compare(self, got, singles, rate, copy, copies):
-        """The distance of one copy's gradient from the mean, divided by the distance of the devices' gradients from it."""
+        """Return the distance of a replica's gradient from the mean, divided by that of single devices from the mean."""
         if not (np.isfinite(singles).all() and np.isfinite(got).all()):
             return {'lr': rate, 'apart': NOT_FINITE, 'rounding': 0.0, 'others': {}, 'parameter': '', 'parameter_apart': NOT_FINITE}
         mean, n = singles.mean(axis=0), len(singles)
@@ -123,7 +123,7 @@ class _Look(object):
                 'parameter': name, 'parameter_apart': worst}
 
     def beside(self, got, truth, rate):
-        """How far a gradient is from the true one, relative to its size, and how much of the true one it holds."""
+        """Return how far a gradient is from the true one, as a share of the true one, and the share of it that is contained."""
         size = max(float(np.linalg.norm(truth)), 1e-300)
         return {'lr': rate, 'apart': _finite(np.linalg.norm(got - truth) / size), 'holds': _finite(got.dot(truth) / size / size),
                 'rounding': float(np.linalg.norm(self._rounding(rate)) / size)}
@@ -133,7 +133,7 @@ class _Look(object):
         return np.finfo('float32').eps * np.abs(self._at_start) * (1 + self._momentum) / rate
 
     def _others(self, singles, mean, n, copy, copies):
-        """[(what was done, the gradient that it gives)]"""
+        """Return [(description of a fault, the gradient that it would cause)], and the healthy one under the name 'mean'."""
         found = [('mean', mean), ('gradients are summed', n * mean), ('gradients are averaged twice', mean / n),
                  ('nothing moves', 0 * mean)]
         local = n // self._ctx.world
@@ -142,7 +142,7 @@ class _Look(object):
         return found + [('every device has the images of device %d' % place, singles[place]) for place in range(n)]
 
     def _worst(self, difference, spread, rounding):
-        """(parameter, its distance) that is furthest from the mean, beyond what rounding explains."""
+        """Return (the parameter that is furthest from the mean, its distance), not counting what rounding explains."""
         sizes = dict((name, np.sqrt((spread[part] ** 2).mean())) for name, part in self._parts.items())
         usual, worst = float(np.median(list(sizes.values()))), (0.0, '')
         for name, part in self._parts.items():

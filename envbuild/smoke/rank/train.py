@@ -1,4 +1,4 @@
-"""Phase `train`: some epochs on the data of the workload, then accuracy on images it never saw."""
+"""Phase `train`: trains some epochs on the data of the workload, then measures the accuracy on other images."""
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
@@ -11,7 +11,7 @@ SLICE = 256         # images per prediction
 
 
 def measure(session):
-    """Losses of this process, its share of the test answers, digests of its copies, seconds between barriers."""
+    """Return this process's losses, its part of the test results, digests of its replicas, and the seconds of training."""
     plan, adapter, group = session.plan['train'], session.adapter, session.ctx.group
     images, labels = session.data('train')
     session.trained = handle = session.make('mean', plan['lr'])
@@ -42,7 +42,7 @@ def measure(session):
 
 
 def _checked(session, handle):
-    """Whether the trained handle still averages over all devices, each on its own images; it gets its weights back."""
+    """Measure whether the trained model still averages the gradients of all devices; then set its trained weights again."""
     plan, adapter = session.plan['train'], session.adapter
     if not timed.can_assign(adapter):
         return {'exchange': None}
@@ -57,7 +57,7 @@ def _checked(session, handle):
 
 
 def _score(session, handle):
-    """(right answers, questions): each process answers its share of the test images."""
+    """Return (right predictions, test images) of this process; each process predicts its part of the test images."""
     images, labels = session.data('test')
     images, labels = images[session.ctx.rank::session.ctx.world], labels[session.ctx.rank::session.ctx.world]
     right = 0

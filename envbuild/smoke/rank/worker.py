@@ -1,4 +1,7 @@
-"""One rank: import the framework, run the phases of the plan, write down what was measured. It judges nothing."""
+"""The program of one rank: imports the framework, runs the phases of the plan, and writes the measurements.
+
+It judges nothing.
+"""
 from __future__ import absolute_import, division, print_function
 
 import copy
@@ -22,12 +25,15 @@ from .heartbeat import Heart
 COMMON = (('coll', exchange.measure), ('oracle', exactly(match.measure)), ('buckets', exactly(buckets.measure)),
           ('work', lambda session: session.adapter.exercise()))
 OF_A_WORKLOAD = (('train', train.measure), ('save', save.measure), ('bench', bench.measure), ('schemes', schemes.measure))
-LAST = (('compile', compiling.measure),)        # libraries that compilers load must not be mistaken for the framework's own
+LAST = (('compile', compiling.measure),)        # last: libraries that compilers load must not be taken for the framework's
 PR_SET_PDEATHSIG = 1
 
 
 class Session(object):
-    """The objects that the phases of a rank share. `net` is what `make` builds; `trained` is the handle that phase `train` leaves."""
+    """The objects that the phases of a rank share.
+
+    `net` is the network that `make` builds; `trained` is the model that phase `train` leaves for phase `save`.
+    """
 
     net, trained = nets.LENET, None
 
@@ -40,7 +46,7 @@ class Session(object):
                            plan['seed'], group, folder=plan['folder'], shared=plan['shared'], *_where(plan, rank))
 
     def of(self, workload):
-        """The session of one workload: the same ranks, with the sections of its own in the plan."""
+        """Return the session of one workload: the same ranks and adapter, with the workload's sections in the plan."""
         own = copy.copy(self)
         own.plan = dict(self.plan, **workload)
         own.plan['data'] = dict(self.plan['data'], **workload['data'])
@@ -48,7 +54,7 @@ class Session(object):
         return own
 
     def path(self, name):
-        """A file of this launch."""
+        """The path of a file in the folder of this launch."""
         return os.path.join(self.plan['folder'], name)
 
     def data(self, part):
@@ -57,21 +63,21 @@ class Session(object):
         return np.load(place['images'], mmap_mode='r'), np.load(place['labels'])
 
     def make(self, sync, lr, replicas=None, net=None):
-        """A fresh model with the run's starting weights on all devices of this process, or on some."""
+        """Make a model with the run's start weights, on all devices of this process, or on some (`replicas`)."""
         replicas = list(range(len(self.ctx.devices))) if replicas is None else replicas
         net = net or self.net
         return self.adapter.make(net, net.initial(self.plan['seed']), lr, self.plan['momentum'], replicas, sync)
 
 
 def _where(plan, rank):
-    """(the host of rank 0, this rank's place among all), for Context."""
+    """Return (the host of rank 0, the place of this rank) for Context; () on a single machine."""
     if not plan['places']:
         return ()
     return plan['rendezvous'][len('tcp://'):].rsplit(':', 1)[0], dict(plan['places'][rank], interface=plan['interface'])
 
 
 def _die_with_parent(parent):
-    """Ask the kernel to kill this rank when its parent dies, however it dies."""
+    """Ask the kernel to kill this rank when its parent process ends, however it ends."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     except (AttributeError, OSError):
@@ -81,7 +87,7 @@ def _die_with_parent(parent):
 
 
 def _show_stacks_on_signal():
-    """SIGUSR1 prints the stacks of all threads into this rank's log, also while C code runs (Python 3)."""
+    """Let SIGUSR1 print the stacks of all threads into this rank's log; on Python 3 also while C code runs."""
     try:
         import faulthandler  # novm: Python 3.3
     except ImportError:
@@ -151,12 +157,12 @@ def main(plan_file, rank):
     files.write_json(os.path.join(plan['folder'], 'result-%d.json' % rank), result)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: threads and atexit handlers of a framework whose peer died can wait for ever.
+    # Do not use sys.exit: threads and exit handlers of a framework can wait for ever if another rank has died.
     os._exit(0 if result['error'] is None else 1)
 
 
 def ascii_text(value):
-    """Any exception or text as plain ASCII (Python 2 mixes bytes and text in messages)."""
+    """Convert an exception or a text to plain ASCII. (Python 2 mixes bytes and text in messages.)"""
     text = value if isinstance(value, (bytes, type(u''))) else _message(value)
     if isinstance(text, bytes):
         text = text.decode('utf-8', 'replace')
