@@ -1,8 +1,9 @@
 """Caffe 1.0 for the smoke test: one process per device, one solver each.
 
 Between GPUs Caffe averages the gradients with NCCL. On the CPU Caffe trains on one device only ("Multi-GPU execution not
-available"), so the smoke test's TCP ring averages them where NCCL would (Solver.add_callback). The learning rate of a solver is
-fixed when it is made. To use another rate in a step, the adapter scales the gradients; for SGD with momentum this is the same.
+available"). So the smoke test's TCP ring averages the gradients, at the same point of a step (Solver.add_callback). The
+learning rate of a solver is fixed when it is made. To use another rate in a step, the adapter scales the gradients; for SGD
+with momentum this has the same effect.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -64,7 +65,7 @@ class Adapter(object):
         return 'caffe.NCCL'
 
     def versions(self):
-        # Caffe does not tell its CUDA. A build with CUDA has loaded the runtime by now, on a machine without a GPU, too.
+        # Caffe does not report its CUDA version. A build with CUDA has loaded the CUDA runtime by now, even without a GPU.
         cuda = 'unknown' if mapped.paths('libcudart') else None
         return {'name': 'caffe', 'version': self.caffe.__version__, 'cuda_build': cuda, 'cudnn': None, 'nccl': None, 'arch_list': []}
 
@@ -180,7 +181,7 @@ class Adapter(object):
 
 
 def _words(net):
-    """Return the network from images and labels up to the logits, in Caffe's language."""
+    """Return the network from images and labels up to the logits, as the text of a prototxt file."""
     dims = ' '.join('dim: %d' % size for size in (1,) + tuple(net.shape))
     lines = [LAYER % ('images', 'Input', '', 'images', 'input_param { shape { %s } }' % dims),
              LAYER % ('label', 'Input', '', 'label', 'input_param { shape { dim: 1 } }')]

@@ -1,7 +1,7 @@
 """Caffe2 for the smoke test, from PyTorch's wheels or (older releases) from its own: all devices in one process.
 
-data_parallel_model adds up the gradients of the devices, so the forward pass must multiply its loss by the given 1/N. Each
-handle has separate workspaces, because the names of blobs are global.
+data_parallel_model adds up the gradients of the devices, so the forward pass must multiply its loss by 1/N, which it gets as
+`loss_scale`. Each handle has separate workspaces, because the names of blobs are global within a workspace.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -22,7 +22,7 @@ SAVED = 'model.minidb'
 class Adapter(object):
     name = 'caffe2'
     style = 'single'
-    deterministic = {}          # arguments of convolutions
+    deterministic = {}          # further arguments of convolutions: see exact()
 
     def setup(self, ctx):
         with warnings.catch_warnings():
@@ -104,13 +104,13 @@ class Adapter(object):
 
 
 def _in_torch():
-    """Return the version and the CUDA version of the PyTorch that contains it."""
+    """Return the version and the CUDA version of the PyTorch whose wheel contains Caffe2."""
     import torch
     return torch.__version__, torch.version.cuda
 
 
 def _by_itself():
-    """Return the version in its header and the version of the loaded CUDA runtime: Python cannot ask Caffe2 for either."""
+    """Return the version in Caffe2's header and the version of the loaded CUDA runtime: Python cannot ask Caffe2 for either."""
     with open(os.path.join(sys.prefix, 'include', 'caffe2', 'core', 'macros.h')) as header:
         numbers = re.findall(r'#define CAFFE2_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)', header.read())
     with open('/proc/self/maps') as maps:
@@ -132,7 +132,8 @@ class _Group(object):
         for device in devices:
             self.feed(device, 'data', np.zeros((1,) + net.shape, 'float32'))
             self.feed(device, 'label', np.zeros(1, 'int32'))
-        # Each device keeps its own running means. By default the first device's are sent to all after every step.
+        # Each device keeps its own running means. By default, those of the first device are sent to all others after every
+        # step.
         adapter.parallel.Parallelize(
             model, input_builder_fun=lambda model: None, forward_pass_builder_fun=self._forward,
             param_update_builder_fun=self._update, devices=devices, cpu_device=not adapter.on_gpu,

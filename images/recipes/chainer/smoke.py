@@ -38,7 +38,7 @@ class Adapter(object):
             raise NotImplementedError('ChainerMN\'s processes cannot meet over MPI: ' + self.world.reason)
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')     # about its NumPy version and missing packages
-            import chainer              # names that all releases have: backends and training.updaters came with 4
+            import chainer              # only modules that all releases have: backends and training.updaters came with 4
             import chainer.training
         self.ctx, self.chainer = ctx, chainer
         self.on_gpu = ctx.kind == 'cuda'
@@ -51,7 +51,7 @@ class Adapter(object):
             self._meet(ctx)
 
     def _meet(self, ctx):
-        """Make ChainerMN's communicator: `naive` is the only one for CPUs."""
+        """Connect the processes by ChainerMN's communicator; `naive` is the only kind for CPUs."""
         import chainermn
         kind = 'pure_nccl' if self.on_gpu else 'naive'
         if self.on_gpu:
@@ -72,7 +72,8 @@ class Adapter(object):
 
     def versions(self):
         cuda = self.chainer.cuda
-        # CuPy, Chainer's GPU side, tells its CUDA on a machine with a GPU only: old releases cannot be imported on another one.
+        # CuPy, Chainer's GPU part, reports its CUDA version only on a machine with a GPU: elsewhere old releases cannot be
+        # imported.
         has_cupy = os.path.isdir(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(self.chainer.__file__))), 'cupy'))
         found = {'name': 'chainer', 'version': self.chainer.__version__, 'cuda_build': 'unknown' if has_cupy else None, 'cudnn': None,
                  'nccl': None, 'arch_list': []}
@@ -180,7 +181,7 @@ class Adapter(object):
 class _Group(object):
     """Replicas that are trained together, with their updater."""
 
-    together = False        # with those of other processes
+    together = False        # whether they also train together with replicas of other processes
 
     def __init__(self, adapter, net, weights, lr, momentum, replicas):
         chainer = adapter.chainer
@@ -257,7 +258,10 @@ def _fill(array, values):
 
 
 def _network(chainer, net, weights):
-    """Any of the networks. The class is made here because its base exists only once the framework is imported."""
+    """Build a network with these weights.
+
+    The class is made here because its base exists only once the framework is imported.
+    """
     links, functions, shapes = chainer.links, chainer.functions, dict(net.parameters)
     parts = {
         'conv': lambda layer, shape: links.Convolution2D(

@@ -46,7 +46,7 @@ class Adapter(object):
         return 'the smoke test\'s own ring, between Function.grad and Learner.update, for want of an MPI world' + why
 
     def versions(self):
-        # CNTK does not tell its CUDA. A build with CUDA has loaded the runtime by now, on a machine without a GPU, too.
+        # CNTK does not report its CUDA version. A build with CUDA has loaded the CUDA runtime by now, even without a GPU.
         cuda = 'unknown' if mapped.paths('libcudart') else None
         return {'name': 'cntk', 'version': self.cntk.__version__, 'cuda_build': cuda, 'cudnn': None, 'nccl': None, 'arch_list': []}
 
@@ -111,12 +111,13 @@ class _Model(object):
         self.tensors = dict((name, self._tensor(name, _there(net, name, weights[name]))) for name in net.names)
         for layer in net.layers:
             if layer.op == 'norm':
-                # With a count of 0 the first batch would become the whole average. So the count starts at 1; CNTK only checks
-                # for 0: https://github.com/microsoft/CNTK/blob/v2.7/Source/ComputationNetworkLib/TrainingNodes.h
+                # With a count of 0, the running average would become that of the first batch. So the count starts at 1; CNTK
+                # only checks for 0: https://github.com/microsoft/CNTK/blob/v2.7/Source/ComputationNetworkLib/TrainingNodes.h
                 for end, array in (('mean', np.zeros(layer.shape[0])), ('variance', np.ones(layer.shape[0])), ('count', np.ones(()))):
                     name = '%s_%s' % (layer.name, end)
                     self.tensors[name] = self._tensor(name, array)
-        # CNTK schedules nothing itself: each update gets the mean gradient of one batch.
+        # With a minibatch size of 0, CNTK does not scale the rates by the batch size: each update gets one batch's mean
+        # gradient.
         rate, inertia = (cntk.learning_parameter_schedule(lr, 0), cntk.momentum_schedule(momentum, 0))
         trained = [self.tensors[name] for name in net.names]
         self.exchanged = shared and adapter.together
@@ -128,7 +129,7 @@ class _Model(object):
         return self.cntk.parameter(init=np.ascontiguousarray(array, 'float32'), name=name)
 
     def graph(self, count):
-        """Return the graph for this number of images: CNTK's decay of running means depends on it."""
+        """Return the graph for batches of this size: CNTK's decay of running means depends on the batch size."""
         if count not in self.graphs:
             self.graphs[count] = _Graph(self, count)
         return self.graphs[count]
@@ -157,7 +158,7 @@ class _Graph(object):
     def __init__(self, model, count):
         self.cntk, self.tensors, self.learner, self.on_gpu = model.cntk, model.tensors, model.learner, model.on_gpu
         self.images, self.labels = (self.cntk.input_variable(shape) for shape in (model.net.shape, nets.CLASSES))
-        # CNTK's time constant is a number of images: after that many, 1/e of the old average is left.
+        # CNTK's time constant is a number of images: after so many images, 1/e of the old average is left.
         self.lasting = -count / np.log(nets.KEPT)
         values = {'images': self.images}
         for layer in model.net.layers:
@@ -172,8 +173,8 @@ class _Graph(object):
         return self._trainer
 
     def _conv(self, layer, x):
-        # Its convolution knows one way of padding only, which for these sizes is the symmetric one, and takes no kernel that is
-        # larger than what it reads without the padding.
+        # CNTK's convolution has only one way of padding, which is symmetric for these sizes. Its kernel must not be larger than
+        # the image without the padding, so small images are padded first.
         small = layer.kernel > x.shape[1]
         if small:
             x = self.cntk.pad(x, [(0, 0)] + [(layer.pad, layer.pad)] * 2)

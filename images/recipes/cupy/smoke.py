@@ -29,7 +29,7 @@ class Adapter(object):
         return {'name': 'cupy', 'version': self.cupy.__version__, 'cudnn': None, 'nccl': None, 'arch_list': [], 'cuda_build': self._cuda()}
 
     def _cuda(self):
-        """Return the CUDA release. The package cupy-cuda12x serves each 12.x: it holds a runtime of its own, of any of these releases."""
+        """Return the CUDA release. For cupy-cuda12x it is only '12': the package's own CUDA runtime may be of any 12.x."""
         site = os.path.dirname(os.path.dirname(os.path.abspath(self.cupy.__file__)))
         majors = [re.match(r'cupy_cuda(\d+)x-', entry) for entry in sorted(os.listdir(site))]
         number = self.cupy.cuda.runtime.runtimeGetVersion()     # needs no GPU

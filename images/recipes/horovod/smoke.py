@@ -1,8 +1,9 @@
 """Horovod on PyTorch, TensorFlow 1 and 2 and MXNet for the smoke test: one process per device; Gloo, MPI or NCCL between them.
 
-This module does the work of horovodrun. For Gloo the first process runs the store in which the processes find each other, and
-variables tell each its rank (https://github.com/horovod/horovod/blob/v0.28.1/horovod/runner/gloo_run.py). For MPI (if Horovod
-was built with MPI and without Gloo, or with `--option controller=mpi`) the processes form an MPI world of mpirun.
+This module does the work of horovodrun. With Gloo, the first process runs a store through which the processes find each other,
+and each process gets its rank from variables (https://github.com/horovod/horovod/blob/v0.28.1/horovod/runner/gloo_run.py). With
+MPI (if Horovod was built with MPI and without Gloo, or with `--option controller=mpi`), the processes become members of an MPI
+world.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -79,7 +80,7 @@ class Meeting(object):
         across = [node for node, place in ctx.group.gather([ctx.node, ctx.local_rank]) if place == ctx.local_rank]
         return {
             'RANK': ctx.rank, 'SIZE': ctx.world, 'LOCAL_RANK': ctx.local_rank, 'LOCAL_SIZE': ctx.local_world,
-            'CROSS_RANK': across.index(ctx.node), 'CROSS_SIZE': len(across),  # among processes of equal local rank
+            'CROSS_RANK': across.index(ctx.node), 'CROSS_SIZE': len(across),  # among the processes with the same local rank
             'HOSTNAME': 'host%d' % ctx.node, 'GLOO_IFACE': ctx.interface, 'GLOO_TIMEOUT_SECONDS': 60,
             'GLOO_RENDEZVOUS_ADDR': ctx.host, 'GLOO_RENDEZVOUS_PORT': ctx.group.broadcast(port),
         }
@@ -88,7 +89,7 @@ class Meeting(object):
         return {'gradient': 'mean', 'backend': self.backend, 'controller': self.controller, 'exchange': exchange}
 
     def sum(self):
-        """Return the arguments that request a sum in place of a mean; they differ before 0.19."""
+        """Return the arguments that request a sum instead of a mean; releases before 0.19 have others."""
         return {'op': self.hvd.Sum} if hasattr(self.hvd, 'Sum') else {'average': False}
 
     def end(self):
@@ -101,7 +102,7 @@ class Meeting(object):
 
 
 def _store(host):
-    """Start the HTTP key-value store that Gloo needs. horovodrun has one too, but its place differs between releases.
+    """Start the HTTP key-value store that Gloo needs. horovodrun has one too, but in another module in each release.
 
     https://github.com/horovod/horovod/blob/v0.28.1/horovod/common/gloo/http_store.cc
     """
@@ -139,9 +140,10 @@ def _store(host):
 
 
 def _look_up_own_name():
-    """Fail early if this machine's name has no address. From 0.23 on, Gloo would end the process: its process sets ignore
-    HOROVOD_GLOO_IFACE and look up the name.
+    """Fail early if this machine's name has no address.
 
+    From 0.23 on, Horovod's process sets ignore HOROVOD_GLOO_IFACE and look up the name. If it has no address, Gloo ends the
+    process.
     https://github.com/horovod/horovod/blob/v0.28.1/horovod/common/gloo/gloo_context.cc (InitializeForProcessSet)
     """
     name = socket.gethostname()
@@ -194,7 +196,7 @@ class OnPyTorch(pytorch.Adapter):
 
 
 class OnTensorFlow(tensorflow.Mirrored, tensorflow.Adapter):
-    """TensorFlow 2: model and step come from Mirrored, the facts about TensorFlow from its adapter."""
+    """Horovod with TensorFlow 2. Model and step come from Mirrored, the facts about TensorFlow from its adapter."""
 
     upon = 'tensorflow'
     together = False
@@ -213,7 +215,7 @@ class OnTensorFlow(tensorflow.Mirrored, tensorflow.Adapter):
         self.semantics = self.meeting.semantics('DistributedGradientTape')
 
     def make(self, net, weights, lr, momentum, replicas, sync):
-        maker = copy.copy(self)         # a step is traced at its first call, when other models may have been made
+        maker = copy.copy(self)         # a copy: a step is traced at its first call, and `together` may have changed by then
         maker.together = sync == 'mean' and self.ctx.world > 1
         handle = dict(maker.build(self.places, net, weights, lr, momentum, mirrored=False), shard=maker.together)
         if maker.together:
@@ -234,7 +236,7 @@ class OnTensorFlow(tensorflow.Mirrored, tensorflow.Adapter):
 
 
 class OnTowers(tensorflow.Towers, tensorflow.Adapter):
-    """TensorFlow 1: each process runs one tower."""
+    """Horovod with TensorFlow 1. Each process runs one tower."""
 
     upon = 'tensorflow'
     together = False

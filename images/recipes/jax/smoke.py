@@ -1,8 +1,8 @@
-"""JAX for the smoke test: one step compiled for a mesh of devices; shard_map cuts the batch, pmean averages gradients.
+"""JAX for the smoke test: a step is compiled for a mesh of devices; shard_map divides the batch, pmean averages gradients.
 
 On GPUs one process uses all devices of a machine. On the CPU there is one process per device, because devices in one process
 share a thread pool, in which an all-reduce can wait for ever. Newer releases of JAX connect CPU processes by Gloo. With older
-ones the smoke test's own ring averages the gradients, between the two halves of the step.
+releases, the smoke test's own ring averages the gradients between the two halves of a step (gradient and update).
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 3.8+, as JAX.
 """
 from __future__ import absolute_import, division, print_function
@@ -57,8 +57,8 @@ class Adapter(object):
         os.environ['JAX_PLATFORMS'] = 'cpu'
         os.environ.setdefault('NPROC', str(self.ctx.threads))
         if count > 1:
-            # The smoke test does not run so, but a developer can try the code for GPUs in this way. XLA's pool has one thread
-            # per core; with few cores the devices of one all-reduce wait for each other until XLA ends the process.
+            # The smoke test never does this, but a developer can use it to try the code for GPUs on a CPU. XLA's pool has one
+            # thread per core; with few cores, the devices of an all-reduce wait for each other until XLA ends the process.
             os.environ['XLA_FLAGS'] = '%s --xla_force_host_platform_device_count=%d' % (os.environ.get('XLA_FLAGS', ''), count)
             os.environ['NPROC'] = str(4 * count)
 
@@ -70,7 +70,7 @@ class Adapter(object):
         return [{'what': 'jax.jit', 'right': apart < 1e-3, 'detail': '%.1g from NumPy' % apart}]
 
     def _join(self):
-        """Connect to the other processes by JAX; return False if JAX cannot do so."""
+        """Connect to the other processes with JAX; return False if this release of JAX cannot do so."""
         jax = self.jax
         if self.ctx.kind == 'cpu':
             if hasattr(jax.config, 'jax_cpu_collectives_implementation'):
@@ -186,7 +186,7 @@ class Adapter(object):
 
 
 class _Model(object):
-    """A model: parameters `p` and momentum `v`, equal on each device of a group, and `r`, running means and variances per device."""
+    """A model: parameters `p` and momentum `v`, equal on all devices of a group, and each device's running averages `r`."""
 
     ring = None
 
@@ -258,7 +258,7 @@ class _Functions(object):
         return p, v, r, loss
 
     def _gradient(self, p, r, x, y):
-        """Return (gradient, running means and variances, mean loss) of one device; the last two get an axis for devices."""
+        """Return (gradient, running means and variances, mean loss) of one device; the last two have an axis for devices."""
         jax, seen = self.jax, {}
 
         def moments(layer, x):
@@ -304,7 +304,10 @@ class _Functions(object):
 
 
 def _options(jax):
-    """Return options for jax.jit: deterministic operations, not chosen by timing. Older releases accept no such options."""
+    """Return options for jax.jit that select deterministic operations without timing them.
+
+    Older releases have no such options.
+    """
     if 'compiler_options' not in inspect.signature(jax.jit).parameters:  # novm: Python 3, as JAX
         return {}
     return {'compiler_options': {'xla_gpu_deterministic_ops': True, 'xla_gpu_autotune_level': 0}}

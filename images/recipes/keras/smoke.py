@@ -1,10 +1,10 @@
 """Keras on TensorFlow 1 and 2 for the smoke test.
 
-TensorFlow 1: multi_gpu_model cuts the batch, runs the one model on each GPU with its slice, and joins the outputs on the CPU,
-so there is one set of parameters and the loss of the whole batch. It refuses CPUs: on CPUs the adapter maps /gpu:N to /cpu:N.
-Keras before 2.0.9 has no such function: the adapter then joins slices in the same way. TensorFlow 2 (Keras 2.4 on):
-MirroredStrategy, used as in TensorFlow's own adapter. The contract is described in envbuild/smoke/adapters/__init__.py; Python
-2.7 and 3.5+.
+TensorFlow 1: multi_gpu_model divides the batch into slices, runs the same model on each GPU with one slice, and joins the
+outputs on the CPU. So there is one set of parameters, and the loss is that of the whole batch. multi_gpu_model refuses CPUs, so
+on CPUs the adapter maps /gpu:N to /cpu:N. Keras before 2.0.9 does not have this function: there the adapter divides and joins
+batches in the same way. TensorFlow 2 (from Keras 2.4 on): MirroredStrategy, used as in TensorFlow's own adapter. The contract
+is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -135,12 +135,12 @@ class Compiled(object):
 
 
 class _MultiGpu(Compiled):
-    """TensorFlow 1.
+    """Keras on TensorFlow 1.
 
     Keras asks TensorFlow for gradients one by one, so an update may overwrite a variable before another gradient has read its
-    old value. This race causes errors up to 0.1 against the reference network; gate_gradients, which makes gradients wait for
-    each other, prevents it. With multi_gpu_model all slices share a normalisation layer, so on two devices each step updates
-    its running mean twice, in any order. https://github.com/keras-team/keras/blob/2.2.4/keras/utils/multi_gpu_utils.py
+    old value. This race causes errors up to 0.1 compared with the reference network. gate_gradients prevents it: then all
+    gradients wait for each other. With multi_gpu_model, all slices share each normalisation layer, so on two devices each step
+    updates its running mean twice, in any order: https://github.com/keras-team/keras/blob/2.2.4/keras/utils/multi_gpu_utils.py
     """
 
     def __init__(self, tf, keras, ctx):
@@ -179,7 +179,7 @@ class _MultiGpu(Compiled):
             return {'network': made, 'run': compiled(self.keras.utils.multi_gpu_model(made, gpus=len(replicas)))}
 
     def _joined(self, made, replicas):
-        """Return the model that multi_gpu_model would make, from layers that Keras before 2.0.9 has."""
+        """Return a model like that of multi_gpu_model, built with layers that exist in Keras before 2.0.9."""
         layers, count, parts = self.keras.layers, len(replicas), []
         for number, replica in enumerate(replicas):
             with self.tf.device('/%s:%d' % (self.kind, self.ctx.devices[replica])):
@@ -192,7 +192,7 @@ class _MultiGpu(Compiled):
 
     @contextlib.contextmanager
     def _devices(self):
-        """While multi_gpu_model builds on the CPU, pretend that there are GPUs and place their operations on CPUs."""
+        """On the CPU, while multi_gpu_model builds a model, pretend that there are GPUs and place their operations on CPUs."""
         module = sys.modules[self.keras.utils.multi_gpu_model.__module__]
         if self.kind == 'gpu':
             yield
@@ -206,7 +206,7 @@ class _MultiGpu(Compiled):
             module._get_available_devices = real
 
     def _on_cpu(self, operation):
-        """Return the operation's device with CPU for GPU. When Keras asks for its device, `device` is a DeviceSpec or empty."""
+        """Return the operation's device with CPU in place of GPU. `operation.device` may also be a DeviceSpec or empty."""
         device = operation.device or ''
         text = device.to_string() if hasattr(device, 'to_string') else device
         return self.tf.DeviceSpec.from_string(text.replace('GPU', 'CPU'))
@@ -217,11 +217,12 @@ class _MultiGpu(Compiled):
         for model, (x, y) in zip(models, batch):
             model._make_train_function()
             function = model.train_function
-            # The learning phase is needed if a layer behaves differently in training, as a normalisation does.
+            # The last input, the learning phase, exists only if a layer (such as a normalisation) behaves differently in
+            # training.
             feed.update(zip(function.inputs, (x, y, np.ones(len(x), 'float32'), True)))
             losses.append(function.outputs[0])
             updates.append(function.updates_op)
-        return np.mean(self.keras.backend.get_session().run([losses, updates], feed)[0])        # it initialises new variables
+        return np.mean(self.keras.backend.get_session().run([losses, updates], feed)[0])        # initialises new variables
 
     def places(self, handle):
         """Return the devices on which the convolutions really ran, from TensorFlow's trace of one more run."""

@@ -33,7 +33,7 @@ class Adapter(keras.Compiled):
         self.keras, self.cntk, self.ctx = framework, cntk, ctx
 
     def versions(self):
-        # CNTK does not tell its CUDA. A build with CUDA has loaded the runtime by now, on a machine without a GPU, too.
+        # CNTK does not report its CUDA version. A build with CUDA has loaded the CUDA runtime by now, even without a GPU.
         cuda = 'unknown' if mapped.paths('libcudart') else None
         return {'name': 'keras', 'version': self.keras.__version__, 'cuda_build': cuda, 'cudnn': None, 'nccl': None, 'arch_list': []}
 

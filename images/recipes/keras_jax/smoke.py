@@ -69,7 +69,7 @@ class Adapter(OneDevice):
         jax.config.update('jax_default_device', jax.local_devices()[ctx.devices[0] if ctx.kind == 'cuda' else 0])
 
     def cuda_of_the_backend(self):
-        """The CUDA that the backend was built with, as a machine without a GPU tells, too; None for none."""
+        """Return the CUDA version that the backend was built with, reported even without a GPU; None for a CPU build."""
         return on_jax.built_with()[0]
 
     def places(self, handle):

@@ -34,7 +34,7 @@ class Adapter(keras.Compiled):
         self.keras, self.theano, self.ctx = framework, theano, ctx
 
     def prepare(self, beat):
-        """Compile the network's C++ code once. Theano keeps it on disk, where later handles find it."""
+        """Compile the C++ code of the networks. Theano keeps the result on disk, where later handles find it."""
         tell_of_compilers(self.theano, beat)
         for net in (nets.REFERENCE, nets.LENET):
             handle = self.make(net, net.initial(0), 0.0, 0.9, [0], 'mean')

@@ -26,7 +26,7 @@ class Adapter(object):
 
     def setup(self, ctx):
         self.on_gpu = ctx.kind == 'cuda'
-        # The engine reads it when the library loads: one worker per device makes CPU "devices" run in parallel.
+        # The engine reads this variable when the library loads. With one worker per device, CPU "devices" run in parallel.
         os.environ.setdefault('MXNET_CPU_WORKER_NTHREADS', str(len(ctx.devices)))
         if not self.on_gpu and _races_on_cpus():
             os.environ.setdefault('MXNET_ENGINE_TYPE', 'NaiveEngine')
@@ -53,7 +53,10 @@ class Adapter(object):
         return next(('%s.%s' % match.groups() for match in found if match), None)
 
     def exact(self, wanted):
-        """Set the option on each layer: MXNet caches the effect of MXNET_CUDNN_AUTOTUNE_DEFAULT for all layers of the same shapes."""
+        """Switch cuDNN's autotuning off by an option of each layer.
+
+        MXNET_CUDNN_AUTOTUNE_DEFAULT could not be switched back: MXNet caches its effect for all layers with the same shapes.
+        """
         self.chosen = 'off' if wanted else None
 
     def make(self, net, weights, lr, momentum, replicas, sync):
@@ -62,7 +65,7 @@ class Adapter(object):
         return [_Model(self, net, weights, lr, momentum, group) for group in groups]
 
     def put(self, handle, images, labels):
-        """Give each model of the handle its part of the batch, in one shard per place."""
+        """Give each model of the handle its part of the batch, in one shard per device."""
         parts = self.copies(handle)
         out, number = [], 0
         for model in handle:
@@ -91,7 +94,7 @@ class Adapter(object):
 
     @staticmethod
     def _copy(handle, copy):
-        """Return (model, place) of this copy."""
+        """Return the model and the MXNet device (`place`) that hold copy number `copy` of the parameters."""
         return [(model, place) for model in handle for place in model.places][copy]
 
     def weights(self, handle, copy):
@@ -130,9 +133,9 @@ class Adapter(object):
 def _races_on_cpus():
     """Whether the engine of this release must run one operator after the other on CPUs.
 
-    In 1.2.1 operators that run in parallel sometimes corrupt a gradient: 4 of 1,100 trainings of four steps on two devices had
-    errors of 0.02 to 0.16. With NaiveEngine it was 0 of 1,000; in 1.6.0 and 1.9.1, 0 of 400 each. The release is read from the
-    package's source text, because importing it would already start the engine.
+    In 1.2.1, operators that run in parallel sometimes corrupt a gradient: 4 of 1,100 trainings of four steps on two devices had
+    errors of 0.02 to 0.16. With NaiveEngine, 0 of 1,000 trainings had such an error; with 1.6.0 and 1.9.1, 0 of 400 each. The
+    release is read from the package's source text, because importing MXNet would already start the engine.
     """
     for folder in sys.path:
         path = os.path.join(folder, 'mxnet', 'libinfo.py')
@@ -144,7 +147,7 @@ def _races_on_cpus():
 
 
 class _Model(object):
-    """A network with one copy on each place, and a trainer that averages their gradients."""
+    """A network with one copy on each device in `places`, and a trainer that averages the gradients of the copies."""
 
     def __init__(self, adapter, net, weights, lr, momentum, places):
         self.mx, self.entropy, self.store, self.places = adapter.mx, adapter.entropy, adapter.store, places
@@ -160,7 +163,7 @@ class _Model(object):
         return self.mx.gluon.Trainer(self.net.collect_params(), 'sgd', dict(self.settings), kvstore=self.store)
 
     def give(self, arrays, places):
-        """Copy canonical arrays to the copies on these places."""
+        """Set the parameters of the copies on these devices; the arrays have the smoke test's layout."""
         for name, array in arrays.items():
             for place in places:
                 self.net.parameter(name).data(place)[:] = self.mx.nd.array(np.asarray(array, 'float32'), ctx=place)
@@ -179,8 +182,11 @@ class _Model(object):
         return losses
 
     def _renew(self):
-        """Make a new trainer after the weights were replaced. A key-value store keeps its own copy of the weights, returns them after
-        each step, and accepts others only when it is made. The momentum is carried over in a file."""
+        """Make a new trainer after the weights were replaced; a file carries the momentum over.
+
+        A key-value store keeps its own copy of the weights, which replaces those of the model after each step. It accepts other
+        weights only when it is made.
+        """
         self.outdated = False
         if not self.stepped or len(self.places) == 1:
             return
@@ -189,7 +195,7 @@ class _Model(object):
         try:
             self.trainer.save_states(path)
             self.trainer = self._trainer()
-            self.trainer._init_kvstore()        # load_states does so itself, but not in 1.0
+            self.trainer._init_kvstore()        # needed in 1.0 only: later, load_states calls this itself
             self.trainer.load_states(path)
         finally:
             os.unlink(path)
@@ -244,7 +250,7 @@ def _network_class(mx):
             return values[self.plan.layers[-1].name]
 
         def everything(self):
-            """Return [(name, parameter)]: those of the plan, and NAME_mean and NAME_variance of normalisation layers."""
+            """Return [(name, parameter)] of the plan's parameters and of each normalisation's NAME_mean and NAME_variance."""
             out = []
             for layer in self.plan.layers:
                 part = getattr(self, layer.name, None)

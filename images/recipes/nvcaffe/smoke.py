@@ -23,8 +23,8 @@ class Adapter(caffe.Adapter):
 
     @staticmethod
     def begin(blobs):
-        """Set running means to 0 and variances to 1; here they are plain averages. The first two batches replace them:
-        https://github.com/NVIDIA/caffe/blob/v0.17.4/src/caffe/layers/batch_norm_layer.cpp
+        """Set running means to 0 and variances to 1. Unlike Caffe, NVCaffe keeps plain averages, which its first two batches
+        replace: https://github.com/NVIDIA/caffe/blob/v0.17.4/src/caffe/layers/batch_norm_layer.cpp
         """
         mean, variance, correction = blobs
         mean.data[...] = 0

@@ -26,7 +26,8 @@ class Adapter(object):
         cv2.setNumThreads(ctx.threads)
 
     def versions(self):
-        # Wheels have build numbers: 4.5.5.64 is OpenCV 4.5.5. Not all wheels contain a module with the full number.
+        # The versions of wheels end in a build number: 4.5.5.64 is OpenCV 4.5.5. Not all wheels have a module with the full
+        # number.
         site = os.path.dirname(os.path.dirname(os.path.abspath(self.cv2.__file__)))
         names = (re.match(r'opencv_[a-z_]+-([0-9.]+)[.]dist-info$', name) for name in sorted(os.listdir(site)))
         numbers = [name.group(1) for name in names if name and name.group(1).startswith(self.cv2.__version__ + '.')]

@@ -63,7 +63,7 @@ class Adapter(object):
 
     def versions(self):
         torch, cuda = self.torch, self.torch.version.cuda
-        flags = getattr(torch._C, '_cuda_getArchFlags', None)       # get_arch_list() is empty where there is no GPU
+        flags = getattr(torch._C, '_cuda_getArchFlags', None)       # get_arch_list() is empty on machines without a GPU
         return {
             'name': 'pytorch', 'version': torch.__version__, 'cuda_build': cuda,
             'cudnn': _cudnn(torch.backends.cudnn.version()) if cuda else None, 'nccl': self._nccl() if cuda else None,
@@ -86,7 +86,8 @@ class Adapter(object):
                   'flat': together and not self.wraps}
         self.assign(handle, 0, weights)
         if together and self.wraps:
-            # Each replica keeps its own running means. By default the first replica's are sent to all before every step.
+            # Each replica keeps its own running means. By default, those of the first replica are sent to all before every
+            # step.
             wrap = self.torch.nn.parallel.DistributedDataParallel
             renamed = 'forward_sync_buffers' in wrap.__init__.__code__.co_varnames      # the new name in 2.13; the old one warns
             options = {'forward_sync_buffers' if renamed else 'broadcast_buffers': False}
@@ -176,7 +177,10 @@ class Adapter(object):
         return tensor.cpu().numpy()
 
     def compile_and_run(self):
-        """Run torch.compile: C++ on the CPU, also Triton on GPUs. Its caches are new in each launch, so old results are not used."""
+        """Run torch.compile: C++ on the CPU, and on GPUs also Triton.
+
+        Its caches are new in each launch, so no old result is used.
+        """
         if not hasattr(self.torch, 'compile'):
             raise NotImplementedError('torch.compile came with PyTorch 2.0')
         os.environ['TORCHINDUCTOR_CACHE_DIR'] = os.path.join(self.ctx.folder, 'inductor')
@@ -239,7 +243,7 @@ def spent_after(net):
     return dict((layer.name, [name for name in last if last[name] == layer.name]) for layer in net.layers)
 
 
-# Layers with parameters. PyTorch calls the share of the new value in a running mean its momentum.
+# Layers with parameters. PyTorch's `momentum` of a normalisation is the share of the new value in a running mean.
 MODULES = {
     'conv': lambda nn, layer, shapes: nn.Conv2d(
         shapes[layer.name + '_w'][1], layer.shape[0], layer.kernel, stride=layer.stride, padding=layer.pad, bias=layer.bias),

@@ -29,7 +29,7 @@ def _version(sonnet):
 
 
 class _Towers(tensorflow.Towers):
-    """Sonnet 1. Its modules get variables when they are connected."""
+    """Sonnet 1. Its modules create their variables when they are connected to their inputs."""
 
     def network(self, net):
         tf, modules = self.tf, _modules_1(net)
@@ -96,8 +96,8 @@ class _Replicated(tensorflow.Mirrored):
 def _network(sonnet, tf, net):
     """Return a Sonnet 2 module; its class is made here, because its base class exists only after Sonnet is imported.
 
-    Sonnet's running averages correct for their start, so a variance is 0 before the first step; here it starts at 1, as
-    elsewhere.
+    Sonnet's running averages correct for their start value, so a running variance is 0 before the first step. Here it starts at
+    1, as in other frameworks.
     """
     make = {
         'conv': lambda layer: sonnet.Conv2D(layer.shape[0], layer.kernel, stride=layer.stride, with_bias=layer.bias,

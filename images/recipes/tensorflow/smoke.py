@@ -4,7 +4,8 @@
 used: in 1.x its interface changed with every release (https://github.com/tensorflow/tensorflow/issues/23664).
 2.x: MirroredStrategy with a custom training step around a Keras model and optimizer.
 
-Both, if devices do not exchange gradients: one tower per device in one graph, which the executor runs in parallel.
+In both versions, devices that exchange no gradients have one tower each in the same graph, and the executor runs these in
+parallel.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -42,7 +43,7 @@ class Adapter(object):
                 'nccl': None, 'arch_list': build.get('cuda_compute_capabilities') or []}
 
     def compile_and_run(self):
-        """Compile and run a function with XLA; the option has another name before 2.5."""
+        """Compile and run a function with XLA, by the option jit_compile; before 2.5 it has another name."""
         tf = self.tf
         if tuple(int(part) for part in tf.__version__.split('.')[:2]) < (2, 5):
             raise NotImplementedError('jit_compile came with TensorFlow 2.5')
@@ -71,10 +72,10 @@ class Adapter(object):
 
 
 class Towers(object):
-    """TensorFlow 1.
+    """TensorFlow 1: one tower for each device.
 
-    gate_gradients makes updates wait for all gradients of a tower. Without it an update may overwrite a variable before another
-    gradient has read the old value. This race causes errors of 0.1 to 0.3 against the reference network.
+    gate_gradients makes updates wait for all gradients of a tower. Without it, an update may overwrite a variable before
+    another gradient has read the old value. This race causes errors of 0.1 to 0.3 compared with the reference network.
     """
 
     semantics = {'gradient': 'mean of the towers', 'corrected': 'gate_gradients',
@@ -133,7 +134,7 @@ class Towers(object):
         return {'variables': variables, 'running': running, 'logits': logits, 'loss': loss, 'gradients': gradients}
 
     def network(self, net):
-        """Return (variables in the order of net.names, running means and variances, a function from images and mode to logits)."""
+        """Return (variables in the order of net.names, running averages, a function from images and `training` to logits)."""
         return graph_network(self.tf, net)
 
     def put(self, handle, images, labels):
@@ -185,7 +186,7 @@ class Towers(object):
 
 
 class Mirrored(object):
-    """TensorFlow 2."""
+    """TensorFlow 2: MirroredStrategy with a custom training step."""
 
     semantics = {'gradient': 'sum over replicas of the loss divided by the global batch', 'exchange': 'MirroredStrategy'}
 
@@ -207,7 +208,7 @@ class Mirrored(object):
         exact(self.tf, wanted)
 
     def _split_cpu(self, count):
-        """Several logical CPU devices (the names without `experimental` came in 2.4)."""
+        """Divide the CPU into several logical devices. (The names without `experimental` came in 2.4.)"""
         config = self.tf.config
         physical = config.experimental.list_physical_devices('CPU')[0]
         if hasattr(config, 'set_logical_device_configuration'):
@@ -247,7 +248,10 @@ class Mirrored(object):
         return loss, self.exchanging(tape).gradient(loss, [inner(variable) for variable in parameters])
 
     def exchanging(self, tape):
-        """Return the tape that computes gradients; if no strategy exchanges them, a tape that does."""
+        """Return the tape that computes gradients.
+
+        Add-ons that exchange gradients themselves (Horovod) return a tape that does so.
+        """
         return tape
 
     def _mirrored(self, places, net, lr, momentum):
@@ -272,7 +276,7 @@ class Mirrored(object):
                 'strategy': strategy, 'step': tf.function(step)}
 
     def _alone(self, places, net, lr, momentum):
-        """Step one model per place in one function, so that they run in parallel."""
+        """Make a model for each device in `places`. One function steps all of them, so that they run in parallel."""
         tf, made = self.tf, []
         for place in places:
             with tf.device(place):
@@ -328,7 +332,7 @@ class Mirrored(object):
         return float(token.numpy())
 
     def drain(self):
-        """Wait for GPUs (before 2.5 by fetching a value from each). A step on the CPU has ended when it returns."""
+        """Wait for GPUs (before 2.5, by reading a value from each). On the CPU, a step has ended when its call returns."""
         wait = getattr(getattr(self.tf.test, 'experimental', None), 'sync_devices', None)
         if self.on_gpu and wait:
             wait()
@@ -348,7 +352,10 @@ class Mirrored(object):
             variable.assign(value)
 
     def predict(self, handle, images):
-        """Predict within the strategy's scope, where running means are read as they are saved: averaged over the replicas."""
+        """Predict within the strategy's scope.
+
+        There the running means are averaged over the replicas, as when they are saved.
+        """
         where = handle['strategy'].scope() if handle['strategy'] is not None else self.tf.device(handle['places'][0])
         with where:
             return handle['models'][0](self.tf.constant(nhwc(images)), training=False).numpy()

@@ -20,7 +20,10 @@ EPSILON = float(np.nextafter(np.float32(nets.EPSILON), np.float32(1)))
 
 
 def built_with():
-    """Return `unknown` if there is GPU support: libgpuarray loads any CUDA that it finds, and only tells with a driver."""
+    """Return 'unknown' if Theano supports GPUs, else None.
+
+    libgpuarray loads any CUDA version that it finds, and reports it only on a machine with a driver.
+    """
     try:
         import pygpu  # part of libgpuarray, which Theano needs for GPUs
     except ImportError:
@@ -41,7 +44,7 @@ class Adapter(object):
     def setup(self, ctx):
         self.ctx = ctx
         self.where = 'cuda%d' % ctx.devices[0] if ctx.kind == 'cuda' else 'cpu'
-        # Ranks that compile the same graph wait for each other. By default they check every 5 to 10 s.
+        # Ranks that compile the same graph wait for each other. By default they check every 5 to 10 s, here every 1 to 2 s.
         flags = ['floatX=float32', 'device=' + self.where, 'compile.wait=1', _home(), os.environ.get('THEANO_FLAGS')]
         os.environ['THEANO_FLAGS'] = ','.join(filter(None, flags))
         import theano
@@ -50,7 +53,7 @@ class Adapter(object):
         self.programs, self.usual = {}, {}
 
     def prepare(self, beat):
-        """Set up the compilation, which takes most of a minute for each new network, in make()."""
+        """Report compilations as progress: in make(), compiling a new network takes most of a minute."""
         tell_of_compilers(self.theano, beat)
 
     def versions(self):
@@ -65,7 +68,10 @@ class Adapter(object):
             return None
 
     def exact(self, wanted):
-        """Make everything that is compiled from now on deterministic. The forward pass is always deterministic."""
+        """Let functions that are compiled from now on use deterministic algorithms.
+
+        The forward pass is always deterministic.
+        """
         conv = self.theano.config.dnn.conv
         for name in ('algo_bwd_filter', 'algo_bwd_data') if self.where != 'cpu' else ():
             if wanted:
@@ -208,12 +214,12 @@ class Layers(object):
 
     @staticmethod
     def own(name, array):
-        """Return a canonical array in the layout of the shared variable."""
+        """Convert an array from the smoke test's layout to the layout of the shared variable."""
         return array
 
     @staticmethod
     def canonical(name, array):
-        """Return the array of a shared variable in canonical layout."""
+        """Convert the array of a shared variable to the smoke test's layout."""
         return array
 
     def outputs(self, images, training):
@@ -283,7 +289,7 @@ class Layers(object):
 
 
 def _home():
-    """Return the setting that sends compiled code to a temporary folder, if the usual folder is not writable."""
+    """Return the setting that puts compiled code into a temporary folder, or None if the usual folder can be written to."""
     usual = os.path.expanduser('~')
     return None if os.access(usual, os.W_OK) else 'base_compiledir=' + os.path.join(tempfile.gettempdir(), 'theano-%d' % os.getuid())
 

@@ -1,8 +1,9 @@
 """Torch 7 for the smoke test: each rank starts a LuaJIT that trains, and sends it commands.
 
-A command is one line on LuaJIT's standard input, with tabs between words; LuaJIT answers with one line. Arrays are raw float32
-files, with all parameters in one file, in the order of net.names. A network is a file with one line for each layer. Batches on
-the device have numbers. Between backward pass and update the ranks average gradients over the smoke test's ring.
+A command is one line on LuaJIT's standard input, with tabs between words; LuaJIT answers with one line. Arrays are passed in
+files of raw float32 numbers; all parameters are in one file, in the order of net.names. A network is a file with one line for
+each layer. Batches on the device have numbers. Between backward pass and update, the ranks average the gradients with the smoke
+test's ring.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -213,7 +214,7 @@ end
 
 
 class Batch(object):
-    """A numbered place for a batch on the device. The number is reused after this object is garbage-collected."""
+    """The number of a batch on the device. It is reused after this object is garbage-collected."""
 
     def __init__(self, free, taken):
         self.number, self._free = free.pop() if free else next(taken), free
@@ -305,7 +306,7 @@ class Adapter(object):
         return token
 
     def drain(self):
-        """Do nothing: a step ends when its update is answered."""
+        """Do nothing: a step returns only after LuaJIT has confirmed the update."""
 
     def copies(self, handle):
         return 1
@@ -345,12 +346,18 @@ class Adapter(object):
 
 
 def _keep_on_when_asked_for_stacks():
-    """Make LuaJIT ignore the signal that asks ranks for stacks. It would end LuaJIT, which would then be reported as the cause."""
+    """Make LuaJIT ignore the signal by which ranks print their stacks.
+
+    Otherwise the signal would end LuaJIT, and its end would be reported as the cause of the failure.
+    """
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def _built_with():
-    """Return the CUDA that cutorch is linked with, which is in the names of CUDA's libraries. cutorch only loads with a driver."""
+    """Return the CUDA version in the names of the CUDA libraries with which cutorch is linked; None for a CPU build.
+
+    The file is read because cutorch can be loaded only on a machine with a driver.
+    """
     if not os.path.isfile(CUDA_LIBRARY):
         return None
     with open(CUDA_LIBRARY, 'rb') as stream:
