@@ -46,7 +46,7 @@ def _hidden():
     try:
         import traceback
         text = traceback.format_exc()
-    except Exception:                   # this module itself may be hidden
+    except Exception:                   # the module traceback itself may be hidden
         text = ''
     shadows = __import__(NAME + '.shadows', fromlist=['found'])
     return shadows.words(shadows.found(text))

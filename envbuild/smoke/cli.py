@@ -260,7 +260,7 @@ def _diff(options):
 
 
 class _Say(object):
-    """Progress on stderr, with the seconds since the start."""
+    """Prints progress to standard error, with the seconds since the start."""
 
     def __init__(self):
         self.start = now()
@@ -333,7 +333,7 @@ def _is_out_of_room(error):
 
 
 def _answer(options, answer, table):
-    """Print JSON if asked for, and a table for people. The table goes to standard error if JSON goes to standard output."""
+    """Write JSON if the user asked for it, and print a table, to standard error if the JSON goes to standard output."""
     _write(options, answer)
     (sys.stderr if options['json'] == '-' else sys.stdout).write('\n'.join(table(answer)) + '\n')
 

@@ -43,7 +43,7 @@ def read_text(path):
 
 
 def suffixes():
-    """The endings of files that Python imports."""
+    """The endings of files that Python can import as modules."""
     if sys.version_info[0] == 2:
         import imp
         return ['.py'] + [suffix for suffix, _, kind in imp.get_suffixes() if kind == imp.C_EXTENSION]

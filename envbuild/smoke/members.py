@@ -1,4 +1,4 @@
-"""Lists the frameworks of an image that holds several, and enters the set of packages (prefix) of each."""
+"""Lists the frameworks of an image, and restarts this process in the prefix (set of packages) of one of them."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -18,7 +18,7 @@ class Member(object):
         self.on_gpu = framework.get('cuda_libraries') != 'none'
 
     def title(self):
-        """'tensorflow 1.12.3 (Python 2.7)'."""
+        """Name, version and Python in words: 'tensorflow 1.12.3 (Python 2.7)'."""
         return '%s %s%s' % (self.name, self.version, ' (Python %s)' % self.python if self.python else '')
 
 

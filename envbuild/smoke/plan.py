@@ -38,7 +38,10 @@ class Device(object):
 
 
 def choose_device(options, image, found):
-    """A CPU image uses the CPU. A GPU image uses GPUs; without one it uses the CPU if allow_cpu is set, else nothing."""
+    """Choose the devices.
+
+    A CPU image uses the CPU. A GPU image uses GPUs; without a GPU, the CPU if allow_cpu is set, else none.
+    """
     wants_gpu = options['device'] == 'cuda' or (options['device'] == 'auto' and image['cuda'] is not None)
     if options['device'] == 'cuda' and image['name'] and image['cuda'] is None:
         raise Refusal('this is a CPU image (%s): --device cuda cannot be' % image['name'])
@@ -116,7 +119,7 @@ def global_batch(n):
 
 
 def launch(options, image, device, n, counts, style, folder, cores):
-    """The part of a plan that every launch needs: plain data, because the ranks read it from a file."""
+    """Return the part of a plan that every launch needs. It is plain data, because the ranks read the plan from a file."""
     return {
         'n': n, 'processes': n if style == 'process' else 1, 'device': device.kind,
         'devices': device.numbers[:n] if device.kind == 'cuda' else list(range(n)),
@@ -131,7 +134,7 @@ def launch(options, image, device, n, counts, style, folder, cores):
 
 
 def with_enough_rounds(options):
-    """Return (options, note). A demanded speedup needs enough rounds for an interval, so a smaller --rounds is raised."""
+    """Return (options, notes). A demanded speedup needs enough rounds for an interval, so a smaller --rounds is raised."""
     floors = options['min_speedup'] or options['min_efficiency']
     if not floors or 'bench' not in options['phases'] or options['rounds'] >= stats.LEAST:
         return options, []
@@ -170,7 +173,7 @@ def phases(options, kind, n, counts, parts, places):
 
 
 def _workload(part, options, kind, n, places):
-    """The sections of the plan that the phases of one workload need in addition."""
+    """Return the sections of a plan that only the phases of one workload need."""
     on_cpu = kind == 'cpu'
     return {
         'workload': part.name, 'net': part.net.name, 'data': places,

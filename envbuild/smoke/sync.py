@@ -33,7 +33,7 @@ def parse(text):
 
 
 def why_not(name, adapter, style):
-    """Why a scheme does not apply to an adapter (class), '' if it does."""
+    """Return why a scheme does not apply to an adapter (a class); '' if it does."""
     if not all(hasattr(side, 'assign') for side in getattr(adapter, 'sides', (adapter,))):
         return 'its adapter cannot set weights'
     if name.startswith('async') and style == 'single':

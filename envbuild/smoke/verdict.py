@@ -1,4 +1,4 @@
-"""One line of the report: what was checked, the result, and what to do next."""
+"""Makes a check, one entry of the report: what was checked, the result, and what to do next."""
 from __future__ import absolute_import, division, print_function
 
 from . import explain

@@ -1,4 +1,4 @@
-"""Checks of what surrounds the framework: driver, GPUs, container, libraries. Each failure names a cause and a remedy."""
+"""Checks of the framework's environment: driver, GPUs, container, libraries. Each failure names a cause and a remedy."""
 from __future__ import absolute_import, division, print_function
 
 from . import container, driver, gpus, libraries, peers, state, used, visible
@@ -20,7 +20,11 @@ def of_framework(image, versions, on_gpu):
 
 
 def after(n, image, versions, results, gpus, seen):
-    """Check which libraries the ranks loaded, and whether the GPUs really worked. `gpus` is their state before the run, and empty for CPU workers."""
+    """Check which libraries the ranks loaded, and whether the GPUs really worked.
+
+    `gpus` is the state of the used GPUs before the run; it is empty for CPU workers. `seen` is what was seen of them during the
+    run.
+    """
     out = []
     if image['cuda'] is not None or gpus:
         out = libraries.loaded(n, image, versions, [result.get('libraries') or {} for result in results])

@@ -9,7 +9,7 @@ MEMLOCK_NEEDED = 64 << 20
 RAM_FOR_ALL, RAM_PER_PROCESS = 500 * 10 ** 6, 750 * 10 ** 6
 COARSE_S = 1e-3
 SLOW_SOURCES = ('jiffies', 'acpi_pm', 'hpet')
-# The effect of each variable on a run if it is set and not 0.
+# How each variable slows a run down if it is set and not 0.
 SLOWING = {
     'CUDA_LAUNCH_BLOCKING': 'every kernel waits for the one before', 'CUDA_PROFILE': 'a profiler is attached',
     'COMPUTE_PROFILE': 'a profiler is attached', 'CUDA_INJECTION64_PATH': 'a library is put into every CUDA process',
@@ -37,7 +37,7 @@ def shm(host, largest):
 
 
 def memlock(host, largest):
-    """Only network cards with direct memory access need hundreds of megabytes of locked pages."""
+    """Check the limit of locked memory. Only InfiniBand and RoCE cards need more than a few megabytes."""
     limit = host['memlock_bytes']
     if limit is None or limit >= MEMLOCK_NEEDED or largest < 2 or not host['infiniband']:
         words = 'unlimited' if limit is None else '%d kB may be locked%s' % (limit // 1000, '' if host['infiniband'] else ', and no InfiniBand or '
@@ -49,7 +49,7 @@ def memlock(host, largest):
 
 
 def ram(host, largest):
-    """The host's memory, or the container's limit if that is lower."""
+    """Check the free memory of the host, or of the container's limit if less is free there."""
     free = host['mem_available_bytes']
     limited = host['mem_limit_free_bytes'] is not None and host['mem_limit_free_bytes'] < free
     free, need = host['mem_limit_free_bytes'] if limited else free, RAM_FOR_ALL + largest * RAM_PER_PROCESS

@@ -1,4 +1,4 @@
-"""DEVICES, MIXED, ARCH: are the GPUs there, are they alike, and does the framework have code for them?"""
+"""DEVICES, MIXED, ARCH: check that the GPUs exist, that they are equal, and that the framework has code for them."""
 from __future__ import absolute_import, division, print_function
 
 from ..verdict import check
@@ -48,7 +48,7 @@ def mixed(found, device):
 
 
 def architecture(found, image, device):
-    """Tell for each used GPU whether the image has native code, only PTX, or no code for it."""
+    """Check for each used GPU whether the image has native code, only PTX, or no code for it."""
     has = image['compute_capability']
     if not has or device.kind != 'cuda':
         return []

@@ -57,7 +57,10 @@ def twice(n, ranks):
 
 
 def _one(n, name, image, versions, ranks):
-    """CUDNN or NCCL: ask the loaded files for their version. If the library is part of the framework's own file, ask the framework."""
+    """Return the check CUDNN or NCCL, from the versions of the loaded files.
+
+    If the library is part of one of the framework's own files, the version that the framework reports is used.
+    """
     key, field, title = CALLED[name]
     wanted, said = image[field], word(versions[field], field)
     found = [libraries[name][0] if name in libraries else None for libraries in ranks]
@@ -99,7 +102,7 @@ def word(said, field):
 
 
 def alike(one, other):
-    """Whether two versions are equal as far as both are given: '8' and '8.9.7' are."""
+    """Whether two versions are equal as far as both are given: '8' equals '8.9.7'."""
     one, other = numbers(one), numbers(other)
     length = min(3, len(one), len(other))
     return one[:length] == other[:length]

@@ -1,4 +1,7 @@
-"""Checks that do not apply to a framework, as its adapter says: they are skipped with the reason, and never count as passed."""
+"""Finds the checks that do not apply to a framework, according to its adapter.
+
+They are skipped with the reason, and never count as passed.
+"""
 from __future__ import absolute_import, division, print_function
 
 from ..verdict import check
@@ -20,7 +23,7 @@ class Limits(object):
         return (['work'] if set(wanted) & set(('oracle', 'buckets', 'train')) else []) + [phase for phase in wanted if phase == 'compile']
 
     def counts(self, fits, left_out):
-        """(counts that apply, those that do not fit the machine, those that do not apply)."""
+        """Return (counts that apply, counts that the machine has too few devices for, counts that do not apply)."""
         if not self.devices:
             return fits, left_out, []
         asked = sorted(fits + left_out)
@@ -55,7 +58,7 @@ def of(adapter, options, kind='cpu'):
 
 
 def work(tasks):
-    """WORK: the tasks of a framework that does not train; `tasks` are [{'what', 'right', 'detail'}]."""
+    """The check WORK: whether a framework that does not train solves its tasks; `tasks` is [{'what', 'right', 'detail'}]."""
     wrong = [task for task in tasks if not task['right']]
     if wrong:
         words = '%s is wrong: %s' % (wrong[0]['what'], wrong[0]['detail'])

@@ -1,4 +1,4 @@
-"""PEERCOPY: copies between GPUs finish, and arrive unchanged."""
+"""PEERCOPY: checks that copies between GPUs finish and arrive unchanged."""
 from __future__ import absolute_import, division, print_function
 
 from ..machine import gpus
@@ -9,7 +9,7 @@ REMEDY = 'Switch PCIe access control (ACS) off for its bridges, or the IOMMU (am
 
 
 def peercopy(found, device, largest, stall, say):
-    """A separate process tries the copies before any training, among all GPUs that CUDA lists. With one GPU there is no check."""
+    """Let a separate process copy between all GPUs that CUDA lists, before any training. With one GPU there is no check."""
     if len(used(found, device)) < 2 or largest < 2:
         return []
     say('copying between GPUs')

@@ -1,4 +1,4 @@
-"""PEER: can the GPUs that work together access each other's memory, and over which link?"""
+"""PEER: checks whether the used GPUs can access each other's memory, and over which link."""
 from __future__ import absolute_import, division, print_function
 
 from ..machine import topology
@@ -7,7 +7,10 @@ from .state import used
 
 
 def peers(found, device, largest):
-    """The check PEER over every pair of used GPUs. Without peer access an exchange goes through the host's memory: slower, not wrong."""
+    """Return the check PEER for all pairs of used GPUs.
+
+    Without peer access, an exchange goes through the host's memory. This is slower but not wrong, so the check only warns.
+    """
     gpus = used(found, device)
     if len(gpus) < 2 or largest < 2:
         return []

@@ -7,8 +7,8 @@ MB = 10 ** 6
 NEEDED = {'mnist': 1000 * MB, 'cifar': 3000 * MB}       # contexts and libraries need 300 to 600 MB, batches need the rest
 NOTHING_GOES = 300 * MB
 LOAD_PCT = 10
-HELD = 2000 * MB            # a current idle GPU reserves a few hundred MB for itself
-HARMLESS = ('power limit',)     # usual under load
+HELD = 2000 * MB            # more used memory than this means that others use the GPU; an idle GPU reserves a few hundred MB
+HARMLESS = ('power limit',)     # reasons for a low clock that are usual under load
 
 
 def used(found, device):
@@ -75,7 +75,7 @@ def health(gpus):
 
 
 def uncorrected(n, index, errors, counted):
-    """HEALTH of a GPU with uncorrected memory errors: results computed from that memory are wrong."""
+    """Return the failed check HEALTH of a GPU with uncorrected memory errors: its results may be wrong."""
     return check('HEALTH', n, 'fail', 'GPU %d %s %d memory error%s that it could not correct' % (index, counted, errors, '' if errors == 1 else 's'),
                  value=errors, limit=0, unit='errors',
                  next_step='Look at nvidia-smi -q -d ECC on the host; reset the GPU or restart the host before trusting results.')

@@ -63,7 +63,7 @@ def used(n, gpus, seen, results):
 
 
 def _working_seconds(results):
-    """How long the ranks trained and were timed."""
+    """The longest time, in seconds, that a rank trained or was timed."""
     return max([0.0] + [sum(seconds for name, seconds in result.get('timing', {}).items() if name.startswith(WORK)) for result in results])
 
 

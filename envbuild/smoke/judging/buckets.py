@@ -15,7 +15,7 @@ from . import reduced_buckets
 
 LIMIT = 1e-4            # single precision causes errors up to 6e-6, a bucket in half precision 3e-4
 REDUCED = .03           # errors of a reduced precision reach 8e-3 (bfloat16), those of a lost or doubled bucket are 0.5 or more
-NEAR = 0.05             # a gradient this near to that of a known fault is explained by that fault
+NEAR = 0.05             # a fault explains a gradient if they differ by less than this share of the right gradient
 KNOWN = (
     ('bucket-not-exchanged', 'are not exchanged: each replica uses its own'),
     ('bucket-lost', 'are lost: zeros arrive'),
@@ -110,7 +110,7 @@ def _worst(copies, want, start):
 
 
 def _blame(wanted, n, saved):
-    """(step, parameters, fault, words) of the first step that went wrong; None if no error exceeds LIMIT."""
+    """Return (step, wrong parameters, fault, words) of the first wrong step; None if no error exceeds LIMIT."""
     before, past, previous = None, None, None
     for number, (weights, gradient) in enumerate(wanted.steps()):
         copies = [(entry['replica'], _load(entry['path'])) for entry in saved if entry['step'] == number + 1]
@@ -140,7 +140,7 @@ class _Step(object):
         return (self._before[name] - weights[name]) / wanted.plan['lr'] - wanted.momentum * self._past[name]
 
     def faults(self, replica, weights, wrong):
-        """The faults of KNOWN that explain all wrong parameters of this copy."""
+        """The faults of KNOWN that explain all wrong parameters of this replica."""
         own, first = (self._wanted.gradient(self._before, self._number, part, self._n) for part in (replica, 0))
         fits = set(fault for fault, _ in KNOWN)
         for name in wrong:
@@ -152,7 +152,7 @@ class _Step(object):
 
 
 def _named(step, copies, wrong):
-    """Return (fault, words) if one known fault explains every copy, else (None, words)."""
+    """Return (fault, words) if one known fault explains every saved replica, else (None, words)."""
     # If replicas agree, only replica 0 has a copy here. Then "its own gradient" and "that of replica 0" are the same fault.
     fits = set(fault for fault, _ in KNOWN if fault != ('bucket-of-replica-0' if len(copies) > 1 else 'bucket-not-exchanged'))
     for replica, weights in copies:

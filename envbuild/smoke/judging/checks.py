@@ -11,11 +11,11 @@ from . import diagnose
 ORACLE_PASS = 4e-5          # from measured distributions: docs/explanation/reference-check.md
 SAVED = 1e-6                # allowed error of a restored parameter: usually there is none; formats with fewer digits exceed it
 ANSWERS = {'cpu': 1e-6, 'cuda': 1e-4}       # on GPUs, a library may choose another algorithm for the restored model
-TRAINED = 1e-3              # training must have changed the answers by at least this much, or a failed restore could not be seen
+TRAINED = 1e-3              # training must change the model's outputs by at least this much, or a failed restore is invisible
 
 
 def placement(n, device, evidence):
-    """DEVICE: where parameters lived and steps ran."""
+    """The check DEVICE: whether parameters and computations were on the right kind of device."""
     places = sorted(set(place for each in evidence for place in each['parameters'] + each['compute']))
     compute = sorted(set(place for each in evidence for place in each['compute']))
     on_gpu = bool(compute) and all('gpu' in place.lower() or 'cuda' in place.lower() for place in compute)
@@ -46,10 +46,10 @@ def collectives(n, results):
 
 
 def oracle(n, case, want, saved, alone=None, possible=None):
-    """ORACLE: the largest error of any parameter of any copy; `saved` is [(replica, weights)].
+    """The check ORACLE: judges the largest error of any parameter of any replica; `saved` is [(replica, weights)].
 
-    `alone` is the error of one device in the same run, if that is known. `possible` are the reduced precisions that can be in
-    use here (see precision). Any other deviation is a failure.
+    `alone` is the error of one device in the same run, if it is known. `possible` has the reduced precisions that can be in use
+    (see `precision`): an error that one of them explains is a warning. Any other error above the limit is a failure.
     """
     possible = possible or {}
     found = [_errors(replica, weights, want, case.start) for replica, weights in saved]
@@ -121,7 +121,10 @@ def replicas(n, results):
 
 
 def learning(n, training, limit):
-    """LOSS and ACC of one training. `limit` has the required 'accuracy', the required 'loss' as a share of the first loss, and a note."""
+    """The checks LOSS and ACC of one training.
+
+    `limit` has the required 'accuracy', the largest final 'loss' as a share of the first loss, and a 'note' for the message.
+    """
     first, last, accuracy = training['loss_first'], training['loss_last'], training['accuracy']
     words = '%s of %d test images are right%s' % (stats.percent(accuracy), training['test_n'], limit['note'] and '; ' + limit['note'])
     fell = 'loss from %.2f to %.3f' % (first, last)
@@ -142,7 +145,7 @@ def learning(n, training, limit):
 
 
 def saved(n, found, kind):
-    """SAVE: compare the reloaded model with the saved one."""
+    """The check SAVE: compares the restored model with the saved one."""
     if found['reason']:
         return [check('SAVE', n, 'skip', 'does not apply: ' + found['reason'])]
     limit, common = ANSWERS[kind], dict(value=found['answers_apart'], limit=ANSWERS[kind], unit='relative', detail=found)

@@ -68,7 +68,7 @@ class Search(object):
             models = simulate(self.case, **switches)
             distance = max(max(self.apart(got, models[replica]).values()) for replica, got in self.copies)
             hypothesis = Hypothesis(key, sentence, distance, None)
-            hypothesis.models = models if hypothesis.is_reduced else None       # the others are not needed later
+            hypothesis.models = models if hypothesis.is_reduced else None       # those of other hypotheses are not needed later
             self.found.append(hypothesis)
 
     def nearest(self):
@@ -83,7 +83,7 @@ class Search(object):
         return best if best.distance <= min(NAMED_BELOW, EXPLAINS * self.error) and alone else None
 
     def rounding(self):
-        """The nearest hypothesis, if it is a rounding of stored or exchanged numbers that explains a good part of the error."""
+        """The nearest hypothesis, if it is rounding of stored or exchanged numbers and explains enough of the error."""
         best, _ = self.nearest()
         explains = best.is_rounding and not best.is_reduced and best.distance <= ROUNDING_EXPLAINS * self.error
         return best if explains else None

@@ -69,7 +69,7 @@ def _sized(target, ending, where, changed):
 
 
 def _dampened(case, size):
-    """The weight of each step's gradient in an optimizer with dampening; as in PyTorch, the first gradient counts fully."""
+    """The factor of each step's gradient in an optimizer with dampening; as in PyTorch, the first gradient has the factor 1."""
     return [1.0] + [1 - size] * (case.steps - 1)
 
 

@@ -61,7 +61,7 @@ def _of_several(replicas):
 
 
 def of_one_replica(replica):
-    """[(id, sentence, switches)] of faults in the updates of one replica, for weights that differ between replicas."""
+    """Return [(id, sentence, switches)] for faults in the updates of one replica alone, which make replicas differ."""
     return [('%s-rank-%d' % (key, replica), 'replica %d %s' % (replica, words), dict(other=(replica, other))) for key, words, other in (
         ('no-momentum', 'applies no momentum: it loses the state of its optimizer', dict(momentum=0.0)),
         ('frozen', 'never updates its parameters', dict(never='')),

@@ -144,7 +144,7 @@ class Judge(object):
 
 
 def _phases(result):
-    """The measurements of a rank that are dictionaries."""
+    """Return the measurements of all phases of a rank, except those that are no dictionaries."""
     found = list(result['phases'].values()) + [phase for each in result['workloads'].values() for phase in each.values()]
     return [phase for phase in found if isinstance(phase, dict)]
 

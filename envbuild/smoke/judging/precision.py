@@ -19,7 +19,7 @@ ON_TENSOR_CORES = 'MXNET_CUDA_TENSOR_OP_MATH_ALLOW_CONVERSION'
 
 
 def possible(kind, devices, options, variables):
-    """{precision: the setting that allows it} on devices of this kind ('cpu' or 'cuda'), given their facts."""
+    """Return {precision: advice on the setting that allows it} for a run on these devices of this kind ('cpu' or 'cuda')."""
     found = {}
     capabilities = [_numbers(device['cc']) for device in devices if device.get('cc')] if kind == 'cuda' else []
     if max(capabilities or [(0, 0)]) >= HALF_CAPABILITY and variables.get(ON_TENSOR_CORES) == '1':

@@ -17,7 +17,7 @@ import numpy as np
 from .fitting import Target
 from .simulate import simulate
 
-ALIKE = 0.3             # the least cosine between the rests of the two errors
+ALIKE = 0.3             # the smallest cosine between the rests of the two errors
 SMOOTH_APART = 0.5      # the greatest distance between the two smooth parts, as a share of the rest
 AS_LARGE = 3.5          # the greatest factor between the two errors, in each parameter
 NUDGE = 1e-3            # size of each simulated smooth fault, small enough that its effect is linear

@@ -86,7 +86,7 @@ def exchange(n, own, oracle, exact=False):
 
 
 def is_exact(net, precisions):
-    """Whether the steps of a network are held to the narrower limits: no layer normalises, and nothing allows a reduced precision."""
+    """Whether the narrower limits apply: the network has no batch normalisation, and no reduced precision is allowed."""
     return not precisions and not net.normalised
 
 

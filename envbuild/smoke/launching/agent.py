@@ -22,14 +22,14 @@ from .ranks import job
 
 POLL_S = 0.1
 STATES_EVERY_S = 1.0
-SILENT_S = 3.0              # seconds of silence after which the state of a rank's children is read
+SILENT_S = 3.0              # after so many seconds without progress, the state of a rank's child processes is read, too
 LOG_AFTER_S = 0.5           # seconds for a rank to print its stacks after the signal
 BEYOND_S = 120              # seconds after the run's time limit that an agent still waits for rank 0 to end the run
 LOST = 1
 
 
 def hello(place, options):
-    """What rank 0 must know of a process: its host, its files, its devices, and the problems of its machine."""
+    """Return the facts that rank 0 needs about this process: host, files, devices, and problems of the machine."""
     found, held = probe.facts(), image.read(options['lock'], options['framework'])
     return {
         'rank': place.rank, 'size': place.size, 'local_rank': place.local_rank, 'slots': place.slots, 'job': job(os.environ),

@@ -21,7 +21,7 @@ LOOPBACK = '127.'
 
 
 def team(options, say):
-    """All processes that the launcher started, after they have connected; only this one if there is no launcher."""
+    """Return the team of all processes that the launcher started, after they have connected; Alone if there is no launcher."""
     place = options.get('place')
     return Alone(options) if place is None else Team(place, options, say)
 
@@ -176,7 +176,7 @@ class Team(object):
         return [n for n in counts if n <= self.size], [n for n in counts if n > self.size]
 
     def checks(self, device):
-        """The check HOSTS, the problems of the other hosts, and what does not apply across hosts."""
+        """Return the check HOSTS, the problems of other hosts, and skipped checks for counts that cannot span hosts."""
         out = [check('DEVICES', n, 'skip', 'does not apply: ' + ONE_HOST) for n in self.beyond]
         if self.beyond:
             out.append(check('DEVICES', None, 'inconclusive', '%s asked for: %s' % (
@@ -233,7 +233,7 @@ class Team(object):
         return out
 
     def describe(self, report):
-        """Say in the report which figures depend on the network."""
+        """Add the hosts to the report, and say which bandwidths were measured between hosts and which within a host."""
         report['hosts'], bandwidth = self.entries(), {}
         report['launcher'] = self._place.source
         for entry in report['collectives']:

@@ -29,14 +29,14 @@ def interface(plan):
 
 
 def environment(plan, rank, base):
-    """The environment of a rank. The user's variables stay, except those that would change the arithmetic."""
+    """Return the variables of a rank. The user's variables are kept, except those that would change the arithmetic."""
     env = ranks.without_launcher(base) if plan['places'] else dict(base)
     for name in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'NUMEXPR_NUM_THREADS'):
         env[name] = str(plan['threads'])
     env.update({
         'RANK': str(rank), 'LOCAL_RANK': str(plan['places'][rank]['local_rank'] if plan['places'] else rank),
         'WORLD_SIZE': str(plan['processes']),
-        'NVIDIA_TF32_OVERRIDE': '0',             # the CUDA libraries read it when they load; without it they may round operands to 10 bits
+        'NVIDIA_TF32_OVERRIDE': '0',             # CUDA libraries read it when they load; without it they may use TF32
         'PYTHONUNBUFFERED': '1', MARK: plan['folder'],
     })
     if plan['places']:
@@ -82,7 +82,7 @@ class Launch(Watchdog):
     def _start(self, rank, argv):
         log = os.path.join(self.plan['folder'], 'log-%d' % rank)
         with io.open(log, 'wb') as stream, io.open(os.devnull, 'rb') as nothing:
-            # A session of its own: a Ctrl-C at the terminal reaches the parent alone, which then ends all ranks.
+            # A session of its own: a Ctrl-C at the terminal reaches only the parent, which then ends all ranks.
             process = subprocess.Popen(argv, stdin=nothing, stdout=stream, stderr=subprocess.STDOUT, close_fds=True,
                                        env=environment(self.plan, rank, os.environ), preexec_fn=os.setsid)
         self.ranks.append(Rank(rank, self.plan['folder'], process, log))

@@ -1,4 +1,4 @@
-"""A launch whose ranks run on several machines; the agents report on the ranks of other machines."""
+"""Runs a launch whose ranks are on several machines. Agents on the other machines report on their ranks."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -23,7 +23,7 @@ class Told(Monitor):
         self._news = []
 
     def hear(self, lines):
-        """Take in new lines of the rank's heartbeat."""
+        """Store new lines of the rank's heartbeat for the next read()."""
         self._news += lines
 
     def read(self):
@@ -178,7 +178,7 @@ class TeamLaunch(Launch):
         wire.wait_for_any([member.link for member in self._away if not member.problem], POLL_S)
 
     def _outcome(self, kind, blame=None, states=()):
-        """Before the end is reported, get the output of the ranks that still run."""
+        """Get the output of remote ranks that still run, and return the Outcome."""
         running = [rank for rank in self.ranks if isinstance(rank, RemoteRank) and rank.process.returncode is None]
         until, self._logs = now() + LOGS_S, set()
         for member in set(rank.member for rank in running):

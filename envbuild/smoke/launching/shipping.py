@@ -19,7 +19,7 @@ def write(path, data):
 
 
 def digest(path):
-    """[size, SHA-256] of a file, None if there is none that can be read."""
+    """Return [size, SHA-256] of a file; None if it cannot be read."""
     try:
         data = read(path)
     except (IOError, OSError):

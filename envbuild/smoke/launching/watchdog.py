@@ -54,7 +54,7 @@ class Rank(object):
         return code
 
     def has_finished(self):
-        """Whether it ended well: with status 0, and after it wrote its result."""
+        """Whether the rank ended well: with exit status 0, and after it wrote a result without an error."""
         if not self._finished and self.poll() == 0:
             result = self.result()
             self._finished = isinstance(result, dict) and result.get('error') is None
@@ -98,7 +98,7 @@ def describe_end(code):
 
 
 class Watchdog(object):
-    """Watches `ranks`, a list that the starter of the ranks fills; `began` is when it started them."""
+    """Watches `ranks`, a list that a subclass fills when it starts the ranks; `began` is the time of this start."""
 
     def __init__(self, plan, on_progress):
         self.plan, self._on_progress = dict(plan), on_progress

@@ -56,7 +56,7 @@ def wait_for_any(links, seconds):
         return
     try:
         select.select(links, [], [], seconds)
-    except (select.error, OSError, ValueError):     # interrupted or closed; the next read shows which
+    except (select.error, OSError, ValueError):     # a signal, or a closed connection, which the next read reports
         pause(0.01)
 
 
@@ -78,11 +78,11 @@ class Link(object):
         thread.start()
 
     def fileno(self):
-        """For select."""
+        """The file descriptor of the connection, for select."""
         return self._sock.fileno()
 
     def _beat(self):
-        """Say once a second that this side is alive, also while it is busy with something else."""
+        """Send a beat once a second, even while this process is busy with something else."""
         while not self._closed:
             their = self._their_beat
             said = now()                        # read the clock once for both, because the process may be paused between two reads

@@ -8,7 +8,7 @@ import sys
 
 from .driver_api import Failed
 
-LIBRARY = 'ENVBUILD_SMOKE_LIBCUBLAS'    # another libcublas, for tests
+LIBRARY = 'ENVBUILD_SMOKE_LIBCUBLAS'    # names another libcublas, for tests
 WHERE = ('nvidia/cublas/lib/libcublas.so.*', 'nvidia/cu*/lib/libcublas.so.*', '*/lib/libcublas.so.*', '*/lib/libcublas-*.so.*')
 INSTALLED = ('/usr/local/cuda*/lib64/libcublas.so.*', '/usr/lib/x86_64-linux-gnu/libcublas.so.*', '/opt/*/lib/libcublas.so.*')
 NEW = 11000                             # from CUDA 11 on, types of computation (cublasComputeType_t) have numbers of their own

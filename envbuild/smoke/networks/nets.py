@@ -218,7 +218,7 @@ LENET, REFERENCE, WIDE = _lenet(), _reference(), _wide()
 _MAKERS = {'lenet': lambda: LENET, 'resnet20': lambda: _resnet(3, 'resnet20'), 'vgg19_bn': _vgg19}
 NAMES = tuple(sorted(_MAKERS))                          # the choices of --net
 _MAKERS.update(reference=lambda: REFERENCE, wide=lambda: WIDE)
-DEFAULT = {'mnist': 'lenet', 'cifar': 'resnet20'}       # workload -> the network that it trains unless another is asked for
+DEFAULT = {'mnist': 'lenet', 'cifar': 'resnet20'}       # workload -> its network unless --net names another
 
 
 def of(name):

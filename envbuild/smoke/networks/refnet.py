@@ -79,7 +79,10 @@ def train(net, start, images, labels, steps, batch, lr, momentum, dtype='float64
 
 
 def errors(got, want, start):
-    """(overall, {parameter: error}), each ||got - want|| / ||want - start||: 0 is exact, 1 is as wrong as no training."""
+    """Return (overall error, {parameter: error}).
+
+    An error is |got - want| / |want - start|: 0 is exact, 1 as bad as no training.
+    """
     wrong = dict((name, _norm(np.asarray(got[name], 'float64') - want[name])) for name in want)
     moved = dict((name, _norm(want[name] - np.asarray(start[name], 'float64'))) for name in want)
     each = dict((name, wrong[name] / max(moved[name], 1e-300)) for name in want)

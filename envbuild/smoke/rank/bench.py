@@ -21,7 +21,7 @@ from ..clock import now
 from ..machine import gpuwatch
 from . import timed
 
-LR = 1e-4               # small enough that the work does not change while it is measured
+LR = 1e-4               # a learning rate so small that the network hardly changes while it is measured
 SETTLED = 0.05          # warm-up ends when two medians of five steps differ by less than this share
 NOISY = 0.10            # if the relative IQR of solo is above this, there are twice as many rounds (on GPUs only)
 LEAST_WARM = 2
@@ -52,9 +52,9 @@ class Mode(object):
     def __init__(self, name, handle=None, feed=None):
         self.name, self.handle, self.feed, self.clocks_settled = name, handle, feed, None
         self.first_s, self.warmup_steps, self.busy = None, 0, []
-        self.page_faults = []                   # of this process in each lap, for one step
-        self.token, self.losses = None, []      # of the last step of a lap, and of all measured laps
-        self.late = []                          # how long the loss of a lap's last step took after the lap, as a share of the lap
+        self.page_faults = []                   # page faults of this process per step, for each lap
+        self.token, self.losses = None, []      # the token of a lap's last step, and the losses of the last steps of all laps
+        self.late = []                          # how long after a lap the loss of its last step came, as a share of the lap
 
     def warmed(self):
         """The facts about this mode's warm-up for the report."""

@@ -15,7 +15,7 @@ EVERY_S = 0.2       # seconds between lines: a line per step would take longer t
 
 
 class Heart(object):
-    """The writing side, in a rank."""
+    """The writing side, in a rank: appends lines to the rank's file."""
 
     def __init__(self, path):
         self._stream = io.open(path, 'ab', 0)

@@ -17,7 +17,7 @@ from .match import fingerprint
 
 LR = 0.05               # a learning rate so large that rounding of the weights does not hide the step
 SAMPLE = 4096           # at most so many numbers of each parameter are compared; digests cover all bits
-MOST_IMAGES = 32        # images for a network with batch normalisation: with more, NumPy needs more than 300 MB and 2 s for VGG19
+MOST_IMAGES = 32        # most images for networks with batch normalisation: with more, NumPy needs 300 MB and 2 s for VGG19
 NOT_FINITE = 1e9        # stands for NaN and infinity, which JSON has no numbers for
 TINY = 0.01             # a parameter is left out if its gradients differ between devices by less than this share of the usual difference
 
@@ -153,5 +153,5 @@ class _Look(object):
 
 
 def _finite(value):
-    """Return a number for JSON; NaN and infinity become a large number."""
+    """Return a number that JSON can hold; NaN and infinity become NOT_FINITE."""
     return float(value) if np.isfinite(value) else NOT_FINITE

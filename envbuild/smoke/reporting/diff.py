@@ -19,7 +19,7 @@ NOISE, LITTLE, BETTER, WORSE, OPEN = 'within the noise', 'within %.0f %%', 'bett
 
 
 def word(old, new, tolerance):
-    """Compare two (median, low, high), where more is better, and return the word for the difference."""
+    """Compare two figures (median, low, high), where more is better, and return the word for the difference."""
     if None in old or None in new:
         return OPEN
     if old[1] <= new[2] and new[1] <= old[2]:
@@ -66,7 +66,7 @@ def _key(run):
 
 
 def title(run):
-    """Words for what a run trained, and how."""
+    """Describe an entry of `runs`: workload, network, scaling and batch."""
     return '%s %s, %s scaling, batch %d per device' % (run['workload'], run['net'], run['scaling'], run['batch_per_device'])
 
 
