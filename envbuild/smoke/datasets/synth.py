@@ -22,7 +22,7 @@ _COSINE = (1.0, 0.9238795325, 0.7071067812, 0.3826834324, 0.0, -0.3826834324, -0
 
 
 def _arc(x, y, rx, ry, start, stop):
-    """A polyline along an ellipse, from `start` to `stop` in sixteenths of a full turn."""
+    """A polyline along an ellipse, from `start` to `stop` in sixteenths of a full turn, clockwise (y points downwards)."""
     return tuple((x + rx * _COSINE[k % 16], y + ry * _COSINE[(k + 12) % 16]) for k in range(start, stop + 1))
 
 

@@ -9,7 +9,7 @@ from .simulate import simulate
 UPDATES = 6             # most iterations of a fit; they reach six digits from a start that is wrong by a factor of three
 SETTLED = 1e-4          # a fit ends when an iteration changes the size by less than this share of its distance from the start
 ROUNDS = 12             # most rounds of the search for wrong labels
-PATIENCE = 2            # the search ends after more than so many rounds that bring the weights no nearer
+PATIENCE = 2            # the search ends after more than so many rounds in a row that bring the weights no nearer
 LIKELY = 0.4            # a label is changed if the error contains more than this share of the effect of one wrong label
 RIDGE = 1e-3            # share of the features' mean variance added in every direction: weaker directions hold no information
 

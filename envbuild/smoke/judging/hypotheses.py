@@ -100,8 +100,8 @@ def rounded(replicas):
 def reduced(kind, every_way):
     """Return [(id, sentence, switches)] for arithmetic in 'tf32', 'bf16' or 'fp16'.
 
-    With `every_way`, the list has all combinations of rounded layers, kinds of rounding, and rounded outputs; else the two most
-    common.
+    With `every_way`, the list has all combinations of rounded layers, kinds of rounding, and rounded outputs; else only two of
+    them, in which all layers and all outputs are rounded.
     """
     layers = (('conv', 'dense'), ('conv',), ('dense',))
     ways = [(layers[0], True, True), (layers[0], False, True)]

@@ -174,7 +174,7 @@ class TeamLaunch(Launch):
         return LOST_GRACE_S if any(member.problem for member in self._away) else Launch._grace(self)
 
     def _pause(self):
-        """Pause until an agent's message arrives: it must be read at once, because a rank counts as silent until then."""
+        """Pause for POLL_S seconds, or until an agent's message arrives: a rank counts as silent until its message is read."""
         wire.wait_for_any([member.link for member in self._away if not member.problem], POLL_S)
 
     def _outcome(self, kind, blame=None, states=()):

@@ -1,6 +1,7 @@
 """Converts weights and images to the layout of TensorFlow and Keras: kernels HWIO, dense weights (in, out), images NHWC.
 
-These frameworks flatten images in the order H, W, C, so the rows of a dense layer's weights have this order, too.
+These frameworks flatten images in the order H, W, C. So the weights of a dense layer that reads flattened images have their
+rows in this order, too.
 """
 from __future__ import absolute_import, division, print_function
 

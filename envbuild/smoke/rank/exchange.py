@@ -15,7 +15,9 @@ from ..networks import nets
 COUNTS = (1, 2, 3, 1000, nets.LENET.bytes // 4)
 OPERATIONS = ('allreduce', 'broadcast', 'allgather')
 EXACT = {'float16': 2048}       # whole numbers up to this one are exact in this type
-LARGEST_OF_OTHERS = 4 << 20     # bytes; larger sizes are timed in float32 only, because a byte takes as long in each type
+# Larger sizes (in bytes) are timed in float32 only, because a byte takes as long in each type. Smaller sizes are timed in all
+# types: they are enough to show a type that is treated differently.
+LARGEST_OF_OTHERS = 4 << 20
 REPEATS, LEAST, SECONDS = 7, 3, 0.25        # most and fewest repeats of a size, and seconds after which no more begin
 
 
