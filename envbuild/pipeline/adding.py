@@ -32,9 +32,10 @@ class Additions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Added:
-    """A recipe with its additions. ``difference`` compares with the previous lock, or with that of the frameworks only.
+    """The result of ``add``. ``is_new`` is true for a new recipe, false for an edited one.
 
-    It is None if there was neither. ``is_new`` is true for a new recipe, false for an edited one.
+    ``difference`` compares the new lock with the recipe's previous lock or, without one, with the lock of its frameworks. It is
+    None if there was neither.
     """
 
     path: Path
@@ -68,11 +69,11 @@ def sort_words(tools: Tools, words: Sequence[str], *, apt: Sequence[str], newer:
 
 
 def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
-    """Add to the recipe at the path ``name``. For a request, add to the ``envbuild.yaml`` in ``folder``, or make a new one.
+    """Add packages and frameworks to a user's recipe. ``name`` is the path of the recipe, or a request.
 
-    Pins that are compatible with the new packages stay. The recipe and its lock are written only after locking has succeeded.
-    Raises :class:`UsageError` (``exists``) if ``folder`` has a recipe of another request, and the errors of reading, resolving
-    and locking.
+    For a request, the ``envbuild.yaml`` in ``folder`` is edited, or a new one is written there. Pins that fit the new packages
+    stay. The recipe and its lock are written only after locking has succeeded. Raises :class:`UsageError`
+    (``exists``) if ``folder`` has a recipe for another request, and the errors of reading, resolving and locking.
     """
     from envbuild.custom import paths, reading
     from envbuild.custom.services import load_services
@@ -135,7 +136,7 @@ def _first_text(tools: Tools, request: str, folder: Path) -> str:
 
 
 def _require_same(name: str, recipe: UserRecipe) -> None:
-    """Raise unless ``name`` is the recipe's own path or name, or one of the requests that it holds."""
+    """Raise unless ``name`` is a path, the name of the recipe, or one of the recipe's requests."""
     from envbuild.custom import paths
 
     if paths.path_in([name]) is None and name not in (recipe.name, *recipe.request):
@@ -163,7 +164,7 @@ def _edit(text: str, recipe: UserRecipe, additions: Additions) -> str:
             text,
             key,
             new=[entry for name, entry in named.items() if name not in held],
-            # A bare name adds nothing to an existing entry of the project.
+            # A project name without a version does not replace an existing entry for that project.
             replaced={name: entry for name, entry in named.items() if held.get(name, entry) != entry and entry != name},
         )
     return text

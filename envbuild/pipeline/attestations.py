@@ -1,4 +1,4 @@
-"""Makes the statements about a published image: its contents, its origin, and its proofs on this machine."""
+"""Makes the statements about an image that ``publish`` signs: what the image contains, how it was built, how it was tested."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from envbuild.pipeline.make import Made
 
 _LONGEST_QUESTION_S = 600.0
-_FORM = 2  # version of the stored origin; increased when it gets more fields
+_FORM = 2  # version of the stored provenance facts; increased when they get more fields
 
 
 def of_image(tools: Tools, made: Made, *, stores: bool = True, databases: Sequence[Path] = ()) -> list[Statement]:
-    """The statements about the image that was made. Known vulnerabilities are stated by the OSV ``databases``, if any.
+    """Return the statements about the image that was made. With OSV ``databases``, its known vulnerabilities are stated too.
 
-    They stay the same for one image and its verdicts, so that publishing it again adds nothing. For that, answers of the image
-    are stored for the next time, unless ``stores`` is false. A pulled image gets no provenance, because its builder is not
-    known here.
+    The same image with the same verdicts gives the same statements, so that publishing it again adds nothing. For that, what is
+    read from the image is stored for the next run, unless ``stores`` is false. A pulled image gets no provenance, because its
+    builder is not known here.
     """
     from envbuild.build import PULLED
 
@@ -50,9 +50,9 @@ def of_image(tools: Tools, made: Made, *, stores: bool = True, databases: Sequen
 
 
 def _contents(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
-    """The bill of materials of the image. The image is asked once which Debian packages are installed.
+    """Return the bill of materials of the image. Its installed Debian packages are read from the image once, and then stored.
 
-    If it does not answer, the bill lists the packages of the lock, and is marked as incomplete.
+    If they cannot be read, the bill lists the packages of the lock, and is marked as incomplete.
     """
     from envbuild import sbom
     from envbuild.verify import installed
@@ -63,7 +63,7 @@ def _contents(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
     if known is None:
         try:
             known = {"packages": installed.packages(tools.engine, image)}
-        except VerifyError:  # without dpkg, or it failed this time: the next run asks again
+        except VerifyError:  # the image has no dpkg, or reading failed this time: the next run tries again
             known = {"packages": []}
         if stores and known["packages"]:
             stage_cache.keep(tools.workspace, name, "packages", key, known)
@@ -73,7 +73,7 @@ def _contents(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
 
 
 def _licences(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any] | None:
-    """The licences of the packages in the image, which is asked once; None if it does not tell them."""
+    """Return the licences of the packages in the image. They are read once, and then stored; None if none can be read."""
     name, image = made.environment.name, made.record.image
     key = {"image": image, "lock": made.digest}
     known = stage_cache.recall(tools.workspace, name, "licences", key)
@@ -130,8 +130,8 @@ def _frozen(value: Any) -> Any:
 
 
 def _origin(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
-    """The provenance. The commit is the one at which the image was first published; at later commits its inputs are the
-    same."""
+    """Return the provenance. It names the commit at which the image was first published; at later commits the image has the
+    same inputs."""
     import envbuild
 
     record = made.record
@@ -158,9 +158,9 @@ def _origin(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
 
 
 def _engine(tools: Tools, record: BuildRecord) -> str:
-    """The product and version of the engine that built the image; empty if another one is used now.
+    """The product and version of the engine that built the image; empty if another engine is used now.
 
-    The statement is public: it does not tell the engine's address, which may hold the name of a user and of a machine.
+    The statement is public, so it leaves out the engine's address, which may contain the name of a user or of a machine.
     """
     if tools.engine_or_none() is None or tools.engine_name != record.engine:
         return ""

@@ -33,7 +33,7 @@ class Attested:
 def attest(  # noqa: PLR0917 - the statement, its image and its signer
     tools: Tools, name: str, path: Path, repository: str, tag: str, key: SigningKey
 ) -> Attested:
-    """Attach the report in ``path`` to the image with ``tag`` in ``repository``, which must be the image that was tested.
+    """Attach the report in ``path`` to the image with ``tag`` in ``repository``. The report must be about exactly that image.
 
     The report must also be about the lock of this checkout. Raises :class:`InvalidInputError` (``report``,
     ``report-of-another-image``) and :class:`PublishError`.
@@ -89,7 +89,7 @@ def _read(name: str, path: Path) -> Mapping[str, Any]:
 
 
 def _lock(tools: Tools, name: str, path: Path, report: Mapping[str, Any]) -> str:
-    """Check that the report's lock is that of this checkout; return it. Without that, nothing shows what was tested."""
+    """Return the digest of the checkout's lock. Raise if the report is about another lock, so about another image."""
     locked = read_locked(tools, name)
     told = str(report["environment"].get("lock", ""))
     if locked is None or told != locked.digest:
@@ -103,12 +103,12 @@ def _lock(tools: Tools, name: str, path: Path, report: Mapping[str, Any]) -> str
 
 
 def tells_of_a_test(report: Mapping[str, Any]) -> bool:
-    """Whether a whole report tells of checks, of training and of the device."""
+    """Whether a complete report contains checks, training results and the device."""
     return bool(report["checks"] and (report["runs"] or report.get("parts")) and statements.device(report))
 
 
 def config_of(image: Document, place: str) -> str:
-    """The digest of the image's configuration. Raises :class:`PublishError` (``unknown-format``) if it is no image."""
+    """Return the digest of the image's configuration. Raises :class:`PublishError` (``unknown-format``) for other documents."""
     try:
         return str(json.loads(image.content)["config"]["digest"])
     except (ValueError, LookupError, TypeError, RecursionError) as error:
@@ -120,8 +120,8 @@ def config_of(image: Document, place: str) -> str:
 
 
 def _require_same(path: Path, report: Mapping[str, Any], image: Document, place: str) -> None:
-    """Raise unless the report is about this image. Most engines use the digest of the configuration as an image's id; those
-    with containerd's image store use the digest of the manifest."""
+    """Raise unless the report is about this image. Most engines use the digest of the configuration as an image's id;
+    engines with containerd's image store use the digest of the manifest."""
     config = config_of(image, place)
     tested = str(report["image"]["id"])
     if not tested or tested not in (config, f"sha256:{image.digest}"):

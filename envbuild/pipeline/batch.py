@@ -1,6 +1,6 @@
-"""Run one verb for several environments: a child process for each, at most so many at the same time.
+"""Run one verb for several environments: each in a child process, with a limit on how many run at the same time.
 
-Why processes and not threads: docs/decisions has "Many environments, one process each".
+The decision "Many environments, one process each" in docs/decisions says why processes are used and not threads.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from envbuild import errors, procs
 from envbuild.model.progress import Progress
 
 State = Literal["done", "kept", "inconclusive", "failed", "interrupted", "not started"]
-# From the best to the worst. A failure of an earlier stage is worse, because less is known about the image.
+# Exit codes from the best to the worst. A failure of an earlier stage is worse, because less is known about the image.
 _BEST_FIRST = (0, 10, 124, 9, 8, 7, 12, 11, 6, 5, 4, 3, 2)
 _INTERRUPTED = errors.InterruptedByUserError.exit_code
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One environment of a batch: its canonical name, and the request by which it was asked for.
+    """One environment of a batch: its canonical name, and the request that named it.
 
     ``also`` are further requests of the same batch that mean the same environment: the image gets their tags as well.
     """
@@ -84,7 +84,7 @@ class Processes(Protocol):
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The exit code of a batch: that of its worst environment, 0 if there is none."""
+    """Return the exit code of a batch: the exit code of its worst environment, or 0 for an empty batch."""
     return max(codes, key=_badness, default=0)
 
 
@@ -114,8 +114,8 @@ def run(
 ) -> list[Outcome]:
     """Run the jobs, at most ``limit`` at the same time, and return an outcome for each, in the order of ``jobs``.
 
-    After a failure nothing more is started, unless ``keep_going``; running jobs may finish. After Ctrl-C all children are
-    ended; they only clean up.
+    After a failure no further job is started, unless ``keep_going``; running jobs may finish. Ctrl-C stops all child processes,
+    which then only clean up.
     """
     return _Batch(argv_of, listener, children).run(jobs, limit, keep_going=keep_going)
 
@@ -146,7 +146,8 @@ class _Batch:
         return [self._outcomes.get(job.name) or Outcome(job=job, state="not started") for job in jobs]
 
     def _note_interruption(self, jobs: Sequence[Job]) -> None:
-        """Report jobs as interrupted whose process had not started or had just ended; between two jobs, report the next one."""
+        """Record as interrupted each job whose process was just starting or ending. If no job was interrupted, record the job
+        that would have been next."""
         left = [job for job in jobs if job.name not in self._outcomes]
         is_told = any(outcome.exit_code == _INTERRUPTED for outcome in self._outcomes.values())
         for job in [job for job in left if job.name in self._running] or ([] if is_told else left[:1]):
@@ -154,7 +155,7 @@ class _Batch:
 
     def _start(self, job: Job) -> None:
         self._running[job.name] = job, time.monotonic()
-        self._listener.started(job)  # first, so that the listener gets the beginning before the end
+        self._listener.started(job)  # before the process starts, so that the listener gets the beginning before the end
         self._children.start(job.name, self._argv_of(job))
 
     def _tell(self, said: procs.Said) -> None:
@@ -185,14 +186,14 @@ def read_event(line: str) -> Progress | str:
 
 
 def _as_interrupted(ended: procs.Ended) -> procs.Ended:
-    """The answer in place of a child that was killed after Ctrl-C, because it had hardly started or did not end in time."""
+    """Return an answer for a child that was killed after Ctrl-C, because it had just started or did not end in time."""
     error = errors.InterruptedByUserError("Stopped on request.")
     answer = json.dumps({"schema": 1, "error": error.to_json()})
     return procs.Ended(key=ended.key, code=error.exit_code, output=answer)
 
 
 def _result(job: Job, ended: procs.Ended) -> tuple[int, Mapping[str, Any]]:
-    """The exit code and the document of a child; a child that was killed wrote none."""
+    """Return the exit code and the document of a child. If the child wrote no document, return an error that says so."""
     try:
         document = json.loads(ended.output)
     except ValueError:

@@ -25,7 +25,7 @@ class Selection:
 
 
 def select(tools: Tools, selection: Selection, constraints: Constraints) -> list[Job]:
-    """Return the jobs, each environment once. With a bundle, all environments are those of the bundle.
+    """Return the jobs, each environment once. With a bundle, "all" means all environments of the bundle.
 
     Raises :class:`UsageError` if names are combined with another selection, the error of the first name that is no environment,
     and :class:`UnknownNameError` (``nothing-matches``) for a pattern that matches no environment.

@@ -14,7 +14,7 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
 
-# Who makes an image: the engine by the Dockerfile, or the composer from layers of the wheels.
+# What makes an image: the engine, from the Dockerfile, or the composer, from layers that are made of the wheels.
 Builder = Literal["docker", "compose"]
 
 
@@ -29,7 +29,8 @@ def build_environment(
 ) -> tuple[BuildRecord, Verified | None]:
     """Build and verify the image of a lock. The verification is None if an existing image was kept with all its tags.
 
-    No tag moves before the image is verified (else :class:`VerifyError`). A lock that pins no file of a framework is refused.
+    No tag moves before the image is verified; a failed verification raises :class:`VerifyError`. A lock that pins no file of a
+    framework is refused.
     """
     from envbuild import build
 

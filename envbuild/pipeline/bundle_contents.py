@@ -42,11 +42,11 @@ class Lack:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """The result of the check for one environment. ``error`` is a reason, apart from files, why it cannot be built; empty if
-    there is none.
+    """The result of the check for one environment.
 
-    ``lacks`` are files without which this machine cannot build it. ``unused_lacks`` do not prevent a build: the base as a tar
-    file, where mmdebstrap makes the base again.
+    ``lacks`` are unusable files that this machine needs for a build. ``unused_lacks`` are unusable files that it does not need:
+    the tar file of the base, if this machine can make the base again. ``error`` is another reason why the environment cannot be
+    built; it is empty if there is none.
     """
 
     name: str
@@ -58,12 +58,12 @@ class Checked:
 
     @property
     def ok(self) -> bool:
-        """Whether it can be built from the bundle on this machine."""
+        """Whether the environment can be built from the bundle on this machine."""
         return not self.lacks and not self.error
 
 
 def needed(lock: Lock) -> tuple[Needed, ...]:
-    """Every file that a build of ``lock`` uses, except the base as a tar file, which can be made from Debian packages."""
+    """Every file that a build of ``lock`` uses, except the tar file of the base, which can be made from Debian packages."""
     found = [Needed(name=pin.filename, kind=_kind(pin), sha256=pin.sha256) for pin in fetching.pins(lock)]
     found += [
         Needed(name=f"{each.repository.rstrip('/').rpartition('/')[2]}.tar", kind="source", sha256=each.sha256)
@@ -77,7 +77,7 @@ def _kind(pin: fetching.Pin) -> Kind:
 
 
 def obstacles(lock: Lock) -> Iterator[str]:
-    """Return the reasons why a build of ``lock`` needs more than the files that the lock pins. If none, it can be bundled."""
+    """Yield the reasons why the files that ``lock`` pins are not enough for a build. Without any, it can be bundled."""
     environment = lock.environment
     yield from (f"{gap.what} is not pinned: {gap.why}" for gap in lock.missing)
     yield from (f"no file of {each.name} is pinned" for each in incomplete_locks.unpinned_frameworks(lock))
@@ -108,7 +108,7 @@ def lacks(
 def check(
     workspace: Workspace, bundle: BundleFolder, on_bytes: Callable[[int], None] = lambda _count: None
 ) -> tuple[Manifest, tuple[Checked, ...]]:
-    """Read every file that the environments of the bundle need, each once. Raises as :meth:`BundleFolder.manifest`.
+    """Read every file that the environments of the bundle need, each once. Raises the errors of :meth:`BundleFolder.manifest`.
 
     ``workspace`` is the workspace of the machine that will build.
     """
@@ -149,10 +149,10 @@ def check(
 
 
 def needs_base_file(workspace: Workspace, lock: Lock, base: str) -> bool:
-    """Whether a build of ``lock`` needs the base as a tar file; ``base`` is the sha256 of the bundle's, empty if it has none.
+    """Whether a build of ``lock`` needs the tar file of the base. ``base`` is the sha256 of the bundle's tar file, or empty.
 
-    With mmdebstrap the base is made of the packages, whose hashes the lock has. A base from another bundle is not used, because
-    whoever made that bundle decided what is in it.
+    The file is not needed if mmdebstrap can make the base from the pinned packages, or if the base is in the cache folder. A
+    cached base that came from another bundle is not used, because whoever made that bundle decided what is in it.
     """
     planned = lock.base.bootstrap
     if planned is None or procs.find("mmdebstrap") is not None:
@@ -162,7 +162,7 @@ def needs_base_file(workspace: Workspace, lock: Lock, base: str) -> bool:
 
 
 def own(environment: BundledEnvironment, manifest: Manifest) -> tuple[Needed, ...]:
-    """The files of ``environment`` that no lock names: the lock itself, the base, the user's files, rows of the matrix."""
+    """Return the files of ``environment`` that no lock pins: its lock, the base, the user's files, rows of the matrix."""
     listed = {file.sha256: file for file in manifest.files}
     wanted = [
         environment.lock,

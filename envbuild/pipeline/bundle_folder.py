@@ -83,7 +83,7 @@ class Manifest:
 
 
 class BundleFolder:
-    """A bundle on disk; nothing is written into it here."""
+    """A bundle on disk. This class only reads the bundle."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -95,7 +95,7 @@ class BundleFolder:
     def manifest(self) -> Manifest:
         """Read and check ``bundle.json``.
 
-        Raises :class:`InvalidInputError`: Raises ``no-bundle`` if there is none, and ``broken-bundle`` with all its faults.
+        Raises :class:`InvalidInputError`: ``no-bundle`` if there is no such file, ``broken-bundle`` with all its faults.
         """
         path = self.folder / MANIFEST
         try:
@@ -119,7 +119,7 @@ class BundleFolder:
         return manifest
 
     def lock(self, environment: BundledEnvironment) -> Lock:
-        """The lock of ``environment``, checked by its hash and then as every lock.
+        """Return the lock of ``environment``, after checking its hash and then its content, as for every lock.
 
         Raises :class:`InvalidInputError` (``broken-bundle``, ``broken-lock``).
         """
@@ -130,11 +130,11 @@ class BundleFolder:
         return lock
 
     def content(self, sha256: str, what: str) -> bytes:
-        """The bytes of a small file. Raises :class:`InvalidInputError` (``broken-bundle``) if it is not whole."""
+        """Return the bytes of a small file. Raises :class:`InvalidInputError` (``broken-bundle``) if it cannot be used."""
         return self._read(sha256, what, files.PLENTY)
 
     def _read(self, sha256: str, what: str, limit: int) -> bytes:
-        """The bytes of a small file; the bytes that are returned are those whose hash was computed."""
+        """Return the bytes of a small file. The hash of the returned bytes is checked again, as the file may have changed."""
         import hashlib
 
         if fault := self.fault(sha256):
@@ -148,8 +148,8 @@ class BundleFolder:
         return content
 
     def fault(self, sha256: str, on_bytes: Callable[[int], None] = lambda _count: None) -> Fault | None:
-        """The fault of the file with this hash, None if it is whole. All of it is read."""
-        if not is_sha256(sha256):  # it comes from a lock that may be a stranger's, and could be a path outside the folder
+        """Read the whole file with this hash, and return its fault; None if it has no fault."""
+        if not is_sha256(sha256):  # a stranger's lock may have a path to another folder in place of a hash
             return "missing"
         path = self.path(sha256)
         try:
@@ -190,9 +190,10 @@ def hash_of(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -
 
 
 def copy(source: Path, target: Path, sha256: str, on_bytes: Callable[[int], None] = lambda _count: None) -> None:
-    """Copy a file to ``target`` and check it meanwhile; it gets its name after all bytes are on the disk.
+    """Copy a file to ``target``, and check its hash while copying. The copy gets its name after all bytes are on the disk.
 
-    Raises :class:`InvalidInputError` (``broken-bundle``) if it has another hash, and as :func:`files.write_atomic`.
+    Raises :class:`InvalidInputError` (``broken-bundle``) if the file has another hash, and the errors of
+    :func:`files.write_atomic`.
     """
     import hashlib
 

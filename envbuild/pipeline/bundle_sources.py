@@ -44,7 +44,7 @@ def _size(tools: Tools, pin: fetching.Pin) -> int:
         return pin.size
     try:
         return tools.index.size_of(fetching.remote(pin)) or 0
-    except EnvbuildError:  # fetching it reports the reason
+    except EnvbuildError:  # the download, which comes later, reports the reason
         return 0
 
 

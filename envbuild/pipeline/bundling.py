@@ -37,13 +37,16 @@ _PARALLEL = 4
 _RESERVE = 64 * 2**20  # bytes that must stay free for the manifest, folders, and other programs
 _UNPACKED = 4  # estimated bytes of a base for each byte of its Debian packages
 _WORK = "work-"
-_UNFINISHED = f".{bundle_folder.MANIFEST}."  # begins the name of a manifest that a killed run was writing
-_PATIENCE_S = 10.0  # how long an interrupted run waits for downloads to notice
+_UNFINISHED = f".{bundle_folder.MANIFEST}."  # beginning of the name of an unfinished manifest, which a killed run leaves
+_PATIENCE_S = 10.0  # how long an interrupted run waits until its downloads have stopped
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The plan of a run: the files that it adds to the folder. ``unknown`` is the number of files of unknown size."""
+    """What a run will add to the folder: the number of ``files``, and their ``size`` in bytes.
+
+    ``held`` counts the files that the folder has already, ``unknown`` the new files of unknown size. ``free`` bytes are left.
+    """
 
     files: int
     size: int
@@ -63,10 +66,10 @@ class Bundled:
 
 
 def bundle(tools: Sequence[Tools], names: Sequence[str], folder: Path, on_plan: Callable[[Plan], None]) -> Bundled:
-    """Make ``folder`` a bundle of the environments ``names``, beside those that it already has.
+    """Make ``folder`` a bundle, or add to an existing bundle, so that it has the environments ``names``.
 
-    ``tools`` maps each name to the tools that find its lock. ``on_plan`` is called before anything is fetched.
-    Raises :class:`InvalidInputError` (``not-bundleable``) for environments whose builds use the network in any case,
+    ``tools`` has the tools for each name, in the order of ``names``. ``on_plan`` is called before anything is fetched.
+    Raises :class:`InvalidInputError` (``not-bundleable``) for environments whose builds always need a network,
     :class:`UsageError` (``folder-in-use``), and :class:`BuildError` (``no-space``, and what fetching raises).
     """
     chosen = [(each, locking.require_lock(each, name)) for each, name in zip(tools, names, strict=True)]
@@ -192,7 +195,8 @@ class _Run:
         )
 
     def _base_sizes(self, lock: Lock) -> Iterator[tuple[str, int]]:
-        """Return a key and a size for the base as a tar file, unless the folder has it. An unmade one has a guessed size."""
+        """Yield a key and the size of the base's tar file, unless the folder has it. Before the file is made, its size is
+        estimated."""
         planned = lock.base.bootstrap
         assert planned is not None
         rootfs = bootstrap.cached(self._tools.workspace, planned)
@@ -342,7 +346,7 @@ def _plain(name: str) -> str:
 
 
 def _users_files(tools: Tools, lock: Lock) -> Mapping[str, Path]:
-    """The user's own recipe and the files that it names, by path below its folder; empty without a recipe."""
+    """The user's own recipe and the files that it names, by path relative to the recipe's folder; empty without a recipe."""
     recipe = tools.workspace.user_recipe
     if recipe is None or tools.user_recipe is None:
         return {}

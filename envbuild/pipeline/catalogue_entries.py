@@ -1,4 +1,4 @@
-"""What the catalogue tells of one environment of the checkout."""
+"""Collects what the catalogue shows about one environment of the checkout."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def entry_of(tools: Tools, locked: Locked, why: str, *, with_machine: bool, audit: Audit | None) -> Entry:
-    """What is known of the environment of a lock. ``with_machine`` includes what this machine proved and measured."""
+    """Return what is known about the environment of a lock. ``with_machine`` includes what this machine proved and measured."""
     environment = locked.lock.environment
     choices, warnings = _decision(tools, environment)
     code = environment.compute_capability
@@ -57,7 +57,7 @@ def entry_of(tools: Tools, locked: Locked, why: str, *, with_machine: bool, audi
 
 
 def _decision(tools: Tools, environment: Environment) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
-    """Why each version was chosen, and the warnings, by the matrix of today; a lock may be older."""
+    """Return why each version was chosen, and the warnings. Both come from the current matrix, but the lock may be older."""
     try:
         found = resolving.resolve_words(tools, [environment.name], Constraints())
     except EnvbuildError as error:
@@ -96,7 +96,7 @@ def _proofs(tools: Tools, name: str, *, with_machine: bool) -> Iterator[Proved]:
 
 
 def _ends(tools: Tools, environment: Environment) -> Iterator[Ends]:
-    """The end of life of what the matrix has one for."""
+    """Yield the end of life of the operating system and of each Python, where the matrix knows the date."""
     system = next((row for row in tools.matrix.systems if row.name == environment.system.name), None)
     if system is not None and system.end_of_life:
         yield Ends(
@@ -188,7 +188,7 @@ def _reports(tools: Tools, name: str, digest: str) -> Iterator[Smoke]:
 
 
 def smoke_of(report: Mapping[str, Any]) -> Smoke:
-    """What a smoke report says of verdict, machine and speed."""
+    """Return the verdict, the machine and the speed from a smoke report."""
     from envbuild.report.view import sentence, speedup, view
 
     seen = view(report)

@@ -1,4 +1,4 @@
-"""The lines of the catalogue's search: every environment of the checkout, and every other one that the matrix has."""
+"""The rows of the catalogue's search page: every environment of the checkout, and every other environment of the matrix."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 def rows_of(tools: Tools, entries: Sequence[Entry], environments: Sequence[Environment], table: Table) -> list[Row]:
-    """Return the lines. The builds of each are noted in ``table``, so that it can tell on which machines they run."""
+    """Return the rows. The builds of each environment are added to ``table``, which says on which machines they run."""
     known = {entry.name for entry in entries}
     found = [_row_of_entry(tools, entry, each, table) for entry, each in zip(entries, environments, strict=True)]
     return [*found, *_rows_of_matrix(tools, known, table)]
 
 
 def words_of(tools: Tools) -> dict[str, str]:
-    """The names by which people ask for each framework, by its title."""
+    """Map the title of each framework to the names by which people search for it."""
     return {
         table.title: " ".join(dict.fromkeys((table.name, table.short, *table.aliases))) for table in tools.matrix.frameworks
     }
 
 
 def _row_of_entry(tools: Tools, entry: Entry, environment: Environment, table: Table) -> Row:
-    """The line of an environment of the checkout."""
+    """Return the row of an environment of the checkout."""
     stack = stack_requests.stack_of(tools, [entry.name])
     builds = _builds(tools, entry.name)
     return Row(
@@ -57,7 +57,7 @@ def _kinds(table: Table, builds: Sequence[Build], cudnn: str | None, nccl: str |
 
 
 def _builds(tools: Tools, name: str) -> Sequence[Build] | None:
-    """The builds with which the resolver answers ``name``; None if it has another answer, or refuses."""
+    """Return the builds that the resolver chooses for ``name``; None if it chooses another environment or refuses the name."""
     from envbuild.resolve.choice import choose_for
     from envbuild.resolve.environment import environment_of
     from envbuild.resolve.request.parser import parse
@@ -84,7 +84,7 @@ def _rows_of_matrix(tools: Tools, known: set[str], table: Table) -> Iterator[Row
     }
     seen = set(known)
     for row in listing.catalogue(tools):
-        if not row["name"] or row["name"] in seen:  # it runs on no system of the matrix, or a better build has this name
+        if not row["name"] or row["name"] in seen:  # no system of the matrix can run it, or a better build has this name
             continue
         seen.add(row["name"])
         variant = variants[row["framework"], row["version"], row["variant"]]

@@ -23,14 +23,14 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.audit.vulnerabilities import Audit
 
-_LARGEST = 256 * 2**20  # of an earlier catalogue.json
+_LARGEST = 256 * 2**20  # bytes of an earlier catalogue.json
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sources:
-    """What is asked beside the checkout.
+    """The sources of a catalogue in addition to the checkout.
 
-    ``url`` is where the site will be. ``databases`` are local OSV databases, ``registry`` is a repository with images,
+    ``url`` is the address of the finished site. ``databases`` are local OSV databases, ``registry`` a repository with images,
     ``since`` an earlier ``catalogue.json``. ``with_machine`` includes what this machine proved and measured.
     """
 
@@ -44,7 +44,7 @@ class Sources:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gathered:
-    """The catalogue, its table of machines, and the bill of materials of each environment by the path of its file."""
+    """The catalogue, its table of machines, and the bills of materials: the path of each file, and its text."""
 
     catalogue: Catalogue
     machines: Machines
@@ -94,7 +94,7 @@ def gather(tools: Tools, sources: Sources) -> Gathered:
 
 
 def files_of(gathered: Gathered, sources: Sources) -> Iterator[tuple[str, str]]:
-    """The path and the text of every file of the site."""
+    """Yield the path and the text of every file of the site."""
     from envbuild.catalogue.pages import pages
 
     url = f"{sources.url.rstrip('/')}/" if sources.url else ""
@@ -116,9 +116,9 @@ def _sbom(locked: Locked) -> str:
 
 
 def _audit(tools: Tools, locked: Locked, sources: Sources) -> Audit | None:
-    """The vulnerabilities of what the lock pins, None without a database.
+    """Return the known vulnerabilities of what the lock pins; None without a database.
 
-    The local image is asked for its packages only if this machine's results are included.
+    System packages are read from the local image, and only if this machine's results are included.
     """
     if not sources.databases:
         return None

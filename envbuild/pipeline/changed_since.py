@@ -1,4 +1,4 @@
-"""Finds the committed environments with a changed input of the image since a git revision."""
+"""Finds the committed environments whose image has changed inputs since a git revision."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def head(workspace: Workspace) -> tuple[str, bool]:
 
 
 def _told(root: Path, *words: str) -> str:
-    """The output of git. Without git, no environment would seem to have changed."""
+    """Return the output of git. Raise if git fails, because otherwise no environment would seem to have changed."""
     output = _git(root, *words)
     if output is None:
         raise UsageError(

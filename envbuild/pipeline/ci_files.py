@@ -11,13 +11,13 @@ from envbuild import files
 from envbuild.errors import UsageError
 from envbuild.workspace import Workspace
 
-# Where each system looks for it.
+# The path at which each CI system looks for its pipeline.
 PATHS = {"github": ".github/workflows/images.yml", "gitlab": ".gitlab-ci.yml"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pipeline:
-    """``repository`` is ``HOST/REPOSITORY``. ``install`` is the shell command that installs envbuild.
+    """The values of a pipeline. ``repository`` is ``HOST/REPOSITORY``. ``install`` is the shell command that installs envbuild.
 
     The work is divided into ``shards`` jobs, each with ``disk`` free. Pushes to ``branch`` publish.
     """
@@ -73,7 +73,7 @@ def _is_plain(text: str) -> bool:
 
 
 def install_command(workspace: Workspace) -> str:
-    """How a job installs envbuild: the checkout, if it is envbuild's own, else the version that runs here."""
+    """Return how a job installs envbuild: from the checkout, if it contains envbuild, else the version that runs here."""
     import envbuild
 
     if (workspace.root / "pyproject.toml").is_file() and (workspace.root / "envbuild").is_dir():

@@ -49,7 +49,7 @@ def names(tools: Tools) -> list[str]:
 
 
 def kept(tools: Tools) -> list[str]:
-    """Those of :func:`names`, and those of the list of environments that have no folder yet."""
+    """Return the names of :func:`names`, and the listed environments that have no folder yet."""
     return sorted({*names(tools), *listed(tools.workspace)})
 
 

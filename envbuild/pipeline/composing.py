@@ -1,4 +1,4 @@
-"""Lets the composer make an image in place of the engine's builder, for the engine or for another place."""
+"""Makes an image with the composer instead of the engine's builder, and loads it into the engine or writes it elsewhere."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def composer(tools: Tools, lock: Lock) -> _Composition:
 
 
 def store_of(tools: Tools) -> LayerStore:
-    """The layers of the cache folder; tells when another process is waited for."""
+    """Return the layer store of the cache folder. It reports when it has to wait for another process."""
     from envbuild.compose.store import LayerStore
 
     return LayerStore(tools.workspace.layers, as_news("build", tools.on_progress))
@@ -63,7 +63,7 @@ class _Composition:
 
     @property
     def installs(self) -> bool:
-        """Source packages are built to wheels."""
+        """Whether a step of the Dockerfile installs packages: it builds wheels from source packages."""
         return "source=tools" in self.dockerfile
 
     def begin(self) -> None:
@@ -129,7 +129,7 @@ def _composed(
     check: Callable[[str], None] = lambda _skeleton: None,
     for_engine: bool = True,
 ) -> Iterator[Composed]:
-    """The composed image; the engine keeps its skeleton as long as the block lasts."""
+    """Compose the image. The engine keeps the image's skeleton until the ``with`` block ends."""
     from envbuild import build_start, files
     from envbuild.compose import skeleton
     from envbuild.compose.composer import Composer

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placed:
-    """``reference`` names the image at its place; ``image`` is its id. ``made`` counts those of its ``layers`` that were not in
-    the store."""
+    """``reference`` names the written image; ``image`` is its id. ``layers`` counts its layers, ``made`` the layers that were
+    not in the layer store before."""
 
     reference: str
     image: str
@@ -30,8 +30,8 @@ class Placed:
 def build_to(tools: Tools, lock: Lock, rendering: Mapping[str, str], place: str) -> Placed:
     """Compose the image that ``lock`` describes, and write it to ``place``.
 
-    The place is oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY. A registry gets each layer as soon as it is made.
-    The image is not verified. So its tag ends in ``-unverified``; tags without this ending name verified images.
+    ``place`` is oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY. A registry gets each layer as soon as it is made.
+    The image is not verified, so its tag ends in ``-unverified``. Tags without this ending name verified images.
     """
     from envbuild import build, image_inputs
 

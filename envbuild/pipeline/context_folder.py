@@ -21,7 +21,7 @@ def write_context(tools: Tools, locked: Locked, folder: Path) -> tuple[str, ...]
     """Make ``folder`` the build context of a lock; return notes for the user.
 
     If the lock pins the packages of its base, the folder also contains the base, made of these packages. Call
-    :func:`require_free` before.
+    :func:`require_free` first.
     """
     from envbuild import build_context, build_start
     from envbuild.engine import debs
@@ -69,7 +69,7 @@ def _base(tools: Tools, lock: Lock, have: Debs) -> tuple[dict[str, Path], tuple[
 
 
 def _from_file(dockerfile: str, image: str) -> str:
-    """Return the Dockerfile with a first stage made from the file; another BASE_IMAGE bypasses it."""
+    """Return the Dockerfile with a first stage that unpacks the base's file. A build with another BASE_IMAGE skips it."""
     before = f"ARG BASE_IMAGE={image}\n"
     if before not in dockerfile:
         raise BuildError(f"The rendering does not start from {image}.", code="stale-rendering")

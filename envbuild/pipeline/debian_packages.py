@@ -25,7 +25,7 @@ def is_outdated(tools: Tools, lock: Lock) -> bool:
 
 
 def completed(tools: Tools, lock: Lock) -> Lock:
-    """Return ``lock`` if it pins every package of its build, else :func:`pinned` with as many old pins as possible."""
+    """Return ``lock`` if it pins every package of its build. Else return it with new pins, and as many old ones as possible."""
     if lock.base.bootstrap is None:
         return _without_packages(lock)
     return pinned(tools, lock, like=lock) if is_outdated(tools, lock) else lock
@@ -46,7 +46,7 @@ def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
     try:
         return debian_reuse.pinned_like(tools, lock, like)
     except EnvbuildError as error:
-        made = _todays(tools, lock)  # if that fails too, its own error is raised
+        made = _todays(tools, lock)  # if this fails too, the new error is raised
         instead = "those of today are pinned" if made.apt else "no mirror gives those of today"
         told = f"the system packages of {like.environment.name} cannot be kept; {instead}: {error.message}"
         tools.on_progress(Progress(stage="lock", message=told, warning=True))
@@ -72,7 +72,7 @@ def _todays(tools: Tools, lock: Lock) -> Lock:
 
 
 def _without_packages(lock: Lock) -> Lock:
-    """Return ``lock``, whose base is an image, with an entry that apt's packages are not pinned."""
+    """Return ``lock``, whose base is a pulled image, with an entry in ``missing``: apt's packages are not pinned."""
     found = gaps.apt_gap(lock.environment, lock.base)
     if lock.apt is None and set(found) <= set(lock.missing):
         return lock

@@ -29,7 +29,7 @@ def is_upon_the_same_base(lock: Lock, like: Lock) -> bool:
 
 
 def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
-    """Return ``lock`` with the base of ``like`` and its equal steps; the other steps are resolved again.
+    """Return ``lock`` with the base of ``like`` and its steps that are the same. The other steps are resolved again.
 
     New packages come from the mirror if it still lists the reused ones, else from the snapshots of ``like``. Raises
     :class:`BuildError` (``package-gone``, ``packages-unavailable``, ``unknown-package``, ``base-unreachable``) if packages of
@@ -52,7 +52,7 @@ def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
 
 
 def _kept_steps(plans: Sequence[AptPlan], like: Lock) -> Iterator[tuple[str, AptStep]]:
-    """Return the steps of ``like`` before the first difference: they have the same start and the same request."""
+    """Yield the steps of ``like`` before the first difference: they start from the same packages and request the same ones."""
     ours = {plan.name: plan.asked for plan in plans}
     same: list[str] = []
     for step in like.apt.steps if like.apt else ():
@@ -66,7 +66,7 @@ def _kept_steps(plans: Sequence[AptPlan], like: Lock) -> Iterator[tuple[str, Apt
 
 
 class _Archives:
-    """The sources of an earlier lock's packages, and of additional ones."""
+    """The sources of an earlier lock's packages, and of additional packages."""
 
     def __init__(self, tools: Tools, like: Lock) -> None:
         self._tools = tools
@@ -77,7 +77,7 @@ class _Archives:
     def require_files(self, packages: Sequence[DebianPackage]) -> None:
         """Raise :class:`BuildError` (``package-gone``) if some of ``packages`` are unavailable.
 
-        Only the smallest package that store and mirror lack is tried, because the snapshots have either all or none.
+        Of the packages that both the store and the mirror lack, only the smallest is fetched: the snapshots have all or none.
         """
         store = debs.Store(self._tools.workspace)
         absent = [package for package in packages if not store.holds(package)]

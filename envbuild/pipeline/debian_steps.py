@@ -1,4 +1,4 @@
-"""What the steps of a build install with apt, one step upon another."""
+"""Finds what each step of a build installs with apt, on top of the steps before it."""
 
 from __future__ import annotations
 

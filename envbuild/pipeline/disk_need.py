@@ -27,7 +27,7 @@ _UNPACKED_CUDA = 2.0
 class DiskNeed:
     """Bytes: ``downloads`` go to the cache folder, ``images`` to the engine. Each shared file counts once.
 
-    ``unknown`` are the environments whose lock lacks some sizes, for example of a pulled base.
+    ``unknown`` counts the environments whose lock lacks some sizes, for example of a pulled base.
     """
 
     downloads: int
@@ -36,14 +36,14 @@ class DiskNeed:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The bytes of downloads and images together."""
         return self.downloads + self.images
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disk:
-    """A file system: its use, its free bytes, and the bytes that are needed there. ``device`` tells whether two are the
-    same."""
+    """A folder, and the free and the needed bytes of its file system. Folders with the same ``device`` share one file
+    system."""
 
     place: str
     device: int
@@ -54,7 +54,7 @@ class Disk:
 def estimate(locks: Iterable[Lock], held: Iterable[str], *, shares_layers: bool) -> DiskNeed:
     """Estimate what the images of ``locks`` need. ``held`` are the names of files that were downloaded before.
 
-    ``shares_layers``: the composer makes the images, so the same wheel in two images is one layer.
+    ``shares_layers`` is true if the composer makes the images: then the same wheel in two images is one layer.
     """
     have = frozenset(held)
     downloads: dict[str, int] = {}
@@ -82,7 +82,7 @@ def estimate(locks: Iterable[Lock], held: Iterable[str], *, shares_layers: bool)
 
 
 def require_space(disks: Sequence[Disk]) -> None:
-    """Raise :class:`BuildError` (``no-space``) if a disk has less free space than it needs; nothing has been done by then."""
+    """Raise :class:`BuildError` (``no-space``) if a disk has less free space than is needed there. Nothing has been changed."""
     by_device: dict[int, list[Disk]] = {}
     for disk in disks:
         by_device.setdefault(disk.device, []).append(disk)
@@ -101,8 +101,8 @@ def require_space(disks: Sequence[Disk]) -> None:
 def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool, anew: bool = False) -> DiskNeed:
     """Estimate what building ``names`` needs; an environment without a lock, or with a damaged one, counts as unknown.
 
-    An environment needs nothing if the engine has its image from the same lock and builder, unless all is built ``anew``: a
-    change of the smoke test or of a step changes only the last layers.
+    An environment needs nothing if the engine has its image, made from the same lock by the same builder: a change of the smoke
+    test or of a step changes only the last layers. If all images are built ``anew``, every environment counts.
     """
     locked = [_lock_of(tools, name) for name in names if anew or not _has_image(tools, name, is_composed=shares_layers)]
     folder = tools.workspace.downloads
@@ -130,7 +130,7 @@ def _lock_of(tools: Tools, name: str) -> Lock | None:
 
 
 def disks(home: Path, engine: EngineInfo, need: DiskNeed) -> list[Disk]:
-    """The disks of the cache folder and of the engine's data; the latter only where this machine can see it."""
+    """Return the disks of the cache folder and of the engine's data. The latter counts only if this machine can see it."""
     there = next(place for place in (home, *home.parents) if place.exists())
     device, free = there.stat().st_dev, shutil.disk_usage(there).free
     found = [Disk(place=str(home), device=device, free=free, needed=need.downloads)]
