@@ -74,9 +74,9 @@ class Unproved:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """The evidence file of one environment; JSON leaves out what is empty but ``proofs``.
+    """The evidence file of one environment. The JSON leaves out empty fields, except ``proofs``.
 
-    ``contradicted`` exists in the cache folder only: a run on this machine failed if committed evidence claims success.
+    ``contradicted`` exists in the cache folder only: runs that failed on this machine, against proofs of the repository.
     """
 
     schema: int
@@ -98,7 +98,7 @@ def stale_parts(proof: Proof, subject: Subject) -> tuple[Part, ...]:
 
 
 def rests_on_guest(held: Evidence) -> bool:
-    """Whether a proof here depends on the guest."""
+    """Whether one of the proofs in ``held`` depends on the guest."""
     return any("guest" in RESTS_ON[each.kind] for each in (*held.proofs, *held.contradicted))
 
 
@@ -157,7 +157,7 @@ def with_unproved(held: Evidence, unproved: Unproved) -> Evidence:
 
 
 def without(held: Evidence, contradiction: Proof) -> Evidence:
-    """Return ``held`` without proofs of this kind, because a run failed."""
+    """Return ``held`` without proofs of the kind of ``contradiction``, because a run failed, and with that contradiction."""
     kept = tuple(each for each in held.contradicted if each.kind != contradiction.kind)
     proofs = tuple(each for each in held.proofs if each.kind != contradiction.kind)
     return replace(held, proofs=proofs, contradicted=(*kept, contradiction))

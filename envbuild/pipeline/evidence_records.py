@@ -46,7 +46,7 @@ class EvidenceRow:
 def evidence_names(tools: Tools, texts: Sequence[str], constraints: Constraints, *, pattern: str = "") -> list[str]:
     """Return the canonical names for ``texts``; without any, all environments that have a folder or committed evidence.
 
-    Raises :class:`UnknownNameError` (``nothing-matches``) if ``pattern``, a glob, leaves none.
+    Raises :class:`UnknownNameError` (``nothing-matches``) if no name matches ``pattern``, a glob.
     """
     if texts:
         found = [resolving.resolve_request(tools.at([text]), [text], constraints).environment.name for text in texts]
@@ -94,7 +94,7 @@ def survey_evidence(tools: Tools, name: str) -> EvidenceRow:
 def record_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
     """Copy the cached proofs of ``names`` into the repository and drop stale ones there; return the changed files.
 
-    Raises :class:`UsageError` (``not-a-checkout``) if the facts and recipes are an installed package's.
+    Raises :class:`UsageError` (``not-a-checkout``) if the matrix and the recipes belong to an installed package.
     """
     require_checkout(tools)
     changed = []
@@ -125,7 +125,7 @@ def prune_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
 
 
 def require_checkout(tools: Tools) -> None:
-    """Raise :class:`UsageError` (``not-a-checkout``) for a user's own recipe, or if facts and recipes are a package's."""
+    """Raise :class:`UsageError` (``not-a-checkout``) for a user's own recipe, and for an installed package."""
     if not _is_checkout(tools):
         what = "An environment of your own" if tools.user_recipe is not None else "An installed envbuild"
         raise UsageError(

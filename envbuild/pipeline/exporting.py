@@ -22,7 +22,7 @@ class Written:
 
 
 def export(tools: Tools, each: Candidate, options: RunOptions, form: str) -> Written:
-    """The file of ``form``, ``compose`` or ``devcontainer``. Raises :class:`PublishError`."""
+    """Return the file in the format ``form``: ``compose`` or ``devcontainer``. Raises :class:`PublishError`."""
     environment = each.lock.environment
     found = running.published(each, options) or running.local(tools, each, options)
     custom = environment.custom

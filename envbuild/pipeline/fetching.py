@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _PARALLEL = 4  # parallel downloads; more would only share the same connection
 _TRIES = 3
-WAIT_S = 2.0  # after the first download that broke off; longer after each
-_CONTRADICTS = ("hash-differs", "artifact-gone")  # errors other than an unreachable network
+WAIT_S = 2.0  # wait before the first retry of an interrupted download; the wait before each further retry is longer
+_CONTRADICTS = ("hash-differs", "artifact-gone")  # errors that show a changed or removed file, not a problem of the network
 _REASONS = {
     "index-unreachable": "its host could not be reached",
     "artifact-gone": "it is no longer offered",
@@ -101,8 +101,8 @@ def fetch(
 ) -> list[Fetched]:
     """Fetch and check every file that the locks of ``names`` pin, each once; ``into`` is a folder in which to keep them.
 
-    The smallest environments come first. Complete ones are recorded as evidence (``downloaded``). A file that cannot be fetched
-    is reported with its environments; the others continue.
+    The smallest environments come first. An environment whose files are all correct gets evidence (``downloaded``). A file that
+    cannot be fetched is reported with its environments, and the other files are still fetched.
     """
     run = _Run(tools, into, {name: locking.require_lock(tools, name) for name in names}, on_done)
     run.work()
@@ -192,7 +192,7 @@ class _Run:
             _write(self._notes, pin)
 
     def _unchecked(self, lock: Lock, mine: Iterable[Pin]) -> Iterator[evidence.Unchecked]:
-        """Yield each missing file, described without details of this machine, then the files that the lock could not pin."""
+        """Yield each file that could not be fetched, without details of this machine, then those that are not pinned."""
         for pin in mine:
             if (error := self._failed.get(pin.sha256)) is not None:
                 yield evidence.Unchecked(file=pin.filename, host=_host(pin), why=_REASONS.get(error.code, "could not be had"))
@@ -227,7 +227,7 @@ class _Run:
 
 
 def receive(tools: Tools, pin: Pin, read: Callable[[IndexFile], object]) -> None:
-    """Call ``read`` with the place of a pinned file that is no .deb; again if a download was interrupted."""
+    """Call ``read`` with the location of a pinned file that is no .deb. Call it again if the download was interrupted."""
     index = tools.index
     for attempt in range(1, _TRIES + 1):
         try:
@@ -253,14 +253,14 @@ def _host(pin: Pin) -> str:
 
 
 def remote(pin: Pin) -> IndexFile:
-    """Return the place of a file that is pinned by its own address."""
+    """Return the location of a file that is pinned by its own address."""
     from envbuild.index.project_pages import IndexFile
 
     return IndexFile.pinned(pin.url, pin.filename, pin.sha256)
 
 
 def _refuse_clashes(wanted: Iterable[Pin]) -> None:
-    """Refuse two files with the same name for one folder: two indexes may have builds of a package with equal names."""
+    """Refuse two different files with the same name for one folder: two indexes can have such builds of one package."""
     seen: dict[str, str] = {}
     for pin in wanted:
         if seen.setdefault(pin.filename, pin.sha256) != pin.sha256:

@@ -1,4 +1,4 @@
-"""``evidence --from``: reports that others stated of an image in a registry, judged by the keys that the user trusts."""
+"""``evidence --from``: reads the reports that others attached to an image in a registry, and judges them by trusted keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Verdict = Literal["accepted", "not trusted", "refused"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """A smoke report that was accepted: where it comes from, who signed it (``signer``), what it tested, and on what.
+    """A smoke report that was accepted: where it comes from, who signed it (``signer``), what it tested, and on which machine.
 
     ``gpus`` are names, ``capabilities`` such as ``6.1``; both are empty for a test on the CPU.
     """
@@ -54,9 +54,9 @@ class Gathered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """A statement that is attached to the image: its type (``kind``), its ``signer`` as it says, and what was made of it.
+    """A statement that is attached to the image: its type (``kind``), the ``signer`` that it names, and the ``verdict`` on it.
 
-    ``why`` gives the reason, unless it was accepted. ``report`` is there for an accepted smoke report.
+    ``why`` gives the reason if it was not accepted. ``report`` is set for an accepted smoke report only.
     """
 
     kind: str
@@ -81,8 +81,8 @@ class Answer:
 def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey]) -> Answer:
     """Read all statements about the image of this checkout, judge them, and keep the reports that are accepted.
 
-    A statement counts if a ``trusted`` key signed it and it is about this very image; a report must also be whole, and about
-    this lock. Raises :class:`PublishError` (``not-in-registry``) if the registry has no such image.
+    A statement is accepted if a ``trusted`` key signed it and it is about exactly this image. A smoke report must also be
+    complete and about this lock. Raises :class:`PublishError` (``not-in-registry``) if the registry has no such image.
     """
     from envbuild.compose.outputs import referrers
 
@@ -117,7 +117,7 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
 
 
 def held(tools: Tools, name: str) -> tuple[Report, ...]:
-    """The accepted reports about ``name`` that were gathered, and whose lock, rendering and guest are those of now."""
+    """Return the stored reports about ``name`` whose lock, rendering and guest are the current ones."""
     path = tools.workspace.gathered_file(name)
     if not path.exists():
         return ()
@@ -141,7 +141,7 @@ class _Expected:
 
 
 def _judged(content: bytes, expected: _Expected, trusted: Sequence[PublicKey]) -> Judged:
-    """What is made of one bundle."""
+    """Judge one Sigstore bundle, which holds one signed statement."""
     signer, kind = statements.claims(content)
     objections = []
     for key in trusted:
@@ -151,7 +151,7 @@ def _judged(content: bytes, expected: _Expected, trusted: Sequence[PublicKey]) -
             objections.append(error)
             continue
         return _of_trusted(statement, key.hint, expected)
-    # An objection behind the signature was made to a statement that a trusted key signed: that is no stranger's.
+    # ``is_signed`` is true if a trusted key signed the statement and something else is wrong with it.
     signed = [str(each) for each in objections if each.is_signed]
     if signed:
         return Judged(kind=kind, signer=signer, verdict="refused", why=signed[0])
@@ -169,7 +169,7 @@ def _of_trusted(statement: Statement, signer: str, expected: _Expected) -> Judge
 
 
 def _objection(predicate: Mapping[str, Any], expected: _Expected) -> str:
-    """Why a signed statement of a smoke test does not count; empty if it does."""
+    """Return why a signed statement about a smoke test is not accepted; empty if it is accepted."""
     from envbuild import smoketest
 
     report, status = predicate.get("report"), predicate.get("status")
@@ -231,7 +231,7 @@ def _devices(report: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _keep(tools: Tools, answer: Answer) -> None:
-    """Keep the accepted reports of this registry, in place of those that it gave before."""
+    """Store the accepted reports. They replace the reports that this repository gave before."""
     path = tools.workspace.gathered_file(answer.name)
     others = [each for each in held(tools, answer.name) if each.repository != answer.repository]
     new = [each.report for each in answer.statements if each.report is not None]

@@ -37,7 +37,7 @@ class Verified:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Smoked:
-    """The verdict of a smoke test: ``status`` is pass, fail, inconclusive or error; ``exit_code`` the host's."""
+    """The verdict of a smoke test: ``status`` is pass, fail, inconclusive or error; ``exit_code`` is envbuild's."""
 
     status: str
     exit_code: int
@@ -88,7 +88,7 @@ def sources_of_image(tools: Tools, name: str, digest: str) -> list[tuple[str, st
 def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool, base: str | None = None) -> Verified:
     """Compare the image with its lock; :class:`VerifyError` (exit 8) lists every difference.
 
-    With ``replay`` a stored result for this image and lock is used. ``base`` is the image it was built from, if no build record
+    With ``replay`` a stored result for this image and lock is used. ``base`` is the base image, if no build record
     names it yet.
     """
     from envbuild import build
@@ -168,7 +168,7 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
             tools.on_progress,
             reserve=lambda devices: _reserved(tools, devices),
         )
-    except TimedOutError:  # the report of this test is in the place of the stored one
+    except TimedOutError:  # the report of this test has replaced the stored report
         stage_cache.forget(tools.workspace, name, "smoke")
         raise
     answer = {
@@ -210,7 +210,7 @@ def _smoke_key(tools: Tools, digest: str, image: str, options: SmokeOptions) -> 
 
 
 def _circumstances(endpoint: str, options: SmokeOptions) -> dict[str, str]:
-    """Other things on which a verdict depends, if present: the driver, another machine's engine, the files to train on."""
+    """Return what else a verdict depends on, if present: the driver, the engine on another machine, the files to train on."""
     from envbuild.host import nvidia
 
     driver = nvidia.driver()
@@ -233,7 +233,7 @@ def _reserved(tools: Tools, devices: Sequence[str]) -> Iterator[None]:
 
 
 def _stored(known: Mapping[str, Any]) -> Smoked | None:
-    """The stored verdict; None if its report is gone, or another test has written its own in that place."""
+    """Return the stored verdict; None if its report is gone or has been replaced by the report of another test."""
     paths = {kind: Path(path) for kind, path in known["paths"].items()}
     if not all(path.exists() for path in paths.values()) or known.get("report") != _hash(paths):
         return None

@@ -16,7 +16,7 @@ _SHOWN = 3
 
 
 def unpinned_frameworks(lock: Lock) -> list[Framework]:
-    """The frameworks that ``lock`` pins no file of, because their index could not be asked when it was made."""
+    """Return the frameworks of which ``lock`` pins no file. Their index could not be queried when the lock was made."""
     pinned = {name for prefix in lock.prefixes for name in prefix.frameworks}
     return [framework for framework in lock.environment.frameworks if framework.name not in pinned]
 
@@ -49,7 +49,7 @@ def require_complete(tools: Tools, lock: Lock) -> None:
 
 
 def _complete_ones(tools: Tools, lock: Lock) -> Iterator[Alternative]:
-    """The committed environments of the same framework, for the same kind of device, that pin everything: the nearest first."""
+    """Yield the committed environments of the same framework and kind of device whose locks are complete, the nearest first."""
     from envbuild.pipeline import committed
 
     environment = lock.environment

@@ -39,9 +39,9 @@ class Launch:
 def image_of(tools: Tools, name: str, *, must_exist: bool, registry: str = "") -> str:
     """Return the name of the image of the environment ``name``.
 
-    The image is looked for in ``registry`` (``HOST/REPOSITORY``) if there is one. Otherwise it is the one that was last built
-    here. If none was built, the name that a build would give it is returned. With ``must_exist``, that raises
-    :class:`BuildError` (``no-image``) instead. Raises :class:`UsageError` (``not-a-registry``) for a ``registry`` without a
+    With a ``registry`` (``HOST/REPOSITORY``), the name is in that registry. Otherwise it is the name of the image that was last
+    built here. If no image was built here, the name that a build would give is returned or, with ``must_exist``,
+    :class:`BuildError` (``no-image``) is raised. Raises :class:`UsageError` (``not-a-registry``) for a ``registry`` without a
     host.
     """
     from envbuild import build
@@ -81,8 +81,8 @@ def launch_text(
 ) -> Launch:
     """Return the input of the launcher ``via``. Raises :class:`UnknownNameError`, or :class:`UsageError` if it cannot do this.
 
-    ``shared`` means that all hosts have the image under this name; otherwise a name of this machine only is refused. A kind
-    that needs a program which the image lacks is refused too, unless the user ``vouched`` for it.
+    ``shared`` means that all hosts have the image under this name; otherwise a name that only this machine knows is refused. A
+    kind that needs a program which the image lacks is refused too, unless the user ``vouched`` for it.
     """
     from envbuild.launch import image_names, image_programs, launchers, rendering
 
@@ -100,7 +100,7 @@ def launch_text(
 
 
 def _contents(tools: Tools, environment: Environment) -> Contents:
-    """Return the contents of the image by its lock; without a lock, by the requirements of frameworks and recipes."""
+    """Return the packages of the image: those of its lock or, without a lock, the requirements of frameworks and recipes."""
     from envbuild import render
     from envbuild.launch import image_programs
     from envbuild.pipeline.stored_locks import read_locked
@@ -143,10 +143,10 @@ def require_launcher(plan: Launch) -> None:
 
 
 def run_launch(plan: Launch, on_line: Callable[[str], None]) -> dict[str, Any] | None:
-    """Run the launch now and pass its output to ``on_line``; return the report, or None if it is not accessible.
+    """Run the launch now and pass its output to ``on_line``; return the report, or None if this machine cannot read it.
 
-    :class:`UsageError` (``missing-program``) if a program of the launcher is not here, :class:`SmokeFailedError` if it
-    ended with an error and no report says why.
+    Raises :class:`UsageError` (``missing-program``) if this machine lacks a program of the launcher, :class:`SmokeFailedError`
+    if the launcher ended with an error and no report says why.
     """
     from envbuild import procs
     from envbuild.pipeline import image_checks

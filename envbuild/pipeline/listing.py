@@ -22,7 +22,7 @@ def doubts(tools: Tools, filters: Mapping[str, Any]) -> list[str]:
 
 
 def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
-    """The rows of :func:`envbuild.resolve.catalogue` as ``list --json`` shows them; ``filters`` are the fields of its filters.
+    """The rows of :func:`envbuild.resolve.catalogue` as ``list --json`` shows them; ``filters`` are fields of ``Filters``.
 
     Without filters the rows come from a cached copy. Raises the same errors as that function.
     """
@@ -34,7 +34,7 @@ def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
     program = disk_cache.program(*_PROGRAM)
     known = disk_cache.recall(path, program)
     if known is not None:
-        with contextlib.suppress(ValueError):  # damaged: made again
+        with contextlib.suppress(ValueError):  # the cached copy is damaged, so the rows are made again
             return [dict(zip(known.about, values, strict=True)) for values in known.part(0)]
     rows = _rows(tools, filters)
     if rows:
@@ -62,7 +62,7 @@ def list_stacks(tools: Tools) -> list[dict[str, Any]]:
 
 
 def with_evidence(tools: Tools, rows: Sequence[dict[str, Any]], warnings: list[str]) -> list[dict[str, Any]]:
-    """Add to ``rows`` their valid kinds of evidence, in order. They are not cached, because every verb may change them.
+    """Add to each row its valid kinds of evidence, in order. Evidence is not cached, because every verb may change it.
 
     If a lock or evidence is unreadable, the row gets no evidence, and ``warnings`` gets the reason.
     """

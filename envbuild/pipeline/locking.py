@@ -60,9 +60,9 @@ def require_lock(tools: Tools, name: str) -> Locked:
 
 
 def lock_environment(tools: Tools, environment: Environment, *, relock: bool = False) -> Locked:
-    """The lock of ``environment``: the one on disk, its missing parts completed if they can be had now, else a new one.
+    """Return the lock of ``environment``. If it is on disk, add missing parts that are available now; else make a new lock.
 
-    A stale lock is refused (exit 5), never replaced, unless ``relock``.
+    A stale lock is refused (exit 5). It is replaced only if ``relock`` is true.
     """
     from envbuild.lock import lock_file, making
 
@@ -126,7 +126,7 @@ def write_lock(tools: Tools, path: Path, lock: Lock) -> None:
 
 
 def lock_inputs(tools: Tools, environment: Environment) -> LockInputs:
-    """Return the other inputs for making a lock of ``environment``."""
+    """Return everything that making a lock needs in addition to ``environment``."""
     from envbuild.lock.making import LockInputs
 
     recipes = require_recipes(tools, environment)
@@ -169,8 +169,8 @@ def known_base(matrix: Matrix, environment: Environment) -> bases.Known:
 def _may_be_completed(tools: Tools, locked: Locked) -> bool:
     """Whether the lock lacks something that may be available now.
 
-    Tools and pip are always available, because the matrix pins them. For other parts the network is not asked if an image was
-    already built without them.
+    Tools and pip are always available, because the matrix pins them. Other parts need the network; they are not tried if an
+    image was already built without them.
     """
     from envbuild.lock import installers
 

@@ -40,7 +40,7 @@ class StageNote:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MakeOptions:
-    """What ``make`` is asked beyond the request. ``aliases`` are further tags for the image."""
+    """The options of ``make`` in addition to the request. ``aliases`` are further tags for the image."""
 
     smoke: SmokeOptions
     aliases: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Made:
 
 @dataclass(kw_only=True, slots=True)
 class _Note:
-    """What a stage reports about itself; ``elsewhere`` are seconds that the note of another stage contains."""
+    """What a stage reports about itself; ``elsewhere`` are seconds that are counted for another stage."""
 
     outcome: Outcome = "done"
     detail: str = ""
@@ -102,10 +102,10 @@ def make(
     *,
     watch: Watch | None = None,
 ) -> Made:
-    """From a request to a judged image. Every stage leaves its result on disk, so that an interrupted run goes on from there.
+    """Make a tested image from a request. Every stage writes its result to disk, so that the next run continues from there.
 
-    Plan, lock and rendering come first and stay valid, whatever the engine or the base refuse afterwards. ``watch`` may be
-    shared with other environments, so that common files are looked at only once.
+    The lock and the rendering come first. They stay valid even if the engine or the base cannot be used afterwards. ``watch``
+    may be shared with other environments, so that common files are looked at only once.
     """
     began = time.monotonic()
     log, watch = _Log(listener=on_stage), watch or Watch(tools)
@@ -134,13 +134,13 @@ def make(
 
 
 def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints, known: Rendering | None) -> Environment:
-    """Return the environment that ``texts`` ask for. If the rendering of an earlier run is still valid, its lock says which."""
+    """Return the environment that ``texts`` ask for. If the rendering of an earlier run is still valid, its lock has it."""
     locked = read_locked(tools, known.name) if known is not None and known.is_lock_whole else None
     return locked.lock.environment if locked else resolving.resolve_buildable(tools, texts, constraints).environment
 
 
 def _lock_and_render(tools: Tools, environment: Environment, log: _Log, known: Rendering | None) -> tuple[Locked, Rendering]:
-    """Make lock and rendering. If ``known`` says that nothing has changed, they are only read."""
+    """Make the lock and the rendering. If ``known`` is a current rendering of a whole lock, both are only read."""
     is_known = known is not None and known.is_lock_whole
     with log.stage("lock") as note:
         locked = read_locked(tools, environment.name) if is_known else None

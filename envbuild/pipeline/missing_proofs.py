@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from envbuild.smoketest import SmokeOptions
 
 _OF_IMAGES: tuple[Kind, ...] = ("built", "verified", "smoke-cpu", "smoke-gpu")
-# If this machine cannot run a stage, the environment has not failed.
+# Codes of errors which mean that this machine cannot run a stage. The environment then has not failed.
 _OUT_OF_REACH = ("base-unreachable", "source-unreachable", "index-unreachable", "lock-incomplete", "not-fetched")
 
 
@@ -100,13 +100,13 @@ def _offline(tools: Tools, name: str, lacking: Sequence[Kind]) -> None:
 
 
 def _of_images(tools: Tools, name: str, lacking: Sequence[Kind], smoke: SmokeOptions, *, keep_images: bool) -> Smoked | None:
-    """Build, verify and smoke-test, as far as ``lacking`` asks for; the verdict if there was a smoke test."""
+    """Run those of build, verify and smoke test that ``lacking`` needs. Return the verdict if the smoke test ran."""
     from envbuild import build
 
     locked = locking.require_lock(tools, name)
     before = build.read_record(tools.workspace, name)
     had = before is not None and tools.engine.image(before.image) is not None
-    # An image from a registry is kept, and does not prove that it can be built.
+    # A normal build keeps an image that was pulled, and such an image does not prove that it can be built.
     anew = "built" in lacking and before is not None and before.builder == build.PULLED
     text = rendering.render_text(tools, locked.lock)
     record, verified = building.build_environment(tools, locked, text, no_cache=anew)

@@ -29,7 +29,7 @@ class Started:
 
 
 def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started:
-    """Write a recipe into ``folder``; an empty name or no frameworks in ``wishes`` are chosen.
+    """Write a recipe into ``folder``. If ``wishes`` has no name or no frameworks, they are chosen here.
 
     Raises :class:`UsageError` (``exists``) if there is a recipe that must not be overwritten, and the errors of reading,
     resolving and locking. Then nothing is written.
@@ -56,7 +56,8 @@ def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started
 def _require_lockable(tools: Tools, resolution: Resolution) -> str:
     """Choose the packages as `lock` would, without keeping the result. Return why that was impossible, or an empty text.
 
-    Raises the errors of locking if the packages conflict. The base is not pinned, because it does not depend on them.
+    Raises the errors of locking if the packages conflict. The base is not pinned, because it does not depend on
+    the packages.
     """
     from envbuild.lock import gaps, making
 

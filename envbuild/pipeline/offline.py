@@ -53,7 +53,7 @@ class BundleIndex(Index):
 
 
 class Offline:
-    """One bundle in use. Nothing is read before :func:`tools_for` has opened it."""
+    """A bundle that is used in place of the network. :func:`tools_for` opens it."""
 
     def __init__(self, bundle: BundleFolder, manifest: Manifest) -> None:
         self.bundle = bundle
@@ -79,8 +79,8 @@ class Offline:
     def supply(self, tools: Tools, lock: Lock, *, wheels: bool) -> Mapping[str, Path]:
         """Check every file that a build of ``lock`` needs, and provide it: path in the build context → file.
 
-        ``wheels`` is false if no step of the build installs the wheels. Raises :class:`BuildError` (``not-in-bundle``) that
-        names all files that are missing or damaged; then nothing has been copied.
+        ``wheels`` is false if no step of the build installs the wheels. Raises :class:`BuildError` (``not-in-bundle``)
+        with all files that are missing or damaged; then nothing has been copied.
         """
         environment = self.require(lock.environment.name)
         self._require_buildable(lock)
@@ -210,7 +210,7 @@ def _write_recipe(bundle: BundleFolder, environment: BundledEnvironment, folder:
 
 
 def _remove_others(folder: Path, wanted: set[str]) -> None:
-    """Remove files of an earlier bundle: they would get into an image whose recipe copies their folder."""
+    """Remove files of an earlier bundle: a recipe that copies the whole folder would copy them into its image."""
     seen: list[Path] = []
     for parent, folders, names in os.walk(folder):
         here = Path(parent)
@@ -220,7 +220,7 @@ def _remove_others(folder: Path, wanted: set[str]) -> None:
             if path.relative_to(folder).as_posix() not in wanted:
                 path.unlink(missing_ok=True)
     for path in reversed(seen):
-        with contextlib.suppress(OSError):  # the bundle has files of this environment
+        with contextlib.suppress(OSError):  # the folder is not empty: it has files of this bundle
             path.rmdir()
 
 

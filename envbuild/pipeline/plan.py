@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.batch import Job
 
-# An image takes about this long where nobody measured it: the smoke test, and each byte that is downloaded and unpacked. The
-# second is of the figures of docs/decisions/0028: 74 s for 340 MB of wheels.
+# The estimated time of an image that was not measured: a fixed time for the smoke test, and a time for each byte that is
+# downloaded and unpacked. The second figure is from docs/decisions/0028: 74 s for 340 MB of wheels.
 _FIXED_S = 60.0
 _S_PER_BYTE = 0.2e-6
 
@@ -62,7 +62,7 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SharedLayer:
-    """A layer that several images of the plan have: the sha256 of its wheel, and the size of that."""
+    """A layer that several images of the plan have, with the file name and the size of its wheel."""
 
     key: str
     wheel: str
@@ -71,7 +71,7 @@ class SharedLayer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """One machine's part. ``layers`` are those that only this shard makes, though several of its images have them."""
+    """One machine's part of the work. ``layers`` are those that several of its images share; no other shard makes them."""
 
     number: int
     items: tuple[Item, ...]
@@ -80,13 +80,13 @@ class Shard:
 
     @property
     def seconds(self) -> float:
-        """How long the part takes."""
+        """The estimated time of the whole part."""
         return sum(item.seconds for item in self.items)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skipped:
-    """An environment that cannot be built, with the word for the reason."""
+    """An environment that cannot be built. The reason is ``message`` for people and ``code`` for programs."""
 
     name: str
     code: str
@@ -95,7 +95,10 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """``shards`` has all parts, also empty ones. ``removed`` are the names that only the revision has."""
+    """The images to make, divided into ``shards``. ``removed`` are environments that only the git revision has.
+
+    ``shards`` contains empty shards too.
+    """
 
     shards: tuple[Shard, ...]
     unchanged: tuple[str, ...]
@@ -111,7 +114,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Division:
-    """How to divide the work: into ``count`` shards with ``room`` bytes of disk each, by the measured ``seconds`` of names."""
+    """How to divide the work: into ``count`` shards with ``room`` bytes of disk each. ``seconds`` are measured, by name."""
 
     count: int = 1
     room: int | None = None
@@ -119,7 +122,7 @@ class Division:
 
 
 def since(tools: Tools, jobs: Sequence[Job], revision: str, division: Division, only: str = "") -> Plan:
-    """Plan what differs between a git revision and the working tree. The shards divide what must be made.
+    """Plan the images that differ between a git revision and the working tree. The shards divide only these images.
 
     Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``), and the errors of locks and recipes.
     """
@@ -142,9 +145,9 @@ def since(tools: Tools, jobs: Sequence[Job], revision: str, division: Division, 
 
 
 def against(tools: Tools, jobs: Sequence[Job], repository: str, division: Division, only: str = "") -> Plan:
-    """Plan what ``repository`` (``HOST/REPOSITORY``) lacks.
+    """Plan the images that ``repository`` (``HOST/REPOSITORY``) lacks.
 
-    The shards divide all of ``jobs``, so that each machine has the same part however many images were published meanwhile.
+    The shards divide all of ``jobs``. So each machine keeps the same part, even if other machines publish images meanwhile.
     Raises :class:`PublishError`, and the errors of locks and recipes.
     """
     from envbuild.compose.outputs import referrers
@@ -191,7 +194,7 @@ def candidates(tools: Tools, jobs: Sequence[Job], only: str = "") -> tuple[list[
 
 
 def _is_whole(tools: Tools, names: set[str]) -> bool:
-    """Whether ``names`` are all environments, so that one that the revision alone has was removed."""
+    """Whether ``names`` are all environments. Only then was an environment removed if it is in the revision and not in them."""
     from envbuild.pipeline import committed
 
     return set(committed.names(tools)) <= names
@@ -200,7 +203,7 @@ def _is_whole(tools: Tools, names: set[str]) -> bool:
 def _shards(
     divided: Sequence[Candidate], needed: Sequence[Candidate], reasons: Mapping[str, tuple[Reason, ...]], division: Division
 ) -> tuple[Shard, ...]:
-    """Divide ``divided``, and keep the ``needed`` of each part."""
+    """Divide ``divided`` into shards, and keep in each shard only the ``needed`` environments."""
     locks = {each.name: each.lock for each in divided}
     layers = {name: _large_layers(lock) for name, lock in locks.items()}
     needs = {name: disk_need.estimate([lock], (), shares_layers=False) for name, lock in locks.items()}
@@ -236,7 +239,7 @@ def _shards(
 
 
 def _large_layers(lock: Lock) -> dict[str, SharedLayer]:
-    """The layers of the largest wheels, by their keys: to make them takes longest, and they depend on no interpreter."""
+    """Return the layers of the largest wheels, by key. They take longest to make, and do not depend on the interpreter."""
     from envbuild.compose import plan as layer_plan
 
     found = {}

@@ -89,18 +89,18 @@ def _look(plan: Launch, host: Host, script: str, remote_shell: str) -> Looked:
 
 
 def _objections(tools: Tools, name: str, driver: str, gpu: str) -> Sequence[str]:
-    """Return why, according to the matrix, the environment cannot run there."""
+    """Return why, according to the matrix, the environment cannot run on a host with this driver and GPU."""
     from envbuild.pipeline.constraints import Constraints
     from envbuild.pipeline.resolving import resolve_request
 
     if tools.user_recipe is not None:
-        return ()  # its request is not its name; the smoke test's own check of driver and GPU says it
+        return ()  # the recipe's name is no request; the smoke test itself checks the driver and the GPU
     try:
         resolve_request(tools, [name], Constraints(driver=driver, gpu=gpu))
     except ConflictError as error:
         return [conflict.reason for conflict in error.conflicts] or [error.message]
     except UnknownNameError:
-        return ()  # a GPU that the matrix does not know may serve
+        return ()  # the matrix does not know this GPU, which perhaps works
     except EnvbuildError as error:
         return [error.message]
     return ()

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject | None:
     """Return the current subject of proofs of ``name``: hashes of its lock, rendering and guest. None without a lock.
 
-    Finding the guest takes reading recipes: ``with_guest=False`` leaves it empty. The lock is parsed only for the guest and a
-    user's recipe; its own hash is that of its bytes. Raises :class:`InvalidInputError` for a lock that was read and is damaged.
+    Finding the guest requires reading recipes. With ``with_guest=False`` this is skipped and the hash of the guest is empty.
+    The lock is parsed only to find the guest, or for a user's recipe; its hash is the hash of its bytes. Raises
+    :class:`InvalidInputError` for a lock that was parsed and is damaged.
     """
     from envbuild import image_inputs
 
@@ -112,7 +113,7 @@ def leave_open(tools: Tools, name: str, digest: str, kind: Kind, unchecked: tupl
 
 
 def _record(tools: Tools, name: str, kind: Kind, proved: Subject, *, engine: str) -> bool:
-    """Add a proof of ``proved`` to the cache; return False and write nothing if it differs from the files on disk."""
+    """Add a proof of ``proved`` to the cache; return False and write nothing if ``proved`` is not the current subject."""
     new = evidence.proof(kind, proved, date=_today(), engine=engine)
     try:
         subject = subject_of(tools, name)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class Destination:
     """The ``repository`` (``HOST/REPOSITORY``) that gets the image, the ``key`` that signs, and how layers are compressed.
 
-    Without ``moves_tags`` the image gets only the tag that never moves: the tags of a release move together. ``databases`` are
-    OSV's, by which known vulnerabilities are stated.
+    Without ``moves_tags`` the image gets only the tag that never moves, because the tags of a release move together at the end.
+    ``databases`` are OSV databases; a statement lists the vulnerabilities that they know.
     """
 
     repository: str
@@ -42,9 +42,9 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """``tags`` are all tags of the image; ``attached`` is the number of statements, ``new`` of those that were attached now.
+    """``tags`` are all tags of the image. ``attached`` counts its statements, ``new`` the statements that were attached now.
 
-    If the moving tags are ``held``, the image has only the last of them, which never moves.
+    If the moving tags are ``held`` back, the image has only the last of ``tags``, which never moves.
     """
 
     pushed: Pushed
@@ -55,12 +55,12 @@ class Published:
 
     @property
     def nothing_to_do(self) -> bool:
-        """Whether the registry had everything."""
+        """Whether the registry already had the image, its tags and its statements."""
         return not (self.pushed.tags or self.new)
 
 
 def judged(smoked: Smoked) -> Smoked:
-    """The verdict for publishing. A pass of a GPU image without its GPUs, which ``--expect cpu`` gives, is inconclusive."""
+    """Return the verdict for publishing. If a GPU image passed without GPUs, as with ``--expect cpu``, it is inconclusive."""
     if smoked.status != "pass" or statements.used_its_devices(smoked.report):
         return smoked
     return replace(
@@ -80,7 +80,7 @@ def may_be_published(smoked: Smoked, allowed: Collection[str]) -> bool:
 def publish(tools: Tools, made: Made, to: Destination) -> Published:
     """Push the image under the tag that never moves, attach the statements, and then set the tags that move.
 
-    The caller has asked :func:`may_be_published`. Raises :class:`PublishError`.
+    The caller must check :func:`may_be_published` first. Raises :class:`PublishError`.
     """
     stated = attestations.of_image(tools, made, databases=to.databases)
     new: list[str] = []
@@ -98,8 +98,8 @@ def publish(tools: Tools, made: Made, to: Destination) -> Published:
 class Planned:
     """What :func:`publish` would send: tags to set, layers, their bytes, and statements to attach.
 
-    ``digest`` names the image in the registry. ``all_layers``, ``all_tags`` and ``all_statements`` are those that it has in the
-    end.
+    ``digest`` names the image in the registry. ``all_layers``, ``all_tags`` and ``all_statements`` describe the published
+    image.
     """
 
     tags: tuple[str, ...]
@@ -113,12 +113,12 @@ class Planned:
 
     @property
     def nothing_to_do(self) -> bool:
-        """Whether the registry has everything."""
+        """Whether the registry already has the image, its tags and its statements."""
         return not (self.tags or self.statements)
 
 
 def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
-    """What :func:`publish` would do now, found by reading; None if layers have to be compressed before that is known."""
+    """Return what :func:`publish` would do now, without writing; None if layers must be compressed before that is known."""
     stated = attestations.of_image(tools, made, stores=False, databases=to.databases)
     missing: list[int] = []
 

@@ -34,8 +34,8 @@ class Published:
     def reasons(self, locked: Locked, rendering: Mapping[str, str], tags: tuple[str, ...]) -> tuple[Reason, ...]:
         """Return why the registry lacks the image of a lock; empty if it has it. ``tags`` are those of ``build.tags_of``.
 
-        The reason is looked for in the provenance of the image that was published before. Its signature is not checked: what it
-        says decides nothing. Raises :class:`PublishError`.
+        The reason is found in the provenance of the image that was published before. The signature of that provenance is not
+        checked, because the reason is only shown and decides nothing. Raises :class:`PublishError`.
         """
         from envbuild.compose.outputs import digests
 
@@ -88,7 +88,7 @@ class Published:
 
 
 def _stated(content: bytes) -> dict[str, Any]:
-    """What a bundle states about a build; empty if it states something else."""
+    """Return the hashes and the sources from a bundle with provenance; empty for a bundle with another statement."""
     try:
         told = json.loads(base64.b64decode(json.loads(content)["dsseEnvelope"]["payload"]))
         if told["predicateType"] != statements.PROVENANCE:

@@ -32,7 +32,7 @@ class Target:
 
 
 def parse_target(text: str) -> Target:
-    """``oci:FOLDER[:NAME]`` or ``docker-archive:FILE``, as skopeo and Podman write them. Raises :class:`UsageError`."""
+    """Parse ``oci:FOLDER[:NAME]`` or ``docker-archive:FILE``, the syntax of skopeo and Podman. Raises :class:`UsageError`."""
     form, _, rest = text.partition(":")
     path, _, name = rest.partition(":") if form == "oci" else (rest, "", "")
     if form not in FORMS or not path:
@@ -43,8 +43,8 @@ def parse_target(text: str) -> Target:
 
 
 def save(tools: Tools, name: str, target: Target, compression: Compression | None) -> str:
-    """Write the image last built of ``name`` to ``target``; returns the image's id. Without ``compression``, layers are as in
-    the store.
+    """Write the image last built of ``name`` to ``target``; returns the image's id. Without ``compression``, layers are
+    written as they are in the layer store.
 
     Raises :class:`BuildError` (``no-image``) if none was built here, and the errors of writing.
     """
@@ -82,8 +82,8 @@ def push(
 ) -> tuple[Pushed, tuple[str, ...]]:
     """Push the image of ``record`` to ``repository`` (``HOST/REPOSITORY``); returns what was sent, and the tags.
 
-    Another image that was built meanwhile is not pushed. The tag with the digest of all inputs never moves to another image;
-    the other tags do, after ``before_moving`` was called, unless ``moves_tags`` is false. The pushed digest is added to the
+    If another image was built meanwhile, that image is not pushed. The tag with the digest of all inputs never moves. The
+    other tags move after ``before_moving`` was called, unless ``moves_tags`` is false. The pushed digest is added to the
     build record. Raises :class:`BuildError` and :class:`PublishError`.
     """
     from envbuild.compose.outputs import registry
@@ -113,7 +113,7 @@ def compare(
     *,
     moves_tags: bool = True,
 ) -> Lacking | None:
-    """What :func:`push` would do now, without doing it; None if layers have to be compressed before that is known."""
+    """Return what :func:`push` would do now, without writing; None if layers must be compressed before that is known."""
     from envbuild.compose.outputs import registry
     from envbuild.compose.store import LayerStore
 
@@ -154,7 +154,7 @@ def _sent(
     send: Callable[[ComposedImage], Pushed],
     on_progress: OnProgress,
 ) -> Pushed:
-    """``send`` the image in this compression. Layers are compressed anew only if the registry lacks one of them."""
+    """``send`` the image in this compression. Layers are compressed again only if that is needed to send one of them."""
     if compression is None:
         return send(image)
     from envbuild.compose.outputs import compression as compressions
@@ -169,7 +169,7 @@ def _sent(
 
 
 def _neighbours(repository: str, places: Sequence[str]) -> tuple[str, ...]:
-    """The other repositories of the same registry that have the image: its layers are taken from there."""
+    """Return the other repositories of the same registry that have the image. The registry takes the layers from them."""
     host = repository.partition("/")[0]
     found = (place.rpartition("@")[0].partition("/") for place in places)
     return tuple(dict.fromkeys(name for its_host, _, name in found if its_host == host and f"{host}/{name}" != repository))

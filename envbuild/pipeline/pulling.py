@@ -112,7 +112,7 @@ def own_image(tools: Tools, name: str) -> OwnImage | None:
 def _pulled(  # noqa: PLR0917 - source, name and target of the pull
     tools: Tools, name: str, repository: str, tag: str, store: LayerStore, key: PublicKey | None
 ) -> Pulled:
-    """The image. A signed one is pulled by its digest, so that the tag may move meanwhile."""
+    """Pull the image. With ``key``, pull the digest whose signature was checked, because the tag can move meanwhile."""
     from envbuild.compose.outputs import pull as registry
     from envbuild.pipeline import signatures
 
