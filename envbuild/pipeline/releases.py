@@ -61,9 +61,9 @@ class Move:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """What publishing a release or taking it back does: the ``moves`` of tags, the tag ``release`` among them.
+    """What publishing or rolling back a release changes: the ``moves`` of tags, including the tag ``release``.
 
-    ``stays`` are tags of the release that is taken back which keep their images, each with the reason.
+    After a rollback, ``stays`` are the tags that were not moved back, each with the reason.
     """
 
     release: Release
@@ -88,11 +88,12 @@ def is_tag(tag: str) -> bool:
 
 
 def publish(repository: str, name: str, members: Sequence[Member], key: SigningKey, *, dry_run: bool) -> Change:
-    """Record the release ``name`` of these images, and move its tags and theirs. An interrupted run is completed by the next.
+    """Record the release ``name`` of these images, and move the tags of the release and of the images.
 
-    All images must be in ``repository`` with statements that are signed with ``key``: else nothing moves. The tag ``release``
-    moves first, so that a reader of the release sees all of it at once. Raises :class:`PublishError`: ``release-taken`` if the
-    name is another set's, ``release-incomplete``, ``release-overtaken`` if somebody else publishes a release meanwhile.
+    The next run completes an interrupted one. All images must be in ``repository`` with statements that are signed with
+    ``key``; otherwise no tag moves. The tag ``release`` moves first, so that a reader of the release sees the whole new set at
+    once. Raises :class:`PublishError`: ``release-taken`` if another set has the name, ``release-incomplete``,
+    ``release-overtaken`` if somebody else publishes a release meanwhile.
     """
     from envbuild.compose.outputs import digests, documents, referrers
 
@@ -130,9 +131,9 @@ def publish(repository: str, name: str, members: Sequence[Member], key: SigningK
 def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> Change:
     """Give the tags of the current release back to the images of the release before it; the tag ``release`` moves last.
 
-    Tags that somebody has moved to other images since stay there. Both releases must be signed with ``key``. Raises
-    :class:`PublishError`: ``no-release`` if there is none or none before it, ``release-incomplete`` if one of its images is
-    gone.
+    Tags that somebody has since moved to other images are not moved. Both releases must be signed with ``key``. Raises
+    :class:`PublishError`: ``no-release`` if there is no current or no earlier release, ``release-incomplete`` if an image of
+    the earlier release is gone.
     """
     from envbuild.compose.outputs import digests, referrers
 
@@ -178,7 +179,7 @@ def recorded(client: Client) -> Iterator[Release]:
 
 
 def _document(client: Client, release: Release) -> Document:
-    """The index of a release: the same set has the same bytes."""
+    """Return the OCI index of a release. The same release always gives the same bytes."""
     from envbuild.compose.outputs import documents, manifest
 
     entries = []
@@ -194,7 +195,7 @@ def _document(client: Client, release: Release) -> Document:
 
 
 def _read(client: Client, digest: str) -> Release:
-    """The release with this digest. Raises :class:`PublishError` (``unknown-format``) if it is none."""
+    """Return the release with this digest. Raises :class:`PublishError` (``unknown-format``) for other documents."""
     from envbuild.compose.outputs import documents
 
     found = documents.read(client, digest)
@@ -238,7 +239,7 @@ def _moves(client: Client, wanted: Sequence[tuple[str, str]]) -> tuple[Move, ...
 
 
 def _settle(client: Client, current: Release, wanted: Callable[[], Sequence[tuple[str, str]]]) -> None:
-    """Set tags until all are where they are wanted, while ``current`` is the current release."""
+    """Set tags until all have the ``wanted`` digests. Raise if ``current`` is no longer the current release."""
     moves: tuple[Move, ...] = ()
     for _ in range(_ROUNDS):
         moves = _moves(client, wanted())
@@ -269,7 +270,7 @@ def _set(client: Client, tag: str, digest: str) -> None:
 
 
 def _returning(client: Client, newer: Release, older: Release) -> tuple[list[tuple[str, str]], tuple[tuple[str, str], ...]]:
-    """The tags that go back to the images of ``older``, and those that stay, with the reasons."""
+    """Return the tags to move back to the images of ``older``, and the tags to leave, with the reasons."""
     from envbuild.compose.outputs import digests
 
     released, before = dict(_wanted(newer)), dict(_wanted(older))
@@ -295,7 +296,7 @@ def _require_different_tags(members: Sequence[Member]) -> None:
 
 
 def _require_whole(client: Client, member: Member, key: SigningKey) -> None:
-    """Raise unless the image is there under its fixed tag, with its statements, signed with the key."""
+    """Raise unless the registry has the image under its fixed tag, with its statements, and signed with the key."""
     from envbuild.compose.outputs import digests, referrers
 
     there = digests.of_tag(client, member.fixed)
@@ -321,7 +322,7 @@ def _require_same(client: Client, release: Release, members: tuple[Member, ...],
 
 
 def _take_name(client: Client, document: Document, tag: str) -> None:
-    """Set the release's own tag. Of two publishers at the same moment, the one that wrote last has it."""
+    """Set the release's own tag. If two publishers set it at the same moment, the one that wrote last wins."""
     from envbuild.compose.outputs import digests, documents
 
     if not digests.of_tag(client, tag):

@@ -76,7 +76,7 @@ def render_text(tools: Tools, lock: Lock) -> dict[str, str]:
 
 
 def render_environment(tools: Tools, lock: Lock) -> Rendering:
-    """The rendering on disk, beside the lock."""
+    """Write the rendering of ``lock`` beside it, unless it is there already, and return it."""
     from envbuild.pipeline import user_recipe
 
     name, text = lock.environment.name, render_text(tools, lock)

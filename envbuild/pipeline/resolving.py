@@ -78,7 +78,7 @@ def _resolve_own(tools: Tools, recipe: UserRecipe, constraints: Constraints, *, 
 
 
 def todays_decision(tools: Tools, environment: Environment) -> Environment | None:
-    """Return the matrix's environment of this name today; None if there is none, or the name is incomplete."""
+    """Return the environment that the current matrix gives for this name; None if there is none, and for stacks."""
     if tools.user_recipe is not None or stack_requests.stack_of(tools, [environment.name]) is not None:
         return None
     try:
@@ -149,7 +149,7 @@ def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Requ
 
 
 def _resolves(tools: Tools, text: str, constraints: Constraints) -> bool:
-    """Whether a corrected spelling is a valid request; its version may not exist."""
+    """Whether a corrected spelling resolves to an environment. It does not if, for example, its version does not exist."""
     from envbuild.resolve.request.parser import parse
     from envbuild.resolve.resolution import resolve
 
@@ -174,7 +174,7 @@ def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constra
 
 
 def _with_remarks(tools: Tools, resolution: Resolution) -> Resolution:
-    """Return ``resolution`` with a warning for libraries of another CUDA in its lock, if it has one."""
+    """Return ``resolution`` with a warning if its lock pins libraries of another CUDA version."""
     from envbuild.lock import cuda_mismatch
 
     path = tools.workspace.lock_file(resolution.environment.name)

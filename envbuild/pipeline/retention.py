@@ -28,8 +28,8 @@ _DAMAGED = ("digest-differs", "registry-refused", "unknown-format")
 class Held:
     """An image, release or other document of a repository.
 
-    ``needed_by`` says why it stays; it is empty if nothing needs it. ``size`` is the sum of the layers, ``name`` the
-    environment (empty if it is no image of ours), ``built_at`` when it was built, empty if nothing tells.
+    ``needed_by`` has the reasons to keep it, and is empty if there are none. ``size`` is the sum of the layers. ``name`` is the
+    environment, and empty if this is not an image of envbuild. ``built_at`` is the time of its build, and empty if unknown.
     """
 
     digest: str
@@ -44,7 +44,7 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pruned:
-    """``removed`` were removed, or would be. ``kept`` is everything else. ``statements`` counts removed statements."""
+    """``removed`` was removed or, in a dry run, would be. ``kept`` is the rest. ``statements`` counts removed statements."""
 
     removed: tuple[Held, ...]
     kept: tuple[Held, ...]
@@ -65,7 +65,7 @@ class _Seen:
 
 
 def survey(repository: str) -> tuple[Held, ...]:
-    """Everything in the repository that has a tag, but the lists of statements; by name, the newest first."""
+    """Return everything in the repository that has a tag, except lists of statements; sorted by name, then the newest first."""
     from envbuild.compose.outputs import referrers
 
     with referrers.opened(repository, writes=False) as client:
@@ -73,11 +73,11 @@ def survey(repository: str) -> tuple[Held, ...]:
 
 
 def prune(repository: str, keep: int, *, dry_run: bool) -> Pruned:
-    """Remove images of environments that no moving tag, no release and no foreign list needs, but the newest ``keep`` of each.
+    """Remove images of environments that nothing needs: no moving tag, no release and no other list of images.
 
-    An image whose time of building nobody tells stays, unless ``keep`` is 0. Statements go with their image, before it: a
-    killed run leaves no statement without its image. Raises :class:`PublishError` (``no-deletion``) if the registry deletes
-    nothing.
+    The newest ``keep`` images of each environment stay. An image without a known build time stays, unless ``keep`` is 0. The
+    statements about an image are removed before the image, so that a killed run leaves no statement without its image. Raises
+    :class:`PublishError` (``no-deletion``) if the registry does not allow deletion.
     """
     from envbuild.compose.outputs import digests, documents, referrers
 
@@ -159,9 +159,9 @@ def _survey(client: Client, seen: _Seen) -> tuple[Held, ...]:
 
 
 def _superfluous(found: Sequence[Held], keep: int) -> Iterator[Held]:
-    """The images that nothing needs, but the newest of each environment."""
+    """Yield the images that nothing needs, except the newest ``keep`` of each environment."""
     count: dict[str, int] = {}
-    for each in found:  # the newest first
+    for each in found:  # these are sorted, the newest first
         if each.needed_by or not each.name:
             continue
         count[each.name] = count.get(each.name, 0) + 1
@@ -218,7 +218,7 @@ def _removable_statements(client: Client, digest: str, seen: _Seen) -> Iterator[
 
 
 def _built_at(client: Client, digest: str) -> str:
-    """When the image was built, as its provenance says, signed or not: only the order of images rests on it."""
+    """Return the build time from the image's provenance. No signature is checked, as the time only decides the order."""
     from envbuild.compose.outputs import referrers
 
     times = []
@@ -226,7 +226,7 @@ def _built_at(client: Client, digest: str) -> str:
         try:
             told = json.loads(base64.b64decode(json.loads(content)["dsseEnvelope"]["payload"]))
             if told["predicateType"] != statements.PROVENANCE:
-                break  # those that say so come first
+                break  # provenance comes first, so no more of it follows
             times.append(str(told["predicate"]["runDetails"]["metadata"]["finishedOn"]))
         except (ValueError, LookupError, TypeError, RecursionError):
             continue

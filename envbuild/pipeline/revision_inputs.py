@@ -24,10 +24,10 @@ Input = Literal["new", "lock", "base", "recipe", "partials", "services", "render
 class Reason:
     """An input of the image that changed, and the files of the checkout that differ.
 
-    ``new``: there was no such environment. ``lock``: packages are pinned differently. ``base``: the base image is.
-    ``recipe``, ``partials`` and ``services`` are the folders of these names. ``guest`` is the smoke test, ``overlay`` the
-    programs that let users add packages. ``render``: the rendering differs though none of these does, because another version
-    of envbuild wrote it.
+    ``new``: there was no such environment. ``lock``: packages are pinned differently. ``base``: there is another
+    base image. ``recipe``, ``partials`` and ``services`` are the folders of these names. ``guest`` is the smoke test,
+    ``overlay`` the programs that let users add packages. ``render``: the rendering differs though its sources do not, because
+    another version of envbuild wrote it.
     """
 
     input: Input
@@ -38,7 +38,7 @@ class Revision:
     """The files of a commit that images are made from."""
 
     def __init__(self, tools: Tools, revision: str) -> None:
-        """Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``)."""
+        """List the files of ``revision``. Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``)."""
         self._tools = tools
         workspace = tools.workspace
         self.commit = changed_since.commit_of(workspace, revision)
@@ -69,7 +69,7 @@ class Revision:
         return bool(self._folders["guest"])
 
     def names(self) -> set[str]:
-        """The environments that had a lock."""
+        """The environments that had a lock at the revision."""
         folder = PurePosixPath(self._below(self._tools.workspace.environments))
         found = (PurePosixPath(path) for path in self._before)
         return {path.parent.name for path in found if path.name == image_inputs.LOCK and path.parent.parent == folder}
@@ -93,7 +93,7 @@ class Revision:
         now = locked.lock
         try:
             old = lock_file.parse(changed_since.text_at(self._tools.workspace, blob), Path(path))
-        except EnvbuildError:  # of another version of envbuild
+        except EnvbuildError:  # another version of envbuild wrote the lock
             return [Reason(input="lock", files=(path,))]
         base_now, base_before = (now.base, now.environment.base), (old.base, old.environment.base)
         on_new_base = replace(old, base=now.base, environment=replace(old.environment, base=now.environment.base))
@@ -102,7 +102,7 @@ class Revision:
         return [Reason(input=kind, files=(path,)) for kind in kinds]
 
     def _of_rendering(self, lock: Lock, rendering: Mapping[str, str], folder: str) -> list[Reason]:
-        """Why the rendering differs. Sources count only if it does: a README or a comment of a template changes no image."""
+        """Return why the rendering differs. Changed sources count only if it differs: a new README changes no image."""
         now = {folder + name: self._id(text.encode()) for name, text in rendering.items()}
         before = {path: blob for path, blob in self._before.items() if path.startswith(folder)}
         before.pop(folder + image_inputs.LOCK)
@@ -120,14 +120,14 @@ class Revision:
         return [*found, Reason(input="render", files=tuple(differing))]
 
     def _of_programs(self, lock: Lock) -> list[Reason]:
-        """Which of our own programs differ that go into the image, or that run the steps of its build."""
+        """Return the programs of envbuild that differ: those in the image, and those that run the steps of its build."""
         workspace, recipes = self._tools.workspace, self._tools.recipes
         sources = [*image_inputs.guest_files(workspace, lock, recipes).values(), *image_inputs.step_files(workspace).values()]
         now = {path: self._of_file(source) for source in sources if (path := self._below(source))}
         return [Reason(input=self._kind(path), files=(path,)) for path in _differing(now, self._programs_before(lock))]
 
     def _programs_before(self, lock: Lock) -> dict[str, str]:
-        """The programs that went into the image at the revision, as :func:`image_inputs.guest_files` chooses them."""
+        """Return the same programs at the revision, chosen as by :func:`image_inputs.guest_files`."""
         found = {**self._guest_before, **self._steps_before}
         if any(prefix.pip for prefix in lock.prefixes):
             found |= self._overlay_before
@@ -144,7 +144,7 @@ class Revision:
         }
 
     def _adapters(self, lock: Lock) -> set[str]:
-        """The recipes whose adapters went into the image: those of its frameworks, and those that they named."""
+        """Return the recipes whose adapters went into the image: those of its frameworks, and the recipes that these named."""
         own = {framework.recipe for framework in lock.environment.frameworks}
         return own.union(*(self._borrowed(recipe) for recipe in own))
 
@@ -189,7 +189,7 @@ def _differing(now: Mapping[str, str], before: Mapping[str, str]) -> list[str]:
 
 
 def _joined(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
-    """One reason for each input. A rendering that differs explains itself by its sources or by the lock, if these differ."""
+    """Merge reasons with the same input. ``render`` is left out if a changed lock or source explains the rendering."""
     found: dict[Input, list[str]] = {}
     for reason in reasons:
         found.setdefault(reason.input, []).extend(reason.files)

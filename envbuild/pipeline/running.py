@@ -1,4 +1,4 @@
-"""``run``: the published image of an environment, or the one built here, and the command that starts it."""
+"""``run``: finds the image of an environment, in a registry or on this machine, and makes the command that starts it."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """An image: a reference for the chosen program, its digest if it is from a registry, and the commands that bring it there.
+    """An image: a reference for the chosen program, its digest if it is from a registry, and the commands that fetch it.
 
-    ``origin`` says where it is from. ``missing`` is true if it is nowhere yet.
+    ``origin`` says where it is from. ``missing`` is true if no image was built or published yet.
     """
 
     reference: str
@@ -64,7 +64,7 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """A container that is ready to start: ``steps`` come before ``argv``. ``variables`` are needed by both."""
+    """A container that is ready to start: ``steps`` come before ``argv``. Both need ``variables``."""
 
     name: str
     found: Found
@@ -102,7 +102,7 @@ def published(each: Candidate, options: RunOptions) -> Found | None:
 
 
 def local(tools: Tools, each: Candidate, options: RunOptions) -> Found:
-    """The image that was built here, or that would be. Other programs than the engine's get it as a file."""
+    """Return the image that was built here, or that a build would make. Podman and Apptainer get it as a file."""
     reference = each.tags[2]
     missing = not _is_built(tools, each, options)
     if options.program == "docker":
@@ -208,7 +208,7 @@ def _is_built(tools: Tools, each: Candidate, options: RunOptions) -> bool:
 
 
 def _folder(tools: Tools, options: RunOptions) -> Path | None:
-    """The folder to mount. An engine of another machine would mount a folder of its own."""
+    """Return the folder to mount. An engine on another machine is refused: it would mount that machine's folder."""
     folder = options.folder
     if folder is None:
         return None
@@ -240,7 +240,7 @@ def _elsewhere(tools: Tools, options: RunOptions) -> str:
 
 
 def _user(options: RunOptions) -> str:
-    """Whose files are made in the mounted folder: the user's own; for root, those of the folder's owner."""
+    """Return who owns new files in the mounted folder: the user or, for root, the folder's owner. Empty: the image's user."""
     if options.user == "image" or options.program == "apptainer":
         return ""
     if options.user != "auto":
@@ -276,7 +276,7 @@ def _gpus(environment: Environment, options: RunOptions, notes: list[str]) -> tu
 
 
 def _gpu_option(tools: Tools, options: RunOptions) -> GpuOption:
-    """The option that this engine understands: --gpus needs NVIDIA's hook or runtime, names of devices need a CDI file."""
+    """Return the GPU option that this engine supports: --gpus needs NVIDIA's hook or runtime, CDI names need a CDI file."""
     from envbuild.host import nvidia
 
     if options.cdi:
@@ -288,7 +288,7 @@ def _gpu_option(tools: Tools, options: RunOptions) -> GpuOption:
 
 
 def _ports(environment: Environment, options: RunOptions, notes: list[str]) -> tuple[Port, ...]:
-    """The ports of the image and its services, each at the same number of this machine or, if that is taken, at a free one."""
+    """Map each port of the image and its services to the same port of this machine or, if that is taken, to a free one."""
     if options.program == "apptainer":
         if options.ports:
             notes.append("Apptainer uses this machine's network: --port has no effect, and each service has its own port here.")

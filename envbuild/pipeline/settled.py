@@ -19,11 +19,11 @@ _STAGE = "settled"
 
 
 class Settled:
-    """The stored answers of a command for environments that had nothing to do. They count while nothing changes.
+    """The stored answers of a command for environments that had nothing to do. They are valid while nothing changes.
 
-    An answer counts for the same command, engine, driver, GPUs and images, while the stamps of everything that the rendering
-    depends on, of the build record, and of the stored verdicts with their reports are the same. If the rendering was made
-    again, the answer does not count either, because the image may be older than the rendering.
+    An answer is valid for the same command, engine, driver, GPUs and images. The stamps of these files must be the same, too:
+    the inputs of the rendering, the build record, and the stored verdicts with their reports. If the rendering was made again,
+    the answer is not valid, because the image may be older than the rendering.
     """
 
     def __init__(self, tools: Tools, watch: Watch, command: Sequence[str], read: Sequence[Path] = ()) -> None:
@@ -40,7 +40,7 @@ class Settled:
         self._asked = hashlib.sha256("\0".join(asked).encode()).hexdigest()
 
     def recall(self, name: str, request: str) -> tuple[Mapping[str, Any], int] | None:
-        """Return the document and the exit code, or None."""
+        """Return the stored document and exit code of ``name``; None if there is no valid answer."""
         known = stage_cache.last(self._tools.workspace, name, _STAGE)
         try:
             if known is None or known["request"] != request or known["asked"] != self._asked:
@@ -56,7 +56,7 @@ class Settled:
     def keep(self, name: str, request: str, document: Mapping[str, Any], exit_code: int) -> None:
         """Store the answer for the next run. The report is left out, as the answer names its file.
 
-        Nothing is stored if a file was changed a moment ago, because a further change might not alter its time.
+        Nothing is stored if a file was changed a moment ago, because a further change might not alter its modification time.
         """
         if "image" not in document or self._watch.recall(name) is None:
             return

@@ -1,4 +1,4 @@
-"""Divide work among machines that share nothing: each piece of work gets one machine, and each shared piece has one owner.
+"""Divide work among machines that share nothing. Whatever several pieces of work share is made on one machine only.
 
 Pure: the same work gives the same division on every machine.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """A piece of work: how long it takes, the disk that it needs in bytes, and the keys of what it shares with others."""
+    """A piece of work: how long it takes, the disk that it needs in bytes, and the keys of what it shares with other pieces."""
 
     name: str
     seconds: float
@@ -23,7 +23,7 @@ def divide(work: Iterable[Work], count: int, room: int | None = None) -> list[li
     """Divide the work into ``count`` shards of about equal time.
 
     Pieces that share something are in one shard, so that what they share is made once. With ``room``, a shard takes no more
-    than this many bytes of disk, where that is possible: a group that does not fit anywhere goes where least is needed.
+    than this many bytes of disk, where that is possible. A group that fits nowhere goes to the shard with the least use.
     """
     shards: list[list[Work]] = [[] for _ in range(count)]
     seconds, disk = [0.0] * count, [0] * count
@@ -49,7 +49,7 @@ def _seconds(group: Sequence[Work]) -> float:
 
 
 def _groups(work: Iterable[Work]) -> list[list[Work]]:
-    """Pieces that share a key, directly or through others, are one group; its pieces are sorted by name."""
+    """Group the pieces that share a key, directly or through other pieces. Each group is sorted by name."""
     groups: list[tuple[set[str], list[Work]]] = []
     for each in sorted(work, key=lambda each: each.name):
         keys, members, rest = set(each.shares), [each], []

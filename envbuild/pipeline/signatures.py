@@ -1,4 +1,4 @@
-"""Whether an image in a registry is signed with a given key."""
+"""Checks that an image in a registry is signed with a given key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _LARGEST = 256 << 10  # bytes; a signature with certificates has some 10 kB
 def require_signed(repository: str, digest: str, key: PublicKey) -> None:
     """Raise :class:`PublishError` unless the image ``digest`` (``sha256:…``) in ``repository`` is signed with ``key``.
 
-    The codes: ``unsigned`` if it has no signature, ``wrong-signature`` if none of them was made of this image with this key.
+    The error's code is ``unsigned`` if the image has no signature, ``wrong-signature`` if no signature is by this key for this
+    image.
     """
     from envbuild.compose.outputs import referrers
 

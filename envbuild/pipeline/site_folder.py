@@ -1,4 +1,4 @@
-"""The folder of a static site: written beside its place, and put there as a whole."""
+"""Writes the folder of a static site: first as a temporary folder, which then takes the place of the old one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from envbuild.errors import UsageError
 LIST = "files.txt"  # the paths of all files of the site, so that a later run knows which ones it may replace
 _MARKER = "catalogue.json"
 _SHOWN = 5
-_AT_FDCWD, _EXCHANGE = -100, 2  # of renameat2(2)
+_AT_FDCWD, _EXCHANGE = -100, 2  # constants for renameat2(2)
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM)
 
 
@@ -44,9 +44,9 @@ def require_replaceable(folder: Path) -> None:
 
 
 def write(folder: Path, contents: Iterable[tuple[str, str]]) -> int:
-    """Write the files (path, text) and put them at ``folder`` at once. Returns how many there are.
+    """Write the files (path, text) to a temporary folder, and move it to ``folder``. Returns the number of files.
 
-    A kill at any moment leaves the earlier site or the new one. Raises as :func:`require_replaceable` and
+    A kill at any moment leaves the earlier site or the new one. Raises the errors of :func:`require_replaceable` and
     :func:`files.write_atomic`.
     """
     try:
@@ -75,7 +75,7 @@ def _write(site: Path, path: str, text: str) -> str:
 
 
 def _put(site: Path, folder: Path) -> None:
-    """Exchange the two folders; what was there is removed with the temporary folder."""
+    """Exchange the two folders. The earlier site is removed with the temporary folder."""
     if not folder.is_dir():
         site.rename(folder)
         return
@@ -85,12 +85,13 @@ def _put(site: Path, folder: Path) -> None:
     number = ctypes.get_errno()
     if number not in _NO_EXCHANGE:
         raise OSError(number, os.strerror(number), str(folder))
-    folder.rename(site.parent / "earlier")  # this file system cannot exchange: for a moment there is no site, never half of one
+    # This file system cannot exchange folders: for a moment there is no site, but never half a site.
+    folder.rename(site.parent / "earlier")
     site.rename(folder)
 
 
 def _sync(folder: Path) -> None:
-    """Have the names of a folder on the disk before the folder gets its own name."""
+    """Write the file names of a folder to the disk, so that they survive a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -44,7 +44,7 @@ def hardware(stack: Stack, constraints: Constraints) -> dict[str, str | None]:
 
 
 def departures(tools: Tools, environment: Environment) -> list[Problem]:
-    """Return the differences between a stack's lock and the stack's file today."""
+    """Return the differences between the lock of a stack and the current file of the stack."""
     stack = stack_of(tools, [environment.name])
     if stack is None:
         return []
@@ -56,7 +56,7 @@ def departures(tools: Tools, environment: Environment) -> list[Problem]:
 
 
 def suggested(tools: Tools, texts: Sequence[str], error: UnknownNameError) -> UnknownNameError:
-    """Return ``error`` with the name of a similar stack."""
+    """Return ``error``, with a stack of similar name as an alternative if there is one."""
     from difflib import get_close_matches
 
     known = sorted(path.stem for path in tools.workspace.stacks.glob("*.yaml"))

@@ -17,7 +17,7 @@ def recall(workspace: Workspace, name: str, stage: str, key: Mapping[str, Any]) 
     try:
         kept = read_json(_path(workspace, name, stage))
     except InvalidInputError:
-        return None  # damaged or of another version: the stage runs again and rewrites it
+        return None  # the file is damaged or of another version: the stage runs again and rewrites it
     if not isinstance(kept, dict) or kept.get("key") != dict(key):
         return None
     result = kept.get("result")
@@ -46,7 +46,7 @@ def forget(workspace: Workspace, name: str, stage: str) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value in ``path``, None if there is no file; :class:`InvalidInputError` with the line where it is broken."""
+    """The JSON value in ``path``, None if there is no file. Raises :class:`InvalidInputError` with the faulty line."""
     try:
         return codec.loads(files.read_bytes(path))
     except FileNotFoundError:

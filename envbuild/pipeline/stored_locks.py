@@ -22,7 +22,7 @@ class Locked(NamedTuple):
 
 
 def read_locked(tools: Tools, name: str) -> Locked | None:
-    """The lock of ``name``, None if there is none; :class:`InvalidInputError` if it cannot be read."""
+    """The lock of ``name``, None if there is none. Raises :class:`InvalidInputError` if it cannot be read."""
     from envbuild.lock import lock_file
 
     path = tools.workspace.lock_file(name)
@@ -33,7 +33,7 @@ def read_locked(tools: Tools, name: str) -> Locked | None:
 
 
 def read_lock(path: Path) -> Lock:
-    """The lock in ``path``; :class:`InvalidInputError` if it cannot be read as one."""
+    """The lock in ``path``. Raises :class:`InvalidInputError` if the file is not a valid lock."""
     from envbuild.lock import lock_file
 
     return lock_file.read(path)

@@ -40,7 +40,7 @@ class Bundle(Protocol):
 
 
 class Tools:
-    """The matrix, the recipes, the index and the engine of one run; planning verbs never touch the last two."""
+    """The matrix, the recipes, the index and the engine of one run; planning verbs use neither index nor engine."""
 
     def __init__(
         self, workspace: Workspace, *, on_progress: OnProgress = lambda _news: None, start_engine: bool = False
@@ -51,9 +51,9 @@ class Tools:
         self.offline: Bundle | None = None
 
     def at(self, texts: Sequence[str]) -> Tools:
-        """Return the tools for ``texts``: these, or for a user's recipe, tools that write next to the recipe.
+        """Return the tools for ``texts``. If ``texts`` name a user's recipe, they are new tools that write next to the recipe.
 
-        A bundle contains copies of users' recipes; there, the name of an environment stands for its recipe. Raises
+        With a bundle, the name of a user's environment means the copy of its recipe from the bundle. Raises
         :class:`UsageError` if there is no recipe at the path.
         """
         from envbuild.custom.paths import path_in
@@ -120,7 +120,7 @@ class Tools:
 
     @functools.cached_property
     def recipes(self) -> Mapping[str, Recipe]:
-        """How each framework is installed and exercised."""
+        """The recipes by name: how each framework is installed and tested."""
         from envbuild import recipes
 
         return recipes.load(self.workspace)
@@ -141,7 +141,7 @@ class Tools:
         return recipes.templates(self.workspace)
 
     def sharing(self, earlier: Tools) -> Tools:
-        """Return these tools with the index of ``earlier`` ones, so that a host that did not answer is not asked again."""
+        """Take over the index of ``earlier`` tools, and return these tools. It knows the hosts that did not answer."""
         if "index" in earlier.__dict__:
             earlier.index.on_progress = self.on_progress
             self.__dict__["index"] = earlier.index
@@ -149,13 +149,13 @@ class Tools:
 
     @functools.cached_property
     def index(self) -> Index:
-        """The package index as the host's pip is configured."""
+        """The package index, with the configuration of this machine's pip."""
         from envbuild.index.client import Index
 
         return Index(on_progress=self.on_progress)
 
     def build_inputs(self, lock: Lock, rendering: Mapping[str, str]) -> BuildInputs:
-        """What a build of ``lock`` is made from."""
+        """Return everything that a build of ``lock`` uses."""
         from envbuild.build_context import BuildInputs
 
         return BuildInputs(
@@ -169,7 +169,7 @@ class Tools:
 
     @functools.cached_property
     def engine(self) -> Engine:
-        """The container engine that answers. If none does and the option was given, start the private one."""
+        """The container engine that answers. If none does, start the private one, if ``--start-engine`` was given."""
         from envbuild.engine import choice
 
         try:

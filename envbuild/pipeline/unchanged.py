@@ -51,7 +51,7 @@ class ImageList:
         )
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse all other questions."""
+        """Raise :class:`WorkNeededError`: everything else needs the engine or the index."""
         raise WorkNeededError(name)
 
 
@@ -67,8 +67,8 @@ def view(tools: Tools) -> Tools:
 def without_work(seen: Tools, name: str, attempt: Callable[[Tools], T]) -> T | None:
     """Return what ``attempt`` returns, or None if it needs the engine or an index for more than the list of images.
 
-    ``seen`` are tools of :func:`view`. Also None if another run may be working on ``name``: waiting for it would hold up all
-    other environments.
+    ``seen`` are tools of :func:`view`. The result is also None if another run may be working on ``name``: waiting for
+    that run would delay all other environments.
     """
     if _is_busy(seen.workspace, name):
         return None
@@ -80,7 +80,7 @@ def without_work(seen: Tools, name: str, attempt: Callable[[Tools], T]) -> T | N
 
 def _is_busy(workspace: Workspace, name: str) -> bool:
     """Whether another run may be working on ``name``, or on any of the user's own environments in the same folder."""
-    if workspace.user_recipe is not None:  # its name is in its file, which is not read here
+    if workspace.user_recipe is not None:  # the recipe's name is in its file, which is not read here
         name = "*"
     locks = workspace.running(name, "make"), workspace.build_record(name).with_suffix(".running")
     return any(True for lock in locks for _ in lock.parent.glob(lock.name))

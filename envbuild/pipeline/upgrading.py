@@ -91,7 +91,7 @@ class _Base:
         self.kept = ""
 
     def pin(self, environment: Environment) -> BaseLock | Missing:
-        """The requirements that a lock of ``environment`` must satisfy."""
+        """Return the pin of the base of ``environment``, or what is missing and why."""
         held = self._gap or self._lock.base
         found = self._ask(environment) if self._ask else held
         if isinstance(found, Missing) and isinstance(held, BaseLock) and held.image == environment.base.image:
@@ -108,7 +108,7 @@ class _Base:
 
 
 def _read(packages: Sequence[str], lock: Lock) -> list[Requirement]:
-    """The packages as requirements, each of which the lock pins already."""
+    """Parse ``packages`` as requirements. Raises :class:`UnknownNameError` for a package that the lock does not pin."""
     import difflib
 
     from packaging.requirements import InvalidRequirement, Requirement

@@ -29,7 +29,8 @@ def named(resolution: Resolution, recipe: UserRecipe) -> Resolution:
 
 
 def packages_of_frameworks(tools: Tools) -> dict[str, str]:
-    """Map canonical project names to the framework of the matrix that the project installs; the first of several."""
+    """Map canonical project names to the framework of the matrix that the project installs. If there are several, take the
+    first."""
     from packaging.utils import canonicalize_name
 
     found: dict[str, str] = {}
