@@ -1,6 +1,6 @@
 """Signing keys and public keys: ECDSA on P-256, as `cosign generate-key-pair` and `openssl` write them.
 
-The form of cosign's own encrypted keys is that of https://github.com/sigstore/cosign/blob/v3.1.1/pkg/cosign/keys.go.
+cosign's encrypted keys have the format of https://github.com/sigstore/cosign/blob/v3.1.1/pkg/cosign/keys.go.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ class SigningKey:
 
 
 def signing_key(path: Path, password: str) -> SigningKey:
-    """The private key in ``path``: as cosign encrypts it, or PKCS #8 or SEC 1 in PEM, encrypted or not.
+    """Return the private key in ``path``. It is encrypted by cosign, or it is PKCS #8 or SEC 1 in PEM, encrypted or not.
 
-    Raises :class:`InvalidInputError` (``signing-key``) and, without the library, :class:`UsageError` (``no-cryptography``).
+    Raises :class:`InvalidInputError` (``signing-key``), and :class:`UsageError` (``no-cryptography``) if the library for
+    signing is not installed.
     """
     _require_library()
     from cryptography.exceptions import UnsupportedAlgorithm
@@ -87,7 +88,7 @@ def signing_key(path: Path, password: str) -> SigningKey:
 
 
 def public_key(path: Path) -> PublicKey:
-    """The public key in ``path``, in PEM. Raises as :func:`signing_key` does, with the code ``public-key``."""
+    """Return the public key in ``path``, in PEM. Raises as :func:`signing_key` does, but with the code ``public-key``."""
     _require_library()
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization

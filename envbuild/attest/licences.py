@@ -1,11 +1,12 @@
-"""The licences of the packages in an image, as the packages themselves tell them. Pure."""
+"""The licences of the packages in an image, as the metadata of the packages state them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Prints the heads of Python packages' metadata, and what Debian packages say of their licences, each behind its path.
+# A shell script that runs in the image. For each Python package it prints the path of the metadata and the lines about name,
+# version and licence; for each Debian package its name and version and the lines about its licence.
 QUESTION = r"""
 find / -xdev \( -path '*.dist-info/METADATA' -o -path '*.egg-info/PKG-INFO' \) -type f 2>/dev/null | sort |
 while read -r path; do
@@ -19,11 +20,11 @@ while read -r status name version; do
   sed -n '/^License:/p' "/usr/share/doc/$name/copyright" 2>/dev/null | sort -u
 done
 """
-_LONGEST = 200  # characters: some packages put the text of the licence where its name belongs
+_LONGEST = 200  # characters of a licence: some packages have its whole text in place of its name
 
 
 def predicate(image: str, lock: str, told: str) -> Mapping[str, Any]:
-    """The list for ``image``, made of what :data:`QUESTION` printed. ``unknown`` counts packages that tell no licence."""
+    """Return the licences in ``image`` from the output of :data:`QUESTION`. ``unknown`` counts packages without a licence."""
     packages = sorted(_packages(told), key=lambda each: (each["type"], each["name"], each["version"]))
     unique = [each for number, each in enumerate(packages) if each not in packages[:number]]
     unknown = sum(not each["licences"] for each in unique)
@@ -43,7 +44,7 @@ def _packages(told: str) -> Iterator[dict[str, Any]]:
 
 
 def _of_python(lines: list[str]) -> list[str]:
-    """The expression, which is exact, else the name, else the classifiers."""
+    """Return the licence expression, which is exact; without one, the licence names; without these, the classifiers."""
     named = [each for each in _values(lines, "License") if each.upper() != "UNKNOWN"]
     classified = [each.rpartition("::")[2].strip() for each in _values(lines, "Classifier") if each.startswith("License")]
     return _values(lines, "License-Expression") or named or classified

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 _CONTEXT = "https://openvex.dev/ns/v0.2.0"
 _OURS = "https://envbuild.invalid"
-_KINDS = {"pypi": "pypi", "debian": "deb/debian", "ubuntu": "deb/ubuntu"}  # of package URLs, by OSV's ecosystem
+_KINDS = {"pypi": "pypi", "debian": "deb/debian", "ubuntu": "deb/ubuntu"}  # the type in a package URL, by OSV's ecosystem
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,9 +28,9 @@ class Finding:
 
 
 def document(name: str, findings: Iterable[Finding], how: str, date: str) -> Mapping[str, Any] | None:
-    """The document about the image of the environment ``name``; None without findings: OpenVEX has no empty documents.
+    """Return the document about the image of ``name``; None without findings, because OpenVEX has no empty documents.
 
-    ``how`` tells which database was asked, and what could not be checked. ``date`` (RFC 3339) is when that was found out.
+    ``how`` says which database was searched, and what could not be checked. ``date`` (RFC 3339) is the time of the search.
     """
     told = [_statement(name, each) for each in findings]
     if not told:
@@ -48,7 +48,7 @@ def document(name: str, findings: Iterable[Finding], how: str, date: str) -> Map
 
 
 def _statement(name: str, finding: Finding) -> dict[str, Any]:
-    """The version is one that the advisory names: whether the image is open to attack by it, nobody has looked at."""
+    """Return the statement about one finding: the advisory names the version. Whether the image uses the code is unknown."""
     mended = f"Fixed in {', '.join(finding.fixed_in)}." if finding.fixed_in else "No release fixes it."
     aliases = {"aliases": list(finding.aliases)} if finding.aliases else {}
     summary = {"description": finding.summary} if finding.summary else {}

@@ -36,7 +36,7 @@ class Build:
 
 
 def predicate(lock: Lock, build: Build) -> Mapping[str, Any]:
-    """The predicate for the image that was built of ``lock``: every file that went into it, with its hash."""
+    """Return the predicate for the image that was built from ``lock``. It has every file that went into the image, by hash."""
     hashes = {"inputs": build.inputs, "rendering": build.rendering, "guest": build.guest}
     return {
         "buildDefinition": {

@@ -1,8 +1,9 @@
-"""in-toto statements about one image, signed in DSSE envelopes, in Sigstore's bundles. Pure.
+"""Signs in-toto statements about an image in DSSE envelopes, and puts these into Sigstore bundles. Pure.
 
 https://github.com/in-toto/attestation/blob/v1.1.0/spec/v1/statement.md,
 https://github.com/secure-systems-lab/dsse/blob/v1.0.0/protocol.md and
-https://github.com/sigstore/cosign/blob/v3.1.1/specs/BUNDLE_SPEC.md describe the three.
+https://github.com/sigstore/cosign/blob/v3.1.1/specs/BUNDLE_SPEC.md describe the three
+formats.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class Statement:
 
 
 class UntrustedError(Exception):
-    """Says why a bundle does not count: it is damaged, not signed with this key, or about another image.
+    """Says why a bundle is not accepted: it is damaged, not signed with this key, or about another image.
 
-    ``is_signed`` is true if it is signed with this key, so that the key's holder is to blame.
+    ``is_signed`` is true if the bundle is signed with this key, so that the fault is the key holder's.
     """
 
     def __init__(self, why: str, *, is_signed: bool = False) -> None:
@@ -53,7 +54,10 @@ class UntrustedError(Exception):
 
 
 def smoke(image: str, lock: str, status: str, report: Mapping[str, Any]) -> Statement:
-    """The verdict of a smoke test of ``image`` (its id in the engine), which was made of ``lock``, with the whole report."""
+    """Return the statement about a smoke test: its verdict ``status``, and the whole report.
+
+    ``image`` is the id of the tested image in the engine. ``lock`` is the hash of the lock from which it was built.
+    """
     used = device(report)
     return Statement(kind=SMOKE, predicate={"image": image, "lock": lock, "status": status, "device": used, "report": report})
 
@@ -77,7 +81,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def bundle(statement: Statement, digest: str, key: SigningKey) -> bytes:
-    """The signed bundle that states ``statement`` of the image with the manifest ``digest`` (``sha256:…``).
+    """Return a signed bundle with ``statement`` about the image whose manifest has the ``digest`` (``sha256:…``).
 
     The same statement and key give the same bytes. Raises :class:`InvalidInputError` (``report``) for text that is not valid
     Unicode.

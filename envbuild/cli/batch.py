@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from envbuild.pipeline.unchanged_renderings import Watch
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Does the verb for one job as far as the tools allow, and returns its document and exit code.
+# Runs the verb for one job, as far as that is possible with these tools, and returns its JSON document and exit code.
 Attempt = Callable[["Tools", "Job", "Watch"], tuple[Mapping[str, Any], int]]
 
 _OWN = ("names", "every", "pattern", "revision", "jobs", "keep_going", "junit", "release")
 _DEFAULT_JOBS = 2
 _CONDITION = re.compile("[<>=!~]")
-_PIN = re.compile("[^<>=!~, ]+==[^<>=!~, ]+")  # a package in one version can be a request of its own
+_PIN = re.compile("[^<>=!~, ]+==[^<>=!~, ]+")  # a package in one version is a whole request, not a condition of another
 _ALSO = "--also"
 
 
@@ -78,13 +78,13 @@ def options(function: F) -> F:
 
 
 def also(function: F) -> F:
-    """``--also``: a batch uses it to tell a child process the other names of its environment."""
+    """``--also``: by this option, a batch tells a child process the other requests for its environment."""
     return click.option(_ALSO, multiple=True, hidden=True, help="Further requests whose tags the image gets.")(function)
 
 
 def asked(names: tuple[str, ...], values: dict[str, Any], *, always: bool = False) -> Asked | None:
-    """Take the options for several environments out of ``values``; None if one NAME was given and none of them, unless one
-    NAME is also a batch (``always``)."""
+    """Take the options for several environments out of ``values``. Return None if this is no batch: one NAME was given and
+    none of these options. With ``always``, one NAME is a batch, too."""
     every, pattern, revision, jobs, keep_going, junit = (values.pop(name) for name in _OWN[1:7])
     if len(set(names)) == 1 and not (every or pattern or revision or jobs or keep_going or junit or always):
         return None
@@ -114,9 +114,9 @@ def run(
 ) -> int:
     """Run the verb of this command line for all environments, print the summary and return the exit code of the worst.
 
-    ``attempt`` does what can be done in this process, without work for the engine; unless it ``remembers``, it is asked each
-    time. ``builder`` is empty if nothing is built. ``tools_from`` are the options of :meth:`Session.tools`. ``conclude`` is
-    called with all outcomes before the summary is printed. The processes of the environments get ``child_options``, too.
+    ``attempt`` does what this process can do without the engine. Its answers are stored for the next run, unless ``remembers``
+    is false. ``builder`` is empty if nothing is built. ``tools_from`` are the options of :meth:`Session.tools`. ``conclude`` is
+    called with all outcomes before the summary is printed. The child processes get ``child_options`` in addition.
     """
     from envbuild.pipeline import batch, batch_selection
 
@@ -149,9 +149,9 @@ def run(
 def attempted(
     tools: Tools, jobs: Sequence[Job], attempt: Attempt, command: Sequence[str] | None, wanted: Asked
 ) -> list[Outcome]:
-    """The environments that need no work, or that fail before anything begins.
+    """Return the outcomes of environments that need no work, or that fail before any work begins.
 
-    Answers to the same ``command`` are remembered; None if they depend on more than this machine.
+    The answers are stored and used again for the same ``command``, which is None if they depend on more than this machine.
     """
     from envbuild.pipeline import batch, unchanged
     from envbuild.pipeline.settled import Settled
@@ -171,7 +171,7 @@ def attempted(
                     settled.keep(job.name, requests, *found)
             except errors.EnvbuildError as error:
                 found = refusal(error), error.exit_code
-            except Exception:  # only this environment fails: its own process gets the same error again, and reports it in full
+            except Exception:  # the environment's own process will meet the same error, and report it in full
                 found = None
         if found is not None:
             done.append(batch.outcome_of(job, found[1], found[0], time.monotonic() - began))
@@ -181,7 +181,7 @@ def attempted(
 
 
 def _read_by(context: click.Context) -> list[Path]:
-    """The folder of files to train on."""
+    """Return the folder of files to train on, if there is one."""
     return [Path(context.params["data"])] if context.params.get("data") else []
 
 
@@ -198,7 +198,7 @@ def _require_space(tools: Tools, jobs: Sequence[Job], builder: str, *, anew: boo
 
 
 def command_line(session: Session, context: click.Context) -> list[str]:
-    """Return the command line of a child, without its NAME: the verb with the options that were given here."""
+    """Return the command line of a child, without its NAME: the verb with the options of this process."""
     words = ["-P", "-m", "envbuild", str(context.info_name), "--json", "--progress", "json"]
     words += [f"--root={session.root}"] if session.root else []
     words += [f"--matrix={path}" for path in session.overlays]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class BatchDisplay(Protocol):
-    """A listener for a batch that also shows remarks about all of it."""
+    """A listener for a batch, which can also show remarks about the whole batch."""
 
     def started(self, job: Job) -> None:
         """The verb begins for this environment."""
@@ -70,7 +70,7 @@ class _PlainBatch:
         self._lines: dict[str, Display] = {}
 
     def started(self, job: Job) -> None:
-        """Say that it begins."""
+        """Say that the environment begins."""
         self._lines[job.name] = self._open(job.name)
         self._lines[job.name].line("started")
 
@@ -84,7 +84,7 @@ class _PlainBatch:
         self._lines[job.name].line(text)
 
     def ended(self, outcome: Outcome) -> None:
-        """Say how it ended, and how many have ended."""
+        """Print the result of the environment, and how many environments have ended."""
         self._done += 1
         self._lines[outcome.job.name].line(_end(outcome, self._done, self._total))
 
@@ -100,7 +100,7 @@ class _PlainBatch:
 
 
 class _EventBatch(_PlainBatch):
-    """The same for programs: one JSON object a line, which names its environment."""
+    """The display for programs: one JSON object a line, with the name of its environment."""
 
     def remark(self, text: str) -> None:
         """Print the line."""
@@ -157,7 +157,7 @@ class _LiveBatch:
         self._bars.console.print(plain(text), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Remove the bars; lines stay."""
+        """Remove the bars. Printed lines stay."""
         self._bars.stop()
 
 

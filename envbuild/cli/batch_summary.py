@@ -53,7 +53,7 @@ class Summary:
 
 
 def tell(session: Session, told: Summary, junit: Path | None) -> int:
-    """Print the summary, write the JUnit file if there is one to write, and return the exit code of the worst."""
+    """Print the summary, write the JUnit file if ``junit`` names one, and return the worst exit code."""
     from envbuild.pipeline import batch
 
     code = batch.worst(outcome.exit_code for outcome in told.outcomes)
@@ -87,7 +87,7 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
 
 
 def table(outcomes: Sequence[Outcome], width: int | None) -> str:
-    """A line for each environment. If that is too long for a terminal of ``width``, the cause follows on lines of its own."""
+    """Return a line for each environment. If lines are too long for a terminal of ``width``, causes get their own lines."""
     rows = [["ENVIRONMENT", "RESULT", "TIME", ""], *map(_row, outcomes)]
     text = wording.columns(rows)
     if width is None or max(map(len, text.splitlines())) <= width:

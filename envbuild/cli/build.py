@@ -76,7 +76,7 @@ def command(
 
 
 def _refuse_with_place(several: object, *, no_cache: bool) -> None:
-    """Raise :class:`UsageError` for what cannot be asked for together with ``--to``."""
+    """Raise :class:`UsageError` for options that cannot be combined with ``--to``."""
     context = click.get_current_context()
     is_chosen = context.get_parameter_source("builder") is click.core.ParameterSource.COMMANDLINE
     is_docker = is_chosen and context.params["builder"] == "docker"

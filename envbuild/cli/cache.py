@@ -84,7 +84,7 @@ def verify(session: Session) -> int:
 
 
 def parse_size(text: str) -> int:
-    """``50GB``, ``1.5 TB``, ``800MiB`` or a number of bytes. Raises :class:`UsageError`."""
+    """Return the bytes of ``50GB``, ``1.5 TB``, ``800MiB`` or a plain number. Raises :class:`UsageError` for other texts."""
     found = _SIZE.fullmatch(text.strip())
     if not found:
         raise UsageError(f"{text!r} is not a size.", hint="For example: 50GB, 800MB, 20GiB or 0.")

@@ -22,7 +22,7 @@ def command(session: Session, shell: str) -> int:
 
     kind = get_completion_class(shell)
     assert kind is not None, shell
-    # Use the base class's method: the one for bash starts a bash to ask for its version.
+    # Use the method of the base class: the method for bash starts bash to ask for its version.
     source = ShellComplete.source(kind(app, {}, "envbuild", "_ENVBUILD_COMPLETE"))
     session.document({"schema": 1, "shell": shell, "script": source})
     if not session.json:

@@ -43,7 +43,7 @@ def run(session: Session, names: Sequence[str], repository: str, key_files: Sequ
 
 
 def known(tools: Tools, name: str) -> tuple[Report, ...]:
-    """The reports about ``name`` that were gathered and still count; GPUs first, passes first, the newest first."""
+    """Return the stored reports about ``name`` that still count: first tests on GPUs, then passes, then the newest."""
     from envbuild.pipeline import gathering
 
     newest_first = sorted(gathering.held(tools, name), key=lambda each: each.date, reverse=True)
@@ -51,14 +51,14 @@ def known(tools: Tools, name: str) -> tuple[Report, ...]:
 
 
 def document(reports: Sequence[Report]) -> dict[str, Any]:
-    """The reports as a part of the JSON of `show` and `resolve`; empty without any."""
+    """Return the reports as a part of the JSON of `show` and `resolve`; empty without reports."""
     from envbuild import codec
 
     return {"elsewhere": codec.encode(list(reports))} if reports else {}
 
 
 def rows(reports: Sequence[Report], gpu: str | None) -> list[list[str]]:
-    """A row for each report: those on the GPU that was asked for come first, and are marked."""
+    """Return a row for each report. Reports about the requested GPU come first, and are marked."""
     told = [(_is_on(each, gpu), each) for each in reports]
     told.sort(key=lambda each: not each[0])
     return [["elsewhere", each.kind, line(each) + (" (your GPU)" if yours else "")] for yours, each in told]
@@ -75,7 +75,7 @@ def _is_on(report: Report, gpu: str | None) -> bool:
 
 
 def line(report: Report) -> str:
-    """What a report says of its machine, in one line."""
+    """Describe the verdict, the machine and the date of a report in one line."""
     on = ", ".join(report.gpus) or report.processor or "an unknown machine"
     return f"{report.status} on {on}" + (f", driver {report.driver}" if report.driver else "") + f", {report.date}"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.launching import Launch
     from envbuild.pipeline.tools import Tools
 
-# Variables that replace ssh; the second is mpirun's.
+# Environment variables with a program to use in place of ssh. The second one is mpirun's own.
 _REMOTE_SHELLS = ("ENVBUILD_RSH", "OMPI_MCA_plm_rsh_agent")
 _MARKS = {"ok": "ok", "warn": "WARN", "missing": "MISSING"}
 _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}

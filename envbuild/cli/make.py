@@ -92,6 +92,6 @@ def document(made: Made) -> dict[str, Any]:
 
 
 def stage_line(note: StageNote) -> str:
-    """The line that tells of a finished stage."""
+    """Return the line about a finished stage."""
     mark = _MARKS[note.outcome] or wording.seconds(note.seconds)
     return f"{note.stage:<8} {mark:>10}  {note.detail}"

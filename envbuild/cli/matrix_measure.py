@@ -83,7 +83,7 @@ def command(
         nothing = comparison.compared_with_nothing(matrix, summary, found) if matrix is not None else "--no-compare was given"
         wrong += [_problem(one, summary) for one in found if one.verdict == "differs"]
         undecided |= bool(nothing) or any(one.verdict == "unclear" for one in found)
-        if is_recorded and not record:  # otherwise it was compared when it was kept
+        if is_recorded and not record:  # with --record, it was compared when it was stored
             outdated += _outdated(kept.path_of(folder, each.project), known[each.filename], summary)
         remark = [f"  compared with nothing: {nothing}"] if nothing and matrix is not None else []
         session.out("\n".join([*_shown(summary, len(each.libraries)), *_verdicts(found), *remark]) + "\n")
@@ -102,8 +102,8 @@ def command(
 
 
 def _measure(session: Session, wanted: Sequence[tuple[str, bool]], keep: Callable[[list[Any]], list[Path]] | None) -> _Run:
-    """Measure each target, and keep it at once, so that a later failure loses nothing. For a record, the target is the wheel's
-    name only."""
+    """Measure each target, and store the result at once, so that a later failure loses nothing. ``wanted`` has each target,
+    and whether it comes from a record; then it is the file name of a wheel."""
     from envbuild.cli.progress_display import display
     from envbuild.index.client import Index
     from envbuild.measure import answer
@@ -126,7 +126,7 @@ def _measure(session: Session, wanted: Sequence[tuple[str, bool]], keep: Callabl
 
 
 def _remove_leftovers(downloads: Path) -> None:
-    """Remove temporary folders of killed runs; a folder older than a day belongs to no running one."""
+    """Remove temporary folders of killed runs: those older than a day, because no run takes that long."""
     for path in downloads.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if path.is_dir() and path.stat().st_mtime < time.time() - 86_400:
@@ -138,7 +138,7 @@ def _measure_one(index: Any, target: str, folder: Path, on_progress: OnProgress,
     from envbuild.measure import measuring, published
 
     path = Path(target)
-    is_file = path.is_file() and not is_recorded  # a record means the index's wheel, never a file here
+    is_file = path.is_file() and not is_recorded  # a record is about a wheel of the index, never about a file here
     if not is_file and (path.is_dir() or "/" in target or target.endswith(".so")):
         raise UsageError(f"There is no file {target}.", hint="Give a wheel, a shared library, or PROJECT==VERSION.")
     try:

@@ -193,7 +193,7 @@ def engine(function: F) -> F:
 
 
 def offline(function: F) -> F:
-    """``--offline``: for the whole run the network is forbidden."""
+    """``--offline``, which forbids the network for the whole run."""
 
     def forbid(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:  # noqa: ARG001 - click's
         if value is not None:

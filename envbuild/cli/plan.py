@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from envbuild.pipeline.revision_inputs import Reason
 
 _SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
-_SHOWN = 3  # files of a reason
-_NAMES = 12  # in a sentence
+_SHOWN = 3  # the number of files that are shown for a reason
+_NAMES = 12  # the number of names that are shown in a sentence
 
 
 @click.command("plan")
@@ -116,7 +116,7 @@ def _print(session: Session, form: str, made: Plan, shown: Sequence[Shard], comp
 
 
 def _parts(shard: str, count: int | None) -> tuple[int, int]:
-    """The part to show (0: all) and the number of parts."""
+    """Return the number of the part to show (0: all) and the number of parts."""
     if not shard:
         return 0, count or 1
     found = _SHARD.fullmatch(shard)
@@ -129,7 +129,7 @@ def _parts(shard: str, count: int | None) -> tuple[int, int]:
 
 
 def _times(path: Path | None) -> dict[str, float]:
-    """How long each environment took; only what was really made counts."""
+    """Return the seconds that each environment took in an earlier run. Environments that were not made then are left out."""
     if path is None:
         return {}
     try:
@@ -148,7 +148,7 @@ def _times(path: Path | None) -> dict[str, float]:
 
 
 def _matrix(shown: Sequence[Shard], count: int) -> dict[str, Any]:
-    """The jobs of a CI system: those with work, with all that a job needs to know."""
+    """Return the jobs of a CI system: one for each part with work, with the values that the job needs."""
     return {
         "include": [
             {

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-_ROOM_FOR_BARS = 110  # columns
-PATIENCE_S = 1.0  # before the live display starts
-_PLAIN_EVERY_S = 5.0  # between two plain lines about the same step
-_ALIVE_EVERY_S = 15.0  # between two lines of a stage's output without -v
+_ROOM_FOR_BARS = 110  # columns; a narrower terminal gets no bars
+PATIENCE_S = 1.0  # wait before the live display starts
+_PLAIN_EVERY_S = 5.0  # least time between two plain lines about the same step
+_ALIVE_EVERY_S = 15.0  # least time between two lines of a stage's output without -v
 
 
-_EVENTS_EVERY_S = 0.2  # between two JSON lines about the same step
+_EVENTS_EVERY_S = 0.2  # least time between two JSON lines about the same step
 
 
 class Display(Protocol):
@@ -71,7 +71,7 @@ def _choose(session: Session) -> Display:
 class Events:
     """One JSON object a line, for programs: ``{"progress": {…}}`` for a step, ``{"line": "…"}`` for a line that stays.
 
-    With ``environment`` each object has its name, too.
+    With ``environment``, each object also has the name of the environment.
     """
 
     def __init__(self, session: Session, environment: str = "") -> None:
@@ -81,7 +81,7 @@ class Events:
         self._lock = threading.Lock()
 
     def news(self, news: Progress) -> None:
-        """Print the step; of a counter that grows fast, not every figure."""
+        """Print the step. If a counter grows fast, only some of its values are printed."""
         with self._lock:
             now, key = time.monotonic(), (news.stage, news.message)
             counts = news.done is not None and news.done != news.total
@@ -140,7 +140,7 @@ class Plain:
             return
         now = time.monotonic()
         with self._lock:
-            # A counter without a total is limited per stage, one with a total per message.
+            # A counter without a total gets one line at a time per stage, a counter with a total one per message.
             key = (news.stage, "" if news.done is not None and news.total is None else news.message)
             ended = news.total is not None and news.done == news.total
             if not ended and now - self._said.get(key, -_PLAIN_EVERY_S) < _PLAIN_EVERY_S:
@@ -269,7 +269,7 @@ class Speeds:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._steps: dict[tuple[str, str], tuple[float, float, float]] = {}  # began, first and last figure
+        self._steps: dict[tuple[str, str], tuple[float, float, float]] = {}  # time of the beginning, first and last value
 
     def figures(self, news: Progress) -> str:
         """Format one step: ``120.5/512.0 MB, 10.1 MB/s, 39 s left``."""

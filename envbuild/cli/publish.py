@@ -140,7 +140,7 @@ def command(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Asked:
-    """Where images go, which verdicts beside a pass are ``allowed``, and the constraints of the command line."""
+    """Where images go, which verdicts other than a pass are ``allowed``, and the constraints of the command line."""
 
     to: Destination
     allowed: Collection[str]
@@ -174,9 +174,9 @@ def _publish_one(session: Session, name: str, asked: _Asked, wanted: MakeOptions
 def _without_sending(
     tools: Tools, job: Job, watch: Watch, asked: _Asked, wanted: MakeOptions, *, dry_run: bool
 ) -> tuple[Mapping[str, Any], int]:
-    """The answer for an image that the registry has with all its statements, or that may not be published.
+    """Return the answer if nothing has to be sent: the registry has the image and its statements, or publishing it is refused.
 
-    Raises :class:`WorkNeededError` if something is to be made or sent: a process of its own does that.
+    Raises :class:`WorkNeededError` if something has to be made or sent. A child process does that.
     """
     from envbuild.pipeline import make as stages
     from envbuild.pipeline import publication, unchanged
@@ -205,7 +205,7 @@ def _silent(_note: StageNote) -> None:
 
 
 def _show_plan(session: Session, tools: Tools, name: str, asked: _Asked, wanted: MakeOptions) -> int:
-    """Print what would be done. If a stage has work to do, it says that the image would be made first."""
+    """Print what would be done. If a stage has work to do, the text says that the image would be made first."""
     from envbuild.pipeline import make as stages
     from envbuild.pipeline import publication, resolving, unchanged
 
@@ -219,7 +219,7 @@ def _show_plan(session: Session, tools: Tools, name: str, asked: _Asked, wanted:
         return verdict.show(session, make.document(made), made.smoked)
     found = publication.plan(tools, made, asked.to) if made is not None else None
     session.document(_plan_document(canonical, asked.to, found, needs_making=made is None))
-    with display(session) as shown:  # with several names, each child process prints it
+    with display(session) as shown:  # with several names, each child process prints its own line
         line = _plan_line(found, needs_making=made is None)
         (shown.line if session.json else session.out)(f"{canonical}  {line}")
     return 0

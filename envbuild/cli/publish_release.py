@@ -60,7 +60,7 @@ def conclude(outcomes: Sequence[Outcome], *, to: Destination, name: str, dry_run
 
 
 def roll_back(session: Session, repository: str, key: PublicKey, *, dry_run: bool) -> int:
-    """Take the current release back, and tell which tags moved."""
+    """Roll the current release back, and print which tags moved."""
     from envbuild.pipeline import releases
 
     change = releases.roll_back(repository, key, dry_run=dry_run)
@@ -71,7 +71,7 @@ def roll_back(session: Session, repository: str, key: PublicKey, *, dry_run: boo
 
 
 def document(repository: str, change: Change) -> dict[str, Any]:
-    """The change as JSON."""
+    """Return the change of a release as JSON."""
     from envbuild import codec
 
     release = change.release
@@ -83,7 +83,7 @@ def document(repository: str, change: Change) -> dict[str, Any]:
 
 
 def lines(change: Change, *, dry_run: bool) -> list[str]:
-    """The change in words: every tag that moves, from where to where."""
+    """Describe the change of a release: each tag that moves, with its old and its new image."""
     verb = "would move" if dry_run else "moved"
     told = [f"  {verb}  {each.tag}  {_short(each.before) or 'new'} → {_short(each.after)}" for each in change.moves]
     told += [f"  stays  {tag}  {why}" for tag, why in change.stays]
@@ -97,7 +97,7 @@ def _short(digest: str) -> str:
 
 
 def _member(outcome: Outcome, *, dry_run: bool) -> Member | None:
-    """The image of one environment; None in a dry run if it is not in the registry yet."""
+    """Return the image of one environment; None in a dry run if the image is not in the registry yet."""
     from envbuild.pipeline.releases import Member
 
     told = outcome.document

@@ -52,7 +52,7 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
 
 
 def _elsewhere(tools: Tools, name: str) -> Sequence[Report]:
-    """What other machines proved; few environments have such reports, and reading them needs more modules."""
+    """Return the reports of other machines. Most environments have none; then the modules that read them are not imported."""
     if not tools.workspace.gathered_file(name).exists():
         return ()
     from envbuild.cli import evidence_from

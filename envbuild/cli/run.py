@@ -128,7 +128,7 @@ def _forget_options_of_the_command(session: Session, context: click.Context) -> 
 
 
 def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
-    """What was asked for, checked. Raises :class:`UsageError`."""
+    """Return the options after checking them. Raises :class:`UsageError`."""
     from envbuild.attest import keys
     from envbuild.pipeline.running import RunOptions
 
@@ -188,7 +188,7 @@ def _port(text: str) -> Port:
 
 
 def _make(tools: Tools, name: str, constraints: Mapping[str, str | None], builder: Builder, tell: Any) -> None:
-    """Make the image. One that fails its smoke test is not started; a GPU image without a GPU is."""
+    """Make the image. Raise if its smoke test fails. An inconclusive test, as of a GPU image without a GPU, is accepted."""
     from envbuild.pipeline import make as making
     from envbuild.smoketest import SmokeOptions
 

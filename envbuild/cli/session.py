@@ -77,7 +77,7 @@ class Session:
         _write(sys.stderr, plain(text) + "\n")
 
 
-# Not every exit with a code is an error.
+# The first word of a message: "error", except for these exits, which are no errors.
 _HEADS: dict[type[EnvbuildError], str] = {InterruptedByUserError: "interrupted", SmokeInconclusiveError: "inconclusive"}
 
 

@@ -32,7 +32,7 @@ def plain(text: str) -> str:
 
 
 def plain_json(text: str) -> str:
-    """Return JSON with these characters as JSON escapes. This keeps the meaning, because they occur only in strings."""
+    """Return JSON with control characters as JSON escapes. The meaning stays, because they occur only in strings."""
     return _ACTIVE.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _units(found[0])), text)
 
 

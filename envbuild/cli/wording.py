@@ -94,7 +94,7 @@ def _upon(frameworks: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _told(part: str, whole: tuple[str, str], own: Sequence[tuple[str, tuple[str, str]]]) -> list[list[str]]:
-    """Return a part with its remark: one row, or one for each framework if they differ."""
+    """Return the rows for ``part``: one row with a value and a remark, or one row for each framework if these differ."""
     if len({cells for _, cells in own}) < 2:
         return [[part, *whole]] if whole[0] else []
     return [["" if index else part, value, f"{name} {note}".rstrip()] for index, (name, (value, note)) in enumerate(own)]
