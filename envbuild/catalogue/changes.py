@@ -8,13 +8,13 @@ from typing import Any
 
 from envbuild.catalogue.model import Catalogue, Entry
 
-_MOST = 40  # lines about the files of one environment
+_MOST = 40  # the most lines about the changed files of one environment
 _FIELDS = ("python", "os", "cuda", "cudnn", "nccl", "driver_min", "base", "base_digest")
 _WORDS = {"os": "operating system", "driver_min": "minimum driver", "base_digest": "digest of the base", "python": "Python"}
 
 
 def compare(new: Catalogue, earlier: Mapping[str, Any], label: str) -> Catalogue:
-    """``new`` with the changes since ``earlier``, the content of an earlier ``catalogue.json``; ``label`` names that one."""
+    """Return ``new`` with the changes since ``earlier``, the content of an earlier ``catalogue.json`` named ``label``."""
     before = {entry["name"]: entry for entry in earlier["entries"]}
     entries = tuple(replace(entry, changes=tuple(_changes(entry, before.get(entry.name)))) for entry in new.entries)
     gone = sorted(before.keys() - {entry.name for entry in entries})
@@ -70,7 +70,7 @@ def _differences(
 
 
 def _vulnerabilities(entry: Entry, before: Mapping[str, Any]) -> Iterator[str]:
-    """Both must have been checked: what was not asked is neither closed nor opened."""
+    """Yield new and closed vulnerabilities. Without an audit in both catalogues, nothing can be said about either."""
     if entry.vulnerabilities is None or not before.get("vulnerabilities"):
         return
     was = {(each["package"], each["advisory"]) for each in before["vulnerabilities"]["findings"]}

@@ -1,7 +1,7 @@
 """The resolver's rules about drivers and GPUs as a table, so that a static page can answer "what runs on my machine?".
 
-Every cell is an answer of :mod:`envbuild.resolve.search.hardware`, asked once for each kind of build, each kind of GPU and each
-interval of driver versions between two versions at which an answer can change. The page looks cells up; it has no rules.
+Every cell is the answer of :mod:`envbuild.resolve.search.hardware` for one kind of build, one kind of GPU and one interval of
+driver versions. Within an interval the answer does not change. The page looks up cells, and has no rules of its own.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from envbuild.resolve.request.model import GpuWanted, Request
 from envbuild.resolve.search.hardware import hardware_objections, hardware_warnings
 from envbuild.resolve.search.lookup import Lookup, lookup_of
 
-# The page puts the names of its question here; ABOUT is the architecture and the capability of the GPU, in brackets.
+# Placeholders in texts. The page replaces them by the names that the reader typed; ABOUT is the architecture and the capability
+# of the GPU, in brackets.
 BUILD, DRIVER, GPU, ABOUT = "{build}", "{driver}", "{gpu}", "{about}"
-_BEYOND = "0.7777"  # ends the version that stands for an interval, so that it can be found in a text
+_BEYOND = "0.7777"  # end of the version that stands for an interval, so that DRIVER can replace that version in texts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """One answer: the objections, none if the build fits, and the remarks about one that fits; numbers of texts."""
+    """One answer, as indexes into ``texts``: objections to a build that does not fit, or remarks about a build that fits."""
 
     objections: tuple[int, ...] = ()
     remarks: tuple[int, ...] = ()
@@ -60,15 +61,15 @@ _Found = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]  # obje
 
 @dataclass(kw_only=True)
 class Table:
-    """Collects the kinds of builds that are asked for, and makes the table of them."""
+    """Collects the kinds of builds that :meth:`kind_of` is called with, and makes their table."""
 
     matrix: Matrix
     _kinds: dict[object, int] = field(default_factory=dict)
     _builds: list[tuple[Variant, tuple[LibraryRow, ...]]] = field(default_factory=list)
 
     def kind_of(self, variant: Variant, cudnn: str | None, nccl: str | None) -> int | None:
-        """The number of the kind of build that ``variant`` is beside these libraries; None for a CPU build, which always
-        fits."""
+        """Return the number of the kind of build that ``variant`` is together with these libraries. It is None for a CPU build,
+        which always fits."""
         if not variant.cuda:
             return None
         lookup = lookup_of(self.matrix)
@@ -81,7 +82,7 @@ class Table:
         return self._kinds[key]
 
     def machines(self) -> Machines:
-        """The table of all kinds that were asked for."""
+        """Return the table of all kinds of builds that :meth:`kind_of` was called with."""
         lookup = lookup_of(self.matrix)
         drivers = _intervals(self.matrix)
         boards, capabilities, gpus = _gpus(self.matrix)
@@ -108,7 +109,7 @@ class Table:
 
 
 def _libraries(lookup: Lookup, variant: Variant, cudnn: str | None, nccl: str | None) -> Iterator[LibraryRow]:
-    """The libraries of the system that can be too new for a GPU."""
+    """Yield the rows of system libraries that do not support GPUs below some compute capability."""
     for library, need, version in (("cudnn", variant.cudnn, cudnn), ("nccl", variant.nccl, nccl)):
         if need is None or version is None or need.taken_from != "system":
             continue
@@ -116,7 +117,7 @@ def _libraries(lookup: Lookup, variant: Variant, cudnn: str | None, nccl: str | 
 
 
 def _intervals(matrix: Matrix) -> tuple[str, ...]:
-    """The versions at which an answer can change: minimum drivers, and the first version of each branch and of the next."""
+    """Return the driver versions at which an answer can change: minimum drivers, and the first and next version of branches."""
     branches = {int(row.branch) for row in matrix.drivers}
     branches |= {int(row.last_driver_branch) for row in matrix.architectures if row.last_driver_branch}
     branches |= {int(branch) for row in matrix.cuda for branch in row.forward_compat}
@@ -128,7 +129,7 @@ def _intervals(matrix: Matrix) -> tuple[str, ...]:
 def _gpus(
     matrix: Matrix,
 ) -> tuple[tuple[tuple[str, tuple[str, ...], str, int], ...], tuple[tuple[str, str, int], ...], list[GpuWanted]]:
-    """Boards and capabilities, each with the number of its kind of GPU, and one GPU of each kind."""
+    """Return boards and capabilities, each with the number of its kind of GPU, and one GPU of each kind."""
     kinds: dict[object, int] = {}
     gpus: list[GpuWanted] = []
 
@@ -173,7 +174,7 @@ def _cell(
 
 
 def _changing(lookup: Lookup, variant: Variant, gpu: GpuWanted | None) -> set[str]:
-    """The drivers with which a row about this build or this GPU begins or ends. At all others the answer is the one before."""
+    """Return the driver versions at which the answer for this build and this GPU can change. At others it stays the same."""
     row, rule = lookup.cuda.get(variant.cuda), lookup.rules.get(variant.cuda.partition(".")[0])
     found = {each.driver_min for each in (row, rule) if each is not None}
     branches = {int(each.branch) for each in lookup.matrix.drivers if each.origin.status == "known-bad"}
@@ -203,7 +204,7 @@ def _answer(lookup: Lookup, build: tuple[Variant, tuple[LibraryRow, ...]], gpu: 
 
 
 def _about(gpu: GpuWanted) -> str:
-    """What messages say of a GPU behind its name."""
+    """Return the text that messages have after the name of a GPU."""
     architecture = f"{gpu.architecture.name}, " if gpu.architecture is not None else ""
     return f"({architecture}compute capability {gpu.capability})"
 

@@ -1,4 +1,4 @@
-"""What the catalogue tells of environments, as values. ``catalogue.json`` is :class:`Catalogue` as JSON."""
+"""The contents of the catalogue, as values. ``catalogue.json`` is :class:`Catalogue` as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIONAL: Any = {"left_out_if_default": True}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class File:
-    """One pinned file. ``source`` is the index, archive or address that has it; ``size`` in bytes, 0 if no document says it."""
+    """One pinned file. ``source`` is the index, archive or address that has it; ``size`` in bytes, 0 if it is unknown."""
 
     name: str
     version: str
@@ -103,7 +103,7 @@ class Advisory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Vulnerabilities:
-    """The answer of an audit: ``checked`` counts packages, ``unchecked`` lists what no database was asked about."""
+    """The answer of an audit: ``checked`` counts packages, ``unchecked`` lists what was not checked."""
 
     database: str
     checked: int
@@ -171,8 +171,8 @@ class Lock:
 class Entry:
     """One environment of the checkout.
 
-    ``vulnerabilities`` is None if no database was asked, ``published`` if no registry was, or if it has no such image.
-    ``changes`` is None if no earlier catalogue was given.
+    ``vulnerabilities`` is None if no database was given, ``changes`` if no earlier catalogue was given. ``published`` is None
+    if no registry was given, or if the registry has no such image.
     """
 
     name: str
@@ -219,11 +219,10 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One line of the search: an environment of the checkout (``page``), or another one that the matrix has.
+    """One row of the search page: an environment of the checkout, which has a ``page``, or another environment of the matrix.
 
-    ``builds`` are the kinds of its builds for GPUs in the table of machines: empty for
-    CPU, None if the resolver was not asked, because it has another answer for this name. ``driver`` and ``gpus`` are
-    those that the file of a stack assumes.
+    ``builds`` are the kinds of its GPU builds, as numbers in the table of machines. It is empty for CPU, and None if the
+    resolver gives another environment for this name. ``driver`` and ``gpus`` are those that the file of a stack assumes.
     """
 
     name: str
@@ -243,9 +242,9 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Catalogue:
-    """Everything. ``updated`` is the day of the newest proof, ``since`` the label of the catalogue that it is compared with.
+    """The whole catalogue. ``updated`` is the day of its newest proof, ``since`` the label of the earlier catalogue.
 
-    ``words`` are the names by which people ask for a framework, by its title.
+    ``words`` maps the title of a framework to the names by which people search for it.
     """
 
     schema: int

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 _ASSETS = ("style.css", "machines.js", "search.js", "page.js")
 _FIELDS = ("name", "frameworks", "python", "os", "cuda", "driver_min", "released", "proofs", "page", "builds", "driver", "gpus")
-_NEWS = 100  # entries of the feed
-_NEVER = "2000-01-01"  # the date of a feed in which nothing has one
+_NEWS = 100  # the most entries of the feed
+_NEVER = "2000-01-01"  # the date of a feed if no entry has a date
 
 
 def pages(
     catalogue: Catalogue, machines: Machines, *, url: str = "", asked_registry: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """The path and the text of every file but the bills of materials. ``url`` is where the site will be, with a final slash."""
+    """Yield path and text of every file except the bills of materials. ``url`` is the site's address, with a final slash."""
     templates = _templates()
     shared = {"title": catalogue.title, "made_by": catalogue.made_by, "updated": catalogue.updated, "since": catalogue.since}
     for name in _ASSETS:
@@ -91,7 +91,7 @@ def level(entry: Entry) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes for people, in units of 1000."""
+    """Format a number of bytes for people, in units of 1000."""
     amount = float(count)
     for unit in ("B", "kB", "MB"):
         if amount < 999.5:
@@ -101,7 +101,7 @@ def size(count: int) -> str:
 
 
 def _downloads(part: Part) -> str:
-    """The bytes of a part. What is unknown is not counted as nothing."""
+    """Format the bytes to download for a part, and the number of its files of unknown size."""
     if part.unknown == len(part.files):
         return "unknown"
     return f"{size(part.size)}, and {part.unknown} of unknown size" if part.unknown else size(part.size)
@@ -129,7 +129,7 @@ def _badge(entry: Entry) -> dict[str, Any]:
 
 
 def _choices(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """What each list of the search offers, the newest first."""
+    """Return the choices of each list on the search page. Versions start with the newest."""
     return {
         "framework": sorted({title for row in rows for title, _ in row.frameworks}, key=str.lower),
         "cuda": sorted({row.cuda for row in rows if row.cuda}, key=newest_first),
@@ -139,7 +139,7 @@ def _choices(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def _script(catalogue: Catalogue, machines: Machines) -> str:
-    """The data of the search page as a script: a page that is opened as a file may load scripts, and no JSON."""
+    """Return the data of the search page as a script. A page that is opened as a file can load scripts, but no JSON."""
     data = {
         "fields": _FIELDS,
         "levels": list(PROOFS),
@@ -152,14 +152,14 @@ def _script(catalogue: Catalogue, machines: Machines) -> str:
 
 
 def _packed(row: Row) -> list[Any]:
-    """The values of ``_FIELDS``; what is assumed is left out at the end where nothing is."""
+    """Return the values of ``_FIELDS``. The last two, ``driver`` and ``gpus``, are left out if both are empty."""
     page = 1 if row.page else 0
     found = [row.name, row.frameworks, row.python, row.os, row.cuda, row.driver_min, row.released, row.proofs, page, row.builds]
     return [*found, row.driver, row.gpus] if row.driver or row.gpus else found
 
 
 def _json(document: Mapping[str, Any]) -> str:
-    """One environment a line, so that two catalogues can be compared with plain tools."""
+    """Format ``document`` with one environment a line, so that two catalogues can be compared with plain tools."""
     lines = []
     for key, value in document.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
@@ -186,8 +186,8 @@ def _feed(catalogue: Catalogue, url: str) -> dict[str, Any]:
 
 
 def _news(catalogue: Catalogue) -> Iterator[dict[str, str]]:
-    """One entry for each day on which something of an environment was proved, and one for what changed since the last
-    release."""
+    """Yield an entry for each day on which an environment got proofs, one for its changes since the earlier catalogue, and one
+    for each removed environment."""
     for entry in catalogue.entries:
         days: dict[str, list[str]] = {}
         for proof in entry.proofs:

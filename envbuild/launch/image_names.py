@@ -25,7 +25,7 @@ def require_reachable(
 ) -> None:
     """Refuse the name of an image that exists on this machine only, if other hosts must pull it.
 
-    ``here`` lists the names of this machine's images. Raises :class:`UsageError` (``image-not-shared``).
+    ``here`` has the names of this machine, which needs no registry. Raises :class:`UsageError` (``image-not-shared``).
     """
     if not kind.pulls or has_registry(image):
         return

@@ -16,7 +16,7 @@ _SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """One program. Each of ``packages`` (requirements such as ``name>=1.10``) and ``apt`` (Debian packages) provides it.
+    """One program. Any one of ``packages`` (requirements such as ``name>=1.10``) or of ``apt`` (Debian packages) provides it.
 
     ``brought_with`` are Debian packages that depend on one of ``apt``.
     """
@@ -28,7 +28,7 @@ class Program:
     brought_with: tuple[str, ...]
 
     def is_in(self, contents: Contents) -> bool:
-        """Whether ``contents`` provides it."""
+        """Whether ``contents`` has a package that provides the program."""
         from packaging.requirements import Requirement
         from packaging.utils import canonicalize_name
 
@@ -44,9 +44,10 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contents:
-    """The contents of an image by its lock: versions of Python packages by canonical name, and names of Debian packages.
+    """The contents of an image: versions of Python packages by canonical name, and names of Debian packages.
 
-    Without a lock it has only the packages that the request names, and ``is_locked`` is false.
+    They come from the lock. Without a lock, only the packages that frameworks and recipes name are known, and ``is_locked`` is
+    false.
     """
 
     packages: Mapping[str, Collection[str]]

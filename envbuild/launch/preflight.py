@@ -195,7 +195,7 @@ def _rest(order: LaunchOrder, looked: Looked, facts: Mapping[str, list[str]]) ->
 def _beside_others(
     looked: Looked, own: Mapping[str, list[str]], all_facts: Sequence[Mapping[str, list[str]]]
 ) -> Iterator[HostFinding]:
-    """Return differences between hosts, reported for the minority."""
+    """Yield the values of this host that differ from those of most hosts."""
     told = {
         "machine": ("processor", "the image runs on one kind of processor only", "missing"),
         "mpirun": ("Open MPI", "mpirun and its helpers must be of one release", "warn"),

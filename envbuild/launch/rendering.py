@@ -43,7 +43,7 @@ class LaunchOrder:
 
 
 def render(launcher: Launcher, kind: Kind, order: LaunchOrder, templates: Mapping[str, str]) -> str:
-    """Return the script or manifest. Raises :class:`UsageError` if this launcher cannot do this."""
+    """Return the script or manifest. Raises :class:`UsageError` if this launcher cannot run ``order``."""
     import jinja2
 
     _check(launcher, kind, order)

@@ -29,10 +29,10 @@ class Toleration:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """The settings. For an empty one the site's default applies.
+    """The settings of a batch system. If a setting is empty, the default of the site applies.
 
     ``time_s`` limits the whole job. ``cpus`` are cores per device, ``memory_mib`` is per host. With ``shared`` other jobs may
-    use the rest of a host. ``sbatch`` are further options of that program.
+    use the rest of a host. ``sbatch`` are further options of the program sbatch.
     """
 
     partition: str = ""

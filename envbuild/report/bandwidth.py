@@ -15,9 +15,9 @@ _MOST_LINES = 4
 
 
 def bandwidth_plot(found: Sequence[Collective]) -> Plot | None:
-    """Bus bandwidth of the all-reduce by size, both axes logarithmic, with the link's nominal rate if it is known.
+    """Plot the bus bandwidth of the all-reduce by size, both axes logarithmic, with the link's nominal rate if it is known.
 
-    One line per number of workers and type; of more than four the first four.
+    Each number of workers and type has one line. Only the first four lines are drawn.
     """
     lines: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for each in found:

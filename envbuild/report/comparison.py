@@ -14,8 +14,8 @@ from envbuild.report.view import speedup, view
 def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     """Plain text: verdicts, figures per number of workers, checks whose result changed, facts that differ.
 
-    The rule for figures is the guest's (`envbuild-smoke diff`): if the intervals overlap it is noise, if the medians are
-    within a tenth it is too little to matter, else B is better or worse.
+    The rule for figures is that of the guest (`envbuild-smoke diff`). If the intervals overlap, the difference is noise. If the
+    medians differ by at most a tenth, the difference is too small to matter. Otherwise B is better or worse.
     """
     first, second = view(a), view(b)
     lines = [f"A  {first.verdict.upper():13} {first.name}", f"B  {second.verdict.upper():13} {second.name}", ""]

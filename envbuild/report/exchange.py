@@ -13,7 +13,7 @@ SCHEME_HEADINGS = ("exchange", "workers", "speedup", "accuracy", "against averag
 
 
 def collectives(report: Mapping[str, Any]) -> tuple[Collective, ...]:
-    """In the order of the report."""
+    """Return the collective operations in the order of the report."""
     return tuple(map(_collective, mappings(report.get("collectives"))))
 
 
@@ -34,7 +34,7 @@ def _collective(item: Mapping[str, Any]) -> Collective:
 
 
 def named(each: Collective) -> str:
-    """``allreduce float32, 2 hosts``."""
+    """Name an operation: ``allreduce float32, 2 hosts``."""
     where = f", {each.hosts} hosts" if each.hosts > 1 else ""
     return f"{' '.join(filter(None, (each.op, each.type)))}{where}"
 
@@ -60,7 +60,7 @@ def _rate(value: float | None) -> str:
 
 
 def schemes(report: Mapping[str, Any]) -> tuple[Scheme, ...]:
-    """In the order of the report."""
+    """Return the ways to train in parallel, in the order of the report."""
     return tuple(map(_scheme, mappings(report.get("schemes"))))
 
 
@@ -99,7 +99,7 @@ def scheme_cells(found: tuple[Scheme, ...]) -> list[tuple[str, ...]]:
 
 
 def topology(report: Mapping[str, Any]) -> Topology | None:
-    """None if there are fewer than two GPUs, or nothing is known of their links."""
+    """Return the links between the GPUs; None if there are fewer than two GPUs, or nothing is known about their links."""
     told, link = mapping(report.get("topology")), mapping(report.get("link"))
     names = {text(item.get("index")): text(item.get("name")) for item in mappings(report.get("devices"))}
     gpus = [text(each) for each in items(told.get("gpus"))]

@@ -11,7 +11,7 @@ _UNITS = {"_bytes": " B", "_s": " s", "_ms": " ms", "_us": " µs", "_GBps": " GB
 
 
 def fact_blocks(report: Mapping[str, Any]) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """What the report says of environment, framework, image, host, data and devices; empty blocks are left out."""
+    """Return the facts about environment, framework, image, host, data and devices. Empty blocks are left out."""
     blocks = [(title, mapping(report.get(key))) for title, key in (("Environment", "environment"), ("Framework", "framework"))]
     blocks += [(title, mapping(report.get(key))) for title, key in (("Image", "image"), ("Host", "host"))]
     sets = mappings(report.get("datasets")) or [mapping(report.get("data"))]
@@ -25,7 +25,7 @@ def fact_blocks(report: Mapping[str, Any]) -> tuple[tuple[str, tuple[tuple[str, 
 
 
 def timing(report: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """What each part took: ``2x_train_s`` becomes ``2 workers: train``."""
+    """Return the seconds that each part took. ``2x_train_s`` becomes ``2 workers: train``."""
     parts = []
     for key, value in mapping(report.get("timing")).items():
         seconds = number(value)

@@ -37,7 +37,7 @@ def groups(
 
 
 def _is_of(workload: str, key: tuple[str, ...]) -> bool:
-    """Whether a check or run belongs to the workload of a group; without a workload it belongs to all groups."""
+    """Whether a check or training about ``workload`` belongs to a group. Without a workload it belongs to all groups."""
     return not workload or key[:1] == (workload,)
 
 
@@ -67,7 +67,7 @@ def _group(
 
 
 def _plain(report: Mapping[str, Any], key: tuple[str, ...]) -> dict[int, float | None]:
-    """Workers → images a second without the smoke test's allocator settings."""
+    """Return images per second without the smoke test's allocator settings, by the number of workers."""
     for run in mappings(report.get("plain_runs")):
         workers, rates = workers_of(run), mapping(run.get("images_per_s"))
         if workers is not None and tuple(text(run.get(part)) for part in _GROUPED_BY[:3]) == key[:3]:
@@ -148,7 +148,7 @@ def _split(told: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _of_mode(value: Any, mode: str) -> float | None:
-    """A figure that is either one number or one per mode."""
+    """Return a figure for ``mode``. ``value`` is one number for all modes, or one number per mode."""
     modes = mapping(value)
     return number(modes.get(mode)) if modes else number(value)
 
@@ -174,8 +174,8 @@ def _row_verdict(state: CheckStatus, verdict: Verdict, *, on_cpu: bool) -> str:
 
 
 def _rounds(n: int, run: Mapping[str, Any]) -> list[Round]:
-    """Images per second of each repeat. Return the speedup of a round: one worker takes ``solo_s`` for a batch, and ``n``
-    workers take ``dp_s`` for ``n`` batches."""
+    """Return the images per second of each round: one worker takes ``solo_s`` for its batches, and ``n`` workers together
+    take ``dp_s`` for theirs."""
     steps, batch, whole = (number(run.get(key)) for key in ("steps_per_round", "batch_per_device", "global_batch"))
     one = steps * batch if steps and batch else None
     all_of_them = steps * whole if steps and whole else (one * n if one else None)

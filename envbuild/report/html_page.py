@@ -24,8 +24,8 @@ _LABELS = {"error": "error", "fail": "not met", "inconclusive": "not decided", "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckGroup:
-    """Checks with the same finding, shown once: ``title`` is the common expectation, ``lines`` are the messages of the single
-    checks."""
+    """Checks with the same finding, which are shown once. ``title`` is what all of them expected; ``lines`` has the message of
+    each check."""
 
     status: str
     label: str
@@ -37,7 +37,7 @@ class CheckGroup:
 
 
 def html(report: Mapping[str, Any]) -> str:
-    """The page. Everything from the report is escaped; the page's own policy forbids scripts and outside resources."""
+    """The page. Everything from the report is escaped; its security policy forbids scripts and outside resources."""
     import jinja2
 
     templates = jinja2.Environment(

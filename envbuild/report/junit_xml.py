@@ -12,7 +12,7 @@ from envbuild.report.shapes import Check, View
 from envbuild.report.values import mapping, plural, text
 from envbuild.report.view import view
 
-# What XML 1.0 cannot hold, escaped or not: https://www.w3.org/TR/xml/#charsets
+# Characters that XML 1.0 does not allow, not even escaped: https://www.w3.org/TR/xml/#charsets
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -41,7 +41,7 @@ class Case:
 
 
 def junit_of_batch(title: str, cases: Sequence[Case], reports: Sequence[Mapping[str, Any]]) -> str:
-    """A ``testsuites`` document: one suite with a test case for each environment, then those of the smoke reports.
+    """A ``testsuites`` document: one suite with a test case for each environment, then the suites of the smoke reports.
 
     Environments that were not started or are inconclusive count as skipped, never as passed.
     """

@@ -96,7 +96,7 @@ def _several(group: Group) -> bool:
 
 
 def check_line(check: Check) -> str:
-    """``FAIL REPLICA (2 workers): replicas differ from step 2 on``."""
+    """Format a check: ``FAIL REPLICA (2 workers): replicas differ from step 2 on``."""
     about = ", ".join(filter(None, (check.workload, plural(check.workers, "worker") if check.workers else "")))
     about = f" ({about})" if about else ""
     said = check.message or check.title or (f"{check.value}, limit {check.limit}" if check.value else "no message")
@@ -104,7 +104,7 @@ def check_line(check: Check) -> str:
 
 
 def _second_line(seen: View) -> list[str]:
-    """The headline, unless it is a check's own message, which comes with that check."""
+    """Return the headline, unless it is the message of a check that is printed below."""
     return [] if any(check.message == seen.headline for check in _troubles(seen)) else [sentence(seen)]
 
 

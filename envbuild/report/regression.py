@@ -29,7 +29,7 @@ Figure = tuple[float | None, float | None, float | None]  # the median and its b
 
 @dataclass(frozen=True)
 class Regression:
-    """The answer, with the reasons if it is not "not worse"."""
+    """The result. ``reasons`` are empty if ``standing`` is "not worse"."""
 
     standing: Standing
     reasons: tuple[str, ...]
@@ -115,7 +115,7 @@ def _key(run: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _figures(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[list[tuple[str, str]], bool]:
-    """Return ([(words, result)] for each figure that both have, whether one has a run that the other lacks)."""
+    """Return (words, result) for each figure that both reports have, and whether one has a run that the other lacks."""
     before, after = ({_key(run): run for run in mappings(report.get("runs"))} for report in (a, b))
     out = []
     for key in [key for key in after if key in before]:
@@ -146,7 +146,7 @@ def _lost_checks(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _by_check(report: Mapping[str, Any]) -> dict[tuple[str, str, str, str], Mapping[str, Any]]:
-    """The first check of each key. A scheme's check belongs to the scheme."""
+    """Return the first check of each key: its id, number of workers, workload, and the scheme that it is about."""
     out: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}
     for check in mappings(report.get("checks")):
         scheme = text(mapping(check.get("detail")).get("sync"))

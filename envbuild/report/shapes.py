@@ -9,7 +9,7 @@ Verdict = Literal["pass", "fail", "inconclusive", "error"]
 PartStatus = Literal["pass", "fail", "inconclusive", "error", "not-applicable"]
 CheckStatus = Literal["pass", "warn", "fail", "inconclusive", "skip", "info", "error"]
 
-# In the order in which a person should read them.
+# The statuses, in the order in which a person should read the checks.
 CHECK_STATUSES: tuple[CheckStatus, ...] = ("error", "fail", "inconclusive", "warn", "pass", "info", "skip")
 
 
@@ -126,7 +126,7 @@ class Scheme:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Topology:
-    """How each GPU is connected with each, in the words of ``nvidia-smi topo -m``; ``link`` is the slowest, with its rate."""
+    """How the GPUs are connected, in the words of ``nvidia-smi topo -m``. ``link`` is the slowest link, with its rate."""
 
     gpus: tuple[str, ...]
     links: tuple[tuple[str, ...], ...]

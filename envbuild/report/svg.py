@@ -38,7 +38,7 @@ class Axes:
         return _LEFT + (value - self.x_low) / ((self.x_high - self.x_low) or 1) * (_WIDTH - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
-        """The distance from its upper edge."""
+        """The distance from the upper edge of the picture."""
         return _HEIGHT - _BOTTOM - (value - self.y_low) / ((self.y_high - self.y_low) or 1) * (_HEIGHT - _TOP - _BOTTOM)
 
 
@@ -86,7 +86,7 @@ def x_labels(axes: Axes, labels: Sequence[tuple[float, str]], title: str) -> str
 
 
 def line(axes: Axes, points: Sequence[tuple[float, float]], style: str) -> str:
-    """Points joined."""
+    """Draw a line through the points."""
     path = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in points)
     return f'<polyline class="line {style}" points="{path}"/>'
 

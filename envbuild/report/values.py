@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 ABSENT = "\N{EN DASH}"
-MOST_DIGITS = 6  # of a percentage
+MOST_DIGITS = 6  # decimal places of a percentage
 
 
 def number(value: Any) -> float | None:
@@ -78,7 +78,7 @@ def plural(count: int, word: str) -> str:
 
 
 def with_unit(value: Any, unit: str) -> str:
-    """``value`` and its unit, which is left out if it says nothing."""
+    """``value`` with its unit. Units such as ``ratio`` are left out, because they add nothing."""
     if isinstance(value, float) and number(value) is None:
         return "not a number"
     if unit in ("B", "bytes") and number(value) is not None:

@@ -71,7 +71,7 @@ def verdict_of(report: Mapping[str, Any]) -> Verdict:
 
 
 def speedup(row: Row) -> str:
-    """``1.53 [1.45, 1.57]``, as much of it as is known."""
+    """Format a speedup: ``1.53 [1.45, 1.57]``, without the interval if that is unknown, or a dash."""
     if row.speedup is None:
         return ABSENT
     if row.low is None or row.high is None:
