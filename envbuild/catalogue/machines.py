@@ -22,7 +22,7 @@ from envbuild.resolve.search.lookup import Lookup, lookup_of
 # Placeholders in texts. The page replaces them by the names that the reader typed; ABOUT is the architecture and the capability
 # of the GPU, in brackets.
 BUILD, DRIVER, GPU, ABOUT = "{build}", "{driver}", "{gpu}", "{about}"
-_BEYOND = "0.7777"  # end of the version that stands for an interval, so that DRIVER can replace that version in texts
+_BEYOND = "0.7777"  # ends the version that stands for an interval: no other text has it, so DRIVER can replace that version
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

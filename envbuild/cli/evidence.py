@@ -1,4 +1,4 @@
-"""``envbuild evidence NAME``: what was proved of environments, what of it is stale, and the ways to prove it again."""
+"""``envbuild evidence NAME``: show what was proved of environments and which proofs are stale, and prove them again."""
 
 from __future__ import annotations
 

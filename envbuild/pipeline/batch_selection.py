@@ -78,7 +78,7 @@ def _resolve(tools: Tools, text: str, constraints: Constraints) -> str:
 
 
 def _joined(refused: Sequence[EnvbuildError]) -> EnvbuildError:
-    """Return the first error, with the messages of the others added."""
+    """Return the first error, with the messages of the other errors added."""
     first = refused[0]
     first.details = (*first.details, *(error.message for error in refused[1:]))
     return first

@@ -58,7 +58,7 @@ class OwnFile:
 class BundledEnvironment:
     """One environment: the sha256 of its lock, and of its base as a tar file if the bundle has one.
 
-    ``recipe`` are the files of a user's own environment: first its envbuild.yaml, then what it copies into the image.
+    ``recipe`` are the files of a user's own environment: first its envbuild.yaml, then the files copied into the image.
     """
 
     name: str

@@ -70,7 +70,7 @@ def bundle(tools: Sequence[Tools], names: Sequence[str], folder: Path, on_plan: 
 
     ``tools`` has the tools for each name, in the order of ``names``. ``on_plan`` is called before anything is fetched.
     Raises :class:`InvalidInputError` (``not-bundleable``) for environments whose builds always need a network,
-    :class:`UsageError` (``folder-in-use``), and :class:`BuildError` (``no-space``, and what fetching raises).
+    :class:`UsageError` (``folder-in-use``), and :class:`BuildError` (``no-space``, and the errors of fetching).
     """
     chosen = [(each, locking.require_lock(each, name)) for each, name in zip(tools, names, strict=True)]
     _require_bundleable([locked.lock for _, locked in chosen])

@@ -114,7 +114,7 @@ def _part(path: str, folder: str) -> str:
 
 
 def _recipes(tools: Tools, name: str) -> set[str]:
-    """The recipes of an environment's frameworks, and those whose adapters they use; none if its lock is damaged."""
+    """Return the recipes of the frameworks, and the recipes whose adapters these use; none if the lock is damaged."""
     try:
         locked = read_locked(tools, name)
     except InvalidInputError:  # the damaged lock is itself a change, and the other environments are still checked

@@ -98,7 +98,7 @@ class _Archives:
         return self._noted(bootstrap.snapshot_archive(self._tools.workspace, self._suite, snapshots)).install(present, asked)
 
     def lock_of(self, steps: tuple[AptStep, ...]) -> AptLock:
-        """Return ``steps`` with the snapshots that have their packages: those of the earlier lock and new ones."""
+        """Return ``steps`` with the snapshots that have their packages: those of the earlier lock, and new snapshots."""
         snapshot = snapshot_of(self._tools, self._like)
         earlier = self._like.apt or AptLock(snapshots=(), steps=())
         more = [url for archive in self._asked for url in archive.snapshots(snapshot)]

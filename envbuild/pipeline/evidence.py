@@ -76,7 +76,8 @@ class Unproved:
 class Evidence:
     """The evidence file of one environment. The JSON leaves out empty fields, except ``proofs``.
 
-    ``contradicted`` exists in the cache folder only: runs that failed on this machine, against proofs of the repository.
+    ``contradicted`` exists in the cache folder only. It lists what failed on this machine: proofs of the same kind in the
+    repository do not count here.
     """
 
     schema: int
@@ -157,7 +158,7 @@ def with_unproved(held: Evidence, unproved: Unproved) -> Evidence:
 
 
 def without(held: Evidence, contradiction: Proof) -> Evidence:
-    """Return ``held`` without proofs of the kind of ``contradiction``, because a run failed, and with that contradiction."""
+    """Return ``held`` after a run failed: with ``contradiction`` added, and without the proofs of its kind."""
     kept = tuple(each for each in held.contradicted if each.kind != contradiction.kind)
     proofs = tuple(each for each in held.proofs if each.kind != contradiction.kind)
     return replace(held, proofs=proofs, contradicted=(*kept, contradiction))

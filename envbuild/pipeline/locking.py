@@ -85,7 +85,7 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
 
 
 def starting_lock(tools: Tools) -> Lock | None:
-    """Return the lock whose pins a user's recipe keeps if they fit; None if there is none, or without a user's recipe.
+    """Return the lock whose pins a user's recipe keeps if they fit; None if there is no such lock or no user's recipe.
 
     It is the recipe's own lock, else the lock of its frameworks, so that the images share layers.
     """

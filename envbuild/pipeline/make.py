@@ -134,7 +134,7 @@ def make(
 
 
 def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints, known: Rendering | None) -> Environment:
-    """Return the environment that ``texts`` ask for. If the rendering of an earlier run is still valid, its lock has it."""
+    """Return the environment that ``texts`` ask for. If the rendering of an earlier run is valid, it is read from its lock."""
     locked = read_locked(tools, known.name) if known is not None and known.is_lock_whole else None
     return locked.lock.environment if locked else resolving.resolve_buildable(tools, texts, constraints).environment
 

@@ -45,7 +45,7 @@ def prove_again(
     keep_images: bool,
     on_done: Callable[[Attempt], None],
 ) -> list[Attempt]:
-    """For each of ``names``, prove the ``kinds`` that it lacks. A failure is reported, and the others continue.
+    """For each of ``names``, prove the ``kinds`` that it lacks. A failure is reported, and the other environments continue.
 
     An image that was not there before is removed as soon as it is judged, unless ``keep_images``.
     Raises :class:`EngineError` if images are to be built and no engine answers.

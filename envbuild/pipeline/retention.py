@@ -1,4 +1,4 @@
-"""``registry list`` and ``registry prune``: which images of a repository are needed, and the removal of the others."""
+"""``registry list`` and ``registry prune``: which images of a repository are needed, and the removal of other images."""
 
 from __future__ import annotations
 

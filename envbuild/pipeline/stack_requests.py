@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def stack_of(tools: Tools, texts: Sequence[str]) -> Stack | None:
-    """Return the stack that ``texts`` name, or None. For other requests this only looks for a file."""
+    """Return the stack that ``texts`` name, or None if they are another request. This only looks for the stack's file."""
     name = texts[0].lower() if len(texts) == 1 else ""
     if not can_be_name(name) or not tools.workspace.stack_file(name).is_file():
         return None

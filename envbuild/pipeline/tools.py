@@ -141,7 +141,7 @@ class Tools:
         return recipes.templates(self.workspace)
 
     def sharing(self, earlier: Tools) -> Tools:
-        """Take over the index of ``earlier`` tools, and return these tools. It knows the hosts that did not answer."""
+        """Take over the index of ``earlier`` tools, and return these tools. The index remembers hosts that did not answer."""
         if "index" in earlier.__dict__:
             earlier.index.on_progress = self.on_progress
             self.__dict__["index"] = earlier.index

@@ -40,10 +40,10 @@ def upgrade_environment(
     """Choose pins of ``environment`` again: all, or only ``packages`` (names or requirements), or the base image.
 
     Other pins stay if they fit. A package with explicit bounds may be newer than the date limit, and so may its requirements;
-    the date limit applies to all others. Nothing is written unless something changed and ``write`` is true.
+    the date limit applies to all other packages. Nothing is written unless something changed and ``write`` is true.
 
     Raises :class:`InvalidInputError` (``no-lock``) if there is nothing to upgrade, :class:`UnknownNameError` for a package
-    that is not pinned, and what locking raises.
+    that is not pinned, and the errors of locking.
     """
     from envbuild.lock import comparison, lock_file, making
 

@@ -1,6 +1,6 @@
 """Whether the second of two reports is worse than the first.
 
-`envbuild-smoke diff` has the same rule (envbuild/smoke/judging/baseline.py), so that both answer alike. The rule is repeated
+`envbuild-smoke diff` has the same rule (envbuild/smoke/judging/baseline.py), so both give the same result. The rule is repeated
 here because the guest cannot be imported. Reports may be damaged: what cannot be read is left out.
 """
 

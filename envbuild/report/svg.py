@@ -106,7 +106,7 @@ def whisker(axes: Axes, x: float, low: float, high: float) -> str:
 
 
 def label(x: float, y: float, words: str, style: str) -> str:
-    """Text at a place of the picture."""
+    """Write text at a position in the picture."""
     return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}">{escape(words)}</text>'
 
 
