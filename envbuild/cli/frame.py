@@ -79,7 +79,7 @@ VERBS: dict[str, tuple[str, str]] = {
 
 
 class Verbs(click.Group):
-    """A group whose verbs are imported when used, and whose help needs none of them."""
+    """A group that imports the module of a verb only when the verb is used. The group's help needs no such module."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """List commands in the order in which a new user needs them, not alphabetically."""

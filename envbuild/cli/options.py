@@ -137,7 +137,7 @@ def compression(function: F) -> F:
 
 
 def image_source(function: F) -> F:
-    """``--from`` and ``--key``, the public key: the registry that may have the image."""
+    """``--from``, a registry that perhaps has the image, and ``--key``, the public key of its signature."""
     for option in (
         click.option(
             "--key",
@@ -327,7 +327,7 @@ def smoke_options(values: Mapping[str, Any]) -> SmokeOptions:
 
 
 def split(values: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, Any]]:
-    """Split the options of a verb that takes both kinds into (constraints, judging)."""
+    """Split the options of a verb into (constraints of the request, options of the smoke test)."""
     constraints = {name: values[name] for name in ("driver", "gpu", "python", "python_from", "system", "base")}
     return constraints, {name: value for name, value in values.items() if name not in constraints}
 
@@ -352,7 +352,7 @@ def naming(argument: str = "name", *, several: bool = False, required: bool = Tr
 
 
 def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
-    """Return canonical names and stacks with this beginning, for the shell; nothing on any error, which must stay silent."""
+    """Return canonical names and stacks that begin with ``incomplete``. After an error return nothing, without a message."""
     from envbuild.resolve.catalogue import catalogue
 
     try:

@@ -56,7 +56,7 @@ class Contents:
 
 
 def load_programs(workspace: Workspace) -> dict[str, Program]:
-    """Return every program by name. :class:`InvalidInputError` lists all problems of the file."""
+    """Return every program by name. Raises :class:`InvalidInputError` with all problems of the file."""
     problems: list[Problem] = []
     path = workspace.launchers / _FILE
     found: dict[str, Program] = {}

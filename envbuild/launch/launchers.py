@@ -53,7 +53,7 @@ class Launcher:
 
 
 def load_launchers(workspace: Workspace) -> dict[str, Launcher]:
-    """Return every launcher by name. :class:`InvalidInputError` lists the problems of all launchers."""
+    """Return every launcher by name. Raises :class:`InvalidInputError` with the problems of all launchers."""
     problems: list[Problem] = []
     found: dict[str, Launcher] = {}
     for path in sorted(workspace.launchers.glob("*/launcher.yaml")):
@@ -66,7 +66,7 @@ def load_launchers(workspace: Workspace) -> dict[str, Launcher]:
 
 
 def choose(launchers: Mapping[str, Launcher], name: str, kind: str) -> tuple[Launcher, Kind]:
-    """Return the launcher and its kind ('' is the default). :class:`UnknownNameError` lists the existing ones."""
+    """Return the launcher and its kind ('' is the default). Raises :class:`UnknownNameError` with the existing ones."""
     if name not in launchers:
         raise UnknownNameError(
             f"There is no launcher {name!r}.", code="unknown-launcher", hint=f"There are: {', '.join(launchers)}."

@@ -20,7 +20,7 @@ FILE = "environments.yaml"
 def listed(workspace: Workspace) -> dict[str, str]:
     """Return the canonical names with their reasons, in the order of the file; empty if the workspace has no list.
 
-    :class:`InvalidInputError` lists all problems of the file.
+    Raises :class:`InvalidInputError` with all problems of the file.
     """
     path = workspace.images / FILE
     where = str(path.relative_to(workspace.root))

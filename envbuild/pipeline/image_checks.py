@@ -86,7 +86,7 @@ def sources_of_image(tools: Tools, name: str, digest: str) -> list[tuple[str, st
 
 
 def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool, base: str | None = None) -> Verified:
-    """Compare the image with its lock; :class:`VerifyError` (exit 8) lists every difference.
+    """Compare the image with its lock. Raises :class:`VerifyError` (exit 8) with every difference.
 
     With ``replay`` a stored result for this image and lock is used. ``base`` is the base image, if no build record
     names it yet.

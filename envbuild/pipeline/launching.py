@@ -23,7 +23,7 @@ _REPORT = "report.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """The input of a launcher: ``text`` on the standard input of ``argv``."""
+    """A launch: the command ``argv`` of the launcher, which reads ``text`` from its standard input."""
 
     launcher: Launcher
     kind: Kind

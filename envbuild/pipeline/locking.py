@@ -46,7 +46,7 @@ def check_lock(tools: Tools, locked: Locked) -> None:
 
 
 def require_lock(tools: Tools, name: str) -> Locked:
-    """The lock of ``name``, checked; :class:`InvalidInputError` (``no-lock``) if there is none."""
+    """Return the lock of ``name`` after checking it. Raises :class:`InvalidInputError` (``no-lock``) if there is none."""
     locked = read_locked(tools, name)
     if locked is None:
         raise InvalidInputError(

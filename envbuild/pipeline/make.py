@@ -77,7 +77,7 @@ class _Note:
 
 @dataclass(kw_only=True, slots=True)
 class _Log:
-    """Times stages and tells the listener about each as it ends."""
+    """Measures the time of each stage, and calls the listener when a stage ends."""
 
     listener: Callable[[StageNote], None]
     notes: list[StageNote] = field(default_factory=list)
@@ -134,7 +134,7 @@ def make(
 
 
 def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints, known: Rendering | None) -> Environment:
-    """Return the environment that ``texts`` ask for. If the rendering of an earlier run is valid, it is read from its lock."""
+    """Return the environment that ``texts`` ask for. If the rendering ``known`` is valid, its lock holds the environment."""
     locked = read_locked(tools, known.name) if known is not None and known.is_lock_whole else None
     return locked.lock.environment if locked else resolving.resolve_buildable(tools, texts, constraints).environment
 

@@ -43,7 +43,7 @@ class Rendering:
 
 
 def differences(folder: Path, rendering: Mapping[str, str]) -> list[Difference]:
-    """Return the differences between ``folder`` and ``rendering`` plus the lock."""
+    """Return the files of ``folder`` that differ from ``rendering``. The lock is allowed there and is not compared."""
     found = []
     for name, text in sorted(rendering.items()):
         path = folder / name

@@ -101,10 +101,10 @@ def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constrain
 
 
 def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]:
-    """Return the recipe of each framework of ``environment``, by name; :class:`InvalidInputError` (``no-recipe``) if one has
-    none.
+    """Return the recipe of each framework of ``environment``, by name.
 
-    The matrix may have frameworks without a recipe. They can only be planned.
+    Raises :class:`InvalidInputError` (``no-recipe``) if a framework has none. The matrix may have such frameworks; their
+    environments can only be planned.
     """
     for framework in environment.frameworks:
         if framework.recipe not in tools.recipes:
