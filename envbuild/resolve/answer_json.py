@@ -12,7 +12,7 @@ from envbuild.model.words import SCHEMA
 
 
 def answer_json(resolution: Resolution, evidence: Sequence[str]) -> dict[str, Any]:
-    """The answer for a resolution; ``evidence`` lists the proofs of the environment, which the caller has looked up."""
+    """Return the JSON object for a resolution. ``evidence`` lists the proofs of the environment; the caller looks them up."""
     environment = resolution.environment
     code = environment.compute_capability
     return {
@@ -53,7 +53,7 @@ def answer_json(resolution: Resolution, evidence: Sequence[str]) -> dict[str, An
 
 
 def _prefixes(environment: Environment) -> dict[str, Any]:
-    """The sets of packages, if there are several."""
+    """If the environment has several separate sets of packages: each with its name, Python and frameworks."""
     plans = [
         {"name": plan.name, "python": plan.python.version, "frameworks": list(plan.frameworks)} for plan in environment.prefixes
     ]
@@ -72,7 +72,7 @@ def _base(base: Base) -> dict[str, Any]:
 
 
 def _to_build(base: Base) -> dict[str, Any]:
-    """The packages that only the compiling stage has, if something is compiled for GPUs."""
+    """The packages and the image of the stage that compiles GPU code; empty if nothing is compiled for GPUs."""
     packages = [f"{package.name}={package.version}" for package in base.build_packages]
     image = {"build_image": base.build_image} if base.build_image else {}
     return {**({"build_packages": packages} if packages else {}), **image}

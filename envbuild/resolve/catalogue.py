@@ -1,4 +1,4 @@
-"""Every build that the matrix has, with the name that a request for it would get: what ``list`` shows."""
+"""Lists every build of the matrix, with the canonical name that a request for the build would get (``envbuild list``)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATES = (*get_args(Status), "unserved")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filters:
-    """The filters of the list; an empty field filters nothing. The words are those of a request."""
+    """The filters of the list; an empty field filters nothing. Values are written as in a request."""
 
     framework: str = ""
     cuda: str = ""
@@ -39,7 +39,8 @@ class Filters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """One build. ``name`` is its canonical default name under the filters; empty if it runs on no system of the matrix."""
+    """One build. ``name`` is the canonical name of its default environment under the filters; empty if no environment of the
+    matrix fits the build and the filters."""
 
     name: str
     framework: str
@@ -58,14 +59,16 @@ class Row:
 
 
 def catalogue(matrix: Matrix, filters: Filters | None = None) -> list[Row]:
-    """The rows by framework, newest version first. Raises :class:`UnknownNameError` for a filter that names nothing."""
+    """The rows by framework, newest version first. Raises :class:`UnknownNameError` for a filter value that is not in the
+    matrix."""
     wanted = filters or Filters()
     lookup = lookup_of(matrix)
     return [row for request in _requests(matrix, wanted) for row in _rows(lookup, request, wanted)]
 
 
 def newest_environments(matrix: Matrix, **options: str) -> dict[str, str]:
-    """The newest environment of each framework under the options of a request, by name; frameworks without one are left out."""
+    """Map each framework to the name of its newest environment that satisfies ``options``, the options of a request.
+    Frameworks without such an environment are left out."""
     lookup = lookup_of(matrix)
     found = {}
     for table in matrix.frameworks:
@@ -80,13 +83,13 @@ def newest_environments(matrix: Matrix, **options: str) -> dict[str, str]:
 
 
 def doubts(matrix: Matrix, filters: Filters) -> list[str]:
-    """The warnings about filters that could not be checked, worded as for a request."""
+    """The warnings about filters that could not be checked, with the wording of a request's warnings."""
     found = (text for request in _requests(matrix, filters) for text in request.warnings)
     return list(dict.fromkeys(found))
 
 
 def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
-    """Return a message for each framework; those of several joined frameworks are listed one after the other."""
+    """Yield one request for each framework. A filter that joins several frameworks gives one request for each of them."""
     cuda = filters.cuda.strip().lower()
     if cuda and cuda not in ("cpu", "gpu", "cuda") and not cuda.startswith("cu"):
         cuda = f"cuda{cuda}"

@@ -1,4 +1,4 @@
-"""The candidate that a request gets: the first in the order of choice."""
+"""Chooses the candidate for a request: the first in the order of choice that satisfies the request."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from envbuild.resolve.search.search import Search
 def choose_for(matrix: Matrix, request: Request) -> tuple[Search, Candidate | None]:
     """The first candidate for a request, with the search that found it.
 
-    If an add-on's default base framework does not fit, another release of it may. That release then becomes part of the
-    environment, so that the name shows it.
+    If the default release of an add-on's base framework does not fit, other releases of the base framework are tried. The
+    release that fits becomes part of the environment, and the environment's name shows it.
     """
     search = Search(lookup_of(matrix), request)
     chosen = choose(search)
@@ -30,7 +30,7 @@ def choose_for(matrix: Matrix, request: Request) -> tuple[Search, Candidate | No
 def choose(search: Search) -> Candidate | None:
     """The first candidate in the order of choice that satisfies the whole request, or None.
 
-    A canonical name means itself, also if a version is the beginning of a newer one (2.5 and 2.5.1).
+    A canonical name means exactly that environment, even if its version is also the beginning of a newer one (2.5 and 2.5.1).
     """
     request = search.request
     chosen = search.first()
@@ -46,7 +46,7 @@ def choose(search: Search) -> Candidate | None:
 
 
 def _exact(wanted: Wanted) -> Wanted:
-    """Return the request with the exact version if a release has exactly the named version."""
+    """If a release has exactly the named version, return ``wanted`` for that version only, else ``wanted`` itself."""
     version = wanted.version.removeprefix("==")
     known = any(release.version == version for release in wanted.framework.releases)
     return wanted._replace(version=f"==={version}") if known else wanted

@@ -34,9 +34,9 @@ from envbuild.resolve.search.vendor_pins import choices_of
 
 
 def environment_of(lookup: Lookup, request: Request, chosen: Candidate) -> Environment:
-    """The environment of a candidate. It depends only on its name, never on the driver or GPU of the request.
+    """The environment of a candidate. The canonical name determines all of it; the request's driver and GPU have no influence.
 
-    Its frameworks are in the order of the matrix, not of the request.
+    The frameworks are in the order of the matrix, not of the request.
     """
     order = {table.name: index for index, table in enumerate(lookup.matrix.frameworks)}
     builds = sorted(chosen.builds, key=lambda build: order[build.framework.name])
@@ -63,7 +63,7 @@ def environment_of(lookup: Lookup, request: Request, chosen: Candidate) -> Envir
 
 
 def _capability(variants: Sequence[Variant]) -> ComputeCapability | None:
-    """The GPU code that all of ``variants`` run on; None if it is unknown for one of them."""
+    """The compute capabilities for which all of ``variants`` have GPU code; None if this is unknown for one of them."""
     if not variants or not all(variant.sass or variant.ptx for variant in variants):
         return None
     if len(variants) == 1:
@@ -75,10 +75,10 @@ def _capability(variants: Sequence[Variant]) -> ComputeCapability | None:
 
 
 def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries: Sequence[str], supply: str = "") -> str:
-    """The name that contains every choice. It contains the base, library releases and Python's supply only if they are not the
-    default.
+    """The canonical name, which determines every choice. It contains the base, library releases and Python's supply only if
+    these are not the defaults.
 
-    The CUDA at the end applies to all GPU builds that do not name another one.
+    The CUDA version after the frameworks applies to each GPU build that has no CUDA version after its own framework.
     """
     cuda = next((build.variant.cuda for build in reversed(builds) if build.variant.cuda), "")
     named = []
@@ -98,7 +98,10 @@ def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries:
 
 
 def _same_name(lookup: Lookup, chosen: Candidate) -> Iterator[Variant]:
-    """The joint needs of the builds that a name with these versions and CUDAs can mean, best first."""
+    """Join each compatible combination of builds with the candidate's versions and CUDA versions into one variant, best first.
+
+    A canonical name does not tell these combinations apart.
+    """
     levels = []
     for build in chosen.builds:
         same = [v for v in siblings(lookup, build) if v.cuda == build.variant.cuda and v.origin.status != "known-bad"]
@@ -115,7 +118,7 @@ def _same_name(lookup: Lookup, chosen: Candidate) -> Iterator[Variant]:
 
 
 def _unusual_libraries(lookup: Lookup, chosen: Candidate) -> list[str]:
-    """The libraries that differ from the default ones of the same place."""
+    """The library versions that differ from the defaults at the same place, as parts of the canonical name."""
     ours = chosen.place
     for variant in _same_name(lookup, chosen):
         for place in places(lookup, variant):
@@ -126,7 +129,7 @@ def _unusual_libraries(lookup: Lookup, chosen: Candidate) -> list[str]:
 
 
 def _unusual_supply(lookup: Lookup, request: Request, place: Place) -> str:
-    """Return what Python is installed from, or nothing if that is the default for this version and system."""
+    """Return the supply of Python, or an empty string if that supply is the default for this version and system."""
     usual = python_on(lookup, place.python.version, place.system, request.image)
     ours = place.python.provided_by
     return "" if isinstance(usual, Python) and usual.provided_by == ours else ours
@@ -139,7 +142,7 @@ def _alike(one: Place, other: Place) -> bool:
 
 
 def default_place(lookup: Lookup, chosen: Candidate) -> tuple[Variant, Place] | None:
-    """The base that a request for these versions, CUDA, Python and system gets if it names no base."""
+    """The joined variant and the place that a request for these versions, CUDA, Python and system gets if it names no base."""
     for variant in _same_name(lookup, chosen):
         for place in places(lookup, variant):
             same = place.system.name == chosen.place.system.name and place.python.version == chosen.place.python.version
@@ -172,7 +175,8 @@ def _base(lookup: Lookup, request: Request, chosen: Candidate) -> Base:
 
 
 def _other_providers(lookup: Lookup, chosen: Candidate, taken: Offer) -> tuple[str, ...]:
-    """The other providers for the same version, CUDA and system, best first. The user's own image is always one of them."""
+    """The providers for the same version, CUDA and system except the ``taken`` one, best first. The user's own image
+    (``local``) always counts as a provider."""
     found: list[Offer] = []
     for variant in _same_name(lookup, chosen):
         found.extend(offers_on(lookup, variant, chosen.place.system, "")[0])
@@ -182,7 +186,8 @@ def _other_providers(lookup: Lookup, chosen: Candidate, taken: Offer) -> tuple[s
 
 
 def framework_of(build: Build, python: str, cuda: str, beside: Sequence[Build] = ()) -> Framework:
-    """Return a build as part of an environment with this Python and CUDA, ``beside`` others in one set of packages."""
+    """Describe a build as a framework of an environment with this Python and CUDA. ``beside`` are the builds that share its set
+    of packages."""
     table, release, variant = build.framework, build.release, build.variant
     return Framework(
         name=table.name,
@@ -213,7 +218,7 @@ def _to_compile_for(variant: Variant) -> ComputeCapability | None:
 
 
 def _elsewhere(variant: Variant) -> dict[str, str]:
-    """The recipe's options for a build that is on no package index. The keys are those of the matrix."""
+    """The recipe's options for a build that does not come from a package index. The keys are the fields of the matrix row."""
     keys = ("repository", "revision", "distribution")
     return {key: value for key in keys if (value := getattr(variant, key))}
 

@@ -26,10 +26,10 @@ from envbuild.resolve.search.search import Option, Search
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """Either ``resolution`` or ``error``.
+    """The explanation of a request. Either ``resolution`` or ``error`` is set, the other is None.
 
-    ``choices`` has the runner-up of each choice; ``passed_over`` the builds that come before the chosen one, each with its
-    reason.
+    ``choices`` has the runner-up of each choice. ``passed_over`` has the builds that come before the chosen one in the order of
+    choice, each with the reason why it was not chosen.
     """
 
     request: str
@@ -40,7 +40,8 @@ class Explanation:
 
 
 def explain(matrix: Matrix, request: Request) -> Explanation:
-    """Why a request is answered as it is. A refusal is part of the answer here, not raised."""
+    """Explain the answer to a request. If no environment satisfies the request, return the error in the explanation instead of
+    raising it."""
     refuse_unsupported(matrix, request)
     search, chosen = choose_for(matrix, request)
     if chosen is None:
@@ -55,7 +56,8 @@ def explain(matrix: Matrix, request: Request) -> Explanation:
 
 
 def _passed_over(search: Search, chosen: Candidate) -> Iterator[Conflict]:
-    """For each build that comes before a chosen one: the first fact against it, alone or beside the others that were chosen."""
+    """For each build that comes before the chosen build of its framework: the first fact against it, either alone or together
+    with the other chosen builds."""
     for build in chosen.builds:
         others = [each for each in chosen.builds if each != build]
         for option in search.options(search.request.wanted_of(build.framework)):
@@ -89,7 +91,7 @@ def _against(search: Search, option: Option, others: Sequence[Build]) -> Conflic
 
 
 def explanation_json(explanation: Explanation) -> dict[str, Any]:
-    """What ``explain --json`` prints."""
+    """The JSON object that ``explain --json`` prints."""
     found: dict[str, Any] = {"schema": 1, "request": explanation.request}
     if explanation.resolution is not None:
         found["decision"] = answer_json(explanation.resolution, ())

@@ -1,5 +1,4 @@
-"""Whether the matrix still accepts an earlier decision. The decision may be accepted although it is no longer the preferred
-one."""
+"""Checks whether the matrix still accepts an earlier decision. An accepted decision need not be the preferred one any more."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from envbuild.resolve.search.pythons import python_on
 
 
 def recheck(matrix: Matrix, environment: Environment) -> list[Conflict]:
-    """The matrix's present objections to a decision; empty if it still accepts the decision."""
+    """The objections of the current matrix to a decision; empty if the matrix still accepts the decision."""
     if not environment.frameworks:
         return [Conflict(row=environment.name, reason="it has no framework", source="")]
     lookup = lookup_of(matrix)
@@ -34,7 +33,7 @@ def recheck(matrix: Matrix, environment: Environment) -> list[Conflict]:
 
 
 def _builds(lookup: Lookup, environment: Environment, framework: Framework) -> list[Build] | Conflict:
-    """The builds of the matrix that a framework of the decision may be."""
+    """The builds of the matrix that match a framework of the decision, or a conflict if there is none."""
     row = f"{framework.name} {framework.version}"
     table = next((table for table in lookup.matrix.frameworks if table.name == framework.name), None)
     release = next((item for item in table.releases if item.version == framework.version), None) if table else None
@@ -92,7 +91,8 @@ def _build(lookup: Lookup, python: str, framework: Framework, build: Build) -> I
 
 
 def _libraries(environment: Environment, build: Build, whole: Variant) -> Iterator[Conflict]:
-    """Whether a build accepts the libraries, unless it brings its own beside those of the decision."""
+    """Yield a conflict for each library of the decision that a build does not accept. A library that the build brings itself,
+    beside that of the decision, is not checked."""
     for name in LIBRARIES:
         need, version = getattr(build.variant, name), getattr(environment, name)
         theirs = need is not None and need != getattr(whole, name) and need.taken_from != "system"

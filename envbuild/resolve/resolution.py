@@ -19,7 +19,8 @@ from envbuild.resolve.search.search import Search
 def resolve(matrix: Matrix, request: Request) -> Resolution:
     """The environment for a request, with reasons and warnings.
 
-    Raises :class:`ConflictError` with the conflicting rows and the nearest alternatives if nothing satisfies it.
+    Raises :class:`ConflictError` with the conflicting rows and the nearest alternatives if no environment satisfies the
+    request.
     """
     refuse_unsupported(matrix, request)
     search, chosen = choose_for(matrix, request)

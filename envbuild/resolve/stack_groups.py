@@ -1,7 +1,7 @@
 """Decides which frameworks of a stack share one set of packages: each goes into the first set that it fits.
 
-All sets are in one image: one system, one base, one CUDA in it, one release of each library that is installed there. Other
-needs of the builds in one set (a Python, packages, base frameworks) do not concern other sets.
+All sets are in one image. So they share one operating system, one base, and one release of CUDA and of each library that is
+installed in the image. The other needs of a set's builds (Python, packages, base frameworks) do not concern other sets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from envbuild.stacks import Member, Stack
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Frameworks that share a set of packages under one Python (X.Y), which the first of them brought."""
+    """Frameworks that share a set of packages under one Python (X.Y). The first of these frameworks determined the Python."""
 
     python: str
     wanted: tuple[Wanted, ...]
@@ -44,7 +44,7 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shares:
-    """A stack in groups, with one candidate of each; they have one system and one base in common, ``place``."""
+    """The groups of a stack, with one candidate for each group. ``place`` has the system and the base that all groups use."""
 
     groups: tuple[Group, ...]
     candidates: tuple[Candidate, ...]
@@ -58,7 +58,7 @@ class Shares:
 
 
 class Grouping:
-    """Puts the frameworks of a stack into groups, in the order of its file."""
+    """Puts the frameworks of a stack into groups, in the order of the stack's file."""
 
     def __init__(self, search: Search, stack: Stack) -> None:
         self._search = search
@@ -66,7 +66,7 @@ class Grouping:
         self._levels: dict[str, list[Option]] = {}
 
     def shares(self) -> Shares:
-        """The groups. Raises :class:`ConflictError` if a framework fits into none, not even one of its own."""
+        """The groups. Raises :class:`ConflictError` if a framework fits into no group, not even into a new one."""
         groups: tuple[Group, ...] = ()
         splits: list[Split] = []
         for member, wanted in zip(self._stack.members, self._search.request.wanted, strict=True):
@@ -109,7 +109,8 @@ class Grouping:
     def _descend(
         self, rest: Sequence[tuple[int, Wanted]], groups: Sequence[Group], own: dict[int, Need], of_all: Need | None
     ) -> Iterator[tuple[Build, ...]]:
-        """Find builds for ``rest`` beside the chosen ones, which need ``own`` in each group and ``of_all`` in the image."""
+        """Find builds for the frameworks in ``rest``. The builds that are already chosen have the joint needs ``own`` in each
+        group, and ``of_all`` in the image."""
         if not rest:
             yield ()
             return
@@ -123,7 +124,7 @@ class Grouping:
                     yield (option.build, *others)
 
     def _options(self, wanted: Wanted) -> list[Option]:
-        """The builds of a framework without objections of their own."""
+        """The builds of a framework to which there are no objections."""
         name = wanted.framework.name
         if name not in self._levels:
             self._levels[name] = [option for option in self._search.options(wanted) if not option.objections]
@@ -161,7 +162,8 @@ class Grouping:
         return Conflict(row=f"stack {self._stack.name}: {wanted.framework.name}", reason=reason, source=source)
 
     def _clash(self, group: Group, wanted: Wanted) -> list[Conflict]:
-        """The facts about the smallest conflict: of the framework alone with that Python, else with the group."""
+        """The facts about the smallest conflict. If the framework alone does not work with the group's Python, this is the
+        conflict; else it is the conflict of the framework with the group."""
         for several in ((wanted,), (*group.wanted, wanted)):
             search = Search(self._search.lookup, self._narrowed(several, group.python))
             if next(search.solutions(), None) is None:
@@ -170,7 +172,8 @@ class Grouping:
         return [self._said(wanted, why, wanted.framework.origin.source)]
 
     def _narrowed(self, wanted: tuple[Wanted, ...], python: str) -> Request:
-        """The request for some frameworks alone. If none of them is for GPUs, the GPU options are dropped."""
+        """The stack's request for only the frameworks ``wanted``. If none of them has a GPU build, the GPU options are
+        dropped."""
         text = f"{self._stack.name} ({', '.join(each.framework.name for each in wanted)})"
         request = self._search.request._replace(text=text, wanted=wanted, python=python and f"=={python}", cudnn="", nccl="")
         if any(option.build.variant.cuda for each in wanted for option in self._search.options(each)):
@@ -178,7 +181,8 @@ class Grouping:
         return request._replace(device="", cuda="", driver="", gpus=())
 
     def _refusal(self, groups: Sequence[Group], member: Member, wanted: Wanted) -> ConflictError:
-        """The reason why a framework fits nowhere: its own conflicts, else conflicts with the image that the others need."""
+        """The error for a framework that fits into no group. It gives the framework's own conflicts, or else its conflicts with
+        the image that the other frameworks need."""
         python = member.pythons[0] if len(member.pythons) == 1 else ""
         alone = Search(self._search.lookup, self._narrowed((wanted,), python))
         found = refusal(alone) if next(alone.solutions(), None) is None else None
@@ -191,7 +195,8 @@ class Grouping:
         )
 
     def _image_clashes(self, groups: Sequence[Group], wanted: Wanted) -> list[Conflict]:
-        """The objections to the best build of a framework in one image with each of the others, apart from packages."""
+        """The objections to a framework in one image with the frameworks of ``groups``, except conflicts of packages. They are
+        the objections to the build that has the fewest."""
         if not groups:
             return []
         lookup = self._search.lookup
@@ -202,7 +207,8 @@ class Grouping:
 
 
 def in_image(builds: Variant, library: str) -> bool:
-    """Whether joined builds use a library that is installed in the image. A stack's ``cudnn`` and ``nccl`` mean this one."""
+    """Whether joined builds use a library that is installed in the image. The ``cudnn`` and ``nccl`` of a stack's file mean the
+    library in the image."""
     need: LibraryNeed | None = getattr(builds, library)
     return need is not None and need.taken_from == "system"
 

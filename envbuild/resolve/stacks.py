@@ -1,4 +1,4 @@
-"""Resolves a stack to one environment of several prefixes, with the conflict that requires each of them."""
+"""Resolves a stack to one environment with several prefixes, and names the conflict that makes each prefix necessary."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def resolve_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gp
     """The environment of a stack, with reasons and warnings.
 
     ``driver`` and ``gpu`` are only checked; they do not change the environment. Raises :class:`ConflictError` if a framework
-    does not fit into it, or if it does not run on them.
+    does not fit into the stack, or if the stack does not run on the driver or the GPU.
     """
     lookup, request = lookup_of(matrix), request_of(matrix, stack)
     shares = Grouping(Search(lookup, request), stack).shares()
@@ -59,7 +59,7 @@ def builds_of(matrix: Matrix, stack: Stack) -> tuple[Build, ...]:
 
 
 def explain_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Explanation:
-    """Why a stack is divided as it is. A refusal is part of the answer here, not raised."""
+    """Explain why a stack is divided as it is. If it cannot be resolved, the explanation has the error, which is not raised."""
     try:
         resolution = resolve_stack(matrix, stack, driver=driver, gpu=gpu)
     except ConflictError as error:
@@ -94,9 +94,10 @@ def _departures(request: Request, stack: Stack, environment: Environment) -> Ite
 
 
 def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Request:
-    """Return the stack as one request, with its own driver and GPUs if no others are given.
+    """Return the stack as one request, with the driver and GPUs of the stack's file if no others are given.
 
-    Raises :class:`UnknownNameError` for names without a row, :class:`InvalidInputError` for a framework that is named twice.
+    Raises :class:`UnknownNameError` for a name without a row, and :class:`InvalidInputError` for a framework that is named
+    twice.
     """
     _check_names(matrix, stack)
     words = [member.request for member in stack.members]
@@ -109,7 +110,8 @@ def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: 
 
 
 def _check_names(matrix: Matrix, stack: Stack) -> None:
-    """Raise :class:`InvalidInputError` if a framework is named twice, or if ``apart`` names one that does not come before."""
+    """Raise :class:`InvalidInputError` if a framework is named twice, or if its ``apart`` names one that does not come before
+    it."""
     before: list[str] = []
     messages: list[str] = []
     for member in stack.members:
@@ -144,7 +146,7 @@ def _check_hardware(lookup: Lookup, stack: Stack, hardware: Request, builds: Seq
 
 
 def _environment(lookup: Lookup, stack: Stack, request: Request, shares: Shares) -> Environment:
-    """The environment of all frameworks, without the Python and the dependencies of each prefix."""
+    """The environment of all frameworks. If there are several prefixes, each has its own Python and date limit."""
     whole = environment_of(lookup, request, shares.whole)
     plans = tuple(_plan(name, candidate, whole) for name, candidate in zip(_names(shares), shares.candidates, strict=True))
     python = {name: plan.python.version for plan in plans for name in plan.frameworks}
@@ -163,7 +165,8 @@ def _environment(lookup: Lookup, stack: Stack, request: Request, shares: Shares)
 
 
 def _names(shares: Shares) -> list[str]:
-    """A prefix has the name of its Python; a second one with the same Python also has the name of its first framework."""
+    """The names of the prefixes. A prefix is named after its Python; if an earlier prefix has that name, the name also contains
+    the prefix's first framework."""
     found: list[str] = []
     for group in shares.groups:
         name = f"py{group.python.replace('.', '')}"

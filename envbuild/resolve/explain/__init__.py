@@ -1,1 +1,1 @@
-"""Why an answer is as it is: reasons and warnings, and for a refusal its conflicts and alternatives."""
+"""Explains an answer: reasons and warnings for a decision, conflicts and alternatives for a refusal."""

@@ -22,8 +22,8 @@ _SHOWN = 5
 _SHOWN_OF_SEVERAL = 8
 _MOST_CHANGED = 3  # alternatives with more changes are offered only if no smaller change works
 _TRIED = 600
-_EFFORT = 200_000  # joins of needs to try, which take a few seconds; after that, the alternatives found so far are used
-# How much a change asks of a person: another base or Python is little, another driver or giving up the GPU is much.
+_EFFORT = 200_000  # joins of needs to try (a few seconds); beyond this, only the alternatives found so far are used
+# The effort of each change for the user: low for another base or Python, high for another driver or no GPU.
 _WEIGHTS: dict[str, int] = {
     "base": 1, "cudnn": 1, "nccl": 1, "python-from": 1, "python": 2, "system": 2, "version": 3, "cuda": 4, "driver": 8,
     "framework": 9, "gpu": 12,
@@ -51,10 +51,10 @@ def _weight(changed: _Changed) -> int:
 
 
 def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]:
-    """Requests that would work, the least change first; one for each set of changed parts.
+    """Environments that nearly satisfy the request, the least change first; one for each set of changed parts.
 
-    ``cores`` are sets of parts that conflict, so every alternative changes a part of each. A request for a GPU also gets the
-    same request on the CPU as its last alternative, if there is such an environment.
+    ``cores`` are sets of conflicting parts, so every alternative changes at least one part of each set. For a GPU request, the
+    last alternative is the same request for the CPU, if such an environment exists.
     """
     request = search.request
     shown = _SHOWN if len(request.wanted) == 1 else _SHOWN_OF_SEVERAL
@@ -83,7 +83,7 @@ def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]
 
 
 def _on_cpu(search: Search) -> Alternative | None:
-    """The CPU environment for a GPU request that keeps all other parts of the request; None if there is none."""
+    """The CPU environment that keeps all other parts of a GPU request, or all but the base; None if there is none."""
     request = search.request
     if request.device != "gpu":
         return None
@@ -111,7 +111,7 @@ def _instead_of_what(request: Request) -> str:
 
 
 def _ways(request: Request, cores: Sequence[_Changed]) -> Iterator[_Changed]:
-    """Sets of parts to change, the least change first; each changes a part of every core."""
+    """Sets of parts to change, the least change first. Each set changes at least one part of every core."""
     parts = sorted(asked(request), key=lambda part: list(_WEIGHTS).index(part.kind))
     sizes = [
         sorted(
@@ -127,27 +127,27 @@ def _ways(request: Request, cores: Sequence[_Changed]) -> Iterator[_Changed]:
 
 
 def _is_plain(changed: _Changed) -> bool:
-    """Whether the change alters no part of a framework that it removes."""
+    """False if the change removes a framework and also alters a part of the same framework."""
     return not any(part.owner in changed for part in changed)
 
 
 def _meets(changed: _Changed, cores: Sequence[_Changed]) -> bool:
-    """Removing a framework changes each of its parts."""
+    """Whether the change alters a part of every core. Removing a framework counts as altering each of its parts."""
     return all(any(part in changed or part.owner in changed for part in core) for core in cores)
 
 
 class _Nearest:
-    """Finds the candidate nearest to a request among those that change given parts."""
+    """Finds the candidate nearest to a request if given parts of the request may change."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
         self._away = {wanted.framework.name: _distances(wanted) for wanted in search.request.wanted}
-        # These two sort functions are made once, because results are cached by their identity. One keeps the GPU, one changes
-        # it.
+        # Make the two sort functions once: sorted results are cached by the identity of the function. One function ranks for
+        # the requested GPUs, the other for any GPU.
         self._orders = {gpus: partial(self._order, gpus=gpus) for gpus in ((), search.request.gpus)}
 
     def of(self, changed: _Changed) -> Iterator[_Near]:
-        """The nearest candidate, if any. A change of CUDA may also lead to a CPU build."""
+        """Yield the nearest candidate, if there is one. If the CUDA version may change, a CPU build is also considered."""
         request = self._search.request
         free = freed(request, [part for part in asked(request) if part not in changed and part.owner not in changed])
         kinds = [self._useful(changed)]
@@ -161,7 +161,8 @@ class _Nearest:
                 yield _Near(candidate, changed, gives_up, tuple(self._distance(build, gpus) for build in candidate.builds))
 
     def _useful(self, changed: _Changed) -> Only:
-        """Leave out CPU builds for a GPU request, and builds that no driver serves."""
+        """Return a filter of builds. It rejects CPU builds for a GPU request; if the driver may change, also builds that no
+        driver supports."""
         request, lookup = self._search.request, self._search.lookup
 
         def useful(build: Build) -> bool:
@@ -175,22 +176,22 @@ class _Nearest:
         return self._distance(option.build, gpus)
 
     def _distance(self, build: Build, gpus: tuple[GpuWanted, ...]) -> tuple[object, ...]:
-        """Native code comes before PTX, then the nearest version, then the nearest CUDA."""
+        """Sort key: first native code before PTX, then the nearest version, then the nearest CUDA version."""
         wanted = self._search.request.wanted_of(build.framework)
         cuda = _cuda_distance(wanted.cuda or self._search.request.cuda, build.variant)
         return (*uneasy(build, gpus), *self._away[build.framework.name][build.release.version], cuda)
 
 
 def _distances(wanted: Wanted) -> dict[str, tuple[int, ...]]:
-    """The distance of each release from the requested ones: another major version, then the number of series (X.Y) between,
-    then the number of releases with as many digits between."""
+    """The distance of each release from the requested versions, as a sort key: whether the major version differs, then the
+    number of series (X.Y) in between, then the number of versions in between, cut to the length of the requested version."""
     parts = version_parts(wanted.version.split(",")[0])
     series, lines = _steps(wanted, min(len(parts), 2)), _steps(wanted, len(parts))
     return {version: (version_parts(version)[:1] != parts[:1], series[version], away) for version, away in lines.items()}
 
 
 def _steps(wanted: Wanted, length: int) -> dict[str, int]:
-    """The number of versions, cut to this many numbers, between each release and the requested ones."""
+    """How far each release is from the nearest requested one, counted in versions that are cut to ``length`` numbers."""
     releases = wanted.framework.releases
     line_of = {release.version: tuple(version_parts(release.version)[:length]) for release in releases}
     place = {line: index for index, line in enumerate(dict.fromkeys(line_of.values()))}
@@ -245,7 +246,7 @@ def _describe_part(search: Search, near: _Near, part: Part) -> str:
 
 
 def _describe_own(search: Search, candidate: Candidate, part: Part, kind: str) -> str:
-    """Describe a changed version or CUDA, of one framework or of all."""
+    """Describe a changed version or CUDA version of one framework, or of all frameworks."""
     request, name = search.request, part.framework
     builds = [build for build in candidate.builds if not name or build.framework.name == name]
     wanted = request.wanted_of(builds[0].framework)
@@ -259,7 +260,7 @@ def _describe_own(search: Search, candidate: Candidate, part: Part, kind: str) -
 
 
 def _drivers(search: Search, near: _Near) -> str:
-    """The drivers for the build with the highest requirements."""
+    """Describe the drivers of that build which needs the newest driver."""
     lookup, builds = search.lookup, [build for build in near.candidate.builds if build.variant.cuda]
     windows = [driver_window(lookup, search.request, build.variant, GPU in near.changed) or "" for build in builds]
     return max(windows, key=version_parts)

@@ -1,4 +1,4 @@
-"""The matrix's facts about each framework's build in an environment, whether it was decided now or locked earlier."""
+"""Finds the matrix's facts about each framework's build in an environment. The environment may also come from an old lock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from envbuild.resolve.search.lookup import lookup_of
 
 
 def details_of(matrix: Matrix, environment: Environment) -> tuple[Details, ...]:
-    """Return one entry per framework; it is empty for a build that no longer has a row."""
+    """Return one entry per framework. The entry is empty if the build no longer has a row in the matrix."""
     return tuple(_details(matrix, environment, framework) for framework in environment.frameworks)
 
 
@@ -44,7 +44,8 @@ def _upon(matrix: Matrix, framework: Framework, variant: Variant) -> tuple[Upon,
 
 
 def _library(need: LibraryNeed | None, of_all: str | None, alone: bool) -> str | None:
-    """The library that a build uses: its own if it brings one and shares the image with others, else the image's."""
+    """The library version that a build uses. If several frameworks share the image, a build that brings its own library uses
+    that one; in all other cases it uses the image's library (``of_all``)."""
     if need is None:
         return None
     return of_all if alone or need.taken_from == "system" else need.prefer or None

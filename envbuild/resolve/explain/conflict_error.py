@@ -1,4 +1,4 @@
-"""The error of a request that nothing satisfies: its conflicts, and its alternatives."""
+"""Makes the error for a request that no environment satisfies, with the conflicts and the alternatives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WORDS = {
 
 
 def refusal(search: Search) -> ConflictError:
-    """The error for a request that nothing satisfies."""
+    """The error for a request that no environment satisfies."""
     request = search.request
     found = cores(search)
     core, against = clash(search, found)
@@ -41,9 +41,9 @@ def refusal(search: Search) -> ConflictError:
 
 
 def clash(search: Search, found: Sequence[tuple[Part, ...]]) -> tuple[tuple[Part, ...], list[Conflict]]:
-    """Return the smallest conflicting set of parts that needs the fewest facts to explain."""
+    """Of the conflicting sets of parts in ``found``, return the one that needs the fewest facts to explain, and these facts."""
     request = search.request
-    # Versions and CUDA are kept even if other parts conflict without them, so that the message is about what the user named.
+    # Versions and CUDA are kept even if the other parts conflict without them. So the message is about the requested versions.
     always = [part for part in asked(request) if part.kind in ("version", "cuda")]
     has_remedy = takes_compat(search.lookup, request)
     told = []
@@ -59,7 +59,8 @@ def clash(search: Search, found: Sequence[tuple[Part, ...]]) -> tuple[tuple[Part
 
 
 def _common_bases(request: Request, names: Collection[str]) -> set[str]:
-    """The named base frameworks of two or more add-ons in ``names``: without them, each add-on would take its own default."""
+    """The requested frameworks that are the base framework of two or more add-ons in ``names``. Without such a framework, each
+    add-on would use its own default base framework."""
     found: list[str] = []
     for wanted in request.wanted:
         if wanted.framework.name in names:
@@ -82,9 +83,9 @@ def _word(part: Part) -> str:
 
 
 def conflicts(lookup: Lookup, request: Request, has_remedy: bool) -> list[Conflict]:
-    """The conflicts of the requested candidate that has the fewest.
+    """The conflicts of that combination of requested builds which has the fewest conflicts.
 
-    ``has_remedy``: the GPUs of the request can use the remedies of objections, so the message contains these too.
+    ``has_remedy`` is true if the remedies that objections name work on the requested GPUs; the reasons then name them.
     """
     best = fewest(Search(lookup, request))
     if best is None:
@@ -100,7 +101,7 @@ def conflicts(lookup: Lookup, request: Request, has_remedy: bool) -> list[Confli
 
 
 def _demands(build: Build) -> Conflict:
-    """What a build needs of its place."""
+    """Name the Python, glibc, CUDA and operating system that a build needs."""
     variant = build.variant
     wants = [f"Python {', '.join(variant.python)}", f"glibc {variant.glibc}"]
     wants += [f"CUDA {variant.cuda} in the image"] if variant.cuda_libraries == "system" else []
@@ -109,7 +110,7 @@ def _demands(build: Build) -> Conflict:
 
 
 def _supporting_facts(request: Request, build: Build, against: Sequence[Objection]) -> list[Conflict]:
-    """The fields of the build's row to which other rows object, without fields that the request states."""
+    """The facts of the build's row that cause the objections of other rows, except facts that the request itself states."""
     variant = build.variant
     known: dict[str, str] = {
         "cuda": "" if request.cuda.startswith("==") else f"is built for CUDA {variant.cuda}",

@@ -1,4 +1,4 @@
-"""Finds the objections to the requested builds: alone, together, and in every place where they could run."""
+"""Finds the objections to the requested builds: to each build alone, to each pair, and to each place where they could run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ _COMPARED = 1000  # combinations of builds
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The conflicts of some builds. ``placement_only`` is true if they are only about the place. ``unasked`` is true if they
-    are about a device that the request does not ask for."""
+    """The conflicts of a combination of builds.
+
+    ``placement_only`` is true for several builds that conflict only about their place, and always for a single build.
+    ``unasked`` is true if a build is not for the requested device or CUDA, or if builds for CPUs and for GPUs are mixed.
+    """
 
     builds: tuple[Build, ...]
     against: list[Objection]
@@ -36,12 +39,12 @@ class Case:
 
     @property
     def score(self) -> tuple[bool, int]:
-        """A lower score is nearer to the request."""
+        """The sort key of a case; a lower score is nearer to the request."""
         return self.unasked, len({item.conflict for item in self.against})
 
 
 def fewest(search: Search) -> Case | None:
-    """The requested builds with the fewest conflicts; the first of several such.
+    """The combination of requested builds with the fewest conflicts; if several combinations have equally few, the first one.
 
     If there are too many combinations to try, return one that replacing a single build cannot improve.
     """
@@ -67,14 +70,15 @@ def fewest(search: Search) -> Case | None:
 
 
 class _CaseScorer:
-    """Scores cases; the conflicts of two builds are worked out once."""
+    """Scores cases. The conflicts between two builds are computed only once."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
         self._clashes: dict[tuple[object, ...], list[Objection]] = {}
 
     def kinds(self, wanted: Wanted) -> list[Option]:
-        """The builds of a framework; in a request for several, one of each group with equal needs and objections."""
+        """The builds of a framework. If the request names several frameworks, return only one build of each group with equal
+        needs and objections."""
         options = list(self._search.options(wanted))
         if len(self._search.request.wanted) == 1:
             return options
@@ -86,7 +90,7 @@ class _CaseScorer:
     def better(self, options: Sequence[Option], best: Case | None) -> Case | None:
         """The case of ``options`` if it scores lower than ``best``.
 
-        Places are checked last, since that takes longest and can only raise the score.
+        Places are checked last, because this check takes longest and can only raise the score.
         """
         request, lookup = self._search.request, self._search.lookup
         builds = tuple(option.build for option in options)
@@ -156,7 +160,7 @@ def _unsupported(request: Request, builds: Sequence[Build]) -> Iterator[Objectio
 def _system_conflicts(
     lookup: Lookup, request: Request, variant: Variant, system: SystemRow, pythons: list[str]
 ) -> list[Objection]:
-    """The conflicts with one system, whichever of ``pythons`` is used."""
+    """The conflicts of a build with one operating system that remain for every Python in ``pythons``."""
     found = system_objections(variant, system)
     supplied = [python_on(lookup, version, system, request.image, request.python_from) for version in pythons]
     bad = [item for item in supplied if isinstance(item, Objection) and item.conflict.row != system.key]

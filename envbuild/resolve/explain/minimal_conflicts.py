@@ -1,4 +1,4 @@
-"""The smallest sets of parts of a request that have no solution."""
+"""Finds the smallest sets of parts of a request that no environment satisfies together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from envbuild.resolve.request.model import BASE, CUDA, CUDNN, DRIVER, GPU, NCCL,
 from envbuild.resolve.search.candidates import Candidate, implying_gpu, mismatches, said_of_cuda
 from envbuild.resolve.search.search import Option, Search
 
-_TRIED = 20_000  # the limit of tried sets of parts; beyond it, one minimal set is found instead of all smallest
+_TRIED = 20_000  # limit of sets of parts to try; beyond it, return one minimal set instead of all sets of the smallest size
 
 
 def asked(request: Request) -> tuple[Part, ...]:
@@ -46,12 +46,12 @@ def closed(parts: Collection[Part]) -> frozenset[Part]:
 
 
 def freed(request: Request, keep: Collection[Part]) -> frozenset[Part]:
-    """The parts that are free if only ``keep`` is asked for."""
+    """The parts of the request that become free if only the parts in ``keep`` remain."""
     return frozenset(asked(request)) - closed(keep)
 
 
 def restricted(request: Request, keep: Collection[Part]) -> Request:
-    """The request with only these parts stated; frameworks of which nothing is kept are left out."""
+    """The request with only the parts in ``keep``. A framework without any kept part is left out."""
     kept = closed(keep)
     alone = len(request.wanted) == 1
     wanted = [
@@ -81,10 +81,10 @@ def restricted(request: Request, keep: Collection[Part]) -> Request:
 
 
 def cores(search: Search) -> list[tuple[Part, ...]]:
-    """All smallest sets of parts that no solution satisfies, for a request that has no solution.
+    """For a request without a solution: all sets of parts of the smallest size that no solution satisfies.
 
-    Naming a base can also allow more environments, because a deleted image is used only if it is named. A set must fail with
-    and without the base.
+    A named base can also allow more environments, because a deleted image is used only if the request names it. So a set
+    counts only if it has no solution without the requested base and none with it.
     """
     parts = asked(search.request)
     question = _Question(search, parts)
@@ -103,12 +103,12 @@ def cores(search: Search) -> list[tuple[Part, ...]]:
 
 
 def _is_plain(keep: tuple[Part, ...]) -> bool:
-    """Whether it names no framework together with one of its parts, which implies the framework."""
+    """False if ``keep`` names a framework and also a part of the same framework: such a part already implies its framework."""
     return not any(part.owner in keep for part in keep)
 
 
 def _weaker(one: tuple[Part, ...], other: tuple[Part, ...]) -> bool:
-    """Whether ``one`` requires less than ``other``: a framework instead of its version."""
+    """Whether ``one`` requires less than ``other``, for example a framework in any version instead of one version."""
     return one != other and closed(one) < closed(other)
 
 
@@ -122,7 +122,7 @@ def _irreducible(question: _Question, parts: tuple[Part, ...]) -> tuple[Part, ..
 
 
 class _Question:
-    """Tell whether sets of parts have a solution. A solution that was found is reused for every set that it satisfies."""
+    """Tells whether sets of parts have a solution. A solution that was found is reused for every set that it satisfies."""
 
     def __init__(self, search: Search, parts: tuple[Part, ...]) -> None:
         self._search = search
@@ -130,7 +130,7 @@ class _Question:
         self._satisfied: list[frozenset[Part]] = []
 
     def satisfiable(self, keep: Collection[Part]) -> bool:
-        """Whether anything satisfies ``keep``, or ``keep`` with the base that was asked for."""
+        """Whether a solution satisfies ``keep``, or ``keep`` together with the requested base."""
         wanted = closed(keep)
         if len(self._search.request.wanted) > 1 and not any(part.kind == "framework" for part in wanted):
             return True
@@ -147,11 +147,11 @@ class _Question:
 
     @staticmethod
     def _faults(option: Option) -> tuple[object, ...]:
-        """Try the builds with the fewest objections first: their solutions answer for most sets."""
+        """Sort key: the builds with the fewest objections come first, because their solutions satisfy the most sets."""
         return (not option.accepted, len(option.objections))
 
     def _satisfied_by(self, candidate: Candidate, free: Collection[Part]) -> frozenset[Part]:
-        """The parts that a candidate satisfies; it was found with the ``free`` parts left open."""
+        """The parts that a candidate satisfies. The search that found the candidate ignored the parts in ``free``."""
         request = self._search.request
         builds = {build.framework.name: build for build in candidate.builds}
         wrong: set[Part | None] = set(mismatches(request, candidate.place))

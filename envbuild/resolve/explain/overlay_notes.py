@@ -1,4 +1,4 @@
-"""Name the rows of the user's overlays that a decision uses: nobody else has checked them."""
+"""Names the rows of the user's overlays that a decision uses, because only the user has checked these rows."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def overlaid_rows(matrix: Matrix, environment: Environment, gpus: Iterable[GpuWa
 
 
 def marked(matrix: Matrix, conflicts: Iterable[Conflict]) -> tuple[Conflict, ...]:
-    """The conflicts, those from rows of overlays with the place of the row."""
+    """Return the conflicts. A conflict from a row of an overlay also gets the file and line of that row."""
     found = tuple(conflicts)
     places = {name: origin.at for name, origin in _named(matrix, {each.row for each in found}) if origin.overlaid}
     return tuple(each._replace(overlaid=places.get(each.row, "")) for each in found) if places else found
 
 
 def _named(matrix: Matrix, keys: Collection[str]) -> Iterator[tuple[str, Provenance]]:
-    """Every row that messages name; of frameworks, only those with a row in ``keys`` are read. For a build it is the row of the
-    release, if the build itself is not from an overlay."""
+    """Yield the name and origin of every row that messages can name. Only frameworks with a row in ``keys`` are read. A build
+    has the origin of its release, unless the build itself is from an overlay."""
     for tables in (matrix.systems, matrix.pythons, matrix.architectures, matrix.drivers, matrix.driver_rules, matrix.gpus):
         yield from ((row.key, row.origin) for row in tables)
     for row in matrix.cuda:
@@ -44,7 +44,7 @@ def _named(matrix: Matrix, keys: Collection[str]) -> Iterator[tuple[str, Provena
 
 
 def _build(matrix: Matrix, name: str, version: str, build: str) -> Iterator[tuple[str, Provenance]]:
-    """The rows of one build and of its base builds."""
+    """The rows of one build and of the builds of its base frameworks."""
     for table in (row for row in matrix.frameworks if row.name == name):
         yield f"framework {table.name}", table.origin
         for release in (row for row in table.releases if row.version == version):

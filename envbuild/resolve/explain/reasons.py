@@ -1,4 +1,4 @@
-"""Why each choice was made, in words, with the document that supports it."""
+"""Words the reason for each choice, with the document that supports the reason."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def _processor(build: Build) -> Iterator[Reason]:
 
 
 def _built(build: Build) -> str:
-    """The subject and verb for a reason about CUDA or the processor. For an add-on they name its base framework, which has the
-    binaries."""
+    """The subject and verb for a reason about CUDA or the processor. For an add-on, the subject is its base framework, because
+    only that has such binaries."""
     if build.variant.upon:
         name, version, _ = build.variant.upon[-1]
         return f"{name} {version}, its base framework, is"
@@ -135,13 +135,13 @@ def _version(request: Request, chosen: Candidate, build: Build) -> str:
 
 
 def _is_native(request: Request, variant: Variant) -> bool:
-    """Whether the request names GPUs for all of which a build has native code."""
+    """Whether the request names GPUs and the build has native code for all of them."""
     known = request.capabilities
     return bool(known) and all(code_for(variant, capability) == "native" for capability in known)
 
 
 def _narrowed(request: Request, build: Build) -> str:
-    """The newer patch releases that were passed over: they have native code for far fewer GPUs."""
+    """Name the newer patch releases that were not chosen because they have native code for far fewer GPUs."""
     if request.device == "cpu":
         return ""
     releases = build.framework.releases
@@ -165,7 +165,8 @@ def _comes_from(build: Build, place: Place) -> str:
 
 
 def no_gpu_build(lookup: Lookup, chosen: Candidate, build: Build) -> str:
-    """Why no GPU build of a release was taken: a conflict with every GPU build of another framework, if there is one."""
+    """Why no GPU build of a release was chosen. If all its GPU builds conflict with all GPU builds of another chosen framework,
+    the reason names that conflict."""
     ours = _for_gpus(lookup, build)
     for other in chosen.builds:
         pairs = [(one, another) for one in ours for another in _for_gpus(lookup, other)] if other is not build else []
@@ -253,7 +254,7 @@ def _library(name: str, need: LibraryNeed | None, chosen: Library | None, varian
 
 
 def of_python(lookup: Lookup, request: Request, chosen: Candidate, variant: Variant) -> Reason:
-    """Why that Python; ``variant`` is what the chosen builds need together."""
+    """The reason for the Python version. ``variant`` has the joint needs of the chosen builds."""
     place = chosen.place
     supporting = " and ".join(f"{build.variant.package} {build.release.version}" for build in chosen.builds)
     verb = "supports" if len(chosen.builds) == 1 else "support"

@@ -1,4 +1,4 @@
-"""The runner-up of each choice, and why it lost."""
+"""Finds the runner-up of each choice, and the reason why the runner-up lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from envbuild.resolve.search.search import Search, for_gpus
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rival:
-    """A choice, its runner-up, and why that lost; ``source`` supports the reason."""
+    """A choice, its runner-up (``next_best``), and why the runner-up lost. ``source`` is the document behind the reason."""
 
     choice: str
     next_best: str
@@ -33,7 +33,7 @@ class Rival:
 
 
 def rivals(search: Search, chosen: Candidate) -> tuple[Rival, ...]:
-    """One for each choice that had another possibility, in the order in which the choices were made."""
+    """One runner-up for each choice that had an alternative, in the order in which the choices were made."""
     found: list[Rival] = []
     for build in chosen.builds:
         found += [*_version(search, chosen, build), *_build(search, chosen, build)]
@@ -42,7 +42,7 @@ def rivals(search: Search, chosen: Candidate) -> tuple[Rival, ...]:
 
 
 def _version(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
-    """Earlier choices stay the same."""
+    """The runner-up for the version of a framework. The choices for earlier frameworks stay the same."""
     name, ours = build.framework.name, build.release
     earlier = chosen.builds[: chosen.builds.index(build)]
     gpu = len(chosen.builds) > 1 and all(for_gpus(each) for each in chosen.builds)
@@ -68,7 +68,7 @@ def _version(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]
 
 
 def _why_newer_lost(search: Search, ours: Build, newer: Build) -> str:
-    """Why a newer release comes after the chosen one."""
+    """Why a newer release comes after the chosen one in the order of choice."""
     for capability in search.request.capabilities:
         if code_for(ours.variant, capability) == "native" != code_for(newer.variant, capability):
             return f"it has no native code for GPUs of compute capability {capability}"
@@ -110,7 +110,8 @@ def _why_build(chosen: Candidate, ours: Variant, other: Variant) -> str:
 
 
 def _others(search: Search, chosen: Candidate, part: Part) -> Iterable[tuple[Place, bool]]:
-    """The other places of the builds that differ from the request at most in ``part``; places that do not differ come first."""
+    """The places of the builds that violate the request at most in ``part``, each with whether it does. The places that satisfy
+    the whole request come first."""
     request = search.request
     asked = (request.cudnn, request.nccl)
     found = places(search.lookup, _whole(chosen), request.image, asked, request.python_from, gpus=request.capabilities)

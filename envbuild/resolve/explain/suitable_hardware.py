@@ -1,4 +1,4 @@
-"""Drivers and GPUs on which a build runs, to offer in place of the requested ones."""
+"""Finds drivers and GPUs on which a build runs, to suggest them instead of the requested ones."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from envbuild.resolve.search.placement import Offer
 
 
 def by_ptx(build: Build, gpus: Sequence[GpuWanted]) -> Iterator[GpuWanted]:
-    """The GPUs for which a build has no native code: the driver compiles its PTX."""
+    """The GPUs for which a build has PTX but no native code, so that the driver has to compile the PTX."""
     if build.variant.cuda:
         yield from (gpu for gpu in gpus if gpu.capability and code_for(build.variant, gpu.capability) == "ptx")
 
 
 def uneasy(build: Build, gpus: Sequence[GpuWanted]) -> tuple[bool, bool]:
-    """Sort key: whether a build needs PTX on a GPU, and (worse) whether its libraries need it too, because they are older than
-    the GPU."""
+    """Sort key: first, whether the driver must compile a build's PTX for one of the GPUs; second, whether such a GPU is newer
+    than the build's CUDA, so that the CUDA libraries need PTX too."""
     compiled = list(by_ptx(build, gpus))
     return bool(compiled), any(older_than(build.variant, gpu) for gpu in compiled)
 
 
 def driver_window(lookup: Lookup, request: Request, variant: Variant, any_gpu: bool) -> str | None:
-    """Describe the drivers for ``variant`` on the request's GPUs (``any_gpu``: on others); None if none does."""
+    """Describe the drivers that run ``variant`` on the requested GPUs, or with ``any_gpu`` on any GPU; None if no driver
+    does."""
     row = lookup.cuda.get(variant.cuda)
     if row is None:
         return None
@@ -52,9 +53,10 @@ def driver_window(lookup: Lookup, request: Request, variant: Variant, any_gpu: b
 
 
 def nearest_board(lookup: Lookup, request: Request, row: str, variant: Variant, offer: Offer) -> Gpu | None:
-    """The board of the matrix nearest to the request's that the build runs on with native code, on the request's driver.
+    """Of the boards on which the build runs, the one nearest to the requested GPUs.
 
-    The libraries of ``offer`` support it, too.
+    The requested driver and the libraries of ``offer`` support this board. The build has native code for it, or the matrix does
+    not say for which GPUs the build has code.
     """
     wanted = [numbers(gpu.capability) for gpu in request.gpus if gpu.capability]
     known = {item.name: item for item in lookup.matrix.architectures}

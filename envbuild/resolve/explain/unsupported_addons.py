@@ -1,4 +1,7 @@
-"""Refuse an add-on release that does not support the framework named with it, and needs one that was not named."""
+"""Refuses an add-on if its requested release does not support the framework that is named beside it.
+
+The refusal applies only if the request does not name the base framework that the release needs.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from envbuild.resolve.environment import environment_of
 from envbuild.resolve.request.model import Request, Wanted
 from envbuild.resolve.request.names import rule_that_leaves_out
 
-_TRIED = 3  # releases of the add-on, the nearest first
+_TRIED = 3  # releases of the add-on to try, the nearest first
 
 
 def refuse_unsupported(matrix: Matrix, request: Request) -> None:
-    """Raise if only other releases of an add-on support the named framework, and its base framework was not named.
+    """Raise if only other releases of an add-on support a named framework, and the add-on's base framework is not named.
 
-    Otherwise the add-on would bring its own base framework and leave the named one unused.
+    Without this error, the add-on would bring its own base framework, and the named framework would stay unused.
     """
     named = {wanted.framework.name for wanted in request.wanted}
     for wanted in request.wanted:
@@ -71,7 +74,7 @@ def _refusal(matrix: Matrix, request: Request, wanted: Wanted, other: FrameworkT
 def _with_other_release(
     matrix: Matrix, request: Request, wanted: Wanted, other: FrameworkTable, newest: str
 ) -> tuple[str, Environment] | None:
-    """The nearest release of the add-on that supports the named framework as it was asked for."""
+    """The nearest release of the add-on that satisfies the request upon the named framework, and its environment."""
     near = nearest_versions([release.version for release in other.releases], newest)
     for version in near[:_TRIED]:
         again = wanted._replace(framework=other, version=f"==={version}")
@@ -90,7 +93,7 @@ def _resolved(matrix: Matrix, request: Request) -> Environment | None:
 
 
 def _short_name(tables: dict[str, FrameworkTable], request: Request, environment: Environment) -> str:
-    """How to ask for the frameworks of an environment by their usual names."""
+    """A request for the frameworks of an environment that uses their usual names."""
     return "+".join(_parts(tables, environment)) + ("-cpu" if request.device == "cpu" else "")
 
 

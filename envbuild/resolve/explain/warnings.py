@@ -18,7 +18,7 @@ from envbuild.resolve.search.search import Search
 
 
 def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
-    """All warnings, each once: the request, the hardware, the packages, and rows without proof."""
+    """All warnings, each once: about the request, the hardware, the packages, and rows of the matrix that are not proved."""
     lookup, request = search.lookup, search.request
     found = list(request.warnings)
     for build in chosen.builds:
@@ -33,7 +33,8 @@ def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
 
 
 def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
-    """If the chosen version compiles GPU code at the first start, name one that does not, if the request allows it."""
+    """If the driver must compile the chosen version's GPU code at the first start, name a version with native code that the
+    request also allows."""
     capabilities = [gpu.capability for gpu in search.request.gpus if gpu.capability and build.variant.cuda]
     if all(code_for(build.variant, capability) != "ptx" for capability in capabilities):
         return
@@ -50,8 +51,7 @@ def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
 
 
 def _cudnn_dropped(lookup: Lookup, request: Request, build: Build) -> Iterator[str]:
-    """Warn of a cuDNN that does not support a GPU, either inside the framework or as a newer release that the lock may
-    choose."""
+    """Warn if the cuDNN that comes with the framework's packages does not support a requested GPU."""
     need = build.variant.cudnn
     if need is None or need.taken_from == "system" or not build.variant.cuda:
         return
@@ -67,7 +67,7 @@ def _cudnn_dropped(lookup: Lookup, request: Request, build: Build) -> Iterator[s
 
 
 def _bad_for_gpus(search: Search, chosen: Candidate, build: Build) -> Iterator[str]:
-    """Why the CPU build was taken although the release has GPU builds and the request leaves the device open."""
+    """Warn that the CPU build was chosen, and why, if the release has GPU builds and the request does not name a device."""
     if build.variant.cuda or search.request.device:
         return
     bad = list(_known_bad(search, build))
@@ -84,7 +84,7 @@ def _known_bad(search: Search, build: Build) -> Iterator[str]:
 
 
 def package_warnings(builds: Sequence[Build]) -> Iterator[str]:
-    """Warn of builds in one set of packages that require the same packages in different versions."""
+    """Warn about builds in one set of packages that require different versions of the same packages."""
     for one, other in same_packages(builds):
         yield (
             f"{one.row} brings CUDA {one.variant.cuda} and {other.row} CUDA {other.variant.cuda} in packages of the same "
@@ -93,7 +93,7 @@ def package_warnings(builds: Sequence[Build]) -> Iterator[str]:
 
 
 def status_warnings(lookup: Lookup, request: Request, chosen: Candidate) -> list[str]:
-    """Name the rows that are unproved, and those that upstream deleted."""
+    """Warn about rows that have not been proved, and about rows whose image upstream deleted."""
     place = chosen.place
     rows = [(build.row, build.variant.origin) for build in chosen.builds]
     rows.append((place.system.key, place.system.origin))

@@ -1,6 +1,7 @@
-"""Which table an add-on's name means: an add-on has one table for each of its base frameworks.
+"""Decides which table of the matrix an add-on's name means: an add-on has one table for each of its base frameworks.
 
-By default the name means one of them. With the base framework of another table in the request, it means that other table.
+By default, the name means one fixed table. If the request also names the base framework of another table, the name means that
+other table.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from envbuild.resolve.request.draft import Draft, Piece
 
 
 def settle(matrix: Matrix, draft: Draft) -> dict[str, str]:
-    """Replace an add-on's default table by the right one; return the name that the request used for each replaced table.
+    """Replace an add-on's default table if the request means another one. Return, for each table that was put in place of a
+    default, the name that the request uses.
 
-    A longer name of the default table means that table itself. Its base framework is then added to the request, so that the
-    name of the environment shows it.
+    A longer name (an alias) of the default table always means the default table. Its base framework is then added to the
+    request, so that the environment's name shows the base framework.
     """
     said: dict[str, str] = {}
     for piece in list(draft.pieces):

@@ -15,7 +15,7 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 
 def read_base(draft: Draft, base: str | None, systems: tuple[str, ...]) -> tuple[str, str]:
-    """The provider that was named, and the image of a local base."""
+    """The requested provider, and the image if the base is an image of the user's own; both empty if no base is named."""
     said = draft.get("base")
     text = (base or "").strip()
     slug = draft.get("image")
@@ -41,7 +41,7 @@ def read_base(draft: Draft, base: str | None, systems: tuple[str, ...]) -> tuple
 
 
 def provider_named(text: str) -> str:
-    """A provider by its word; raises :class:`UnknownNameError` for another word."""
+    """The provider with the name ``text``. Raises :class:`UnknownNameError` if there is none."""
     if text.lower() not in PROVIDERS:
         raise _unknown(text, "no provider", "")
     return text.lower()
@@ -68,7 +68,8 @@ def _provider(draft: Draft, text: str, said: str) -> str:
 
 
 def image_slug(image: str) -> str:
-    """An image reference in the form of a part of a name. Doubled characters keep the names of different images different."""
+    """An image reference, written as a part of an environment's name. ``_`` and ``-`` are doubled, so that different images get
+    different names."""
     slug = image.replace("_", "__").replace("-", "--").replace("/", "_").replace(":", "-").replace("@", "_-")
     if len(slug) <= 60:
         return slug

@@ -16,7 +16,7 @@ class Piece:
 
 
 class Draft:
-    """The parts read so far: those of each framework, and those of the whole request."""
+    """The parts of a request that were read so far: the parts of each framework, and the parts of the whole request."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -33,7 +33,7 @@ class Draft:
         return found
 
     def find(self, framework: FrameworkTable) -> Piece | None:
-        """The piece of a framework that was named already."""
+        """The piece of a framework, or None if the request has not named the framework so far."""
         return next((piece for piece in self.pieces if piece.framework is framework), None)
 
     def put(self, part: str, value: str, piece: Piece | None = None) -> None:
@@ -52,7 +52,7 @@ class Draft:
         self.clauses[part] = ",".join(filter(None, (self.clauses.get(part, ""), clauses)))
 
     def get(self, part: str) -> str:
-        """Return the value and the clauses of a part of the whole request."""
+        """Return the value and the clauses of a part of the whole request, joined by commas."""
         return ",".join(filter(None, (self.parts.get(part, ""), self.clauses.get(part, ""))))
 
     def share_last(self) -> None:

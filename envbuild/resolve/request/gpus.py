@@ -1,4 +1,4 @@
-"""The GPUs that a request names."""
+"""Finds the GPUs that a request names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from envbuild.resolve.request.model import GpuWanted
 
 
 def find_gpu(matrix: Matrix, text: str) -> tuple[GpuWanted, list[str]]:
-    """A GPU by board name or by capability (``sm_61``, ``6.1``), and what cannot be checked of an unknown capability.
+    """Find a GPU by its board name or compute capability (``sm_61``, ``6.1``). The second value has warnings about what cannot
+    be checked if the matrix does not know the capability.
 
-    Raises :class:`UnknownNameError` for a name that is in no row, that several unlike GPUs share, or of another vendor's GPU.
+    Raises :class:`UnknownNameError` for a name that is in no row, that several different GPUs share, or that belongs to another
+    vendor's GPU.
     """
     word = unicodedata.normalize("NFKC", text).strip()
     if not word:

@@ -14,9 +14,11 @@ Kind = Literal[
 
 
 class Part(NamedTuple):
-    """A part of a request that could be changed: of one framework, or of all if ``framework`` is empty.
+    """A part of a request that could be changed. It belongs to one framework, or to the whole request if ``framework`` is
+    empty.
 
-    The kind ``framework`` is the framework's presence in the request. The only framework of a request is not named.
+    The kind ``framework`` is the framework's presence in the request. If the request has only one framework, ``framework`` is
+    always empty.
     """
 
     kind: Kind
@@ -24,7 +26,8 @@ class Part(NamedTuple):
 
     @property
     def owner(self) -> Part | None:
-        """The part ``framework`` of the same framework; None for shared parts, and for that part itself."""
+        """The part of kind ``framework`` for the same framework. None for a part of the whole request, and for a part that is
+        itself of kind ``framework``."""
         return Part("framework", self.framework) if self.framework and self.kind != "framework" else None
 
 
@@ -33,7 +36,8 @@ BASE, CUDNN, NCCL, DRIVER, GPU = Part("base"), Part("cudnn"), Part("nccl"), Part
 
 
 class GpuWanted(NamedTuple):
-    """A GPU of the request. For a board that the matrix does not know, ``capability`` is empty and the rest is None."""
+    """A GPU of the request. ``board`` is None if the request names only a compute capability; ``architecture`` is None if no
+    architecture of the matrix has that capability."""
 
     text: str
     capability: str
@@ -42,10 +46,10 @@ class GpuWanted(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A framework that was asked for. Clauses as in :class:`Request`; ``cuda`` is empty if the CUDA of the whole request
-    applies.
+    """A requested framework. ``version`` and ``cuda`` hold clauses as in :class:`Request`; ``cuda`` is empty if the CUDA of the
+    whole request applies.
 
-    ``said`` is the name that the request uses, if it is another framework's name.
+    ``said`` is the name that the request uses for the framework, if this is the name of another table; else it is empty.
     """
 
     framework: FrameworkTable
@@ -54,17 +58,17 @@ class Wanted(NamedTuple):
     said: str = ""
 
     def accepts(self, release: Release) -> bool:
-        """Whether the version is one that was asked for."""
+        """Whether the request accepts the version of ``release``."""
         return version_matches(release.version, self.version)
 
 
 class Request(NamedTuple):
-    """The parts that were asked for; an empty part is free. ``wanted`` are the frameworks, in the order of the request.
+    """The parts that a request states; an empty part is free. ``wanted`` are the frameworks, in the order of the request.
 
     ``version``, ``cuda``, ``cudnn``, ``nccl`` and ``python`` are clauses such as ``==9`` (a prefix) or ``>=9,<11``;
-    ``===1.12.0`` is exact. ``device`` is ``gpu`` also if only a driver or a GPU was named.
-    ``python_from`` is the required supply of Python. ``systems`` are the acceptable names. ``base`` is a provider, or ``local``
-    with ``image``. ``warnings`` say what cannot be checked.
+    ``===1.12.0`` is exact. ``device`` is ``gpu`` even if the request names only a driver or a GPU.
+    ``python_from`` is the required supply of Python. ``systems`` are the names of the acceptable operating systems. ``base`` is
+    a provider; if it is ``local``, ``image`` is the user's image. ``warnings`` say what cannot be checked.
     """
 
     text: str
@@ -85,13 +89,13 @@ class Request(NamedTuple):
 
     @property
     def capabilities(self) -> tuple[str, ...]:
-        """The compute capabilities of the GPUs that the environment has to run on; none of a CPU environment."""
+        """The compute capabilities of the GPUs on which the environment has to run; empty for a CPU environment."""
         return () if self.device == "cpu" else tuple(dict.fromkeys(gpu.capability for gpu in self.gpus if gpu.capability))
 
     def part(self, kind: Kind, wanted: Wanted) -> Part:
-        """A part of one of the frameworks."""
+        """The part of the given kind that belongs to one of the frameworks."""
         return Part(kind, wanted.framework.name if len(self.wanted) > 1 else "")
 
     def wanted_of(self, framework: FrameworkTable) -> Wanted:
-        """What was asked of a framework."""
+        """The entry of ``wanted`` for a framework."""
         return next(wanted for wanted in self.wanted if wanted.framework.name == framework.name)

@@ -28,12 +28,12 @@ def all_names(matrix: Matrix) -> set[str]:
 
 
 def is_package(matrix: Matrix, word: str) -> bool:
-    """Whether ``word`` is a package that some framework asks for."""
+    """Whether ``word`` begins with the name of a package that a framework requires."""
     return bool(_library(matrix, word))
 
 
 def find_framework(matrix: Matrix, word: str) -> tuple[FrameworkTable, str] | None:
-    """The framework that ``word`` starts with, by its longest name, and the rest after the dash."""
+    """The framework with whose name ``word`` begins, and the rest after the dash. The longest such name decides."""
     best: tuple[FrameworkTable, str] | None = None
     longest = 0
     for framework in matrix.frameworks:
@@ -54,7 +54,7 @@ def example(matrix: Matrix) -> str:
 
 
 def refuse_hinted(matrix: Matrix, word: str) -> None:
-    """Raise for a name that, according to the matrix, people mistake for another."""
+    """Raise for a name that, according to a hint in the matrix, people use by mistake for another framework."""
     for framework in matrix.frameworks:
         for hint in framework.hints:
             if re.match(re.escape(hint.says) + r"(?![0-9a-z.])", word):
@@ -92,16 +92,17 @@ def unknown_framework(matrix: Matrix, text: str, head: str, rest: str) -> Unknow
 
 
 def _library(matrix: Matrix, word: str) -> str:
-    """The package at the start of ``word``, if a framework requires one of that name; else empty."""
+    """The name at the start of ``word`` of a package that a framework requires; empty if there is none."""
     builds = (variant for table in matrix.frameworks for release in table.releases for variant in release.variants)
     known = set().union(*map(packages_of, builds))
     return max((name for name in known if f"{word}-".startswith(f"{name}-")), key=len, default="")
 
 
 def unknown_version(what: str, wanted: str, known: Sequence[str], make: Iterable[Alternative] = ()) -> UnknownNameError:
-    """The error for a version that is in no row; ``known`` is newest first.
+    """The error for a version that is in no row. ``known`` are the versions that have a row, newest first.
 
-    Where they are many, the hint shows the nearest lines (X.Y), and the details all versions, one line per major.
+    If there are many known versions, the hint shows the nearest series (X.Y), and the details list all versions, one line for
+    each major version.
     """
     lines = list(dict.fromkeys(".".join(version.split(".")[:2]) for version in known))
     few = len(known) <= _SHOWN
@@ -119,7 +120,8 @@ def unknown_version(what: str, wanted: str, known: Sequence[str], make: Iterable
 
 
 def rule_that_leaves_out(framework: FrameworkTable, clauses: str) -> LeftOut | None:
-    """The rule that explains why the requested version has no row; for a condition, the rule for its newest such version."""
+    """The rule of the matrix that explains why the requested version has no row. If several versions satisfy ``clauses``, the
+    rule for the newest of them that a rule leaves out."""
     rules = framework.left_out
     if re.fullmatch("=+[^,]+", clauses):
         return why_left_out(rules, clauses.lstrip("="))
@@ -160,7 +162,8 @@ def unknown_system(matrix: Matrix, text: str) -> UnknownNameError:
 
 
 def find_driver(matrix: Matrix, text: str) -> tuple[str, list[str]]:
-    """A driver version as given, and what cannot be checked because its branch is in no row."""
+    """Read a driver version. The second value has a warning about what cannot be checked if the driver's branch is in no
+    row."""
     word = text.strip().lower().lstrip("rv")
     if not re.fullmatch(r"\d{1,5}(\.\d{1,5}){0,3}", word):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Package names in a request: those of frameworks, and others, which belong into an envbuild.yaml."""
+"""Reads package names in a request. Packages of frameworks name the framework; other packages belong in an envbuild.yaml."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def canonical(name: str) -> str:
 
 
 def read_distribution(table: FrameworkTable, word: str) -> tuple[Distribution, str] | None:
-    """What the distribution of ``table`` that ``word`` begins with says, by the longest name, and the rest after the dash.
+    """If ``word`` begins with the name of a distribution of ``table``, return what the longest such name implies, and the rest
+    of the word after the dash; else None.
 
-    None for any other word, and for names that also name the framework itself, which imply no device. Some of these names begin
-    with the name of the distribution that they install; then the longer name counts.
+    Also None if ``word`` begins with an equal or longer name of the framework itself, because such a name implies no device.
     """
     wanted, own = canonical(word), {table.name, table.short, *table.aliases}
     names = {canonical(variant.package) for variant in _builds(table)} - own
@@ -49,12 +49,12 @@ def read_distribution(table: FrameworkTable, word: str) -> tuple[Distribution, s
 
 
 def is_another(table: FrameworkTable, word: str, rest: str) -> bool:
-    """Whether ``word``, which begins with a name of ``table``, is a package of its own."""
+    """Whether ``word``, which begins with a name of the framework, is the name of a different package."""
     return bool(rest) and not _PART.match(rest) and read_distribution(table, word) is None
 
 
 def read_extras(table: FrameworkTable, word: str, extras: str) -> Distribution:
-    """What extras such as ``[cuda12]`` say of a framework. Raises :class:`UsageError` for extras that no build has."""
+    """What extras such as ``[cuda12]`` imply for a framework. Raises :class:`UsageError` for extras that no build has."""
     said = canonical(extras)
     named = [variant for variant in _builds(table) if canonical(variant.requirement.partition("[")[2].rstrip("]")) == said]
     if named:
@@ -79,7 +79,7 @@ def _builds(table: FrameworkTable) -> list[Variant]:
 
 
 def _said_by(table: FrameworkTable, builds: Sequence[Variant]) -> Distribution:
-    """The device of all ``builds``, and their CUDA if they have one major version."""
+    """The framework, the device that all ``builds`` share, and their CUDA versions if these have one major version."""
     all_cudas = {variant.cuda for variant in builds}
     if "" in all_cudas:
         return Distribution(framework=table, device="cpu" if all_cudas == {""} else "", cuda="")
@@ -95,11 +95,11 @@ def _said_by(table: FrameworkTable, builds: Sequence[Variant]) -> Distribution:
 def own_environment(
     conditions: Sequence[str], words: Sequence[str], options: Mapping[str, str | Sequence[str] | None]
 ) -> UnknownNameError:
-    """The refusal of conditions on packages that are no frameworks: the way on is an environment of the user's own.
+    """The error for conditions on packages that are not frameworks. The hint shows how to put them into an envbuild.yaml.
 
-    An environment's name has only its frameworks, so two sets of packages with the same name could not be distinguished.
-    ``options``
-    are those beside the request, by their key of an envbuild.yaml; None or nothing if one was not given.
+    An environment's name contains only its frameworks, so two sets of packages with the same name could not be distinguished.
+    ``options`` are the command-line options of the request, by the matching key of an envbuild.yaml; an option that was not
+    given is None or empty.
     """
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -127,13 +127,13 @@ def own_environment(
 
 
 def init_command(packages: Sequence[str], words: Sequence[str]) -> str:
-    """The command that begins an environment of ``words`` with ``packages`` beside the frameworks."""
+    """The command that creates an envbuild.yaml for the request ``words`` with additional ``packages``."""
     frameworks = [f"--framework {shlex.quote(' '.join(words))}" if words else "--framework FRAMEWORK"]
     return " ".join(["envbuild init my-env", *frameworks, *(f"--pip {shlex.quote(text)}" for text in packages)])
 
 
 def with_pip(error: UnknownNameError, word: str, words: Sequence[str]) -> UnknownNameError:
-    """``error`` of a word that may be a package, with the command that installs one."""
+    """Return ``error``. If ``word`` can be a package name, the hint also shows the command for an environment with it."""
     if not NAME.fullmatch(word):
         return error
     command = init_command([word], words)

@@ -1,4 +1,4 @@
-"""Understands a request: ``name-1.12-cuda9``, canonical names, and free form with operators, in any mixture."""
+"""Parses a request: short names such as ``name-1.12-cuda9``, canonical names, and conditions with operators, in any mixture."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPERATORS = re.compile(r"\s*(===|==|~=|!=|>=|<=|=|>|<|,)\s*")
 _WITH_OPERATOR = re.compile(r"(?P<name>[a-z][a-z0-9_.-]*?)(?:\[(?P<extras>[a-z0-9_.,-]*)\])?(?P<clauses>(?:[<>=!~]).*)?")
 _VERSION = re.compile(r"v?(\d[0-9a-z]*(?:\.[0-9a-z]+)*)")
 _VERSION_CLAUSE = re.compile(r"(===|==|=|~=|!=|>=|<=|>|<)(\d[0-9a-z]*(?:\.[0-9a-z]+)*)(\.\*)?")
-_LABEL = re.compile(r"(?P<clause>[^+]*)\+(?P<label>cu\d+|cpu)")  # the label of a build, as in wheels' versions
+_LABEL = re.compile(r"(?P<clause>[^+]*)\+(?P<label>cu\d+|cpu)")  # a build's label, as in versions of wheels
 _MAX_LENGTH = 1000
 _SHARED = ("cuda", "cudnn", "nccl", "python", "py")
 PYTHON_FROM: tuple[str, ...] = get_args(PythonFrom)
@@ -39,10 +39,10 @@ def parse(
     system: str | None = None,
     base: str | None = None,
 ) -> Request:
-    """The request that ``texts`` and the options make together.
+    """Parse ``texts`` and the options into one request.
 
-    Raises :class:`UnknownNameError` for names and versions that are in no row, :class:`ConflictError` for versions without one
-    on purpose, and :class:`UsageError` for what is no request.
+    Raises :class:`UnknownNameError` for a name or version that is in no row, :class:`ConflictError` for a version that the
+    matrix leaves out on purpose, and :class:`UsageError` for a text that is not a request.
     """
     text = " ".join(texts).strip()
     if not text or len(text) > _MAX_LENGTH:
@@ -80,7 +80,7 @@ def _gpus(gpu: str | Sequence[str] | None) -> list[str]:
 
 
 def _joined(matrix: Matrix, word: str) -> list[str]:
-    """The parts of a word between its ``+``."""
+    """Split a word at each ``+`` that does not begin a label such as ``+cu126`` or ``+cpu``."""
     parts = re.split(r"\+(?!cu\d|cpu\b)", word)
     if not all(parts):
         raise UsageError(f"{word!r} has a + with no framework on one side of it.", hint=names.example(matrix))
@@ -105,7 +105,7 @@ def _is_of_a_package(matrix: Matrix, word: str) -> bool:
 
 
 def _names_a_package(matrix: Matrix, word: str, before: Sequence[str]) -> bool:
-    """Whether this part of a request can only be the name of a package: no framework, version, CUDA, system or Python."""
+    """Whether ``word`` can only be the name of a package, because it is no framework, version, CUDA, system or Python."""
     if not before or not packages.NAME.fullmatch(word) or names.find_framework(matrix, word):
         return False
     draft = Draft(" ".join((*before, word)))
@@ -129,7 +129,7 @@ def _read_word(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) -
     elif match and (match["clauses"] or match["extras"]):
         _read_condition(matrix, draft, match)
     else:
-        _read_names(matrix, draft, re.sub(r"\+(?=cu\d|cpu\b)", "-", word), before)  # a wheel's own spelling, 2.6.0+cu126
+        _read_names(matrix, draft, re.sub(r"\+(?=cu\d|cpu\b)", "-", word), before)  # as in a wheel's version, 2.6.0+cu126
 
 
 def _read_condition(matrix: Matrix, draft: Draft, match: re.Match[str]) -> None:
@@ -152,7 +152,8 @@ def _read_condition(matrix: Matrix, draft: Draft, match: re.Match[str]) -> None:
 
 
 def _read_label(matrix: Matrix, draft: Draft, piece: Piece, word: re.Match[str], labelled: re.Match[str]) -> None:
-    """A label names one build, so only one version can have it; PEP 440 gives it no place in an order."""
+    """Read the label of a build, such as ``+cu126``. Only ``==`` with a whole version may have one, because a label names one
+    build of one version and PEP 440 does not allow labels in ranges."""
     label = labelled["label"]
     if not re.fullmatch(r"={1,3}\d[^*]*", labelled["clause"]):
         device = label if label == "cpu" else f"cuda=={_compact(label[2:])}"
@@ -167,7 +168,7 @@ def _read_label(matrix: Matrix, draft: Draft, piece: Piece, word: re.Match[str],
 
 
 def _read_names(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) -> None:
-    """A dashed name, several joined with ``+``, or what may follow the name in a word of its own."""
+    """Read a dashed name, several names joined with ``+``, or a separate word that could also follow a name after a dash."""
     parts = _joined(matrix, word)
     for part in parts:
         names.refuse_hinted(matrix, part)
@@ -206,7 +207,7 @@ def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[Piece, s
     found = names.find_framework(matrix, word)
     if found is None and (error := packages.misspelt(matrix, word)):
         raise error
-    if found is None and word == head:  # as requirements files have it, name_of_a_package
+    if found is None and word == head:  # spelled as in requirements files: name_of_a_package
         found = names.find_framework(matrix, packages.canonical(word))
     if found and found[1] and (distribution := packages.read_distribution(found[0], word)):
         said, rest = distribution
@@ -227,7 +228,7 @@ def _note(draft: Draft, piece: Piece, said: packages.Distribution) -> None:
 
 
 def _read_token(matrix: Matrix, draft: Draft, piece: Piece | None, token: str, rest: list[str]) -> None:
-    """One part of a dashed name, by its form; ``piece`` is None in a word that names no framework."""
+    """Read one part of a dashed name. Its form shows what it states. ``piece`` is None in a word that names no framework."""
     versions = (piece or draft.pieces[-1]).parts
     if token in ("cpu", "gpu", "cuda"):
         draft.put("device", token.replace("cuda", "gpu"))
@@ -252,7 +253,7 @@ def _read_token(matrix: Matrix, draft: Draft, piece: Piece | None, token: str, r
 
 
 def _compact(digits: str) -> str:
-    """``90`` is 9.0 and ``118`` is 11.8, as wheels are called; ``9``, ``11`` and ``12`` are majors."""
+    """Read a CUDA version as wheels spell it: ``90`` is 9.0, ``118`` is 11.8; ``9``, ``11`` and ``12`` are major versions."""
     if "." in digits or len(digits) == 1 or len(digits) > 3 or (len(digits) == 2 and digits[0] == "1"):
         return digits
     return f"{digits[:-1]}.{digits[-1]}"
@@ -271,7 +272,7 @@ def _python_clause(text: str) -> str:
 
 
 def _read_python(draft: Draft, match: re.Match[str]) -> None:
-    """``py36``, or with where it comes from, ``py36conda``."""
+    """Read ``py36``, or ``py36conda``, which also states the supply of Python."""
     draft.put("python", _python_clause(match["version"]))
     if match["supply"]:
         draft.put("python-from", match["supply"])

@@ -89,7 +89,7 @@ def _device(draft: Draft, hardware: bool) -> Literal["", "cpu", "gpu"]:
 
 
 def _exact_if_release(framework: FrameworkTable, clauses: str) -> str:
-    """A full version that is a release means that release, even if others begin with it (2.15.0, 2.15.0.post1)."""
+    """A full version that is a release means only that release, even if other releases begin with it (2.15.0, 2.15.0.post1)."""
     version = clauses.removeprefix("==")
     whole = version.count(".") >= 2 and any(release.version == version for release in framework.releases)
     return f"==={version}" if whole else clauses
@@ -100,14 +100,14 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
         if any(version_matches(release.version, clauses) for release in framework.releases):
             return
         _check_consistent(draft, framework.title, clauses)
-    except ValueError as error:  # imported late: a plain version never needs it
+    except ValueError as error:  # covers packaging's errors; packaging is imported only if needed
         raise UsageError(
             f"{draft.text!r} has a version that cannot be compared: {error}.", hint="For example: name>=1.12,<2"
         ) from error
     wanted = re.sub(r"^=+", "", clauses)
     known = [release.version for release in framework.releases]
     parts = version_parts(wanted)
-    near: dict[tuple[int, ...], str] = {}  # the newest release of each series, the nearest series first
+    near: dict[tuple[int, ...], str] = {}  # the newest release of each series, by series
     for release in framework.releases:
         if any(variant.origin.status != "known-bad" for variant in release.variants):
             near.setdefault(tuple(version_parts(release.version)[: len(parts)]), release.version)
@@ -135,9 +135,11 @@ def _check_consistent(draft: Draft, what: str, clauses: str) -> None:
 
 
 def _known_cuda(matrix: Matrix, clauses: str, doubts: list[str]) -> str:
-    """Clauses on CUDA. A version in no row is unknown; a version in other rows, but in none of the framework, is a conflict.
+    """Return the clauses on CUDA. Raise for a version that is in no row of the matrix. A version that only other frameworks
+    have is not refused here: it is a conflict, which the search finds.
 
-    A release of CUDA stands for its minor version, with a remark in ``doubts`` if the row has another release.
+    A full release of CUDA (9.0.176) becomes its minor version (9.0). If the row of that version installs another release,
+    ``doubts`` gets a remark.
     """
     known = [row.version for row in matrix.cuda]
     if not clauses or any(within(version, clauses) for version in itertools.chain(known, _built_for(matrix))):
@@ -159,7 +161,7 @@ def _check_python(matrix: Matrix, draft: Draft) -> None:
 
 
 def _built_for(matrix: Matrix) -> Iterator[str]:
-    """The CUDA versions of all builds; one may be without a row of its own."""
+    """The CUDA versions of all builds. Such a version may have no row of its own in the matrix."""
     for table in matrix.frameworks:
         for release in table.releases:
             yield from (variant.cuda for variant in release.variants if variant.cuda)

@@ -1,1 +1,1 @@
-"""Searches what satisfies a request: the builds, their needs, their possible places, and the order in which they are tried."""
+"""Searches for environments that satisfy a request: builds, their needs, their possible places, and the order of the search."""

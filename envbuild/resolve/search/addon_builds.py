@@ -1,4 +1,4 @@
-"""The builds of add-ons on releases of their base framework, and upstream's statements about such pairs."""
+"""Finds the builds of add-ons upon releases of their base framework, and words upstream's statements about such pairs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from envbuild.resolve.search.lookup import Lookup
 
 def builds_upon(lookup: Lookup, pairs: Pairs, below: Release) -> tuple[Variant, ...]:
     """The builds of an add-on upon one release of its base framework."""
-    # The cached answer keeps the pairs alive, so that no other object can get their id.
+    # The cached value also holds ``pairs``, so that no other object can get the same id.
     return lookup.once("upon", (id(pairs), below.version), lambda: (pairs, tuple(upon(pairs, below))))[1]
 
 
 def siblings(lookup: Lookup, build: Build) -> Sequence[Variant]:
-    """The builds of the same release, upon the same release of the base framework."""
+    """The builds of the same release; for an add-on, the builds upon the same release of its base framework."""
     release, variant = build.release, build.variant
     pairs = pairs_with(release, variant.upon[0][0]) if variant.upon else None
     if pairs is None or {variant.upon[0][1]} == {pairs.taken, pairs.taken_cuda}:
@@ -29,7 +29,8 @@ def siblings(lookup: Lookup, build: Build) -> Sequence[Variant]:
 
 
 def held_variants(lookup: Lookup, framework: Framework) -> Iterator[Variant]:
-    """The rows that a framework of a decision can be: those on the base that it pins, else those of its release today."""
+    """The variants of the matrix that a framework of an earlier decision can be: for an add-on, the variants upon the base
+    framework that the decision pins; else all variants that its release has today."""
     release = _release(lookup.matrix, framework.name, framework.version)
     if release is None:
         return
@@ -48,7 +49,7 @@ def _pinned(lookup: Lookup, pairs: Pairs, pins: set[str]) -> Iterator[Variant]:
 
 
 def pins_upon(matrix: Matrix, variant: Variant) -> tuple[str, ...]:
-    """The requirements that install the base framework of an add-on, if that is a package of its own."""
+    """The requirements that install the base framework of an add-on; empty if both are in the same package."""
     name, version, build = variant.upon[0]
     below = _release(matrix, name, version)
     theirs = next((each for each in below.variants if each.name == build), None) if below else None
@@ -56,14 +57,14 @@ def pins_upon(matrix: Matrix, variant: Variant) -> tuple[str, ...]:
 
 
 def warnings(builds: Sequence[Build]) -> Iterator[str]:
-    """The pairs that upstream allows and has not tested."""
+    """Warn about each add-on upon a release of its base framework that upstream allows but has not tested with it."""
     for build in builds:
         if word_of(build.release, build.variant) == "allowed":
             yield f"{_pair(build)}: allowed, not tested by upstream [{source_of(build.release, build.variant)}]."
 
 
 def reasons(build: Build) -> Iterator[tuple[str, str, str]]:
-    """Upstream's statement about the pair of a build, as choice, reason, document."""
+    """Upstream's statement about an add-on and its base framework, as choice, reason and document."""
     word = word_of(build.release, build.variant)
     pairs = pairs_with(build.release, build.variant.upon[0][0]) if build.variant.upon else None
     if word is None or pairs is None:
@@ -74,7 +75,7 @@ def reasons(build: Build) -> Iterator[tuple[str, str, str]]:
 
 
 def _default(pairs: Pairs, build: Build) -> str:
-    """Say that an untested pair is the row's default, and which pairs upstream tested."""
+    """If the pair is the default of the add-on's row but untested, say so, and name the releases that upstream tested."""
     version, cuda = build.variant.upon[0][1], build.variant.cuda
     tested = [each for each in pairs.tested if pairs.is_tested(each, cuda)]
     if version in tested or version != pairs.takes(cuda) or not tested:
@@ -110,7 +111,7 @@ def _pair(build: Build) -> str:
 
 
 def with_bases(matrix: Matrix, request: Request) -> Request | None:
-    """The request with the base frameworks of its add-ons named too, in any release; None if all are named."""
+    """The request with the base frameworks of its add-ons added, in any release; None if it names them all already."""
     named = {wanted.framework.name for wanted in request.wanted}
     missing: dict[str, FrameworkTable] = {}
     for wanted in request.wanted:

@@ -11,7 +11,7 @@ from envbuild.matrix.types import FrameworkTable, Release, Variant
 class Build:
     """A variant together with its release and its framework.
 
-    ``beside_gpus`` marks a CPU build that may be in a GPU environment: no requested build of its framework is for GPUs.
+    ``beside_gpus`` marks a CPU build that may be in a GPU environment, because no requested build of its framework is for GPUs.
     """
 
     framework: FrameworkTable = field(compare=False)

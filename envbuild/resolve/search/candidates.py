@@ -1,4 +1,4 @@
-"""Candidates: one build of each framework and their place; which parts of a request they do not satisfy."""
+"""Candidates: one build of each framework, and their place. Also finds the parts of a request that these do not satisfy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection, objection, status_objection
 from envbuild.resolve.search.placement import Place
 
-# Naming one of these asks for a GPU.
+# A request that names one of these parts asks for a GPU.
 IMPLY_GPU = (DRIVER, GPU, CUDNN, NCCL)
 
 
@@ -25,7 +25,7 @@ class Candidate(NamedTuple):
 
 
 def build_objections(lookup: Lookup, request: Request, build: Build) -> list[Objection]:
-    """The objections to one build by itself, in any place."""
+    """The objections to one build that hold in every place and beside any other build."""
     found = [status_objection(build.row, build.variant.origin), *cuda_objections(request, build)]
     if (cuda := lookup.cuda.get(build.variant.cuda)) is not None:
         found.append(status_objection(cuda.key, cuda.origin))
@@ -56,13 +56,13 @@ def cuda_objections(request: Request, build: Build) -> Iterator[Objection]:
 
 
 def said_of_cuda(request: Request) -> bool:
-    """Whether the request names CUDA, GPU or CPU itself. A driver, for example, only implies a GPU."""
+    """Whether the request names CUDA, GPU or CPU for all frameworks. A driver, for example, only implies a GPU."""
     elsewhere = implying_gpu(request) or any(wanted.cuda for wanted in request.wanted)
     return bool(request.cuda or request.device == "cpu" or (request.device == "gpu" and not elsewhere))
 
 
 def implying_gpu(request: Request) -> list[Part]:
-    """The parts of the request that ask for a GPU without saying so."""
+    """The parts of the request that imply a GPU: a driver, a GPU, cuDNN or NCCL."""
     said = (request.driver, request.gpus, request.cudnn, request.nccl)
     return [part for part, value in zip(IMPLY_GPU, said, strict=True) if value]
 

@@ -36,9 +36,10 @@ class Held(NamedTuple):
 
 
 class Need(NamedTuple):
-    """The joint needs of builds, as far as they can exclude another build. ``device`` is empty if they leave it open.
+    """The joint needs of builds, as far as they can exclude another build. ``device`` is empty if the builds allow any device.
 
-    ``cuda`` must be installed in the image; each need of a library has the CUDA to which it belongs.
+    ``cuda`` is the CUDA version that must be installed in the image. ``cudnn`` and ``nccl`` are pairs: the CUDA version to
+    which the library belongs, and the need.
     """
 
     pythons: tuple[str, ...]
@@ -108,7 +109,7 @@ def join(one: Need, other: Need) -> Need | None:
 
 
 def shared(need: Need) -> Need:
-    """The part of a need that concerns the image, without packages and Python."""
+    """The part of a need that concerns the image; Python and the packages are left out."""
     return need._replace(pythons=("",), holds=frozenset(), pins=frozenset())
 
 
@@ -129,7 +130,8 @@ _Library = tuple[str, LibraryNeed] | None
 def _library(one: _Library, other: _Library) -> _Library | tuple[()]:
     """Return the need of a library that satisfies both needs; an empty tuple if none does.
 
-    A library in the image must satisfy all that use it. One that comes with a framework does not concern the others.
+    A library in the image must satisfy all builds that use it. A library that comes with a framework does not concern the other
+    builds.
     """
     if one is None or other is None:
         return one or other
@@ -141,8 +143,8 @@ def _library(one: _Library, other: _Library) -> _Library | tuple[()]:
 
 
 def _brought(one: tuple[str, LibraryNeed], other: tuple[str, LibraryNeed]) -> tuple[str, LibraryNeed]:
-    """The need to show for two libraries that frameworks bring: the joint need if their packages have one name, else the newer
-    one."""
+    """The need to show if two frameworks each bring the library: the joint need if both install a package of the same name,
+    else the need for the newer library."""
     newest = max(one, other, key=_newness)
     wheels = one[1].taken_from == other[1].taken_from == "wheels"
     both = _both(one[1], other[1]) if wheels and one[0].partition(".")[0] == other[0].partition(".")[0] else None
@@ -243,7 +245,7 @@ def same_packages(builds: Sequence[Build]) -> Iterator[tuple[Build, Build]]:
 
 
 def share_packages(one: Build, other: Build) -> bool:
-    """Whether both contain one major version of CUDA, in packages with the same names."""
+    """Whether both builds bring the same major version of CUDA, in packages with the same names."""
     ours, theirs = one.variant, other.variant
     wheels = ours.cuda_libraries == theirs.cuda_libraries == "wheels"
     return wheels and ours.cuda.partition(".")[0] == theirs.cuda.partition(".")[0]
@@ -253,7 +255,7 @@ def share_packages(one: Build, other: Build) -> bool:
 
 
 def clashes(lookup: Lookup, builds: Sequence[Build]) -> list[Objection]:
-    """The conflicts that keep builds out of one environment: for each, both rows with their documents."""
+    """The conflicts that prevent builds from sharing one environment. Each conflict gives both rows, with their documents."""
     found = (item for index, other in enumerate(builds) for item in clashes_with(lookup, other, builds[:index]))
     return list(dict.fromkeys(found))
 

@@ -19,7 +19,8 @@ from envbuild.resolve.search.objections import Objection, objection, status_obje
 
 
 def newer_or_equal(driver: str, minimum: str) -> bool:
-    """Compare drivers; a branch (``384``) or a beginning (``525.60``) stands for the latest driver that begins with it."""
+    """Whether ``driver`` is at least ``minimum``. A branch (``384``) or the beginning of a version (``525.60``) stands for the
+    latest driver that begins with it."""
     given = [int(part) for part in driver.split(".")]
     return given >= [int(part) for part in minimum.split(".")][: len(given)]
 
@@ -59,7 +60,7 @@ def _driver_objections(lookup: Lookup, request: Request, variant: Variant) -> It
 
 
 def _forward(request: Request, row: CudaRow) -> str:
-    """The newer driver library with which the request's driver can run this CUDA; empty if there is none."""
+    """Name NVIDIA's package of a newer driver library with which the request's driver runs this CUDA; empty if none exists."""
     branch = request.driver.partition(".")[0]
     if branch not in row.forward_compat:
         return ""
@@ -69,7 +70,8 @@ def _forward(request: Request, row: CudaRow) -> str:
 
 
 def takes_compat(lookup: Lookup, request: Request) -> bool:
-    """Whether the GPUs may use a newer driver library: data-center boards that the installed driver knows."""
+    """Whether a newer driver library works with all GPUs of the request. They must be data-center boards that the installed
+    driver knows."""
     branch = int(request.driver.partition(".")[0] or 0)
     return all(
         gpu.board is not None
@@ -109,7 +111,8 @@ def _gpu_objections(lookup: Lookup, request: Request, row: str, variant: Variant
 
 
 def _window_objections(lookup: Lookup, request: Request, variant: Variant, gpu: GpuWanted, code: str) -> Iterable[Objection]:
-    """The CUDA toolkits and driver branches that serve a GPU's architecture; ``gpu_code`` has the rule on older toolkits."""
+    """Object to a CUDA toolkit or driver branch that does not support a GPU's architecture. The rule about toolkits older than
+    the GPU is in ``matrix.gpu_code``."""
     architecture = gpu.architecture
     if architecture is None:
         row = lookup.cuda.get(variant.cuda)
@@ -167,7 +170,7 @@ def hardware_warnings(lookup: Lookup, request: Request, row: str, variant: Varia
 
 
 def _host_warnings(lookup: Lookup, gpu: GpuWanted) -> Iterable[str]:
-    """Infer the CPU only if every board with this capability shares it."""
+    """Warn if every board with the GPU's compute capability comes with a processor of its own: images are for x86-64."""
     boards = [board for board in lookup.matrix.gpus if board.capability == gpu.capability]
     if boards and all(board.host for board in boards):
         names = ", ".join(f"{board.name} ({board.host})" for board in boards)
@@ -196,5 +199,5 @@ def _gpu_warnings(row: str, variant: Variant, gpu: GpuWanted) -> Iterable[str]:
 
 
 def older_than(variant: Variant, gpu: GpuWanted) -> bool:
-    """Whether a build's CUDA is older than the first that supports a GPU."""
+    """Whether a build's CUDA is older than the first CUDA that supports a GPU."""
     return gpu.architecture is not None and numbers(variant.cuda) < numbers(gpu.architecture.first_cuda)

@@ -35,30 +35,30 @@ class Lookup:
 
     @cached_property
     def drivers(self) -> dict[str, DriverRow]:
-        """The driver branches by number; only requests that name a driver look at them."""
+        """The driver branches by number. They are read lazily, because only requests that name a driver need them."""
         return {row.branch: row for row in self.matrix.drivers}
 
     @cached_property
     def archives(self) -> dict[str, ArchiveRow]:
-        """The archives by name; few requests look at them."""
+        """The archives by name. They are read lazily, because few requests need them."""
         return {row.name: row for row in self.matrix.archives}
 
     def first_branch(self, architecture: Architecture) -> str:
-        """The oldest driver branch that supports the first CUDA of an architecture; empty if no row says."""
+        """The oldest driver branch that supports the first CUDA of an architecture; empty if no row states one."""
         known = [row.branch for row in self.matrix.drivers if numbers(row.max_cuda) >= numbers(architecture.first_cuda)]
         return min(known, key=int, default="")
 
     def driver_min(self, cuda: str) -> str:
-        """The oldest driver that runs everything of ``cuda``; empty if no row says."""
+        """The oldest driver that runs all programs of a CUDA version; empty if no row states one."""
         row = self.cuda.get(cuda)
         return row.driver_min if row else ""
 
 
-_latest: list[Lookup] = []  # one process nearly always asks one matrix
+_latest: list[Lookup] = []  # a process nearly always uses only one matrix
 
 
 def lookup_of(matrix: Matrix) -> Lookup:
-    """The rows of ``matrix`` by name; the same object while no other matrix is asked."""
+    """The rows of ``matrix`` by name. Repeated calls return the same object, unless another matrix was used in between."""
     if not _latest or _latest[0].matrix is not matrix:
         _latest[:] = [Lookup(matrix)]
     return _latest[0]

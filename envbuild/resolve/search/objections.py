@@ -1,4 +1,4 @@
-"""Objections: reasons in rows against a choice."""
+"""Objections: reasons against a choice that come from rows of the matrix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class Objection(NamedTuple):
     """The reason in one row against a choice, and the part of the request to change (None: no change of the request helps).
 
     If another row objects, ``supporting_field`` is the field of the framework's row that leads to the objection.
-    Changing ``other_part`` helps as well. ``remedy`` says what helps on GPUs for which it works (:func:`takes_compat`).
+    Changing ``other_part`` of the request helps as well. ``remedy`` describes another solution, which works only on some GPUs
+    (:func:`takes_compat`).
     """
 
     part: Part | None
@@ -31,12 +32,12 @@ class Objection(NamedTuple):
 
 
 def objection(part: Part | None, row: str, reason: str, source: str, supporting_field: SupportingField = "") -> Objection:
-    """An objection from its words."""
+    """Make an objection from the parts of its conflict."""
     return Objection(part, Conflict(row=row, reason=reason, source=source), supporting_field)
 
 
 def status_objection(key: str, origin: Provenance, part: Part | None = None) -> Objection | None:
-    """Return the objection of a row that is known not to work, else None."""
+    """Return an objection if the row has the status known bad, else None."""
     if origin.status != "known-bad":
         return None
     return objection(part, key, f"known not to work: {origin.note}", origin.source)

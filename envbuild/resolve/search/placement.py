@@ -35,7 +35,8 @@ NOT_ASKED: Asked = ("", "")
 
 
 class Library(NamedTuple):
-    """A chosen cuDNN or NCCL. ``row`` is None for a library inside the framework; ``package`` if apt installs it."""
+    """A chosen release of cuDNN or NCCL. ``row`` is None for a library that the framework or an image brings. ``package`` is
+    set only if apt installs the library."""
 
     version: str
     row: LibraryRow | None
@@ -53,7 +54,7 @@ class Offer(NamedTuple):
 
     @property
     def deleted(self) -> bool:
-        """Whether it is used only if the request names it."""
+        """Whether the image was deleted upstream. Such a provider is used only if the request names it."""
         return self.row is not None and self.row.origin.status == "base-deleted"
 
     @property
@@ -63,7 +64,7 @@ class Offer(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A possible place, in the matrix's order of choice."""
+    """A place where builds can run: an operating system, a Python, and an offer of a provider."""
 
     system: SystemRow
     python: Python
@@ -79,11 +80,12 @@ def places(
     *,
     gpus: tuple[str, ...] = (),
 ) -> list[Place]:
-    """All possible places of ``variant``, best first: Python's supply, Python, provider, system. Deleted images come last.
+    """All possible places of ``variant``, best first. Python's supply decides first, then Python's version, the provider and
+    the system. Places with a deleted image come last.
 
-    If several releases of a library fit, each place has the best of the ``asked`` ones, if any.
-    With ``supply``, only places whose Python comes from there are returned. The libraries support the compute capabilities of
-    ``gpus``.
+    If several releases of a library fit, each place has the best release that satisfies ``asked``, or the best of all if none
+    does. With ``supply``, only places are returned whose Python comes from that supply. The libraries support the compute
+    capabilities ``gpus``.
     """
     key = (
         variant.python,
@@ -159,7 +161,8 @@ def offers_on(
     *,
     gpus: tuple[str, ...] = (),
 ) -> tuple[list[Offer], dict[str, Objection]]:
-    """The providers that can serve a build on a system, and the objection to each that cannot (``""``: to all)."""
+    """The providers that can serve a build on a system, and an objection to each provider that cannot. An objection under the
+    key ``""`` applies to all providers."""
     if image:
         return [_plain_offer(lookup, variant, "local")], {}
     if variant.cuda_libraries == "none":
@@ -185,7 +188,8 @@ def offers_on(
 
 
 def _plain_offer(lookup: Lookup, variant: Variant, provider: Provider) -> Offer:
-    """A base without libraries; on a user's image, the libraries are taken to be those that the framework needs."""
+    """An offer of a base that brings no libraries. A user's own image is assumed to hold the libraries that the framework
+    needs."""
     found = {}
     for library, need in (("cudnn", variant.cudnn), ("nccl", variant.nccl)):
         version = "" if need is None else need.prefer
@@ -252,7 +256,7 @@ def _library(
 
 
 def _dropped(lookup: Lookup, variant: Variant, library: str, version: str, gpus: tuple[str, ...]) -> Objection | None:
-    """The objection to a library of the system or an image that no longer supports one of the GPUs."""
+    """The objection to a library in the image that no longer supports one of the GPUs; None if it supports all of them."""
     need = variant.cudnn if library == "cudnn" else variant.nccl
     row = next((each for each in lookup.libraries[library] if each.version == version), None)
     if row is None or need is None or need.taken_from != "system":
@@ -265,15 +269,15 @@ def _dropped(lookup: Lookup, variant: Variant, library: str, version: str, gpus:
 
 
 def _installable(lookup: Lookup, package: LibraryPackage) -> bool:
-    """Whether nothing is known against a package, or against its repository."""
+    """Whether neither a package nor its repository is known bad, and the matrix has the repository."""
     name = package.package.repository
     origins = [package.origin, *([lookup.repositories[name].origin] if name in lookup.repositories else ())]
     return (not name or name in lookup.repositories) and all(origin.status != "known-bad" for origin in origins)
 
 
 def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: str, need: LibraryNeed) -> Library | Objection:
-    """Return the library in an image, if it satisfies the need. If no source names it, the objection says that it is unknown,
-    not that it is wrong."""
+    """Return the library that an image already contains if it satisfies the need, else an objection. If no source names the
+    library, the objection says that the library is unknown, not that it is unsuitable."""
     inside = library_inside(row, library)
     if inside and accepts(need, inside):
         return Library(version=inside, row=None, package=None)

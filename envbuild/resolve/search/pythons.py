@@ -1,4 +1,4 @@
-"""How a system gets a Python: from its distribution, as a build that runs anywhere, from conda, or inside the user's base."""
+"""Finds how a system gets a Python: from its distribution, as a standalone build, from conda, or in the user's own base."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def python_on(lookup: Lookup, version: str, system: SystemRow, image: str, suppl
     """How ``system`` gets a Python: from ``supply`` if the request names one; else from its distribution, or else from another
     supply.
 
-    In an image of the user's own the interpreter is looked up by its bare name, ``python3.6``, on that image's PATH: official
-    Python images keep it in /usr/local/bin, distributions in /usr/bin, and others elsewhere.
+    In a user's own image, the interpreter is searched for by its bare name, such as ``python3.6``, on the image's PATH, because
+    its folder is not known: official Python images keep it in /usr/local/bin, distributions in /usr/bin, and others elsewhere.
     """
     key = (version, system.name, bool(image), supply)
     return lookup.once("python", key, lambda: _python_on(lookup, version, system, image, supply))
@@ -50,7 +50,7 @@ def _not_supplied(lookup: Lookup, version: str, system: SystemRow, supply: str) 
 
 
 def _supplied(lookup: Lookup, way: str, version: str, system: SystemRow, image: str) -> Python | None:
-    """The Python of one supply; None if it has none for the system."""
+    """The Python that the supply ``way`` has for a system, or None if it has none."""
     if way == "base":
         return Python(version=version, provided_by="base", executable=f"python{version}", packages=()) if image else None
     if way == "distribution":
@@ -73,7 +73,7 @@ def _supplied(lookup: Lookup, way: str, version: str, system: SystemRow, image: 
 
 
 def remote_file(lookup: Lookup, name: str) -> RemoteFile:
-    """The archive of that name, as an environment holds it."""
+    """The address and hash of the archive with that name, in the form in which an environment holds them."""
     row = lookup.archives.get(name)
     if row is None:
         raise InvalidInputError(

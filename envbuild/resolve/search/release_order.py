@@ -1,8 +1,9 @@
-"""The order in which the releases of a framework are tried: newest first, but a narrowed patch after its minor's others.
+"""The order in which the releases of a framework are tried: newest first, except for narrowed patches.
 
-A patch is *narrowed* where its build runs natively on fewer than half of the architectures on which the build of an earlier
-patch of the same minor does, for the same CUDA: some were published with code for a single GPU. Half is the limit since
-upstreams also drop one old architecture on purpose (docs/decisions, narrowed patches).
+Some patches were published with code for a single GPU. A patch is *narrowed* if its build runs natively on fewer than half of
+the architectures on which an earlier patch of the same minor version, built for the same CUDA, runs natively. A narrowed patch
+comes after the other patches of its minor version. The limit is a half, because upstreams also drop one old architecture on
+purpose (docs/decisions, narrowed patches).
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from envbuild.matrix.types import Release, Variant
 
 
 def in_order_of_choice(releases: Sequence[Release]) -> Iterator[Release]:
-    """The releases, given newest first, with narrowed patches behind the others of their minor."""
+    """Yield ``releases``, which are newest first, with narrowed patches after the other patches of their minor version."""
     for _, each in itertools.groupby(releases, key=lambda release: _minor(release.version)):
         patches = list(each)
         yield from sorted(patches, key=lambda release: wider_patch(release, patches) is not None)
 
 
 def wider_patch(release: Release, releases: Sequence[Release]) -> Release | None:
-    """The newest earlier patch of its minor that shows ``release`` to be narrowed; None if it is not.
+    """The newest earlier patch of the same minor version compared with which ``release`` is narrowed; None if ``release`` is
+    not narrowed.
 
-    ``releases`` are newest first and hold all patches of the minor.
+    ``releases`` are newest first and include all patches of that minor version.
     """
     earlier = [other for other in releases if _minor(other.version) == _minor(release.version)]
     for other in earlier[earlier.index(release) + 1 :]:

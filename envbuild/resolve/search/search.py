@@ -1,4 +1,4 @@
-"""Finds candidates, best first: the newest release of the first framework, then of the next one, GPU before CPU, best place.
+"""Finds candidates, best first: the newest release of the first framework, then of the next; GPU builds first; the best place.
 
 Conflicts and alternatives are found by the same search, with some parts of the request left open (``free``).
 """
@@ -67,7 +67,7 @@ def _both(*conditions: Only | None) -> Only | None:
 
 
 class _Level:
-    """The builds of one framework without objections of their own."""
+    """The builds of one framework to which no objection remains."""
 
     def __init__(self, options: Iterable[Option]) -> None:
         self.options = list(options)
@@ -101,17 +101,17 @@ class Search:
     def solutions(
         self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
     ) -> Iterator[Candidate]:
-        """All candidates that satisfy the request but for its parts in ``free``, best first.
+        """All candidates that satisfy the request, best first. The parts in ``free`` are ignored.
 
-        ``only`` leaves builds out; ``order`` is a sort key of builds, of which a framework's first are tried first. A framework
-        whose presence is free is left out.
+        ``only`` selects the builds that may be used. ``order`` is a sort key for the builds of each framework, instead of the
+        usual order of choice. A framework is left out if its part of kind ``framework`` is free.
         """
         kept = [wanted for wanted in self.request.wanted if Part("framework", wanted.framework.name) not in free]
         levels: list[Iterable[Option]]
         if order is None and self.request.gpus and self.request.device != "cpu" and GPU not in free:
             order = self._native_first
         if len(kept) == 1 and not free and order is None:
-            levels = [self._possible(kept[0], free)]  # the first is often enough
+            levels = [self._possible(kept[0], free)]  # lazily, because the first option is often enough
         else:
             levels = [self._level(wanted, free).ordered(order) for wanted in kept]
         if only is not None:
@@ -124,9 +124,10 @@ class Search:
     ) -> Candidate | None:
         """The first solution, with the most compatible builds of its releases.
 
-        For one framework the newest release comes first. For several, GPU environments come before CPU environments: newest
-        releases often fit together only as CPU builds, while slightly older ones fit as GPU builds. Of add-ons, pairs that
-        upstream tested come first, then the default pair, then others that upstream allows.
+        For one framework, the newest release comes first. For several frameworks, GPU environments come before CPU
+        environments: the newest releases often fit together only as CPU builds, while slightly older ones fit as GPU builds.
+        For an add-on and its base framework, pairs that upstream tested come first, then the default pair, then other pairs
+        that upstream allows.
         """
         devices: list[Only | None] = [for_gpus, None] if len(self.request.wanted) > 1 and not self.request.device else [None]
         words: list[Only | None] = [is_tested, is_usual, None] if self._has_pairs() else [None]
@@ -137,7 +138,7 @@ class Search:
         return None
 
     def _has_pairs(self) -> bool:
-        """Whether the request names an add-on and a base framework of it."""
+        """Whether the request names an add-on together with one of its base frameworks."""
         names = {wanted.framework.name for wanted in self.request.wanted}
         below = (
             pairs.framework
@@ -166,7 +167,8 @@ class Search:
         return next((each for each in others if not any(same_packages(each.builds))), chosen)
 
     def options(self, wanted: Wanted, free: Collection[Part] = NOTHING) -> Iterator[Option]:
-        """The builds of the releases that were asked for, or of all if the version is free, with and without objections."""
+        """The builds of the requested releases, or of all releases if the version is free. Builds with objections are
+        included."""
         any_version = self.request.part("version", wanted) in free
         others, wide = [each for each in self.request.wanted if each is not wanted], self._wide(wanted, free)
         known = self._options.setdefault((wanted.framework.name, wide), [])
@@ -187,8 +189,10 @@ class Search:
         return not versions[wanted.framework.name] and any(versions.values())
 
     def _upon_others(self, release: Release, others: Sequence[Wanted], wide: bool) -> Iterator[Variant]:
-        """The builds of a release on other base releases than its default: those that the request accepts, or all if ``wide``.
-        Tested ones come first, then the order of choice.
+        """The builds of an add-on's release upon other releases of its base framework than the default.
+
+        Only base releases that the request accepts are used, or all of them if ``wide``. Tested pairs come first, then the
+        others; both in the order of choice.
         """
         for each in others if release.pairs else ():
             accepts: Callable[[Release], bool] = each.accepts if not wide else lambda _: True
@@ -214,7 +218,8 @@ class Search:
         return self._releases[name]
 
     def _without_native_code(self, option: Option) -> tuple[object, ...]:
-        """Builds with native code for the request's GPUs come first, of these the builds for a CUDA that knows the GPUs."""
+        """Sort key: builds with native code for the request's GPUs come first, and among these the builds for a CUDA that knows
+        the GPUs."""
         variant = option.build.variant
         known = [gpu for gpu in self.request.gpus if gpu.capability and variant.cuda]
         native = all(code_for(variant, gpu.capability) == "native" for gpu in known)
@@ -252,7 +257,7 @@ class Search:
         return self._needs.setdefault(need, need)
 
     def joined(self, need: Need, other: Need) -> Need | None:
-        """Return the joint need of both, one object for equal needs."""
+        """Return the joint need of both, or None if they are not compatible. Equal joint needs are the same object."""
         key = (id(need), id(other))
         if key not in self._joined:
             found = join(need, other)
@@ -261,11 +266,12 @@ class Search:
 
     @property
     def effort(self) -> int:
-        """The number of attempts so far. Unlike a clock, it is the same for the same questions."""
+        """The number of pairs of needs that were joined so far. It serves as a limit instead of elapsed time, because the same
+        request always gives the same number."""
         return len(self._joined)
 
     def _for_cpus_alone(self, wanted: Wanted) -> bool:
-        """Whether no requested build of a framework, beside other frameworks, is for GPUs."""
+        """Whether the request names several frameworks, and no requested release of this one has a GPU build."""
         name = wanted.framework.name
         if name not in self._cpu_only:
             asked_for = (release for release in wanted.framework.releases if wanted.accepts(release))
@@ -286,7 +292,7 @@ class Search:
                 yield option
 
     def in_reach(self, need: Need, free: Collection[Part]) -> bool:
-        """Whether a requested Python and system satisfy a need."""
+        """Whether a need allows the requested Python and system. A part in ``free`` is not checked."""
         request = self.request
         if request.systems and SYSTEM not in free and need.systems.isdisjoint(request.systems):
             return False
@@ -299,13 +305,13 @@ class Search:
 
 
 class _Descent:
-    """One walk through the builds of each framework in turn, which never enters a dead end twice."""
+    """A depth-first search through the builds of one framework after the other. It never enters the same dead end twice."""
 
     def __init__(self, search: Search, levels: Sequence[Iterable[Option]], free: Collection[Part]) -> None:
         self._search = search
         self._free = free
         self._levels = levels
-        self._kinds: list[list[Need]] = []  # for each framework except the first, its different needs
+        self._kinds: list[list[Need]] = []  # for each of several frameworks, its different needs
         if len(levels) > 1:
             self._levels = [list(level) for level in levels]
             self._kinds = [list({id(option.need): option.need for option in level}.values()) for level in self._levels]

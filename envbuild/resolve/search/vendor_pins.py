@@ -12,8 +12,10 @@ from envbuild.resolve.search.compatibility import share_packages
 
 
 def choices_of(build: Build, beside: Sequence[Build]) -> tuple[Requirement, ...]:
-    """The pins of envbuild that a build keeps ``beside`` others: none if another build pins all packages by its metadata.
-    Otherwise the pins that contradict neither the others' requirements nor the pins of a build for a newer CUDA.
+    """The pins of envbuild's own (``choices``) that a build keeps ``beside`` other builds.
+
+    If one of the others has no such pins, its metadata pins all packages, and the build keeps none of its own pins. Otherwise
+    it keeps the pins that contradict neither the requirements of the others nor the pins of a build for a newer CUDA.
     """
     if not build.variant.choices:
         return ()
