@@ -74,7 +74,8 @@ class Index:
         return self._skipped.get((index, canonicalize_name(project)), ())
 
     def is_dead(self, artifact: Artifact | None, url: str) -> bool:
-        """Whether no host that could have a locked file, or the file at ``url``, has answered in this run."""
+        """Whether all hosts that could have a locked file are not queried any more in this run, because they did not answer.
+        Without ``artifact``, this is about the host of ``url``."""
         if artifact is None:
             return self._transport.is_dead(url)
         places = self.settings.indexes if artifact.index == "default" else (artifact.index,)
@@ -86,7 +87,8 @@ class Index:
             self._page(project, index)
 
     def file_of(self, artifact: Artifact) -> IndexFile:
-        """Return the place where the index offers a locked file today, with the sha256 of the lock, not of the index."""
+        """Return the entry under which the index offers a locked file today. The entry has the lock's sha256, or none if the
+        index states none."""
         for file in self.project_files(artifact.project, artifact.index):
             if file.filename == artifact.filename and file.sha256 in ("", artifact.sha256):
                 return file
@@ -106,8 +108,8 @@ class Index:
     def download(self, file: IndexFile, folder: Path, on_progress: OnProgress = ignore_progress, *, sha256: str = "") -> Path:
         """Download a file into ``folder`` and check it, unless it is there already.
 
-        A kill leaves at most a ``.part`` file, which the next download of that file overwrites. The file need not be on the
-        disk yet: whoever uses it later compares its hash again.
+        If the process is killed, at most a ``.part`` file is left, which the next download of the same file overwrites. The
+        file is not synced to the disk, because every later use compares its hash again.
         """
         wanted = sha256 or file.sha256
         target = folder / file.filename
@@ -166,7 +168,8 @@ class Index:
         return [result_of(future) for future in [self._pool.submit(self.size_of, file) for file in files]]
 
     def build_secrets(self) -> dict[str, bytes]:
-        """Return the secrets with which a build reaches the index: id → content. Never write them to a permanent place."""
+        """Return the content of each secret that a build needs to reach the index, by the secret's id. Never write the contents
+        to permanent storage."""
         from envbuild.index.tool_settings import build_secrets
 
         return build_secrets(self.settings)

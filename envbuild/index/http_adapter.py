@@ -30,7 +30,7 @@ class BoundedAdapter(HTTPAdapter):
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
         """Make the same pool for connections through a proxy."""
         manager = super().proxy_manager_for(proxy, **kwargs)
-        if not proxy.lower().startswith("socks"):  # proxies use other connection classes
+        if not proxy.lower().startswith("socks"):  # SOCKS proxies use other connection classes
             self._tell(manager)
         return manager
 
@@ -42,7 +42,7 @@ class BoundedAdapter(HTTPAdapter):
         if (answer.is_redirect or answer.status_code in (401, 407)) and not short:
             answer.raw.close()
             answer._content = b""
-            answer._content_consumed = True  # type: ignore[attr-defined]  # what `content` asks before it reads
+            answer._content_consumed = True  # type: ignore[attr-defined]  # `content` checks this before it reads
         return answer
 
     def _tell(self, manager: Any) -> None:

@@ -1,6 +1,6 @@
 """All network limits: how many bytes a package index may send, and how long to wait for them.
 
-A slow, broken or hostile index must not use up the memory, the disk or the day.
+A slow, broken or hostile index must not exhaust the memory or the disk, or take hours.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ PAGE_BYTES = 32 * 2**20
 # Objects and lists on a page: one file has three or four, and the largest projects have 20 000 files.
 PAGE_VALUES = 1_000_000
 PAGE_FILES = 100_000
-# Reading a page takes a second for each 5 MB; some nonsense takes the HTML parser a thousand times as long.
+# Reading a page takes a second for each 5 MB; the HTML parser needs a thousand times as long for some malformed pages.
 PAGE_S = 20.0
 # A lock of every framework in the matrix needs fewer than 1 000 projects. Without a limit, an endless chain of packages, each
 # requiring another one, would never end.
@@ -19,7 +19,7 @@ PROJECTS = 10_000
 SMALL_FILE_BYTES = 8 * 2**20
 # The largest wheels have 4 GB.
 FILE_BYTES = 32 * 2**30
-# Redirects and errors have pages for people; longer bodies are not read.
+# Redirects and errors come with pages for people; bodies longer than this are not read.
 REFUSAL_BYTES = 64 * 2**10
 URL_LETTERS = 8_000
 SPECIFIER_LETTERS = 1_000
@@ -31,7 +31,7 @@ CONNECT_S = 5.0
 ANSWER_S = 60.0
 PATIENT = 4
 ATTEMPTS = 3
-# Servers that are busy say how long to wait (Retry-After); one hour would look as if the program hung.
+# The longest wait that a busy server may ask for (Retry-After): during a wait of an hour, the program would seem to hang.
 RETRY_AFTER_S = 20.0
 # A download may take any time, unless it is slower than this over a minute (4 kB/s is a modem of the nineties).
 SLOWEST_BYTES_S = 4 * 2**10

@@ -1,7 +1,7 @@
 """The parts of pip's own code that envbuild uses. No other module imports ``pip._internal``.
 
-None of pip's modules is public: https://pip.pypa.io/en/stable/user_guide/#using-pip-from-your-program. So pyproject bounds
-pip from above. Raise the bound once the unit tests of ``index`` pass with the new release.
+None of pip's modules is public: https://pip.pypa.io/en/stable/user_guide/#using-pip-from-your-program. So pyproject.toml sets
+an upper bound on pip's version. Raise the bound once the unit tests of ``index`` pass with the new release.
 """
 
 from __future__ import annotations

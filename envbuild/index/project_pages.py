@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 from envbuild.index import limits
 from envbuild.names import is_file_name
 
-# JSON first (PEP 691), because only JSON certainly has upload times (PEP 700); some indexes add them to HTML on request.
+# JSON is preferred (PEP 691): only JSON is sure to have upload times (PEP 700); some indexes add them to HTML on request.
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 
 
@@ -118,7 +118,7 @@ def _address(url: Any) -> str:
     if not isinstance(url, str) or len(url) > limits.URL_LETTERS:
         raise ValueError("its address is not a text of a sensible length")
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or (parts.port or 1) < 1:  # .port raises for nonsense
+    if parts.scheme not in ("http", "https") or not parts.hostname or (parts.port or 1) < 1:  # .port raises for an invalid port
         raise ValueError("its address is not one of http or https")
     return urldefrag(url).url
 
@@ -168,7 +168,7 @@ def _of_json(text: str, url: str) -> list[dict[str, Any]]:
 
 
 def _nothing(_text: str) -> None:
-    """Ignore an invalid number, which affects only the file that has it."""
+    """Read a number that no field can have as None, so that only the file with this number is affected."""
 
 
 def _count(text: str) -> int | None:
@@ -194,8 +194,7 @@ def _metadata(value: Any) -> str | None:
 def _of_html(text: str, url: str) -> list[dict[str, Any]]:
     parser = _Anchors()
     # Feed the parser in pieces, so that it does not search a long text repeatedly for the end of an unfinished tag. Do not
-    # close
-    # it: an unfinished tag at the end is not a link.
+    # close the parser: an unfinished tag at the end is not a link.
     end = time.monotonic() + limits.PAGE_S
     for start in range(0, len(text), _PIECE):
         try:

@@ -19,8 +19,8 @@ def open_remote(
 ) -> io.BufferedIOBase | None:
     """Open the file at ``url``, or return None if its server cannot send parts of files.
 
-    The last ``tail`` bytes come first: a zip's directory is there. Then at least ``block`` bytes are fetched at once.
-    ``within_s`` limits the time for the whole file.
+    The last ``tail`` bytes are fetched first, because a zip's directory is there. Later requests fetch at least ``block``
+    bytes. ``within_s`` limits the time for the whole file.
     """
     end = index.read_range(url, -tail, None)
     if end is None:

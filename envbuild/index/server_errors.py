@@ -1,4 +1,4 @@
-"""Errors for a host that cannot be used, and for a single file that a host does not give."""
+"""Errors for a host that cannot be used, and for a single file that a host does not serve."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ class FileUnavailableError(BuildError):
 
 
 def refused(url: str, status: int, reason: str, *, file: str = "") -> BuildError:
-    """Return the error for a failed request. A forbidden or missing file is a problem of the file, others of the host."""
+    """Return the error for a failed request. A forbidden or missing file is a problem of that file only; any other failure is a
+    problem of the host."""
     why = f"it answered {status} {reason[:100]}".strip()
     if file and 400 <= status < 500 and status not in (401, 407, 408, 429):
         return unfit(url, why, file=file)

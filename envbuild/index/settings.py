@@ -27,7 +27,8 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 class Settings:
     """The settings of pip on this machine, and other settings with which builds reach their sources.
 
-    ``proxies`` and ``mirrors`` are environment variables by name (of proxies in lower case; see :mod:`envbuild.mirrors`).
+    ``proxies`` and ``mirrors`` map names of environment variables to their values. The names of proxy variables are in lower
+    case; the names for mirrors are those of :mod:`envbuild.mirrors`.
     ``notes`` says what was left out, and why. URLs may contain credentials: never show them unchanged.
     """
 

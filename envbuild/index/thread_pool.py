@@ -43,9 +43,10 @@ class DaemonPool:
 
 
 def finished(futures: Iterable[Future[T]]) -> Iterator[Future[T]]:
-    """Yield the futures, each as soon as it is done. The wait is divided into half seconds.
+    """Yield the futures, each as soon as it is done.
 
-    A Ctrl-C that arrives just before Python waits for a lock does not end the wait; it is noticed only afterwards.
+    The wait is divided into half seconds, because a Ctrl-C that arrives just before Python waits for a lock does not end the
+    wait: Python notices it only when the wait is over.
     """
     left = set(futures)
     while left:

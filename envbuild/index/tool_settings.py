@@ -1,4 +1,5 @@
-"""Convert the index settings to environment variables and build secrets for uv, pip and builds. Reads only the CA bundle."""
+"""Convert the index settings to environment variables and build secrets for uv, pip and builds. The only file it reads is the
+CA bundle."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from envbuild.index.settings import Settings
 
 ENV_SECRET = "envbuild-env"  # noqa: S105 - the id of a secret, not one
 CA_SECRET = "envbuild-ca"  # noqa: S105
-# BuildKit accepts 500 KiB for one secret (session/secrets/secrets.go, MaxSecretSize), which also contains the variables.
+# A secret of BuildKit may have 500 KiB (session/secrets/secrets.go, MaxSecretSize). The secret also contains the variables.
 MAX_SECRET = 480 * 1024
 _CERTIFICATE = re.compile(rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.*?-----END (?:TRUSTED )?CERTIFICATE-----\n?", re.DOTALL)
 
@@ -41,7 +42,7 @@ def uv_variables(settings: Settings) -> dict[str, str]:
 
 
 def pip_variables(settings: Settings) -> dict[str, str]:
-    """Return variables for any pip. Variables that add sources of this machine only are set to empty."""
+    """Return variables for pip of any version. Variables for package sources that only this machine has are set to empty."""
     values = {
         "PIP_CONFIG_FILE": os.devnull,
         "PIP_FIND_LINKS": "",
@@ -62,7 +63,8 @@ def pip_variables(settings: Settings) -> dict[str, str]:
 
 
 def build_secrets(settings: Settings) -> dict[str, bytes]:
-    """Return secret id → content: a file of ``export`` lines, and the CA bundle to which they refer.
+    """Return the content of each build secret, by the secret's id: a file of ``export`` lines, and the CA bundle that these
+    lines name, if there is one.
 
     Raises :class:`UsageError` if the bundle is unusable as a secret, or the index requires a client certificate.
     """
@@ -105,7 +107,7 @@ def _small_bundle(path: Path) -> bytes:
         ) from error
     if len(content) <= MAX_SECRET:
         return content
-    # It often fits without the comments and duplicates that tools add.
+    # The bundle often fits without the comments and duplicates that tools add.
     reduced = b"".join(dict.fromkeys(part.rstrip(b"\n") + b"\n" for part in _CERTIFICATE.findall(content)))
     if not reduced or len(reduced) > MAX_SECRET:
         raise UsageError(

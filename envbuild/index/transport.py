@@ -1,8 +1,8 @@
 """Query servers with limits on bytes and time, and report waiting.
 
-``requests`` limits the time between two bytes, not the time of an answer: a server that sends one byte every few seconds, in
-headers or body, blocks it for ever. So each exchange runs in a thread, and the waiting thread breaks the connection when the
-time is over.
+``requests`` limits the time between two bytes, not the time of a whole answer: a server that sends one byte every few seconds,
+in headers or body, blocks ``requests`` for ever. So each exchange runs in a thread of its own, and the waiting thread breaks
+the connection when the time limit is over.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Answer:
 
 
 class Transport:
-    """Queries servers with this machine's settings. A host that did not answer is not asked again by this object."""
+    """Queries servers with this machine's settings. The same object does not query a host again that did not answer."""
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings = settings
@@ -53,7 +53,7 @@ class Transport:
         self._limit_s = max(limits.ANSWER_S, limits.PATIENT * settings.timeout_s)
 
     def is_dead(self, url: str) -> bool:
-        """Whether the host of ``url`` did not answer before, so that it is not asked again."""
+        """Whether the host of ``url`` is not queried any more, because it did not answer earlier."""
         return host_of(url) in self._dead
 
     def ask(
@@ -90,7 +90,8 @@ class Transport:
     def ask_part(
         self, url: str, start: int, end: int | None, *, headers: Mapping[str, str], file: str
     ) -> tuple[bytes, int] | None:
-        """Return the bytes that ``headers`` request, and the file's size; None if the server does not send just these."""
+        """Return the bytes that ``headers`` request, and the file's size; None if the server does not send exactly these
+        bytes."""
 
         def exchange(watch: Watch) -> Answer:
             with self._request("GET", url, headers) as answer:
@@ -166,7 +167,7 @@ class Transport:
                 on_bytes(watch.count, total)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             if isinstance(error, OSError) and error.filename is not None:
-                raise  # the disk's
+                raise  # an error of the disk
             raise BrokenOffError(f"the download broke off: {_why(error)}") from error
         if total is not None and watch.count != total:
             raise BrokenOffError(f"the download broke off after {watch.count} of {total} bytes")
@@ -206,7 +207,8 @@ class Transport:
         raise AssertionError("the last attempt returns or raises")
 
     def _pause(self, host: str, answer: Answer | None, attempt: int, end: float, *, url: str, file: str) -> None:
-        """Wait before the next attempt, as long as the server asks, or briefly."""
+        """Wait before the next attempt: for the time that the server states, or briefly if it states none. Raises if that time
+        is too long."""
         wish = _retry_after(answer.headers.get("Retry-After", "")) if answer is not None else None
         wait = 0.3 * 2 ** (attempt - 1) if wish is None else wish
         if wait > min(limits.RETRY_AFTER_S, max(0.0, end - time.monotonic())):
@@ -266,7 +268,7 @@ def _as_requests_does(error: Exception) -> Exception:
 
 
 def _retry_after(text: str) -> float | None:
-    """Return the seconds to wait, or None without the header; a date counts as a long time."""
+    """Return the seconds to wait, or None without the header. A date in the header counts as a time that is too long."""
     if not text:
         return None
     seconds = number(text.strip())

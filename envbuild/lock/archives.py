@@ -22,10 +22,10 @@ TEXT_BYTES = 4 * 2**20
 DIRECTORY_BYTES = 12 * 2**20
 # Members of a source archive: the largest have 30 000.
 MEMBERS = 100_000
-# Bytes that may be unpacked to reach the members that are read: the largest source archives have 1 GB.
+# Limit of the bytes that are unpacked on the way to the wanted members: the largest source archives have 1 GB.
 UNPACKED_BYTES = 2 * 2**30
-# Bytes of headers and texts read from a source archive, in total and at once. The second limit exists because a header is read
-# with the size that it claims.
+# Bytes of headers and texts read from a source archive, in total and at once. The second limit exists because a header can
+# claim any size and is read at once.
 READ_BYTES = 80 * 2**20
 READ_AT_ONCE_BYTES = TEXT_BYTES + 2**20
 
@@ -121,7 +121,8 @@ class _Bounded(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Seek, unless too many bytes would have to be unpacked. zipfile seeks to the end of a zip, which is near."""
+        """Seek, unless too many bytes would have to be unpacked. zipfile also seeks to the end of a zip; this is always
+        allowed."""
         where = offset if whence == io.SEEK_SET else self._stream.tell() + offset
         if whence != io.SEEK_END and where > UNPACKED_BYTES and not isinstance(self._stream, io.BufferedReader):
             raise TooLargeError(f"more than {UNPACKED_BYTES} bytes would have to be unpacked")

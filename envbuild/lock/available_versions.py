@@ -1,4 +1,4 @@
-"""Find the versions of a project that can be locked for a target, and choose a file for each."""
+"""Find the versions of a project that can be locked for a target, and choose a file for each version."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Offers:
     """The versions of a project, best first: wheels from newest to oldest, then source archives from newest to oldest.
 
     Wheels come before source archives, because the newest version of an old project is often an archive that must be compiled,
-    or that today's tools cannot build. ``refused`` counts the reasons for leaving out other files.
+    or that today's tools cannot build. ``refused`` maps each reason for leaving files out to the number of these files.
     """
 
     project: str

@@ -24,7 +24,7 @@ from envbuild.model.lock import Artifact, Lock, Prefix
 
 ByFramework = Mapping[str, Sequence[str]]
 _NOTHING: ByFramework = {}
-_ANY_PYTHON = "3.11"  # programs in wheels are for every Python: only the C library of their tags counts
+_ANY_PYTHON = "3.11"  # the tools are programs for every Python: only the glibc version in their wheel tags counts
 
 
 def check(
@@ -37,9 +37,9 @@ def check(
 ) -> list[Problem]:
     """Return all problems of ``lock``; none if it is valid.
 
-    ``refusals`` are the objections of today's matrix to the decision, ``recipe_requirements`` the packages that today's recipes
-    require for each framework, ``today`` the matrix's decision of the same name, if it has one. ``path`` is the lock's path:
-    its folder must have the environment's name, and its bytes must be those that envbuild writes.
+    ``refusals`` are the objections of today's matrix to the decision. ``recipe_requirements`` are the packages that today's
+    recipes require for each framework. ``today`` is the environment that today's matrix has under the same name, or None.
+    ``path`` is the lock's path: its folder must have the environment's name, and its bytes must be those that envbuild writes.
     """
     where = str(path) if path else lock.environment.name
     messages = [f"the matrix no longer accepts this decision: {refusal.row}: {refusal.reason}" for refusal in refusals]
@@ -60,7 +60,8 @@ def check(
 
 
 def contradictions(locks: Sequence[Lock]) -> list[Problem]:
-    """Return files that locks pin with different hashes. An index has only one file of a name, so one of them is wrong."""
+    """Return a problem for each file that two locks pin with different hashes. An index has only one file of a name, so one of
+    the hashes is wrong."""
     said: dict[tuple[str, str], tuple[str, str]] = {}
     problems = []
     for lock in locks:
@@ -93,7 +94,7 @@ def _check_prefix(
     ours = [name for plan in lock.environment.plans() if plan.name == prefix.name for name in plan.frameworks]
     for framework in frameworks:
         if framework.name in {*ours, *prefix.frameworks}:
-            # A framework whose files are still missing is added to these pins later, so they must already fit it.
+            # A framework whose files are still missing is added to these pins later, so the pins must already suit it.
             is_there = framework.name in prefix.frameworks
             asked = [(text, is_there) for text in framework.requirements] + [(text, False) for text in framework.constraints]
             yield from (f"{prefix.name}: {message}" for message in _check_asked(framework.name, asked, by_name, target))
@@ -151,7 +152,7 @@ def _check_artifact(artifact: Artifact, target: Target) -> Iterator[str]:
 
 
 def _check_asked(who: str, asked: Iterable[tuple[str, bool]], by_name: dict[str, Artifact], target: Target) -> Iterator[str]:
-    """Check ``asked``: requirements, each with a flag whether the package must be pinned or may be absent."""
+    """Check the requirements in ``asked``. The flag of each says whether its package must be pinned or may be absent."""
     for text, must_be_there in asked:
         try:
             requirement = read_requirement(text)

@@ -18,9 +18,9 @@ ROLES: tuple[Role, ...] = ("package", "build tool", "pip")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """One package of one prefix; ``prefix`` is empty for the tools of the whole build.
+    """The change of one package in one prefix; ``prefix`` is empty for a tool of the whole build.
 
-    ``before`` is None for an added package, ``after`` for a removed one."""
+    ``before`` is None for an added package, ``after`` is None for a removed package."""
 
     prefix: str
     role: Role
@@ -32,7 +32,8 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """All differences. ``base`` lists the differences of the base, and ``decision`` the paths of the changed choices."""
+    """All differences between two locks. ``base`` describes the differences of the base; ``decision`` has the paths of the
+    changed choices."""
 
     changes: tuple[Change, ...]
     base: tuple[str, ...]
@@ -42,7 +43,7 @@ class Difference:
 
     @property
     def empty(self) -> bool:
-        """Whether both are the same."""
+        """Whether the two locks do not differ."""
         return not (self.changes or self.base or self.decision or self.missing_added or self.missing_removed)
 
 

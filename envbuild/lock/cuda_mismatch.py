@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from envbuild.model.lock import Artifact, Lock
 
-# NVIDIA's wheels with the version numbers of their toolkit. cuFFT, cuRAND, cuSOLVER, cuSPARSE, cuDNN and NCCL have other
-# numbers, and so has cuBLAS outside CUDA 12: https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html
+# NVIDIA's wheels whose version numbers are those of the CUDA toolkit. cuFFT, cuRAND, cuSOLVER, cuSPARSE, cuDNN and NCCL have
+# other numbers, and so has cuBLAS except for CUDA 12: https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html
 _NUMBERED = r"nvidia-(?:(?:cuda-(?:runtime|nvrtc|cupti|nvcc)|nvjitlink|nvtx)(?:-cu\d+)?|cublas-cu12)"
 
 
 def is_possible(content: bytes) -> bool:
-    """Whether the text of a lock names one of these packages. Most do not, and decoding takes long."""
+    """Whether the text of a lock names one of these packages. Most locks name none, so that they need not be decoded."""
     return re.search(f'"{_NUMBERED}"'.encode(), content) is not None
 
 

@@ -43,7 +43,7 @@ def of_lock(lock: Lock, error: BuildError) -> BuildError:
 
 
 def _guilty(lock: Lock, text: str) -> Iterator[Artifact]:
-    """Return the pinned files that the text names, by file name, or by project and version, as installers do."""
+    """Return the pinned files that the text names, by their file name or, as installers do, by project and version."""
     said = {(canonicalize_name(found["project"]), found["version"]) for found in _SAID.finditer(text)}
     for prefix in lock.prefixes:
         for artifact in prefix.files:

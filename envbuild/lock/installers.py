@@ -28,7 +28,8 @@ def backend_of(python: str) -> Literal["uv", "pip"]:
 
 
 def tool_names(prefixes: Iterable[Prefix]) -> tuple[str, ...]:
-    """Return the names of the programs in ``Lock.tools`` for a build, without pip, which each prefix pins itself."""
+    """Return the names of the programs that a build needs in ``Lock.tools``. pip is not among them, because each prefix pins
+    its own."""
     return tuple(sorted({prefix.backend for prefix in prefixes} - {"pip"}))
 
 
@@ -39,7 +40,7 @@ def missing_tools(lock: Lock) -> tuple[str, ...]:
 
 
 def tools_of(prefixes: Iterable[Prefix], offered: Iterable[Artifact], held: Iterable[Artifact] = ()) -> tuple[Artifact, ...]:
-    """Return the ``offered`` programs that installing ``prefixes`` needs. Programs that are already ``held`` stay."""
+    """Return the programs that installing ``prefixes`` needs: those in ``held``, and for the rest the ``offered`` ones."""
     found = {artifact.name: artifact for artifact in (*offered, *held)}
     return tuple(found[name] for name in tool_names(prefixes) if name in found)
 

@@ -65,7 +65,7 @@ def parse(content: bytes | str, path: Path) -> Lock:
         lock = codec.decode(Lock, data, str(path))
     except InvalidInputError as error:
         raise _broken(path, "it does not have the form of a lock", problems=error.problems) from error
-    if isinstance(content, str) or b"\\u" in content:  # in UTF-8, only such an escape can be half of a surrogate pair
+    if isinstance(content, str) or b"\\u" in content:  # in UTF-8, half of a surrogate pair can only be such an escape
         try:
             dumps(lock).encode()
         except UnicodeEncodeError as error:
@@ -108,7 +108,7 @@ def _unreadable(lock: Lock) -> Iterator[str]:
 
 
 def _addresses(lock: Lock) -> Iterator[str]:
-    """Return every address from which a file of the lock is fetched, beside those of package indexes."""
+    """Return every address from which a file of the lock is fetched, except the addresses of package indexes."""
     environment = lock.environment
     base, pythons = environment.base, [plan.python for plan in environment.plans()]
     files = [*(file for python in pythons for file in (*python.files, python.installer)), *base.files, base.installer]

@@ -1,4 +1,4 @@
-"""Make a lock: pin every file of an environment. Only this stage asks a package index."""
+"""Make a lock: pin every file of an environment. This needs a package index."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PinBase = Callable[[Environment], BaseLock | Missing]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockInputs:
-    """What a lock is made from beside its environment. ``pin_base`` pins the base; requirements on ``ignored`` projects are not
+    """The inputs of a lock other than the environment. ``pin_base`` pins the base. Requirements on ``ignored`` projects are not
     followed.
 
     ``tools`` and ``sources`` are the programs and archives that the matrix pins; a lock contains those that its build needs.
@@ -43,7 +43,7 @@ class LockInputs:
     on_progress: OnProgress = ignore_progress
 
     def maker(self, environment: Environment, plan: PrefixPlan) -> PrefixMaker:
-        """What pins the packages of one prefix."""
+        """The object that pins the packages of one prefix."""
         return PrefixMaker(environment, plan, self.index, self.downloads, ignored=self.ignored, on_progress=self.on_progress)
 
 
@@ -52,9 +52,9 @@ def make(
 ) -> Lock:
     """Choose and pin every Python package of ``environment``, in each of its prefixes.
 
-    The files of ``like``, an earlier lock, are reused if they still fit. Only the projects of ``upgrading`` are chosen again;
-    those with bounds may be newer than the date limit. The lock's ``missing`` lists everything that cannot be pinned. The same
-    environment and index give the same lock, byte for byte. Raises :class:`ConflictError` (``unsatisfiable``), and
+    The files of ``like``, an earlier lock, are reused if they still fit. Only the projects in ``upgrading`` are chosen again; a
+    project with version bounds there may be newer than the date limit. ``Lock.missing`` lists all that cannot be pinned. The
+    same environment and index give the same lock, byte for byte. Raises :class:`ConflictError` (``unsatisfiable``), and
     :class:`BuildError` (``index-unreachable``) if the host's index cannot be reached.
     """
     earlier = {prefix.name: prefix for prefix in like.prefixes} if like else {}
@@ -82,7 +82,7 @@ def complete(lock: Lock, inputs: LockInputs) -> Lock:
     """Return ``lock`` with the entries of ``missing`` pinned, as far as possible now; existing pins stay.
 
     Missing tools, pips and sources of the matrix are also added. If nothing new is available, an equal lock is
-    returned. No index is asked if no file of an index was missing.
+    returned. If no file of an index was missing, no index is queried.
     """
     environment = lock.environment
     missing, base, prefixes = list(lock.missing), lock.base, list(lock.prefixes)

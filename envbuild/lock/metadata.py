@@ -41,7 +41,7 @@ class UnusableFileError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metadata:
-    """The dependencies that the file declares, with unevaluated markers; ``build_requires`` only for sdists."""
+    """The dependencies that a file declares, with unevaluated markers. ``build_requires`` is empty for wheels."""
 
     requires: tuple[Requirement, ...]
     requires_python: str
@@ -52,7 +52,7 @@ class MetadataReader:
     """Reads metadata through an index and caches it below ``folder`` for later runs."""
 
     def __init__(self, index: Index, folder: Path, on_progress: OnProgress, *, whole: bool = True) -> None:
-        """With ``whole``, wheels are downloaded if their server cannot send parts of files; else these are unusable."""
+        """If a server cannot send parts of files, its wheels are downloaded with ``whole``, and are unusable without it."""
         self._whole = whole
         self._index = index
         self._folder = folder
@@ -82,7 +82,7 @@ class MetadataReader:
         except (UnusableFileError, FileUnavailableError) as error:
             raise UnusableFileError(str(error)) from error
         except EnvbuildError as error:
-            if error.code == "hash-differs":  # not used; another file of the project may be usable
+            if error.code == "hash-differs":  # this file is left out; another file of the project may be usable
                 raise UnusableFileError(error.message) from error
             raise
         except sdist.UnreadableSdistError as error:
@@ -127,7 +127,7 @@ class MetadataReader:
         try:
             content = self._index.fetch_bytes(f"{file.url}.metadata")
         except FileUnavailableError:
-            return ""  # the wheel itself has it too
+            return ""  # the wheel itself contains its METADATA too
         if file.metadata and hashlib.sha256(content).hexdigest() != file.metadata.removeprefix("sha256="):
             return ""
         return content.decode("utf-8", errors="replace")

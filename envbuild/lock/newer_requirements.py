@@ -28,7 +28,7 @@ class _Step(NamedTuple):
 
 
 class LaterNeeds:
-    """Finds requirements, of upgrades without a date limit, that must also be newer than the limit."""
+    """Finds packages that an upgrade past the date limit requires and that must themselves be newer than the limit."""
 
     def __init__(
         self,
@@ -49,10 +49,11 @@ class LaterNeeds:
             self._bounds[name] = self._bounds.get(name, SpecifierSet()) & each.specifier
 
     def of(self, upgrading: Sequence[Requirement]) -> dict[str, str]:
-        """Return the projects of which no version within the date limit fits, with the day of the upgrade that requires each.
+        """Return the projects of which no version within the date limit fits. Each has its own limit: the first moment after
+        the day of the upgrade that requires it, or empty for no limit.
 
-        Projects with a fitting version keep their limit. Only the most likely version of each package is followed. If the
-        search chooses another one, it still knows which versions are allowed.
+        Projects with a fitting version keep the usual limit. Only the requirements of the most likely version of each package
+        are followed. The later search may choose another version, within these limits.
         """
         later: dict[str, str] = {}
         book = self._book_of(later)

@@ -46,7 +46,7 @@ class _Keep:
         return frozenset(self.preferred.values())
 
     def prefer(self, candidates: Sequence[Candidate]) -> None:
-        """Keep these files too, if they fit."""
+        """Also keep the files of ``candidates`` pinned, if they fit."""
         chosen = {c.project: c.offer.file.filename for c in candidates}
         self.preferred |= {name: filename for name, filename in chosen.items() if name not in self.upgrading}
 
@@ -96,7 +96,7 @@ class PrefixMaker:
         """Return the prefix with the packages of ``frameworks`` and of the recipes, and the tools that install or build them.
 
         ``pins`` are locked files by name; they change only if a row's bound excludes them. Files of ``like`` change if
-        necessary, and the projects of ``upgrading`` change whenever something better is offered.
+        necessary, and the projects of ``upgrading`` change whenever a better version is offered.
         """
         pins = pins or {}
         for note in self._index.notes:
@@ -143,9 +143,10 @@ class PrefixMaker:
         )
 
     def _bounds(self, present: Sequence[Framework]) -> list[Requirement]:
-        """Return the bounds from the rows of all frameworks, even of those that are not ``present`` because of their index.
+        """Return the version bounds from the rows of all frameworks, even of a framework that is not ``present`` because its
+        index cannot be reached.
 
-        An absent framework is added to this lock later, so no pin may violate its row.
+        Such a framework is added to this lock later, so no pin may violate its row.
         """
         constraints = self._read([text for f in self.environment.frameworks for text in f.constraints])
         absent = [f for f in self.environment.frameworks if f not in present]
@@ -213,7 +214,8 @@ class PrefixMaker:
     def _with_later_needs(
         self, book_of: Callable[[Later], OfferBook], constraints: Sequence[Requirement], keep: _Keep
     ) -> OfferBook:
-        """Return the available versions, with newer ones that an upgrade past the date limit requires; report each of these."""
+        """Return the available versions. They include versions past the date limit that an upgrade requires; the projects of
+        these versions are reported."""
         needs = LaterNeeds(book_of, self._reader, self._target, ignored=self._ignored, constraints=[*constraints, *keep.bounds])
         later = needs.of(keep.bounds)
         if later:

@@ -20,11 +20,11 @@ DEFAULT_INDEX = "default"
 
 
 class Pages:
-    """Asks the host's own index, or the special index of a framework that has one.
+    """Queries the host's own index, or the special index of a framework that has one.
 
-    Packages that such a framework requires in an exact version come from its index too, because another index may have that
-    version of another build. A file that the matrix pins must have the pinned hash on any index. If a special index cannot be
-    reached, only the pinned files are offered.
+    Packages that such a framework requires in an exact version come from its index too, because another index may have a
+    different build of the same version. A file that the matrix pins must have the pinned hash on any index. If a special index
+    cannot be reached, only the pinned files are offered.
     """
 
     def __init__(self, index: Index, frameworks: Sequence[Framework]) -> None:
@@ -43,7 +43,8 @@ class Pages:
         return frozenset(self._elsewhere)
 
     def is_known(self, framework: Framework) -> bool:
-        """Whether files of ``framework`` are available now. The host's own index raises its errors later."""
+        """Whether files of ``framework`` are available now. For the host's own index this is always true; its errors are raised
+        later."""
         if framework.index == DEFAULT_INDEX:
             return True
         project = canonicalize_name(framework.package)

@@ -81,8 +81,10 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         information: Mapping[_Key, Iterator[_Information]],
         backtrack_causes: Sequence[_Information],
     ) -> Any:
-        """Return the sort key: first conflicts, then the user's requirements, exact pins, requirements with an upper bound,
-        others; equal ones by name."""
+        """Return the sort key for the order in which projects are tried: first those that caused a conflict, then those that
+        are required directly, those with an exact pin, those with an upper bound, and the others. Equal ones are sorted by
+        name.
+        """
         asked = list(information[identifier])
         bounds = [specifier for found in asked for specifier in found.requirement.specifier]
         return (
@@ -153,7 +155,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         return metadata
 
     def _leave_out(self, offer: Offer, why: str) -> Exception:
-        """Return the error that restarts the search without this file; after too many files, the error that ends it."""
+        """Record that the file of ``offer`` is unusable, and return the error to raise. It makes the search start again without
+        the file. After too many unusable files, it ends the search."""
         self.unusable[offer.file.filename] = why
         self._on_skip(why)
         if len(self.unusable) > _MOST_UNUSABLE:

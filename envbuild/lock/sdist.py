@@ -88,7 +88,7 @@ def _declaring(names: Iterable[str]) -> dict[str, str]:
 
 
 def _texts(value: object, what: str) -> tuple[str, ...]:
-    """Check a list of requirements. A plain text would be read as the list of its letters."""
+    """Return a list of texts after checking its type: a plain text would otherwise be treated as the list of its letters."""
     if value is None:
         return ()
     if not isinstance(value, list | tuple | set) or not all(isinstance(each, str) for each in value):
@@ -117,7 +117,8 @@ def _requires(message: email.message.Message, files: dict[str, str], project: di
 
 
 def _setup_py_requires(text: str) -> list[str]:
-    """Return the literal arguments of the ``setup`` call; a distutils archive cannot require anything."""
+    """Return the requirements that are literal arguments of the ``setup`` call; none if it has no such arguments, as with
+    distutils."""
     if "install_requires" not in text and "extras_require" not in text:
         return []
     unknown = UnreadableSdistError("only running its setup.py would show its requirements")

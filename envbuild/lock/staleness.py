@@ -23,7 +23,7 @@ def outdated(held: Environment, today: Environment) -> Iterator[str]:
 
 
 def stricter(held: Environment, today: Environment) -> tuple[Framework, ...]:
-    """Return today's frameworks of the same builds, because today's constraints also apply to a lock."""
+    """Return the frameworks of ``today`` whose requirements are the locked ones: their constraints also apply to the lock."""
     ours = {(each.name, each.requirements) for each in held.frameworks}
     return tuple(each for each in today.frameworks if (each.name, each.requirements) in ours)
 

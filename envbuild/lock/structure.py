@@ -1,4 +1,4 @@
-"""Check that a lock has exactly the parts of its environment, each in its place. Pure."""
+"""Check that a lock has exactly the parts that its environment needs, each in its place. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envbuild.model.lock import Lock, Prefix
 
 
 def problems_of(lock: Lock) -> Iterator[str]:
-    """Return a line for each problem."""
+    """Return a line for each problem in the structure of a lock."""
     yield from _of_base(lock)
     plans = lock.environment.plans()
     if [prefix.name for prefix in lock.prefixes] == [plan.name for plan in plans]:

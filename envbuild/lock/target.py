@@ -17,14 +17,16 @@ MACHINE = "x86_64"
 # Names that platform tags had before they spelled the glibc version (PEP 513, 571, 599).
 _LEGACY_GLIBC = {(2, 17): "manylinux2014", (2, 12): "manylinux2010", (2, 5): "manylinux1"}
 _OLDEST_GLIBC_MINOR = 5
-# The oldest patch releases in distributions (3.5.2, 3.9.2, 3.11.2); wheels of 2020 and 2021 require 3.6.1 or 3.6.2.
+# The assumed patch release. The oldest ones in distributions are 3.5.2, 3.9.2 and 3.11.2; wheels of 2020 and 2021 require 3.6.1
+# or 3.6.2.
 _PATCH = 2
-# The maximum length of a requirement: real ones have fewer than 500 letters. Some expressions below take quadratic time.
+# The maximum length of a requirement, because some regular expressions below take quadratic time. Real requirements have fewer
+# than 500 letters.
 _LONGEST = 4000
 
 
 class Target:
-    """The interpreter (``3.5``) and C library (``2.23``) of an image, as tags and markers see them.
+    """The interpreter (``3.5``) and C library (``2.23``) of an image, for comparison with wheel tags and markers.
 
     When locking, only X.Y of the interpreter is known, so a low patch release is assumed. Files that need a later one are left
     out.
@@ -148,7 +150,8 @@ def _forgive(text: str) -> str:
 
 
 def _bound_by_number(bound: re.Match[str]) -> str:
-    """Return a bound with a version that PEP 440 refuses, cut to the number at its beginning; no bound without a number."""
+    """Return the bound. If PEP 440 refuses its version, keep only the number at the version's beginning; without such a number,
+    return no bound."""
     operator, version = bound.groups()
     try:
         return f"{operator}{Version(version)}"

@@ -20,7 +20,7 @@ def choose(
     """Resolve ``asked`` and ``added`` together.
 
     Raises :class:`ConflictError` (``added-package``) with the packages of ``added`` that conflict. If ``asked`` alone cannot be
-    satisfied, the error does not mention ``added``; it names several frameworks (``apart``).
+    satisfied, the error is about the frameworks (``apart`` if there are several) and does not mention ``added``.
     """
     try:
         return resolve([*asked, *added])
@@ -47,7 +47,8 @@ def _what_fits(requirement: Requirement, asked: Sequence[Requirement], resolve: 
 
 
 def _of_frameworks(error: ConflictError, environment: Environment) -> ConflictError:
-    """Return the conflict as an error about the frameworks: the matrix does not know the requirements of their dependencies."""
+    """Return the conflict as an error about the frameworks. The matrix could not show it earlier, because it does not know the
+    requirements of the frameworks' dependencies."""
     if len(environment.frameworks) == 1 or not error.conflicts:
         return error
     return ConflictError(

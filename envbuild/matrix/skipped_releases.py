@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from envbuild.matrix.types import LeftOut
 
-if TYPE_CHECKING:  # imported late: every request uses this module, but few read YAML
+if TYPE_CHECKING:  # packaging is imported below, only when it is needed: every request imports this module
     pass
 
 PRERELEASES = "prereleases"
