@@ -1,1 +1,1 @@
-"""The matrix: strict loading, a compiled copy, and checks that look across tables."""
+"""The matrix: strict loading, a compiled copy, and consistency checks across tables."""

@@ -1,7 +1,7 @@
-"""Load the matrix, from a compiled copy if one exists that the same program made from the same bytes.
+"""Load the matrix. A compiled copy is used if the same version of the program made it from the same files.
 
-The copy is used only if the source files have the recorded stamp, or the recorded hashes. Each table, and each framework's
-releases, are read from it when they are first used: most requests use a few tables, and the releases of one or two frameworks.
+The files count as the same if they have the recorded stamp or the recorded hashes. Each table, and the releases of each
+framework, are read from the copy on first use, because most requests use only a few tables and one or two frameworks.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ def _classes() -> tuple[Any, ...]:
 
 
 def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
-    """Return the matrix of ``workspace`` with its overlays and then ``overlays``. Without a writable home this is slower.
+    """Return the matrix of ``workspace`` with the workspace's overlays, followed by ``overlays``. If the cache folder cannot be
+    written, no compiled copy is kept, and loading is slower.
 
-    Raises :class:`InvalidInputError` with all problems of all files, also contradictions between overlays and the matrix.
+    Raises :class:`InvalidInputError` with all problems of all files, including contradictions between overlays and the matrix.
     """
     overlays = [*workspace.overlays, *overlays]
     cache, program = _copy_of(workspace, overlays)
@@ -83,7 +84,7 @@ def _copy_of(workspace: Workspace, overlays: Sequence[Path]) -> tuple[Path, str]
 
 
 def _require_sound(found: Matrix, overlays: Sequence[Path]) -> None:
-    """Refuse overlays whose rows contradict others. `matrix check` has checked the matrix's own rows."""
+    """Refuse overlays whose rows contradict other rows. The matrix's own rows are checked by `matrix check`, not here."""
     if not overlays:
         return
     from envbuild.matrix import checks
@@ -130,7 +131,8 @@ def _paths(entry: Path, sources: Iterable[str]) -> list[Path]:
 
 
 def _unpacked(found: Kept, compiled: Callable[[], Matrix]) -> Matrix | None:
-    """Return the matrix of a copy, or None if the copy is damaged. If only a table is damaged, ``compiled`` gives its rows."""
+    """Return the matrix of a copy, or None if the copy is damaged. If only one table in it is damaged, its rows come from
+    ``compiled``."""
     try:
         matrix: Matrix = unpack(found.part(0))
     except _DAMAGES:

@@ -1,4 +1,4 @@
-"""Check consistency across tables. All problems are reported, each with the place of its row."""
+"""Check consistency across tables. All problems are reported, each with the file and line of its row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from envbuild.matrix.platform import CudaRow, Provenance, ProviderRow
 from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.matrix.versions import has_prefix, numbers, serves
 
-# Names are split at dashes and read from the left, so a name must not be equal to another kind of word.
+# Environment names are split at dashes and read from the left, so no framework or system may have a name with another meaning.
 _RESERVED = {"cpu", "gpu", "cuda", "distribution", "tag", "apt", "wheels", "conda", "local"}
 
 
@@ -221,7 +221,8 @@ def _frameworks(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
 
 
 def _series(framework: FrameworkTable) -> Iterator[Problem]:
-    """Check that a release has the number of its series, or lies between it and the next series of the same major version."""
+    """Check that a release's version begins with the number of its series, or lies between this series and the next one of the
+    same major version."""
     begun = sorted({release.series for release in framework.releases}, key=numbers)
     for release in framework.releases:
         number = Version(release.version).release

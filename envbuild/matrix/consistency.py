@@ -13,7 +13,7 @@ from envbuild.matrix.versions import numbers
 
 
 def problem(origin: Provenance, message: str) -> Problem:
-    """A problem at a row's own place."""
+    """Make a problem with the file and line of a row."""
     where, _, line = origin.at.rpartition(":")
     return Problem(where=where or origin.at, line=int(line) if line.isdecimal() else 0, message=message)
 
@@ -28,7 +28,8 @@ def _builds(matrix: Matrix) -> Iterator[Variant]:
 
 
 def intervals(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
-    """Return needs of cuDNN and NCCL that no release satisfies. Libraries of the system are checked with the placement."""
+    """Return needs of cuDNN and NCCL that no release satisfies. Needs of libraries that are installed in the system are checked
+    together with the placement of builds."""
     for variant in _builds(matrix):
         for library, need in needs(variant):
             if message := _against(library, need) or _unheard(serving, library, need, variant):
@@ -77,7 +78,7 @@ def _driver(matrix: Matrix, driver: DriverRow, cuda: CudaRow) -> Iterator[Proble
 
 
 class _Used:
-    """Return the rows that at least one build could use."""
+    """The rows that at least one build could use."""
 
     def __init__(self, matrix: Matrix, serving: Serving) -> None:
         self.systems: set[str] = set()
@@ -99,9 +100,9 @@ class _Used:
 
 
 def idle(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
-    """Return rows that exist only for environments but that no environment can use, which is a mistake somewhere.
+    """Return rows that no environment can use, although they serve no other purpose: such a row or another one is wrong.
 
-    If an overlay replaced the user of a row, this is not a mistake.
+    With overlays of these tables nothing is returned, because an overlay may have replaced the row that used another one.
     """
     if any(
         row.origin.overlaid for rows in (matrix.systems, matrix.pythons, matrix.cuda, matrix.cudnn, matrix.nccl) for row in rows

@@ -28,11 +28,11 @@ _EMPTY = re.compile(
     r"|workstation|generation|founders|vws|embedded|mega|lite|hash|rate|lhr|developer|devkit|kit|module)\b"
 )
 _BRAND = re.compile(r"geforce|tesla|quadro|\bgrid\b")
-_FAMILY = re.compile(r"geforce|tesla|quadro|\bnvs\b|\bjetson\b")  # brands that share numbers; a GRID GPU is also a Tesla
+_FAMILY = re.compile(r"geforce|tesla|quadro|\bnvs\b|\bjetson\b")  # brands that share numbers; GRID GPUs are also called Tesla
 _MEMORY = re.compile(r"\b\d+\s*(gb|gib|g)\b")
 _FORM = re.compile(r"\b(sxm\d?|pcie|nvl|hbm\w*|gddr\w*|fhhl|hgx|dgxs?|sff)\b")
 _GRADE = re.compile(r"(?<=\d)\s*(ti|super)\b|\b(ti|super)\b")
-# The words that each reading ignores besides _EMPTY.
+# Each reading is one way to compare names: it ignores the words of these patterns, and those of _EMPTY.
 _READINGS: tuple[tuple[re.Pattern[str], ...], ...] = (
     (),
     (_BRAND,),
@@ -52,7 +52,8 @@ Words = tuple[str, ...]
 
 
 class Patterns(NamedTuple):
-    """The regular expressions of this module, for a page that compares names in the same ways; JavaScript reads them too."""
+    """The regular expressions of this module, for a web page that compares names in the same ways. JavaScript understands them
+    too."""
 
     brackets: str
     share: str
@@ -94,7 +95,7 @@ def read_capability(text: str) -> str:
 
 
 def find_board(matrix: Matrix, text: str) -> Gpu:
-    """The board of that name.
+    """The board with the name ``text``.
 
     Raises :class:`UnknownNameError` for a name that is in no row, is shared by different GPUs, or is of another vendor.
     """

@@ -19,7 +19,7 @@ class Later(Sequence[Row]):
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """All of them."""
+        """All rows."""
         if self._rows is None:
             self._rows = self._read(self._number)
         return self._rows

@@ -29,7 +29,7 @@ def pins_of(release: Release, variant: Variant) -> frozenset[Pin]:
 
 
 def own_pins(choices: Iterable[Requirement]) -> frozenset[Pin]:
-    """Requirements as pins."""
+    """Convert requirements to pins."""
     return frozenset(
         (package, choice.python, versions) for choice in choices for package, versions in (_read(choice.requirement),)
     )
@@ -48,7 +48,7 @@ def brings(variant: Variant) -> dict[str, str]:
 
 
 def packages_of(variant: Variant) -> set[str]:
-    """The packages that a build asks for."""
+    """The packages that a build requires, including its own."""
     own = () if variant.repository or variant.distribution else (variant.requirement,)
     stated = (item.requirement for item in (*variant.requirements, *variant.constraints, *variant.asks))
     return {_read(requirement)[0] for requirement in (*own, *stated)} | set(brings(variant))

@@ -20,12 +20,12 @@ DOUBTS = ("ok", "end-of-life", "base-deleted", "unknown", "known-bad")
 
 
 def pairs_with(release: Release, framework: str) -> Pairs | None:
-    """Return the add-on release's facts about its base ``framework``, or None if it has another base."""
+    """Return an add-on release's facts about its base ``framework``, or None if this is no base framework of the add-on."""
     return next((pairs for pairs in release.pairs if pairs.framework == framework), None)
 
 
 def word_of(release: Release, variant: Variant) -> Word | None:
-    """Return upstream's status of the pair that a build consists of, or None for a build without a base."""
+    """Return upstream's status of the pair that a build consists of, or None for a build without a base framework."""
     if not variant.upon:
         return None
     name, version, _ = variant.upon[0]
@@ -34,7 +34,7 @@ def word_of(release: Release, variant: Variant) -> Word | None:
 
 
 def source_of(release: Release, variant: Variant) -> str:
-    """Return the source of :func:`word_of`."""
+    """Return the document that supports the answer of :func:`word_of`."""
     pairs = pairs_with(release, variant.upon[0][0])
     if pairs is None:
         return variant.origin.source_of("upon")

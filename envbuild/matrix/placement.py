@@ -63,7 +63,7 @@ class Served(NamedTuple):
 
 
 class Serving:
-    """Answers for one matrix; results are shared by builds with the same needs."""
+    """Finds the bases that builds of one matrix can use. Builds with the same needs share a cached result."""
 
     def __init__(self, matrix: Matrix) -> None:
         self._matrix = matrix

@@ -8,7 +8,7 @@ from envbuild.model.words import PythonFrom, Status
 
 
 class Provenance(NamedTuple):
-    """Where a row comes from: documents (URLs or purls), when they were read, and ``at``, its own place as ``file:line``.
+    """Where a row comes from: documents (URLs or purls), when they were read, and ``at``, the row's position as ``file:line``.
 
     ``fields`` names the documents of single fields if they differ from the row's.
     """
@@ -22,7 +22,7 @@ class Provenance(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The first document, for places that show one."""
+        """The first document, for messages that show only one."""
         return self.sources[0] if self.sources else ""
 
     @property
@@ -97,7 +97,8 @@ class ArchiveRow(NamedTuple):
 
 
 class BuildTool(NamedTuple):
-    """A wheel that installs packages: for builds, under its ``scripts/``; or the pip that comes with images of ``pythons``."""
+    """A wheel with a program that installs packages: a program under ``scripts/`` in the wheel, which builds use, or the pip
+    for images with one of ``pythons``."""
 
     name: str
     version: str
@@ -130,8 +131,8 @@ class SourceArchiveRow(NamedTuple):
 class PythonSupply(NamedTuple):
     """A way to get a Python on any system whose glibc is at least ``glibc``.
 
-    ``files`` name its archives in the order of installation, ``installer`` the program that unpacks them if tar cannot. Without
-    files its hashes are unknown, and a lock with it lists them as missing.
+    ``files`` name its archives in the order of installation, ``installer`` the program that unpacks them if tar cannot. If
+    ``files`` is empty, the hashes are unknown, and a lock with this Python lists them as missing.
     """
 
     by: PythonFrom
@@ -200,7 +201,7 @@ class DriverRow(NamedTuple):
 
 
 class DriverRule(NamedTuple):
-    """Minor-version compatibility: from this driver on, native code of any CUDA of the major runs."""
+    """Minor-version compatibility: this driver, and newer ones, run native code of every CUDA of the major version."""
 
     cuda_major: str
     driver_min: str
@@ -340,8 +341,8 @@ class LibraryRow(NamedTuple):
 class Gpu(NamedTuple):
     """A GPU board. Numbers are None if no source gives them.
 
-    They are per GPU, also on a board with several GPUs; ``power_w`` is the board's. ``host`` is the processor that it is built
-    together with, if images do not support that processor; empty for ordinary boards.
+    Numbers are for one GPU, even on a board with several GPUs; only ``power_w`` is for the whole board. ``host`` is the
+    processor that the GPU is built together with, if images do not support that processor; empty for ordinary boards.
     """
 
     name: str

@@ -176,7 +176,7 @@ Related = dict[str, Any]
 
 
 def related(matrix: Matrix, row: Any, newest: Callable[..., dict[str, str]]) -> Related:
-    """Return the rows compatible with ``row``, by kind; nothing for other rows.
+    """Return the rows compatible with ``row``, by kind; empty for kinds of rows that have no compatible rows.
 
     ``newest`` returns the newest environment of each framework for options of a request such as ``gpu``.
     """

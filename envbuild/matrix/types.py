@@ -56,7 +56,7 @@ class Requirement(NamedTuple):
 
 
 class BadCapability(NamedTuple):
-    """GPUs that the binaries accept and that are known not to work."""
+    """GPUs that the binaries accept although they are known not to work there."""
 
     capabilities: tuple[str, ...]
     reason: str
@@ -79,10 +79,11 @@ class Variant(NamedTuple):
     It comes from a package index, unless ``repository`` and ``revision`` name the source it is built from, or ``distribution``
     the version of the system's own package. ``upon`` are the builds on which it is based, each as (framework, version,
     variant).
-    ``choices`` are envbuild's pins within the ranges of its metadata. They count unless another framework requires something
-    else. ``nvcc``: CUDA's compiler builds it. ``files`` are known by hash even where ``index`` cannot be asked.
-    ``asks`` are requirements that may conflict with other frameworks'. They keep the frameworks in separate prefixes, and are
-    not locked.
+    ``choices`` are envbuild's own pins, within the ranges that the package's metadata allows. They apply unless another
+    framework requires other versions. With ``nvcc``, CUDA's compiler builds the package. ``files`` are wheels whose hashes are
+    known even if ``index`` cannot be reached.
+    ``asks`` are requirements that only serve to find conflicts with other frameworks, which then need separate prefixes. They
+    are not locked.
     ``contradicts`` lists the fields that differ from the files on the index, and why the row is right.
     """
 
@@ -125,11 +126,11 @@ class Variant(NamedTuple):
 
 
 class Added(NamedTuple):
-    """What an add-on's release adds to each build of its base framework.
+    """The additions of an add-on's release to each build of its base framework.
 
     ``package`` is empty if the base framework already contains the add-on; ``pythons`` is empty if it runs on all Pythons of
     the base.
-    ``without`` names builds of the base that it does not support.
+    ``without`` names builds of the base that the add-on does not support.
     """
 
     package: str
@@ -156,9 +157,9 @@ class BadPair(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """The releases of the base ``framework`` that a release supports, newest first: those that upstream tested, and those that
-    it allows untested. ``taken`` is the release that is used if the request does not name the framework; ``release.variants``
-    are based on it.
+    """The releases of the base ``framework`` that an add-on's release supports, newest first: those that upstream tested, and
+    those that upstream allows without having tested them. ``taken`` is the base release that is used if the request does not
+    name the base framework; ``release.variants`` are based on it.
 
     ``allows`` is the range that upstream writes, empty if only the tested ones work. ``source`` is the document about the
     tests, ``allows_source`` about the range, and ``default_source`` about the default, if it is another one.
@@ -181,16 +182,17 @@ class Pairs(NamedTuple):
     default_source: str = ""
 
     def takes(self, cuda: str) -> str:
-        """The release if a request does not name the framework, for builds for ``cuda``; empty means for CPU."""
+        """The base release that builds for ``cuda`` (empty: for CPU) use if the request does not name the base framework."""
         return self.taken_cuda if cuda else self.taken
 
     def is_tested(self, version: str, cuda: str) -> bool:
-        """Whether upstream tested a release in builds for ``cuda``; empty means for CPU."""
+        """Whether upstream tested a base release in builds for ``cuda`` (empty: for CPU)."""
         return version in self.tested and version not in (self.cpu_only if cuda else self.cuda_only)
 
 
 class Release(NamedTuple):
-    """One version of a framework. ``exclude_newer`` bounds its dependencies; ``variants`` are in order of preference.
+    """One version of a framework. ``exclude_newer`` is the date limit of its dependencies; ``variants`` are in order of
+    preference.
 
     ``pairs`` lists, for an add-on, the compatible releases of its base frameworks.
     """
@@ -205,7 +207,7 @@ class Release(NamedTuple):
 
 
 class NameHint(NamedTuple):
-    """A name that people mistake for another name."""
+    """A name (``says``) that people use by mistake for another one (``means``)."""
 
     says: str
     means: str
@@ -213,7 +215,8 @@ class NameHint(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """Published releases without a row: conditions on versions, any of which suffices. The origin's note is the reason."""
+    """A rule for published releases that have no row on purpose. It covers versions that satisfy any of the conditions in
+    ``releases``. The note of ``origin`` is the reason."""
 
     releases: tuple[str, ...]
     origin: Provenance
@@ -222,8 +225,8 @@ class LeftOut(NamedTuple):
 class FrameworkTable(NamedTuple):
     """A framework and its releases, newest first.
 
-    An add-on with several base frameworks has a table for each. One has the usual name. The others have it in ``instead_of``:
-    in a request with the framework ``beside``, the usual name means them.
+    An add-on with several base frameworks has one table for each of them. One table has the usual name. Each other table has
+    the usual name in ``instead_of``: in a request that also names the framework ``beside``, the usual name means this table.
     """
 
     name: str

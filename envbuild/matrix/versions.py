@@ -22,7 +22,7 @@ CUDA_OR_MAJOR = r"\d{1,3}(\.\d{1,3})?"  # a library may be built once for a whol
 
 @functools.lru_cache(maxsize=4096)
 def numbers(version: str) -> tuple[int, ...]:
-    """``"9.0"`` as ``(9, 0)``; trailing zeros do not count, so that 9 equals 9.0."""
+    """The numbers of a version without zeros at the end, so that 9 equals 9.0: ``"9.2.0"`` becomes ``(9, 2)``."""
     parts = [int(part) for part in version.split(".")]
     while len(parts) > 1 and parts[-1] == 0:
         parts.pop()
@@ -42,7 +42,7 @@ def has_prefix(version: str, prefix: str) -> bool:
 
 
 def serves(cuda: str, entry: str) -> bool:
-    """Whether a library built for ``entry`` (9.0, or 11 for all of 11) serves ``cuda``."""
+    """Whether a library built for ``entry`` (9.0, or 11 for every 11.x) works with ``cuda``."""
     return has_prefix(cuda, entry)
 
 
@@ -93,7 +93,8 @@ def version_parts(text: str) -> list[int]:
 
 
 def around(clauses: str) -> list[str]:
-    """Return test versions, of which one satisfies ``clauses`` if any version can: named ones, their successors, the first."""
+    """Return versions to try: the named ones, their successors, and the lowest version. If any version satisfies ``clauses``,
+    one of these does."""
     from packaging.version import Version
 
     found = ["0"]

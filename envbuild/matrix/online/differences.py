@@ -21,8 +21,10 @@ _PACKAGE = "pkg:pypi/"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A place where index and matrix differ. ``kind``: gone, yanked, date, python, glibc, cuda, cudnn, nccl, beside (the matrix
-    is wrong), stale (a row explains a difference that does not exist), new, more, known (the row says why it differs).
+    """One difference between the index and the matrix.
+
+    ``kind`` is gone, yanked, date, python, glibc, cuda, cudnn, nccl or beside if the matrix is wrong; stale if a row explains a
+    difference that does not exist; new or more if the matrix lacks something; known if the row says why it differs.
 
     ``at`` is the row's file and line, empty if there is no row.
     """
@@ -36,7 +38,7 @@ class Finding:
 
     @property
     def wrong(self) -> bool:
-        """Whether the matrix is wrong; otherwise it lacks something, or explains the difference."""
+        """Whether the matrix is wrong. Otherwise the matrix lacks something, or explains the difference."""
         return self.kind not in ("new", "more", "known")
 
 

@@ -1,4 +1,4 @@
-"""Write a row for a release that only the index has, from the index, the wheel, and (for other facts) the series."""
+"""Write a row for a release that the matrix lacks. Facts that neither the index nor the wheel states come from the series."""
 
 from __future__ import annotations
 
@@ -72,8 +72,9 @@ def _closed(source: Source, parts: list[str], note: str, changed: dict[str, str]
 
 
 def _companions(source: Source, like: Release, there: dict[str, Wheels], version: str) -> list[str] | None:
-    """Return the pin of the companion package: its newest release that the wheel accepts. If the wheel names none and the model
-    pins its own version, so does the new row; None if the index has none.
+    """Return a pin for each companion package: its newest release that the wheel accepts. If the wheel does not name the
+    package, and the model's row pins it to the model's version, the new row pins it to the new version. None if the index has
+    no such release.
     """
     found: dict[str, str] = {}
     for variant in (variant for variant in like.variants if variant.name in there):
@@ -110,7 +111,8 @@ def _changed(source: Source, like: Release, version: str, there: dict[str, Wheel
 
 
 def _displaced(like: Release, changed: dict[str, str]) -> list[str]:
-    """Return builds of other indexes for a CUDA that a build of this index now has, because their names would be equal."""
+    """Return the builds from other indexes for a CUDA that a build from this index now has: the names of the environments would
+    be equal, so the new row leaves these builds out."""
     others = [variant for variant in like.variants if variant.cuda and variant.name not in changed and not indexed(variant)]
     return [variant.name for variant in others if any(f'cuda: "{variant.cuda}"' in text for text in changed.values())]
 
@@ -124,7 +126,8 @@ def _tags(variant: Variant, there: Wheels) -> Iterator[str]:
 
 
 def _libraries(variant: Variant, declared: Declared) -> Iterator[str]:
-    """Return ``cuda``, ``cudnn`` and ``nccl`` that the wheel requires; the model's values if they are in its ranges."""
+    """Return the fields ``cuda``, ``cudnn`` and ``nccl`` that the wheel requires, without those whose value in the model lies
+    in the wheel's range."""
     for key, asked in declared.libraries.items():
         version, ours = _least(key, asked), _ours(variant, key)
         if not version or (ours and not exactly(asked) and admits(asked, ours)):
@@ -135,7 +138,7 @@ def _libraries(variant: Variant, declared: Declared) -> Iterator[str]:
 
 
 def _least(key: str, asked: SpecifierSet) -> str:
-    """Return the lowest required version, with as many numbers as rows have."""
+    """Return the lowest required version, with as many numbers as rows of the matrix use."""
     return ".".join(re.findall(r"\d+", lowest(asked))[: 2 if key == "cuda" else 3])
 
 
@@ -145,7 +148,8 @@ def _ours(variant: Variant, key: str) -> str:
 
 
 def _held(variant: Variant, declared: Declared) -> Iterator[str]:
-    """Return the model's pins that the wheel allows, and pins that keep libraries at the row's versions."""
+    """Return the field ``choices`` if it differs from the model's. It has the model's pins, adapted to what the wheel allows,
+    and pins that keep libraries at the versions of the row."""
     wanted = {}
     for ours in (Requirement(each.requirement) for each in variant.choices):
         asked, pin = declared.projects.get(canonicalize_name(ours.name), SpecifierSet()), exactly(ours.specifier)
@@ -163,7 +167,8 @@ def _held(variant: Variant, declared: Declared) -> Iterator[str]:
 def _upon(source: Source, variant: Variant, names: tuple[str, str], day: str) -> tuple[str, str]:
     """Return the newest release of the base framework that the wheel accepts and that existed on that day, with a note.
 
-    If the wheel names none, use the base of the series' newest release: an older base is more likely to work than a newer one.
+    If the wheel does not name the base framework, use the base release of the series' newest release: an older base is more
+    likely to work than a newer one.
     """
     name, like, _ = variant.upon[0]
     series, version = names

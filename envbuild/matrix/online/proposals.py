@@ -1,8 +1,9 @@
 """Propose rows for releases that the index has and the matrix lacks. They are inserted as text, so comments and style stay.
 
-The index states the date, the Pythons and the glibc of a release. Its wheel states CUDA, cuDNN and NCCL if they are separate
-packages. Other facts (GPU code, and CUDA in the wheel or the system) are copied from the series, or for a new minor version
-from the previous one. The row is ``unknown`` until a person has checked it.
+The index states the date, the Python versions and the glibc of a release. The wheel's metadata states CUDA, cuDNN and NCCL if
+these are separate packages. Other facts, such as the GPU code, or CUDA that is inside the wheel or in the system, are copied
+from the newest release of the same series. A release that begins a new series gets them from the preceding series. The new row
+has the status ``unknown`` until a person has checked it.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from envbuild.matrix.reading.loader import compile_matrix
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
-_SPARED = 3  # if more releases than this, and a tenth of all, are missing, the index is incomplete
+_SPARED = 3  # the index is incomplete if more releases than this, and more than a tenth of all, are missing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """The changed files. ``added`` has (framework, version, file) for each new row.
+    """The changed files: ``before`` and ``after`` map file names to texts. ``added`` has (framework, version, file) for each
+    new row.
 
     ``changed`` are the files to write, base frameworks first, so that an interruption leaves a consistent matrix.
     """
@@ -78,8 +80,8 @@ def propose(
 ) -> Proposal:
     """Propose rows for all new releases, inserted into ``files`` (name → text).
 
-    There is no row for a release that fits no build of its series (another package), nor one that contradicts the rest of the
-    matrix. A person must add these.
+    No row is proposed for a release that fits no build of its series (for example if the package has another name), nor a row
+    that contradicts the rest of the matrix. A person must add such rows.
     """
     new = sorted((finding for finding in findings if finding.kind == "new"), key=lambda finding: Version(finding.version))
     on_progress(Progress(stage="rows", message="checking them against the rest", done=0, total=len(new), unit="rows"))
@@ -146,7 +148,8 @@ def _belongs(version: Version, series: Version) -> bool:
 
 
 def _holds_minors(block: _Block, version: Version) -> bool:
-    """Whether the series has several minor versions of this major version, as 4.0 has 4.0 to 4.5: the next one joins it."""
+    """Whether the series already has several minor versions of this major version, as the series 4.0 has 4.0 to 4.5. The next
+    minor version then joins the series too."""
     series = Version(block.name)
     return version.major == series.major and any(not _belongs(each, series) for each, _, _ in block.releases)
 

@@ -24,7 +24,7 @@ from envbuild.matrix.types import FrameworkTable, Matrix, Variant
 from envbuild.matrix.versions import numbers
 from envbuild.model.progress import OnProgress, Progress
 
-_AT_ONCE = 4  # one page per project, and no hurry
+_AT_ONCE = 4  # few at once: there is only one page per project
 _ANY_PYTHON = "*"
 _LEGACY = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
 
@@ -36,8 +36,8 @@ Published = Mapping[str, Releases]
 class Wheels:
     """The wheels of one version for Linux on x86-64.
 
-    ``pythons`` maps the Python of each tag (maybe ``*`` or ``3.*``) to the Requires-Python of its files, ``floors`` to the
-    lowest glibc. ``file`` is a wheel for the newest Python, or None if there are only source archives.
+    ``pythons`` maps the Python of each tag (which may be ``*`` or ``3.*``) to the Requires-Python of its files. ``floors`` maps
+    it to the lowest glibc. ``file`` is a wheel for the newest Python, or None if there are only source archives.
     """
 
     pythons: dict[str, set[str]] = field(default_factory=dict)

@@ -35,7 +35,8 @@ Declarations = Mapping[Key, "Declared"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
-    """``libraries``: the conditions on ``cuda``, ``cudnn`` and ``nccl``, if there are any; ``projects``: on everything."""
+    """The version conditions in a wheel's metadata. ``libraries`` has those on ``cuda``, ``cudnn`` and ``nccl``, if there are
+    any; ``projects`` has the conditions on every project, by name."""
 
     libraries: Mapping[str, SpecifierSet] = field(default_factory=dict)
     projects: Mapping[str, SpecifierSet] = field(default_factory=dict)
@@ -47,7 +48,7 @@ def key_of(variant: Variant, version: str) -> Key:
 
 
 def declared_of(projects: Mapping[str, SpecifierSet]) -> Declared:
-    """Return conditions by project; those on the vendor's libraries also by the library."""
+    """Return the conditions by project, and the conditions on the vendor's libraries also by library."""
     libraries: dict[str, SpecifierSet] = {}
     for name, conditions in projects.items():
         if what := library_of(name):
@@ -56,7 +57,7 @@ def declared_of(projects: Mapping[str, SpecifierSet]) -> Declared:
 
 
 def admits(conditions: SpecifierSet, version: str) -> bool:
-    """Whether some release of the line ``version`` (12.4, 9.1.0) satisfies the conditions."""
+    """Whether some release whose number begins with ``version`` (12.4, 9.1.0) satisfies the conditions."""
     bounds = [clause.version.removesuffix(".*") for clause in conditions]
     lines = [bound for bound in bounds if has_prefix(bound, version)]
     return any(conditions.contains(text, prereleases=True) for text in (version, f"{version}.99999", *lines))

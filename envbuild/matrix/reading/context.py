@@ -44,7 +44,7 @@ class Context:
             source.finish()
 
     def origin(self, table: Table, parent: Provenance, *, inherit_note: bool = False) -> Provenance:
-        """Return the provenance of a row: its own keys over inherited ones. A row without a source is a problem."""
+        """Return the provenance of a row. The row's own keys override inherited values. A row without a source is a problem."""
         status = table.choice("status", STATUSES, parent.status)
         handed_down = inherit_note or (
             status == "known-bad" and "status" not in table
@@ -61,7 +61,7 @@ class Context:
             fields=tuple((own | handed).items()),
             at=f"{table.where}:{table.line}",
         )
-        above = bool(parent.at)  # only a row without children needs its own source
+        above = bool(parent.at)  # then the row is part of another row, which already reported what is missing
         if not found.sources and not above:
             table.problem("the row has no source")
         if not found.checked and not above:
@@ -151,7 +151,7 @@ def descending(rows: Iterable[T], key: Callable[[T], str]) -> tuple[T, ...]:
 
 
 def unique(context: Context, rows: Iterable[tuple[str, Table, T]]) -> list[T]:
-    """Rows by name. A repeated name is a problem, except in an overlay, whose row replaces the earlier file's."""
+    """Rows by name. A repeated name is a problem, except in an overlay: its row replaces the row of an earlier file."""
     found: dict[str, tuple[Table, T]] = {}
     for name, table, row in rows:
         first = found[name][0] if name in found else None

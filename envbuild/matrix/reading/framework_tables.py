@@ -1,5 +1,5 @@
-"""Reads ``frameworks/<name>.yaml``. Releases and variants inherit the values of their series, so that every release is explicit
-afterwards."""
+"""Reads ``frameworks/<name>.yaml``. Releases and variants inherit the values of their series, so that each release read has all
+its values."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class _Frameworks:
         return found
 
     def _framework(self, name: str) -> FrameworkTable | None:
-        """None while it is being read."""
+        """Read a framework once. Return None while it is being read, because it would then be its own base."""
         if name not in self._read:
             self._read[name] = None
             body = _series(self._context, self._bodies.get(name, ()))
@@ -275,7 +275,7 @@ def _builds_of(pairs: Pairs, parents: _Parents) -> set[str]:
 
 
 def _bound(parents: _Parents, released: str, checked: str, policy: Policy) -> str:
-    """The release date plus the margin of the nearest level that states one, but not after the row was checked.
+    """The release date plus the margin of the nearest level that states one, but not after the day the row was checked.
 
     With a bound in the future, a lock of the newest releases could change every day.
     """
@@ -285,7 +285,7 @@ def _bound(parents: _Parents, released: str, checked: str, policy: Policy) -> st
     try:
         bound = (datetime.date.fromisoformat(released) + datetime.timedelta(days=margin)).isoformat()
         return max(released, min(bound, checked)) if len(checked) == len(bound) else bound
-    except ValueError:  # refused when it was read
+    except ValueError:  # already reported when the date was read
         return ""
 
 
@@ -377,7 +377,7 @@ def _pythons(own: Table, parents: _Parents) -> tuple[str, ...]:
 
 
 def _handed_down(context: Context, variant: Table | None, parents: _Parents, key: str) -> tuple[Requirement, ...]:
-    """The release's list, else the series'; the variant's own is added."""
+    """The release's list, or the series' list if the release has none, followed by the variant's own list."""
     level = parents.release if key in parents.release else parents.series
     ours = requirement_list(context, variant, key, "") if variant else ()
     return requirement_list(context, level, key, "") + ours

@@ -1,4 +1,4 @@
-"""Read all files from the entry file on, report all problems, and return a sorted :class:`Matrix`."""
+"""Read the entry file and all files that it includes, report all problems, and return a sorted :class:`Matrix`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from envbuild.yaml_reader import Table, load, raise_for
 
 SCHEMA = 1
 FOLDER = "matrix"  # the folder of rows, beside the entry file
-_MEASURED = "measured"  # a folder in it that has no rows, but the files of `matrix measure`
+_MEASURED = "measured"  # its subfolder for the files of `matrix measure`, which have no rows
 _THEN = ": the rows are compared with each other when all of them can be read"
 _TABLES = (
     *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),
@@ -26,7 +26,7 @@ _TABLES = (
 
 
 def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]:
-    """The bytes of the entry file, of what it includes and of the overlays, by the name that messages use.
+    """The bytes of the entry file, of the files that it includes, and of the overlays, by the name that messages use.
 
     Overlays (``--matrix``) come last; their rows replace rows of the same name. Overlays have absolute names and the matrix's
     own files relative ones, which :attr:`Provenance.overlaid` uses to distinguish them.
@@ -52,7 +52,7 @@ def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]
 
 
 def unnamed_files(entry: Path) -> list[Problem]:
-    """Return the files in the folder ``matrix`` that the entry file does not include: nothing in them is read."""
+    """Return a problem for each file in the folder ``matrix`` that is not read, because the entry file does not include it."""
     content = files.read_bytes(entry)
     named = {name for name, _ in _includes(content, entry.name)}
     there = sorted(path for path in (entry.parent / FOLDER).rglob("*") if path.is_file() and not path.name.startswith("."))

@@ -55,7 +55,7 @@ def rows(
 
 
 def policy(table: Table) -> Policy:
-    """Read the choices in the entry file; both are required."""
+    """Read ``policy`` of the entry file; both of its keys are required."""
     found = table.table("policy", required=True)
     if found is None:
         return Policy(dependency_margin_days=0, python_from=())

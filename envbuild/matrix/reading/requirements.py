@@ -10,7 +10,8 @@ from envbuild.yaml_reader import Table
 
 
 def need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None:
-    """Read which cuDNN or NCCL (``key``) a build needs; None if the row does not say. ``libraries``: who brings CUDA."""
+    """Read which cuDNN or NCCL (``key``) a build needs; None if the row does not say. ``libraries`` is the row's
+    ``cuda_libraries``, the default for where the library comes from."""
     if key not in table:
         return None
     if table.is_text(key):
@@ -31,7 +32,7 @@ def need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None
 
 
 def bad_capabilities(context: Context, table: Table, origin: Provenance) -> tuple[BadCapability, ...]:
-    """The GPUs that the binaries accept and that are known not to work; the row's source if an entry has none."""
+    """The GPUs that the binaries accept although they are known not to work there. An entry without a source gets the row's."""
     found = []
     for item in table.tables("bad_capabilities"):
         found.append(
