@@ -88,7 +88,7 @@ def _nvml() -> Iterator[Any]:
 
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:  # the library without a loaded kernel module
+    except pynvml.NVMLError:  # the library is installed, but the kernel module is not loaded
         yield None
         return
     try:

@@ -1,4 +1,4 @@
-"""The answer for a measured file as JSON (``schemas/measurement.json``): all of it, or the summary that is kept."""
+"""Converts the measurements of a file to JSON (``schemas/measurement.json``): in full, or the summary that is stored."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _CUDNN = re.compile(r"libcudnn(?:-[0-9a-f]+)?\.so\.(\d{1,4})(?:\.\d{1,4})*")
 
 
 def as_json(measured: Measured) -> dict[str, Any]:
-    """The full answer."""
+    """All measurements of a file."""
     return {**summary(measured), "libraries": [_library(each) for each in measured.libraries]}
 
 
 def summary(measured: Measured) -> dict[str, Any]:
-    """The summary of a file's needs, which is kept."""
+    """The summary of a file's needs, which ``matrix measure --record`` stores."""
     return {
         "filename": measured.filename,
         "sha256": measured.sha256,
@@ -85,14 +85,15 @@ def _library(library: Library) -> dict[str, Any]:
 
 
 def _outside(measured: Measured) -> list[str]:
-    """The libraries that the file needs and does not hold."""
+    """The libraries that the file needs but does not contain."""
     held = {library.needs.soname for library in measured.libraries}
     held |= {PurePosixPath(library.path).name for library in measured.libraries}
     return sorted({name for library in measured.libraries for name in library.needs.needed} - held)
 
 
 def _versions(pattern: re.Pattern[str], measured: Measured) -> list[str]:
-    """The versions in the names of needed libraries; from CUDA 11 on, all releases of a major version have the same."""
+    """The versions in the names of needed libraries. From CUDA 11 on, these are only major versions, because all releases of a
+    major version have the same library name."""
     names = {name for library in measured.libraries for name in library.needs.needed}
     found = {match[1] for name in names if (match := pattern.fullmatch(name))}
     return sorted({each.partition(".")[0] if int(each.partition(".")[0]) >= 11 else each for each in found})

@@ -14,8 +14,8 @@ from envbuild.matrix.versions import has_prefix, numbers
 
 
 class Compared(NamedTuple):
-    """A fact of a row and what was measured. ``verdict``: ``agrees``, ``differs``, ``silent`` if the row lacks it, or
-    ``unclear`` if the file does not show which GPU code is the framework's own.
+    """A fact of a row, compared with the measurement. ``verdict`` is ``agrees``, ``differs``, ``silent`` if the row lacks the
+    fact, or ``unclear`` if the file does not show which GPU code is the framework's own.
     """
 
     framework: str
@@ -41,7 +41,7 @@ def compare(matrix: Matrix, measured: Mapping[str, Any]) -> list[Compared]:
 
 
 def compared_with_nothing(matrix: Matrix, measured: Mapping[str, Any], found: Iterable[Compared]) -> str:
-    """Why no fact of the file was judged; empty if one was."""
+    """Why no fact of the file could be judged; empty if at least one was judged."""
     verdicts = {each.verdict for each in found}
     if verdicts & {"agrees", "differs"}:
         return ""
@@ -93,7 +93,7 @@ def _has_code_elsewhere(variant: Variant, measured: Mapping[str, Any]) -> bool:
 
 
 def _facts(variant: Variant, measured: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
-    """Each field, what the row says, what was measured, and whether these agree."""
+    """For each field: its name, the value in the row, the measured value, and whether the two agree."""
     code = measured["gpu_code"]
     if code is not None and variant.cuda_libraries == "none":
         yield "gpu code", "none", _listed(code["native"], code["ptx"]), False

@@ -60,19 +60,19 @@ class Limited(io.RawIOBase):
         self._of_name = 0
 
     def seekable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def readable(self) -> bool:
-        """Yes."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """The place in the file."""
+        """Return the current position in the file."""
         return self._stream.tell()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place in the file. Raises :class:`DamagedError` for one behind its end."""
+        """Go to a position in the file. Raises :class:`DamagedError` for a position behind the file's end."""
         self._of_name = 0
         if whence == io.SEEK_SET and not 0 <= offset <= self._size:
             raise DamagedError(f"refers to byte {offset}, but has only {self._size} bytes")
@@ -97,7 +97,8 @@ class _Section(NamedTuple):
 
 
 def is_elf(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a 64-bit little-endian ELF file for x86-64: all that images here hold."""
+    """Whether a file that begins with these bytes is a 64-bit little-endian ELF file for x86-64. envbuild's images hold no
+    others."""
     return head[:6] == b"\x7fELF\x02\x01" and len(head) >= 20 and int.from_bytes(head[18:20], "little") == _X86_64
 
 
@@ -117,7 +118,7 @@ def read(path: Path) -> Needs:
 
 
 def _checked_sections(stream: IO[bytes], size: int) -> list[_Section]:
-    """All sections. A section that ends behind the file's end would make the parser, or us, read what is not there."""
+    """Return all sections. Refuse a section that ends behind the file's end, because readers would go beyond the file."""
     head = stream.read(64)
     if len(head) < 64:
         raise DamagedError("ends within its ELF header")
@@ -145,7 +146,7 @@ def _checked_sections(stream: IO[bytes], size: int) -> list[_Section]:
 
 
 def _check_hash(stream: IO[bytes], section: _Section) -> None:
-    """Refuse a hash table that claims more buckets than fit: the parser makes a list of them."""
+    """Refuse a hash table that claims more buckets than fit into it, because the parser makes a list of all buckets."""
     stream.seek(section.offset)
     first = stream.read(16)
     buckets = int.from_bytes(first[:4], "little")
@@ -209,7 +210,7 @@ def _has_kernels(section: Any) -> bool:
 
 
 def _bounded(items: Any) -> Iterator[Any]:
-    """The items; refuse absurdly many, because chains of records can lead back to their beginning."""
+    """Yield the items. Refuse more than any real file has, because a chain of records can lead back to its beginning."""
     found = itertools.islice(items, _MOST_RECORDS + 1)
     for count, item in enumerate(found):
         if count >= _MOST_RECORDS:
@@ -227,7 +228,7 @@ def _highest(names: set[str], kind: str) -> str:
 
 
 def _search(stream: IO[bytes], sections: list[_Section]) -> tuple[bool, tuple[str, str] | None]:
-    """Whether the constants contain the name of libcuda; and the version of NCCL, if it is linked statically."""
+    """Return whether the constants contain the name of libcuda, and the version of NCCL if it is linked statically."""
     by_name, nccl = False, None
     for section in sections:
         constant = section.flags & _ALLOCATED and not section.flags & _EXECUTABLE

@@ -1,10 +1,10 @@
 """Read the headers of fat binaries: the containers in which CUDA's compiler stores kernels for several GPUs.
 
-Only headers are read, never kernels, so even compressed kernels cost nothing. NVIDIA publishes no specification of the format;
-what is used here was compared with the answers of its own program, cuobjdump (docs/decisions/0031-measuring.md).
+Only headers are read, never kernels, so that compressed kernels need not be unpacked. NVIDIA publishes no specification of the
+format; the facts used here were compared with the output of NVIDIA's program cuobjdump (docs/decisions/0031-measuring.md).
 
 A container begins with a header of 16 bytes: the magic number, a version, the size of this header, and the size of all that
-follows. Entries follow one another in it. Each has a header of its own, with kind, sizes and architecture, and a payload.
+follows. After the header come the entries. Each entry has a header, with kind, sizes and architecture, and a payload.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _MOST_PADDING = 2**20  # most empty bytes between containers, which the linker a
 
 
 class Entry(NamedTuple):
-    """One kernel file of a container. ``capability`` is as in ``8.6`` or ``9.0a``; ``version`` is that of PTX, if it is PTX."""
+    """One kernel file of a container. ``capability`` is as in ``8.6`` or ``9.0a``; ``version`` is the PTX version, empty for
+    native code."""
 
     kind: int
     capability: str

@@ -2,8 +2,8 @@
 
 All source files of a framework are compiled for one list of GPUs; each CUDA library linked statically has a list of its own. So
 containers with the same list are counted together. A list whose kernels have names of CUDA's libraries belongs to these
-libraries. Of the other lists, the one with the most containers is the framework's own, with a certainty that follows from its
-share.
+libraries. Of the other lists, the one with the most containers is the framework's own. The larger its share of these containers
+is, the more certain is this conclusion.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ class Reading(NamedTuple):
 def read_sections(read: Read, sections: Sequence[tuple[str, int, int]]) -> Reading:
     """The lists of GPUs in the sections (name, offset, size). Raises :class:`DamagedError`.
 
-    ``__nv_relfatbin`` has the kernels before they were linked; the result is in ``.nv_fatbin``. So it is listed only if there
-    is no ``.nv_fatbin``. ``counts`` has the number of entries of each section, by ``8.6`` for native code and ``8.6 PTX``.
+    The section ``__nv_relfatbin`` has the kernels before they were linked, and ``.nv_fatbin`` has the linked kernels. So
+    ``__nv_relfatbin`` is listed only if there is no ``.nv_fatbin``. ``counts`` has the number of entries of each section, by
+    ``8.6`` for native code and ``8.6 PTX`` for PTX.
     """
     found: dict[tuple[tuple[str, ...], tuple[str, ...]], _Counted] = {}
     versions: set[str] = set()

@@ -1,4 +1,4 @@
-"""Keep measurements as small data files, one for each project: ``matrix/measured/<project>.json``."""
+"""Store measurements in small data files, one for each project: ``matrix/measured/<project>.json``."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def read(folder: Path) -> list[dict[str, Any]]:
 def keep(folder: Path, summaries: Sequence[Mapping[str, Any]], *, replace: bool = False) -> list[Path]:
     """Add measurements of wheels to the data files, and return those that changed.
 
-    Raises :class:`InvalidInputError` for a file that is no wheel, because others could not get it to repeat the measurement;
-    and, unless ``replace``, if a different measurement is kept under this file name.
+    Raises :class:`InvalidInputError` for a file that is no wheel, because other people could not get that file to repeat the
+    measurement. Also raises if a different measurement is stored under the same file name, unless ``replace`` is true.
     """
     changed: dict[Path, dict[str, dict[str, Any]]] = {}
     for each in summaries:
@@ -96,7 +96,7 @@ def _check(each: Mapping[str, Any], path: Path) -> None:
 
 
 def _text(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """One line for each list of GPUs and for each plain list, so that differences are easy to read."""
+    """The text of a data file. Each list of GPUs and each plain list is on one line, so that differences are easy to read."""
     blocks = []
     for each in summaries:
         lines = [f'   "{key}": {_value(value)}' for key, value in each.items()]

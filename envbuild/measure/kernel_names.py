@@ -1,4 +1,4 @@
-"""Read the name of a first kernel from an entry of a fat binary, by unpacking only its beginning.
+"""Read the name of the first kernel in an entry of a fat binary, by unpacking only the beginning of the entry.
 
 The name tells whose kernels a container has: CUDA's own libraries, when linked statically, bring kernels for GPUs that the
 framework itself was not compiled for.
@@ -11,7 +11,7 @@ import re
 from envbuild.measure.fatbin import LZ4, NATIVE, ZSTD, Entry, Read
 
 _PACKED, _UNPACKED = 24 * 1024, 32 * 1024
-# Not CUDA's helpers for division and the like, which the compiler adds to any kernel.
+# Names of CUDA's helpers for division and the like are excluded, because the compiler adds these helpers to any kernel.
 _SECTION = re.compile(rb"\.text\.((?!__cuda)[A-Za-z_$][\w$.]{2,400})")
 _PTX_ENTRY = re.compile(rb"\.entry ([A-Za-z_$][\w$]{2,400})")
 # Kernels of cuBLAS, cuDNN, cuFFT, cuSPARSE, cuSOLVER, cuRAND and NPP, as their static libraries name them.
@@ -23,7 +23,7 @@ _LIBRARY = re.compile(
 
 
 def first_kernel(read: Read, entry: Entry) -> str:
-    """The mangled name of a kernel of ``entry``; empty if its beginning contains none."""
+    """The mangled name of a kernel of ``entry``; empty if the beginning of the entry contains none."""
     data = read(entry.begin, min(entry.size, _PACKED))
     if entry.flags & LZ4:
         data = unpack_lz4(data, _UNPACKED)
@@ -39,7 +39,7 @@ def is_of_cuda(kernel: str) -> bool:
 
 
 def unpack_lz4(data: bytes, most: int) -> bytes:
-    """The first ``most`` bytes, or fewer, of an LZ4 block; whatever could be unpacked before damage or the end of ``data``.
+    """At most the first ``most`` bytes of an LZ4 block: as many as can be unpacked before damage or the end of ``data``.
 
     The format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md. LZ4 libraries unpack only whole blocks.
     """
@@ -65,7 +65,7 @@ def unpack_lz4(data: bytes, most: int) -> bytes:
 
 
 def _length(data: bytes, at: int, length: int) -> tuple[int, int]:
-    """A length whose first four bits are ``length``, and where the next field begins."""
+    """Read the rest of a length whose first four bits are ``length``. Return the length, and the position of the next field."""
     if length == 15:
         while True:
             more = data[at]

@@ -1,7 +1,7 @@
 """Measure a wheel or a shared library: what it needs, and which GPUs its kernels are for.
 
-A wheel's libraries are unpacked one after another to a temporary file, which is read by parts: a library of a gigabyte takes a
-few megabytes of memory.
+A wheel's libraries are unpacked one after another to a temporary file, which is read in parts. So a library of a gigabyte takes
+only a few megabytes of memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from envbuild.measure import elf, gpu_code
 from envbuild.measure.damage import DamagedError
 from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
-# The largest library in a wheel so far has 1.3 GB; deflate cannot make more than 1,032 bytes of one.
+# The largest library in a wheel so far has 1.3 GB. One byte that deflate compressed unpacks to at most 1,032 bytes.
 _LARGEST_LIBRARY, _ALL_LIBRARIES, _RATIO = 8 * 2**30, 32 * 2**30, 1032
 _DIRECTORY_BYTES, _MOST_MEMBERS, _METADATA_BYTES = 32 * 2**20, 200_000, 4 * 2**20
 _PIECE = 2**20
@@ -56,7 +56,7 @@ class Library:
 
     @property
     def of_nvidia(self) -> bool:
-        """Whether it is one of CUDA's own libraries, by its name."""
+        """Whether this is one of CUDA's own libraries, by its name."""
         return any(_OF_NVIDIA.match(name) for name in (self.needs.soname, PurePosixPath(self.path).name) if name)
 
 
@@ -75,7 +75,7 @@ class Measured:
 
     @property
     def lists(self) -> tuple[gpu_code.GpuList, ...]:
-        """The lists of GPUs of all libraries, without NVIDIA's own if there are others with GPU code."""
+        """The lists of GPUs of all libraries. NVIDIA's own libraries are left out if other libraries have GPU code."""
         other = [each for library in self.libraries if not library.of_nvidia for each in library.code.lists]
         return gpu_code.merged(other or [each for library in self.libraries for each in library.code.lists])
 
@@ -91,7 +91,7 @@ class Measured:
 
 
 def measure(path: Path, folder: Path, on_progress: OnProgress = ignore_progress) -> Measured:
-    """Measure a file; Temporary files are written to ``folder``.
+    """Measure a file. Temporary files are written to ``folder``.
 
     Raises :class:`InvalidInputError` (``measure-damaged``) if it is damaged, or neither a wheel nor a library.
     """
@@ -109,7 +109,7 @@ def measure(path: Path, folder: Path, on_progress: OnProgress = ignore_progress)
 
 
 def damaged(name: str, error: DamagedError) -> InvalidInputError:
-    """The error for users."""
+    """Convert ``error`` about the file ``name`` to an error for users."""
     return InvalidInputError(
         f"{name} {error}.", code="measure-damaged", hint="Download the file again, and compare its sha256 with the index's."
     )
@@ -144,7 +144,7 @@ def measure_wheel(
 
 @contextmanager
 def opened(stream: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[zipfile.ZipFile]:
-    """A wheel whose directory was checked. Errors of zipfile become :class:`DamagedError`."""
+    """Open a wheel after checking its directory. Errors of zipfile become :class:`DamagedError`."""
     size = stream.seek(0, io.SEEK_END)
     if not name.endswith(".whl"):
         raise DamagedError("is a zip archive, but no wheel: its name must end with .whl")
@@ -240,7 +240,7 @@ def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
     if len(members) > _MOST_MEMBERS:
         raise DamagedError(f"has {len(members)} files; at most {_MOST_MEMBERS} are read")
     for member in members:
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others have no limit
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # other methods have no limit of expansion
             raise DamagedError(f"holds {member.filename[:200]!r}, compressed by a method that wheels do not use")
         lies = member.compress_size > size or member.file_size > member.compress_size * _RATIO + 1024
         if not 0 <= member.header_offset < size:

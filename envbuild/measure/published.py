@@ -1,4 +1,4 @@
-"""Measure wheels of the package index: by parts of the file where its server sends parts, otherwise by a download."""
+"""Measure wheels of the package index: from parts of the file if its server can send parts, otherwise from a download."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def find(index: Index, text: str) -> IndexFile:
-    """Find the wheel for ``PROJECT==VERSION`` or for the name of a wheel; of a version, the wheel for the newest Python.
+    """Find the wheel with a file name, or a wheel of ``PROJECT==VERSION``: the one for the newest Python.
 
     Raises :class:`UnknownNameError` if the index lacks it, and :class:`UsageError` for other texts.
     """
@@ -56,9 +56,9 @@ def find(index: Index, text: str) -> IndexFile:
 def measure_published(index: Index, file: IndexFile, folder: Path, on_progress: OnProgress) -> Measured:
     """Measure a file of the index. Temporary files are in ``folder`` and are removed afterwards.
 
-    A wheel is downloaded whole if most of it is libraries: one download is faster than many parts, and its sha256 is compared.
-    Of other wheels, and if the disk has too little room, only the libraries are fetched. In that case the sha256 is taken from
-    the index, and each library is checked by the wheel's own checksum.
+    A wheel is downloaded whole if it consists mostly of libraries: one download is faster than many parts, and its sha256 can
+    be compared. For other wheels, and if the disk has too little room, only the libraries are fetched. In that case the sha256
+    is taken from the index without a comparison, and each library is checked by its checksum in the wheel.
     """
     with _open(index, file) as stream:
         if stream is not None and (_mostly_else(stream, file.filename) or _has_no_room(file, folder)):

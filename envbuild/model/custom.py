@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopiedFile:
-    """A user's file (relative to the recipe) for the image or, if both paths end with ``/``, the contents of a folder."""
+    """A user's file for the image or, if both paths end with ``/``, the contents of a folder. ``source`` is relative to the
+    recipe."""
 
     source: str
     target: str
@@ -25,9 +26,9 @@ class Service:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Custom:
-    """What a user's own recipe asks for. ``request`` are the words of the request that was resolved.
+    """The additions that a user's own recipe asks for. ``request`` has the words of the request that was resolved.
 
-    ``pip`` are requirements (PEP 508); those of the projects in ``newer`` may be newer than the environment's date.
+    ``pip`` are requirements (PEP 508); those of the projects in ``newer`` may be newer than the environment's date limit.
     ``apt_build`` packages are present only while source packages are built. ``user`` is the name of the image's user, empty
     for the usual one.
     """

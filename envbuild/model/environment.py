@@ -10,7 +10,8 @@ from envbuild.model.words import CudaLibraries, Provider, PythonFrom
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComputeCapability:
-    """GPU code in the framework's binaries: native code per capability, and the PTX that a driver can compile on."""
+    """The GPU code in a framework's binaries: the capabilities with native code (``sass``), and those with PTX, which a driver
+    can compile for newer GPUs."""
 
     sass: tuple[str, ...]
     ptx: tuple[str, ...]
@@ -29,13 +30,14 @@ class PinnedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Framework:
-    """One framework of an environment, with everything that locking and rendering need to know of it.
+    """One framework of an environment, with everything that locking and rendering need to know about it.
 
-    ``requirements`` and ``constraints`` are PEP 508 strings. ``released`` is the ISO date that bounds its dependencies.
+    ``requirements`` and ``constraints`` are PEP 508 strings. ``released`` is the ISO date of the release.
     ``index`` is ``default`` for the host's own package index, else the base URL of the index that carries the package.
     ``options`` are the recipe's own data from the matrix row (template variants, flags); templates branch on them. ``cuda`` is
-    the build's CUDA if it differs from the environment's. With ``nvcc``, CUDA's compiler builds it, for ``compute_capability``
-    if that is known. ``files`` are known by hash even where ``index`` cannot be asked. JSON leaves out fields that are empty.
+    the build's CUDA if it differs from the environment's. With ``nvcc``, CUDA's compiler builds the framework, for
+    ``compute_capability`` if that is known. ``files`` are wheels whose hashes are known even if ``index`` cannot be reached.
+    JSON leaves out ``cuda`` and the fields after it if they are empty.
     """
 
     name: str
@@ -57,10 +59,11 @@ class Framework:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class System:
-    """The operating system of the image. ``name`` is ours (``ubuntu16.04``); ``image`` is the engine's (``ubuntu:16.04``).
+    """The operating system of the image. ``name`` is envbuild's (``ubuntu16.04``); ``image`` is the engine's
+    (``ubuntu:16.04``).
 
-    ``bootstrap_suite`` is the Debian suite from which mmdebstrap can make it; empty if it cannot.
-    ``init`` is the path of the init that ``init_package`` installs.
+    ``bootstrap_suite`` is the Debian suite from which mmdebstrap can make the system; empty if mmdebstrap cannot make it.
+    ``init`` is the path of the init program that ``init_package`` installs.
     """
 
     name: str
@@ -110,9 +113,10 @@ class RemoteFile:
 class Base:
     """The base image, and the provider of CUDA.
 
-    ``image`` is what FROM names. ``is_default`` is false if the user forced it; the canonical name then contains it.
-    ``other_providers`` are the row's, best first. ``build_packages`` or ``build_image`` contain the tools for compiling, which
-    do not stay in the image. ``files`` are conda packages of CUDA, ``installer`` the program that unpacks them.
+    ``image`` is the image in the Dockerfile's FROM. ``is_default`` is false if the user chose another base than the default;
+    the canonical name then contains the base. ``other_providers`` are the providers that could be used instead, best first.
+    ``build_packages`` or ``build_image`` contain the tools for compiling, which do not stay in the image. ``files`` are conda
+    packages of CUDA, ``installer`` is the program that unpacks them.
     """
 
     provider: Provider
@@ -144,15 +148,15 @@ class Python:
 
     @property
     def is_fetched(self) -> bool:
-        """Whether the build unpacks it into a folder of its own."""
+        """Whether the build unpacks the interpreter into a folder of its own."""
         return self.provided_by in ("uv", "conda")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefixPlan:
-    """Frameworks (their names) that share one set of packages, under one interpreter.
+    """The names of frameworks that share one set of packages, under one interpreter.
 
-    ``exclude_newer`` is the date limit of its dependencies; empty if the environment's limit applies.
+    ``exclude_newer`` is the date limit of the packages; empty if the environment's limit applies.
     """
 
     name: str
@@ -186,7 +190,7 @@ class Environment:
     custom: Custom | None = field(default=None, metadata={"left_out_if_default": True})
 
     def plans(self) -> tuple[PrefixPlan, ...]:
-        """The sets of packages, the main one first: one of the name ``env`` if all frameworks share it."""
+        """The sets of packages, the main one first. If all frameworks share one set, its name is ``env``."""
         alone = PrefixPlan(name="env", python=self.python, frameworks=tuple(f.name for f in self.frameworks))
         return self.prefixes or (alone,)
 
@@ -197,6 +201,6 @@ class Environment:
         return replace(self, python=plan.python, frameworks=ours, exclude_newer=until, prefixes=())
 
     def cuda_of(self, framework: Framework) -> str | None:
-        """The CUDA for which one of its frameworks is built: its own if it names one, else the environment's; none for a CPU
-        build."""
+        """The CUDA for which a framework of the environment is built: the framework's own if it has one, else the
+        environment's. None for a CPU build."""
         return None if framework.cuda_libraries == "none" else framework.cuda or self.cuda

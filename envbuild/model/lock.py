@@ -11,9 +11,10 @@ from envbuild.model.environment import Environment, Python
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
-    """One pinned file. ``index`` is ``default`` or an index's base URL; ``project`` is its page there. ``size`` in bytes.
+    """One pinned file. ``index`` is ``default`` or an index's base URL; ``project`` is the file's page there. ``size`` is in
+    bytes.
 
-    ``added`` is true if only a user's recipe needs it; it is then installed after the frameworks, in a separate layer.
+    ``added`` is true if only a user's recipe needs the file; it is then installed after the frameworks, in a separate layer.
     """
 
     name: str
@@ -30,7 +31,7 @@ class Artifact:
 class Prefix:
     """One set of packages installed together at ``path``. ``build_artifacts`` are the locked tools that build its sdists.
 
-    ``pip`` is not among them: it is kept apart for users who add packages to the image.
+    ``pip`` is not one of these tools: it stays in the image, for users who add packages.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Prefix:
 
     @property
     def files(self) -> tuple[Artifact, ...]:
-        """Every file that is pinned for it."""
+        """Every file that is pinned for the prefix."""
         return (*self.artifacts, *self.build_artifacts, *((self.pip,) if self.pip is not None else ()))
 
 
@@ -56,7 +57,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceArchive:
-    """The tar of one revision of a repository: its ``sha256`` is that of the file that :mod:`envbuild.git_sources` writes."""
+    """The tar of one revision of a repository. ``sha256`` is the hash of the file that :mod:`envbuild.git_sources` writes."""
 
     repository: str
     revision: str
@@ -65,9 +66,10 @@ class SourceArchive:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DebianPackage:
-    """One .deb, as a signed index describes it. ``size`` in bytes.
+    """One .deb, as a signed index describes it. ``size`` is in bytes.
 
-    ``path`` is the archive's name, followed by the path on every mirror of it: ``debian/pool/main/b/bash/bash_5_amd64.deb``.
+    ``path`` is the archive's name, followed by the path on every mirror of the archive, such as
+    ``debian/pool/main/b/bash/bash_5_amd64.deb``.
     In JSON, a package with a path is one line of text. A package without one, from an older lock, is an object.
     """
 
@@ -84,7 +86,7 @@ class DebianPackage:
         return self.path.rpartition("/")[2]
 
     def to_line(self) -> str | None:
-        """The line of a lock, None without a path."""
+        """The package as a line of a lock; None if it has no path."""
         line = f"{self.name} {self.version} {self.architecture} {self.size} {self.path} sha256:{self.sha256}"
         return line if self.path else None
 
@@ -106,7 +108,7 @@ class DebianPackage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bootstrap:
-    """A base made by mmdebstrap instead of pulled."""
+    """A base that mmdebstrap makes from pinned packages, instead of a pulled image."""
 
     suite: str
     architecture: str
@@ -116,9 +118,10 @@ class Bootstrap:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseLock:
-    """How the base is pinned: a pulled one by ``digest`` (``sha256:…``), a bootstrapped one by its package list.
+    """How the base is pinned: a pulled base by ``digest`` (``sha256:…``), a bootstrapped base by its package list.
 
-    ``archive`` are the apt sources that a pulled base gets if its own no longer answer. ``build_digest`` pins ``build_image``.
+    ``archive`` are the apt sources that a pulled base gets if its own sources no longer answer. ``build_digest`` pins
+    ``build_image`` of the environment's base.
     """
 
     image: str
@@ -132,8 +135,8 @@ class BaseLock:
 class AptPlan:
     """One step of a Dockerfile that installs Debian packages: ``asked`` are the packages that its text names.
 
-    ``name`` is its folder in the build context. ``before`` are the steps whose packages are already installed, in order.
-    ``build_only``: its packages are not in the image.
+    ``name`` is the step's folder in the build context. ``before`` are the steps whose packages are already installed, in order.
+    With ``build_only``, the step's packages do not stay in the image.
     """
 
     name: str
@@ -156,8 +159,8 @@ class AptStep:
 class AptLock:
     """Everything that apt installs upon a bootstrapped base, step by step.
 
-    ``snapshots`` are the addresses of the archives' state at that time, for packages that mirrors no longer have. ``unchecked``
-    lists the checks of the indices that this machine's apt skips by its configuration; empty if none.
+    ``snapshots`` are the addresses of the archives' state at the time of locking, for packages that mirrors no longer have.
+    ``unchecked`` lists the checks of package indices that apt skipped because of the locking machine's configuration.
     """
 
     snapshots: tuple[str, ...]
@@ -179,7 +182,7 @@ class Missing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lock:
-    """Decision and pins. Only a lock whose ``missing`` is empty counts as locked.
+    """A decision and its pins. Only a lock whose ``missing`` is empty counts as locked.
 
     ``tools`` are wheels of programs that install packages during the build and do not stay in the image, such as uv.
     ``sources`` are the archives of frameworks that are built from a repository, if their hash is known.
@@ -205,7 +208,8 @@ class Lock:
         return tuple({package.sha256: package for package in held}.values())
 
     def image_packages(self) -> tuple[DebianPackage, ...]:
-        """The distribution's packages that the lock pins in the image, by name: a later step may have a newer one."""
+        """The distribution's packages that the lock pins in the image, sorted by name. If several steps have a package, the
+        last step counts, because it may have a newer version."""
         held = {package.name: package for package in (self.base.bootstrap.packages if self.base.bootstrap else ())}
         for step in self.apt.steps if self.apt else ():
             held |= {} if step.build_only else {package.name: package for package in step.packages}

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 class Progress:
     """One progress message of a stage. ``done`` and ``total`` are in ``unit`` (``bytes``, ``layers``, ``files``, ``steps``).
 
-    ``total`` is None while unknown. ``log`` marks a line of output rather than a change of state, ``warning`` a line that stays
-    visible.
+    ``total`` is None while it is unknown. ``log`` marks a line of output rather than a change of state; ``warning`` marks a
+    line that stays visible.
     """
 
     stage: str
@@ -27,7 +27,7 @@ OnProgress = Callable[[Progress], None]
 
 
 def as_news(stage: str, on_progress: OnProgress) -> Callable[[str], None]:
-    """Return a listener for plain texts that passes each on as a message of ``stage``."""
+    """Return a function that takes plain texts and passes each one to ``on_progress`` as a message of ``stage``."""
     return lambda message: on_progress(Progress(stage=stage, message=message))
 
 

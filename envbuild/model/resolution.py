@@ -16,7 +16,7 @@ class Reason(NamedTuple):
 
 
 class Upon(NamedTuple):
-    """A build of a base framework. ``pair``: upstream has ``tested`` the add-on with it, or only ``allowed`` it."""
+    """A build of a base framework. ``pair`` is ``tested`` if upstream tested the add-on with it, else ``allowed``."""
 
     name: str
     version: str
@@ -25,10 +25,11 @@ class Upon(NamedTuple):
 
 
 class Details(NamedTuple):
-    """What the matrix says about one framework's build, in addition to what a lock stores.
+    """The facts of the matrix about one framework's build that a lock does not store.
 
-    ``upon`` lists base builds, the nearest first. The last one has the Python, CUDA and GPU code of the add-on. ``cudnn`` and
-    ``nccl`` are those that this build uses; None if it uses none or no source names them; ``compute_capability`` is its own.
+    ``upon`` lists the builds of the base frameworks, the nearest first. An add-on has the Python, CUDA and GPU code of the last
+    one. ``cudnn`` and ``nccl`` are the versions that this build uses; None if it uses none, or if no source names them.
+    ``compute_capability`` is the GPU code of this build alone.
     """
 
     upon: tuple[Upon, ...]
@@ -40,8 +41,8 @@ class Details(NamedTuple):
 class Resolution(NamedTuple):
     """An environment, and why it was chosen.
 
-    ``details`` has one entry per framework, in their order. ``overlaid`` are the rows from the user's overlays on which it
-    depends.
+    ``details`` has one entry per framework, in the order of the environment's frameworks. ``overlaid`` are the rows of the
+    user's overlays on which the environment depends.
     """
 
     request: str
