@@ -35,7 +35,8 @@ class TooLargeError(Exception):
 
 
 def wheel_metadata(source: Path | io.BufferedIOBase) -> str:
-    """Return the METADATA of a wheel. Raises zipfile's errors, KeyError if there is not exactly one, :class:`TooLargeError`."""
+    """Return the METADATA of a wheel. Raises zipfile's errors, KeyError if there is not exactly one METADATA, and
+    :class:`TooLargeError`."""
     with _open(source) as stream, zipfile.ZipFile(stream) as archive:
         names = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith(".dist-info/METADATA")]
         if len(names) != 1:

@@ -46,5 +46,5 @@ def tools_of(prefixes: Iterable[Prefix], offered: Iterable[Artifact], held: Iter
 
 
 def with_pip(prefixes: Iterable[Prefix], pips: Mapping[str, Artifact]) -> tuple[Prefix, ...]:
-    """Return ``prefixes``, each with the pip for its Python."""
+    """Return ``prefixes``, each with a pinned pip for its Python, if one is known."""
     return tuple(replace(prefix, pip=prefix.pip or pips.get(prefix.python.version)) for prefix in prefixes)

@@ -182,7 +182,8 @@ class PrefixMaker:
     def _resolve(
         self, requirements: Sequence[Requirement], constraints: Sequence[Requirement], book: OfferBook, keep: _Keep
     ) -> list[Candidate]:
-        """Choose the packages. If some are kept, first choose the upgraded ones freely, then the rest to fit them."""
+        """Choose the packages. If pins of an earlier lock are kept, first choose the upgraded packages without regard to these
+        pins, then choose all others to fit the upgraded ones."""
         self._pages.prefetch(canonicalize_name(r.name) for r in requirements)
         bounds = [*constraints, *keep.bounds]
         chosen = self._search(requirements, bounds, book, {})

@@ -224,7 +224,7 @@ def resolve(
 
 def allowed(offers: Offers, bounds: SpecifierSet) -> list[Offer]:
     """Return the offers within ``bounds``, in order. Pre-releases are included only if a bound names one or nothing else is
-    left (PEP 440), yanked files only for an exact pin (PEP 592).
+    left (PEP 440). Yanked files are included only for an exact pin (PEP 592).
     """
     pinned = any(bound.operator in ("==", "===") and not bound.version.endswith(".*") for bound in bounds)
     fitting = [

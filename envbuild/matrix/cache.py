@@ -100,7 +100,8 @@ def _digest(content: bytes) -> str:
 
 
 def _parts(matrix: Matrix) -> Iterator[list[Any]]:
-    """Split the matrix into the matrix without tables and releases, then the tables, then the releases of each framework."""
+    """Yield the packed parts of the matrix: first the matrix without tables and releases, then each table, then the releases of
+    each framework."""
     frameworks = tuple(table._replace(releases=()) for table in matrix.frameworks)
     without: dict[str, Any] = dict.fromkeys(_tables(matrix), ())
     yield pack(matrix._replace(frameworks=frameworks, **without))

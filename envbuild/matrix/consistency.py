@@ -60,8 +60,8 @@ def drivers(matrix: Matrix) -> Iterator[Problem]:
 
 
 def _driver(matrix: Matrix, driver: DriverRow, cuda: CudaRow) -> Iterator[Problem]:
-    # If a toolkit's minimum driver is unknown, the row has the one of minor-version compatibility, which cannot be compared
-    # here.
+    # If a toolkit's own minimum driver is unknown, the row has the minimum of minor-version compatibility instead. That one
+    # cannot be compared here.
     floors = {rule.driver_min for rule in matrix.driver_rules}
     least = min(numbers(each) for each in (cuda.driver_min, *(row.driver_min for row in cuda.releases)) if each)
     if cuda.driver_min in floors:
@@ -102,7 +102,7 @@ class _Used:
 def idle(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
     """Return rows that no environment can use, although they serve no other purpose: such a row or another one is wrong.
 
-    With overlays of these tables nothing is returned, because an overlay may have replaced the row that used another one.
+    If an overlay has rows in these tables, nothing is returned: its rows may have replaced the rows that used others.
     """
     if any(
         row.origin.overlaid for rows in (matrix.systems, matrix.pythons, matrix.cuda, matrix.cudnn, matrix.nccl) for row in rows

@@ -1,7 +1,7 @@
 """The tables of the matrix: frozen values, one class per kind of row.
 
 They are named tuples, not dataclasses, because Python makes such classes and their rows several times faster, and every command
-makes thousands.
+makes thousands of rows.
 
 Inheritance, defaults and references to sources are already resolved, so each row is complete. ``key`` names a row in messages
 and in ``Conflict.row``; it is stable, since scripts read it. Everything is hashable, so that equal rows can be shared.

@@ -139,7 +139,7 @@ def _checked_sections(stream: IO[bytes], size: int) -> list[_Section]:
         if section.kind in (_HASH, _GNU_HASH):
             _check_hash(stream, section)
         sections.append(section)
-    # Sections do not overlap, so together they are no larger than the file; some tools leave a few that do.
+    # Sections do not overlap, so together they are no larger than the file; some tools leave a few sections that overlap.
     if sum(each.size for each in sections if each.kind not in (0, _NOBITS)) > 2 * size:
         raise DamagedError("has sections that overlap each other")
     return sections

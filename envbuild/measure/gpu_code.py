@@ -23,7 +23,7 @@ _MOST_LISTS, _MOST_GPUS, _MOST_VERSIONS = 2000, 2000, 200
 
 
 class GpuList(NamedTuple):
-    """Containers that have code for the same GPUs. ``of_cuda``: their kernels have names of CUDA's own libraries."""
+    """Containers that have code for the same GPUs. ``of_cuda`` is true if their kernels have names of CUDA's own libraries."""
 
     native: tuple[str, ...]
     ptx: tuple[str, ...]
@@ -34,7 +34,8 @@ class GpuList(NamedTuple):
 
 
 class OwnCode(NamedTuple):
-    """The GPUs that a framework itself was compiled for; ``share`` is the part of its containers that agree."""
+    """The GPUs that a framework itself was compiled for. ``share`` is the fraction of containers outside CUDA's libraries that
+    have exactly this list of GPUs. ``certainty`` is ``certain``, ``likely`` or ``unclear``."""
 
     native: tuple[str, ...]
     ptx: tuple[str, ...]
@@ -50,7 +51,7 @@ class _Counted:
     samples: list[Entry] = field(default_factory=list)
 
     def add(self, container: Container) -> None:
-        """Count a container; keep some, evenly over the file, to read names from."""
+        """Count a container. Entries of some containers, spread evenly over the file, are kept as samples of kernel names."""
         if self.containers % self.stride == 0 and container.entries:
             self.samples.append(min(container.entries, key=lambda entry: (entry.kind != NATIVE, entry.size)))
             if len(self.samples) > _SAMPLES:

@@ -24,7 +24,7 @@ def path_of(folder: Path, project: str) -> Path:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """All kept measurements, by project. Raises :class:`InvalidInputError` (``measured-file``)."""
+    """All stored measurements, by project. Raises :class:`InvalidInputError` (``measured-file``)."""
     return [each for path in sorted(folder.glob("*.json")) for each in _read(path)]
 
 

@@ -40,8 +40,8 @@ class Explanation:
 
 
 def explain(matrix: Matrix, request: Request) -> Explanation:
-    """Explain the answer to a request. If no environment satisfies the request, return the error in the explanation instead of
-    raising it."""
+    """Explain the answer to a request. If no environment satisfies the request, the explanation has the error, which is not
+    raised. Only the error about an unsupported add-on is raised."""
     refuse_unsupported(matrix, request)
     search, chosen = choose_for(matrix, request)
     if chosen is None:

@@ -53,7 +53,7 @@ class Shares:
 
     @property
     def whole(self) -> Candidate:
-        """All builds as if they were one set."""
+        """One candidate with the builds of all groups."""
         return Candidate(builds=tuple(build for each in self.candidates for build in each.builds), place=self.place)
 
 
@@ -90,7 +90,7 @@ class Grouping:
                 return trial
         raise self._refusal(groups, member, wanted)
 
-    # --- what goes together -------------------------------------------------------------------------------------------
+    # --- solutions ----------------------------------------------------------------------------------------------------
 
     def _solutions(self, groups: Sequence[Group]) -> Iterator[tuple[tuple[Candidate, ...], Place]]:
         flat = [(index, wanted) for index, group in enumerate(groups) for wanted in group.wanted]
@@ -143,7 +143,7 @@ class Grouping:
             if len(pythons) == len(groups) and all(part in free for part in mismatches(request, place)):
                 yield place, pythons
 
-    # --- what does not --------------------------------------------------------------------------------------------------
+    # --- reasons for separate groups --------------------------------------------------------------------------------------
 
     def _split(self, group: Group, index: int, member: Member, wanted: Wanted) -> Split:
         found = list(self._apart(group, member, wanted))

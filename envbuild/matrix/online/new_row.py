@@ -175,7 +175,7 @@ def _upon(source: Source, variant: Variant, names: tuple[str, str], day: str) ->
     declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers)) or Declared()
     base = next(table for table in source.matrix.frameworks if table.name == name)
     theirs = {canonicalize_name(variant.package) for release in base.releases for variant in release.variants}
-    if canonicalize_name(variant.package) in theirs:  # it is a part of its base framework
+    if canonicalize_name(variant.package) in theirs:  # the add-on is a part of its base framework
         return f'upon: {{{name}: "{version}"}}', _TAKEN.format(series)
     projects = theirs & {canonicalize_name(Requirement(each.requirement).name) for each in variant.requirements}
     asked = {project: asked for project, asked in declared.projects.items() if project in projects}

@@ -48,7 +48,7 @@ class Wheels:
 
     @property
     def glibc(self) -> str:
-        """The glibc from which every Python has a wheel; empty if no tag states it."""
+        """The oldest glibc for which every Python has a wheel; empty if no tag states a glibc."""
         return max(self.floors.values(), key=numbers, default="")
 
     def serves(self, python: str) -> bool:
@@ -91,7 +91,8 @@ def ask(
 
 
 def wheels(files: Iterable[IndexFile]) -> Releases:
-    """Return the wheels for Linux on x86-64 by version; a version without wheels has its source archive, for any Python."""
+    """Return the wheels for Linux on x86-64 by version. A version without wheels has an entry for its source archive, which
+    counts for any Python."""
     found: Releases = {}
     sources: Releases = {}
     for file in files:

@@ -1,1 +1,1 @@
-"""From YAML to the rows of the matrix: strict, with every problem reported at once."""
+"""Reads the rows of the matrix from YAML: strictly, and with all problems reported at once."""

@@ -115,7 +115,7 @@ _UPON = ("default", "default_source", *_TESTED, "allows", "known_bad", "source",
 def _ranged(context: Context, layers: Sequence[Table], framework: FrameworkTable, added: Added) -> Pairs | None:
     of = {key: next((table for table in layers if key in table), layers[-1]) for key in _UPON}
     of |= dict.fromkeys(_TESTED, next((table for table in layers if any(key in table for key in _TESTED)), layers[-1]))
-    of["default_source"] = of["default"]  # it applies only to that default
+    of["default_source"] = of["default"]  # this source is only for the default in the same table
     for table in layers:
         table.allow(*_UPON)
         table.finish()

@@ -49,7 +49,7 @@ class _Parents:
 def frameworks(context: Context, files: Files, policy: Policy) -> tuple[FrameworkTable, ...]:
     """All frameworks by name.
 
-    In an overlay, ``framework: {name: …}`` refers to the existing framework. A series in it replaces the series of the same
+    In an overlay, ``framework: {name: …}`` refers to the existing framework. A series there replaces the series of the same
     name; a series without ``variants`` adds releases to the existing one, or replaces single releases.
     """
     heads: list[tuple[str, Table, tuple[Table, Provenance]]] = []

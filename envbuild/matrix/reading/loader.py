@@ -16,7 +16,7 @@ from envbuild.yaml_reader import Table, load, raise_for
 
 SCHEMA = 1
 FOLDER = "matrix"  # the folder of rows, beside the entry file
-_MEASURED = "measured"  # its subfolder for the files of `matrix measure`, which have no rows
+_MEASURED = "measured"  # the subfolder of FOLDER for the files of `matrix measure`, which have no rows
 _THEN = ": the rows are compared with each other when all of them can be read"
 _TABLES = (
     *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),

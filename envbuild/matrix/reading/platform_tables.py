@@ -1,4 +1,4 @@
-"""Readers of the tables that are not frameworks: one function per kind of row."""
+"""Readers of all tables except those about frameworks and GPUs: one function for each kind of row."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from envbuild.resolve.search.placement import offers_on, places, system_objectio
 from envbuild.resolve.search.pythons import python_on
 from envbuild.resolve.search.search import Option, Search
 
-_COMPARED = 1000  # combinations of builds
+_COMPARED = 1000  # limit of the combinations of builds that are compared
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")  # the form of package nam
 # Words that may follow a framework's name in a condition: a version, a device, a CUDA, a library, a Python.
 _PART = re.compile(r"v?\d.*|cpu|gpu|cuda.*|cu\d.*|cudnn.*|nccl.*|(py|cp)\d.*|python.*")
 _EXTRA_OF_CUDA = re.compile(r"cu(?:da)?-?(\d{2})(?![0-9])")
-# Characters between a framework's name and its version in other tools: tags of images, npm, file names.
+# Characters that other tools write between a name and a version, for example in image tags, npm and file names.
 _SEPARATOR = r"[@:_=]?v?"
 
 
 class Distribution(NamedTuple):
-    """What a distribution's name implies: the framework, the device, and the CUDA (clauses)."""
+    """What a distribution's name implies: the framework, the device, and clauses on CUDA."""
 
     framework: FrameworkTable
     device: str
@@ -29,7 +29,7 @@ class Distribution(NamedTuple):
 
 
 def canonical(name: str) -> str:
-    """A project's name as indexes compare it (PEP 503)."""
+    """A project's name in the normalized form in which indexes compare names (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

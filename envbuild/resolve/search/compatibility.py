@@ -118,7 +118,7 @@ def _common(one: Need, other: Need) -> tuple[str, ...]:
 
 
 def _held_twice(one: Iterable[Held], other: Iterable[Held]) -> tuple[Held, Held] | None:
-    """Two different builds of one framework."""
+    """Two different builds of the same framework, the first from ``one`` and the second from ``other``; None without such."""
     known = {held.framework: held for held in sorted(one)}
     found = (held for held in sorted(other) if known.get(held.framework, held) != held)
     return next(((known[held.framework], held) for held in found), None)

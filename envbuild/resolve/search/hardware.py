@@ -153,7 +153,7 @@ def _gpu(gpu: GpuWanted) -> str:
 
 
 def hardware_warnings(lookup: Lookup, request: Request, row: str, variant: Variant) -> list[str]:
-    """Warnings about an accepted combination with the driver and the GPUs."""
+    """Warnings about a build that is accepted for the request's driver and GPUs."""
     if not variant.cuda:
         return []
     found = []

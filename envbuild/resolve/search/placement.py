@@ -59,7 +59,7 @@ class Offer(NamedTuple):
 
     @property
     def preference(self) -> int:
-        """Higher is chosen first."""
+        """The preference of the provider's row. Offers with a higher preference are chosen first."""
         return self.row.preference if self.row else 0
 
 

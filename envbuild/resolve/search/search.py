@@ -26,7 +26,7 @@ from envbuild.resolve.search.placement import Place, places
 from envbuild.resolve.search.release_order import in_order_of_choice
 
 NOTHING: frozenset[Part] = frozenset()
-_LOOKED_AT = 500  # candidates of the chosen releases to compare
+_LOOKED_AT = 500  # limit of the candidates of the chosen releases that are compared
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
