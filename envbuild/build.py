@@ -26,7 +26,8 @@ from envbuild.workspace import Workspace
 
 REPOSITORY = "envbuild"
 PULLED = "pull"  # the builder of an image that came from a registry under the tag of the same inputs
-# Checks an image (its id, and the id of its base) before it gets a tag, and raises if it must not get one.
+# A function that checks an image before the image gets a tag, and raises if the image must not get one. Its arguments are the
+# ids of the image and of its base.
 Check = Callable[[str, str], None]
 Placed = TypeVar("Placed")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -34,7 +35,10 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseRecord:
-    """The base that was really used. ``notes`` tell the user about it, for example that the lock does not pin it."""
+    """The base image that the build really used.
+
+    ``notes`` are messages for the user about this base, for example that the lock does not pin it.
+    """
 
     reference: str
     image: str
@@ -44,11 +48,11 @@ class BaseRecord:
 
 
 class Composition(Protocol):
-    """Makes an image in place of the engine's builder."""
+    """A way to make an image without the engine's builder."""
 
     @property
     def installs(self) -> bool:
-        """Whether a step of the Dockerfile that it builds installs packages."""
+        """Whether the Dockerfile of this image has a step that installs packages."""
         ...
 
     def begin(self) -> None:
@@ -65,9 +69,10 @@ class BuildRecord:
 
     Builds with the same inputs, base and Debian packages have equal ``layers``. They also have equal ``image`` ids if ``dated``
     is true, because BuildKit from 0.11 on can set a given creation time. ``kept`` is true if nothing had changed and the
-    earlier image was kept. ``rendering`` and ``guest`` are the sha256 that evidence of this image refers to. ``builder`` is
-    ``docker`` for an image that was built by its Dockerfile, ``compose`` for one that was composed, and ``pull`` for one that
-    came from a registry. ``pushed`` are the places of this image in registries, ``HOST/REPOSITORY@DIGEST``.
+    earlier image was kept. ``rendering`` and ``guest`` are the SHA-256 of the rendering and of the guest; the evidence of this
+    image names both. ``builder`` is ``docker`` for an image that was built from its Dockerfile, ``compose`` for a composed
+    image, and ``pull`` for an image from a registry. ``pushed`` lists this image's addresses in registries,
+    ``HOST/REPOSITORY@DIGEST``.
     """
 
     name: str
@@ -104,10 +109,10 @@ def build(
 ) -> BuildRecord:
     """Build the image of a lock from its rendering, or keep the existing image if all inputs are the same.
 
-    ``compose`` makes the image in place of the engine's builder. ``supply`` is called before anything is built; it returns
-    further files of the build context (path in it → file).
+    If ``compose`` is given, it makes the image instead of the engine's builder. ``supply`` is called before anything is built;
+    it returns further files for the build context (path in the context → file).
     ``aliases`` are further tags, such as the request as it was typed; invalid tags are left out. ``check`` is called for every
-    image before a tag moves to it. If it raises, no tag has moved and the record is unchanged.
+    image before a tag moves to that image. If ``check`` raises, no tag has moved and the record is unchanged.
 
     Raises :class:`BuildError` (first ``base-unreachable`` and ``base-differs``, later ``packages-differ``,
     ``build-step``, ``index-unreachable``, ``artifact-gone``, ``artifact-changed``, ``no-space``), :class:`EngineError`, and
@@ -115,7 +120,8 @@ def build(
     """
     workspace, lock, name = inputs.workspace, inputs.lock, inputs.lock.environment.name
     with _alone(inputs):
-        # Compute the digest before the context reads the files: if one is edited meanwhile, the next run builds again.
+        # Compute the digest before the build context reads the files. If somebody edits a file in between, the recorded digest
+        # is that of the old file, so the next run builds again.
         digest = inputs_digest(workspace, lock, inputs.recipes, inputs.rendering)
         tags = tags_of(lock, digest, aliases, repository)
         rendered = rendering_digest(
@@ -176,10 +182,12 @@ def compose_elsewhere(
     compose: Callable[[Ingredients, Callable[[str], None]], Placed],
     supply: Callable[[], Mapping[str, Path]] = dict,
 ) -> Placed:
-    """Have ``compose`` make the image of a lock and place it elsewhere than in the engine; returns what it returns.
+    """Call ``compose`` to make the image of a lock and write it to a place outside the engine; return the result of
+    ``compose``.
 
-    ``compose`` gets a function that it calls with the id of an image of the same base and system packages, before it places
-    anything: it raises as :func:`build` does. ``begin`` starts long work that needs no build context, such as downloads.
+    ``compose`` gets the inputs of the build and a check. Before it writes anything, it calls the check with the id of an image
+    that has the same base and system packages; the check raises the same errors as :func:`build`. ``begin`` starts long work
+    that needs no build context, such as downloads.
     """
     lock = inputs.lock
     with _alone(inputs):
@@ -191,14 +199,14 @@ def compose_elsewhere(
 
 
 def _alone(inputs: BuildInputs) -> contextlib.AbstractContextManager[None]:
-    """Wait for another build of the same environment, and keep the next one out."""
+    """Hold the lock that lets only one build of this environment run at a time; wait if another build holds it."""
     record = inputs.workspace.build_record(inputs.lock.environment.name)
     return files.locked(record.with_suffix(".running"), as_news("build", inputs.on_progress))
 
 
 def _begun(engine: Engine, supply: Callable[[], Mapping[str, Path]], begin: Callable[[], object] | None) -> Mapping[str, Path]:
-    """The supplied files; downloads begin after that, because some of these files may be downloads. Nothing begins if the
-    engine cannot build."""
+    """Return the files from ``supply``, then call ``begin``, which starts downloads. ``supply`` comes first, because it may
+    have to download some of its files. Neither is called if the engine cannot build."""
     engine.require_builder()
     more = supply()
     if begin is not None:
@@ -250,7 +258,7 @@ def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: st
 
 
 def unverified_tag(lock: Lock, inputs: str) -> str:
-    """The tag of an image that was not verified: the tag of all inputs with an ending."""
+    """The tag of an image that is not verified: the tag of all inputs with the ending ``-unverified``."""
     canonical = lock.environment.name.replace("+", "_")
     tag = f"{canonical}-{lock_file.digest(lock)[:8]}-{inputs[:8]}-unverified"
     return tag if _TAG.fullmatch(tag) else f"{inputs[:32]}-unverified"
@@ -277,10 +285,10 @@ def _carried(engine: Engine, before: BuildRecord | None) -> list[str]:
 
 
 def _drop_superseded(engine: Engine, before: BuildRecord | None, now: BuildRecord) -> None:
-    """Remove the image that the new one replaces, unless it is in use or has another name.
+    """Remove the image that the new image replaces, unless the old image is in use or has another name.
 
-    The tag with the digest of its inputs does not count as another name if the lock is the same: otherwise every change of the
-    guest would leave an image behind.
+    The tag with the digest of the old image's inputs does not count as another name if the lock is the same: otherwise every
+    change of the guest would leave an image behind.
     """
     if before is None or before.image == now.image:
         return
@@ -291,7 +299,8 @@ def _drop_superseded(engine: Engine, before: BuildRecord | None, now: BuildRecor
 
 
 def explain_base_error(lock: Lock, error: BuildError) -> BuildError:
-    """Return the error that names provider and alternatives if the base is the cause, else the same error."""
+    """If the base is the cause of ``error``, return an error that names its provider and alternatives; else return
+    ``error``."""
     text = "\n".join([error.message, *error.details])
     hosts = [repository.url.partition("://")[2].partition("/")[0] for repository in lock.environment.base.repositories]
     of_repository = error.code == "index-unreachable" and any(host and host in text for host in hosts)

@@ -26,7 +26,7 @@ from envbuild.workspace import Workspace
 
 _EPOCH = 1577836800  # the oldest time stamp of a context
 _YEAR = 31536000
-# The user starts pip as a module; pip starts itself as a folder for isolated builds.
+# Users start pip as a module (`python -m pip`). For isolated builds, pip starts its own folder as a program.
 _PIP_MAIN = b"""\
 import os
 import sys
@@ -46,7 +46,7 @@ _TOOL_WHEELS = {"pip": "pip.whl", "virtualenv": "virtualenv.whl"}
 
 
 class IndexLike(Protocol):
-    """What a build needs of :class:`envbuild.index.client.Index`."""
+    """The methods of :class:`envbuild.index.client.Index` that a build uses."""
 
     def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ...) -> Path:
         """Return the path of the file, downloaded now or earlier, with the right sha256."""
@@ -59,7 +59,7 @@ class IndexLike(Protocol):
 class BuildInputs:
     """What an image is made from: a lock, its rendering and recipes; other files come from ``workspace`` and ``index``.
 
-    Without ``installs``, no step of the rendering installs packages.
+    ``installs`` is false if no step of the rendering installs packages.
     """
 
     workspace: Workspace
@@ -74,8 +74,8 @@ class BuildInputs:
 def assemble(inputs: BuildInputs, *, folder: Path | None = None, more: Mapping[str, Path] = MappingProxyType({})) -> Path:
     """Write a new build context into ``folder`` (default: a folder in the cache folder) and return it.
 
-    ``more`` are further files: path in the context → file on this machine. Programs that install packages are left out
-    if no step does so.
+    ``more`` are further files: path in the context → file on this machine. If no step installs packages, the programs that
+    install packages are left out.
 
     Raises :class:`BuildError` (``index-unreachable``, ``source-unreachable``) if a build tool or the source of a framework
     cannot be fetched, and :class:`InvalidInputError` (``unpinned-tool``) if the lock pins no tool.
@@ -164,7 +164,7 @@ def _program(wheel: Path, name: str) -> bytes:
 
 
 def _tool_wheels(inputs: BuildInputs) -> dict[str, Path]:
-    """Return the tool wheels (pip, virtualenv) for old prefixes, each for its own Python."""
+    """Return the wheels of pip and virtualenv for each prefix that pip installs: path in the context → file."""
     tools: dict[str, Path] = {}
     prefixes = inputs.lock.prefixes
     for prefix in prefixes:
@@ -199,7 +199,7 @@ def pip_files(lock: Lock, prefix: Prefix, wheel: Path, folder: str = _OVERLAY) -
 
 
 def _sources(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> dict[str, Path]:
-    """Add the source archives of the frameworks that are built from a repository."""
+    """Return the source archives of the frameworks that are built from a repository: path in the context → file."""
     pinned = {(each.repository, each.revision): each.sha256 for each in lock.sources}
     found = {}
     for framework in lock.environment.frameworks:

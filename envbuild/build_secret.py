@@ -11,12 +11,12 @@ from collections.abc import Mapping
 ID = "envbuild"
 FOLDER = "/dev/shm/envbuild"  # noqa: S108 - inside the build; images/partials/step.sh keeps files there that no layer may contain
 VARIABLES = "envbuild-env"  # `export NAME=value` lines
-# Each other part, and the file in which step.sh looks for it.
+# Each other part of the secret → the file in which step.sh looks for that part.
 _FILES = {"envbuild-ca": "ca", "envbuild-apt": "sources.list", "envbuild-apt-conf": "apt.conf"}
 CA = f"{FOLDER}/ca"
 
 
-# Builds without a network: the folder of the files in the build context, as the steps see it.
+# The folder of the build context with all files of a build without a network. Build steps see it as /mnt/offline.
 OFFLINE = "step/offline"
 _OFFLINE_SCRIPT = """\
 export UV_OFFLINE=1 UV_FIND_LINKS=/mnt/offline/files UV_NO_CONFIG=1 UV_PYTHON_DOWNLOADS=never
@@ -51,8 +51,8 @@ curl() {
 def offline() -> dict[str, bytes]:
     """Return the secret of a build whose files are all in ``step/offline`` of its context.
 
-    Python packages are in its folder ``files``. Its folder ``fetched`` has the files that steps would download; each has the
-    name that :func:`fetched_name` gives.
+    Python packages are in the subfolder ``files``. The subfolder ``fetched`` has the files that steps would download; each has
+    the name that :func:`fetched_name` gives.
     """
     return {VARIABLES: _OFFLINE_SCRIPT.encode()}
 

@@ -20,12 +20,12 @@ from envbuild.workspace import Workspace
 
 # The repository for the temporary name of an image that is not verified yet: the builder requires a name.
 UNVERIFIED = "envbuild/unverified"
-_UNBOUNDED = "2020-01-01"  # the creation time of an image whose dependencies have no date limit: the time of its files
+_UNBOUNDED = "2020-01-01"  # creation time of images without a date limit; the same day as the time stamps of their files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ingredients:
-    """The prepared inputs of a build. ``tag`` is the name that it gets; ``secrets`` must not get into it."""
+    """The prepared inputs of a build. ``tag`` is the name that the image gets; ``secrets`` must not get into the image."""
 
     context: Path
     tag: str
@@ -36,7 +36,7 @@ class Ingredients:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """``base_layers`` are the layers of the image that the engine has under the base's name."""
+    """A build that is ready to start. ``base_layers`` are the layers of the image that has the base's name in the engine."""
 
     base: bases.RealisedBase
     base_layers: tuple[str, ...]
@@ -44,7 +44,7 @@ class Prepared:
 
 
 def prepare(engine: Engine, inputs: BuildInputs, more: Mapping[str, Path], *, no_cache: bool) -> Prepared:
-    """The base in the engine, and the context of the build with ``more`` files in it."""
+    """Provide the base in the engine, and assemble the build context with ``more`` as further files."""
     lock = inputs.lock
     real, have = provide_base(lock, engine, inputs.workspace, inputs.on_progress)
     below = engine.image(real.image_id)
@@ -72,7 +72,7 @@ def require_system(engine: Engine, lock: Lock, start: Prepared, image: str) -> N
 
 
 def require_complete(lock: Lock) -> None:
-    """Raise :class:`BuildError` (``incomplete-lock``) if the lock pins the packages of its base, but not those of the steps.
+    """Raise :class:`BuildError` (``incomplete-lock``) if the lock pins the packages of its base, but not of the steps.
 
     The tools of the build must be pinned, too: see :func:`envbuild.build_context.require_tools`.
     """
@@ -96,7 +96,7 @@ def provide_base(
 ) -> tuple[bases.RealisedBase, bases.Debs]:
     """Return the base of ``lock`` and the function that provides the files of its packages.
 
-    Missing parts of the lock or this machine are reported first, because fetching or making a base takes minutes.
+    First check that the lock and this machine have everything that is needed, because fetching or making a base takes minutes.
     """
     engine.require_builder()
     require_complete(lock)
@@ -110,7 +110,7 @@ def _apt_secrets(lock: Lock, workspace: Workspace, on_progress: OnProgress) -> d
     if lock.apt is not None and not repositories:
         return {}
     secrets = apt.build_secrets()
-    if lock.base.bootstrap is None:  # the image has sources of its own
+    if lock.base.bootstrap is None:  # the base image has its own apt sources
         return secrets
     options = apt.host_options()
     if apt.dates_ignored(options):
@@ -128,7 +128,7 @@ def _tell_notes(real: bases.RealisedBase, on_progress: OnProgress) -> None:
 def _require_base(engine: Engine, real: bases.RealisedBase, layers: tuple[str, ...], image: str) -> None:
     """Raise :class:`BuildError` (``base-differs``) if the builder used another base than ``real``, whose layers are ``layers``.
 
-    A builder finds the base by name, and the name may have moved to another image meanwhile.
+    A builder finds the base by name, and another program may have given that name to another image meanwhile.
     """
     named, built = engine.image(real.reference), engine.image(image)
     moved = named is not None and named.id != real.image_id

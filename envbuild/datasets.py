@@ -36,7 +36,10 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dataset:
-    """A data set. ``folders`` may contain its files; ``wanted`` are the files to fetch, ``mirrors`` their servers."""
+    """A data set.
+
+    ``folders`` are the subfolders in which its files may be. ``wanted`` names the files to fetch, ``mirrors`` their servers.
+    """
 
     name: str
     title: str
@@ -47,7 +50,7 @@ class Dataset:
     mirrors: tuple[str, ...]
 
     def file(self, name: str) -> Known:
-        """Return the known file of that name."""
+        """Return the facts about the file ``name``."""
         return next(each for each in self.known if each.name == name)
 
     @property
@@ -86,7 +89,7 @@ def choose(table: Mapping[str, Dataset], name: str) -> Dataset:
 
 
 def found(table: Mapping[str, Dataset], folder: Path) -> dict[str, Path]:
-    """Return every file below ``folder`` that the guest would read: its path there → its real path.
+    """Return every file below ``folder`` that the guest would read: path below ``folder`` → full path.
 
     Raises :class:`UsageError` if there is none.
     """
@@ -115,7 +118,7 @@ def is_whole(known: Known, path: Path) -> bool:
 
 
 def fetch(dataset: Dataset, folder: Path, index: Index, on_progress: OnProgress = ignore_progress) -> list[Path]:
-    """Fetch and verify the files of the data set into ``folder``; existing ones are kept.
+    """Fetch and verify the files of the data set into ``folder``; intact files that exist are kept.
 
     An interrupted download is continued, even from another mirror or in another run. Raises
     :class:`PublishError` (``data-unreachable``) if no mirror has a file.

@@ -1,7 +1,7 @@
 """Cache answers between runs, and compute stamps of files. An answer is used only if its checksum is right.
 
 Each answer is one JSON file (JSON cannot execute anything): a line that names the program, the input and the length and hash of
-each part, then the parts, which are checked and decoded on demand. A file of another length, or made by another program, counts
+each part, then the parts, which are checked and decoded on demand. A file with a wrong length, or from another program, counts
 as absent.
 """
 
@@ -19,7 +19,8 @@ from envbuild import files
 from envbuild.errors import EnvbuildError
 
 FORMAT = 4
-# Two changes within one tick of a file system's clock have the same time: a stamp with a newer file than this proves nothing.
+# Two changes within one tick of a file system's clock get the same time, so a stamp proves nothing about a file that is
+# younger.
 SETTLED_NS = 2 * 10**9
 _LARGEST = 256 * 2**20  # the compiled matrix has 5 MB
 _KEPT = 16  # this many answers are kept, for other checkouts and overlays; older ones are removed
@@ -46,7 +47,8 @@ class Kept:
 
 
 def program(*sources: Path) -> str:
-    """Return a digest of the program, from sizes and times of ``.py`` files: answers depend on it as well as on their input."""
+    """Return a digest of the program, from sizes and times of ``.py`` files: an answer depends on the program and on its
+    input."""
     stamps = sorted((path, found.st_size, found.st_mtime_ns) for path, found in _files(sources) if path.endswith(".py"))
     return hashlib.sha256(json.dumps([FORMAT, stamps]).encode()).hexdigest()
 
@@ -83,7 +85,8 @@ def keep(path: Path, made_by: str, answer: Iterable[Any], about: Any = None) -> 
 def stamp(places: Iterable[Path]) -> tuple[str, int]:
     """Return a digest that changes when any file below ``places`` changes, and the time of the newest change. Reads no file.
 
-    Like git's index, it uses paths, sizes, inodes and both times; programs cannot set the time of the last status change.
+    Like git's index, it uses paths, sizes, inodes, modification times and status-change times. Programs cannot set the time of
+    a status change.
     """
     found = sorted((path, each.st_size, each.st_ino, each.st_mtime_ns, each.st_ctime_ns) for path, each in _files(places))
     newest = max((max(each[3:]) for each in found), default=0)

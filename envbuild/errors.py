@@ -98,7 +98,7 @@ class UsageError(EnvbuildError):
 
 
 class ConflictError(EnvbuildError):
-    """No combination satisfies the request; carries the conflicting rows and the nearest alternatives."""
+    """No combination satisfies the request. The error has the conflicting rows and the nearest alternatives."""
 
     exit_code = 3
     default_code = "conflict"
@@ -126,7 +126,7 @@ class EngineError(EnvbuildError):
 
     @classmethod
     def gone(cls, told: str) -> EngineError:
-        """The error if an engine that answered before ended or refused, as ``told``."""
+        """Return the error for an engine that answered before, and then ended or refused a request; ``told`` is the reason."""
         return cls(
             f"The container engine ended, or refused what it was asked: {told}.",
             code="engine-gone",
@@ -135,7 +135,7 @@ class EngineError(EnvbuildError):
 
 
 class BuildError(EnvbuildError):
-    """A build failed. ``code`` tells ``base-unreachable`` from ``build-step``, ``index-unreachable`` and others."""
+    """A build failed. ``code`` says how: ``base-unreachable``, ``build-step``, ``index-unreachable`` and others."""
 
     exit_code = 7
     default_code = "build-step"
@@ -149,7 +149,7 @@ class VerifyError(EnvbuildError):
 
 
 class SmokeFailedError(EnvbuildError):
-    """The smoke test ran and a check failed, hung or crashed."""
+    """The smoke test ran, and a check failed, or the test hung or crashed."""
 
     exit_code = 9
     default_code = "smoke-failed"
@@ -170,7 +170,7 @@ class PublishError(EnvbuildError):
 
 
 class VulnerableError(EnvbuildError):
-    """A lock pins packages with known vulnerabilities, and the user asked that this fails."""
+    """A lock pins packages with known vulnerabilities, and the user asked envbuild to fail in that case."""
 
     exit_code = 12
     default_code = "known-vulnerabilities"

@@ -30,7 +30,7 @@ _POLL_S = 0.1
 def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
     """Write ``content`` atomically: even after a kill there is either the old file or the complete new one.
 
-    Raises :class:`BuildError` (``no-space``) when the disk is full and :class:`UsageError` when the place is not writable.
+    Raises :class:`BuildError` (``no-space``) when the disk is full and :class:`UsageError` when the folder is not writable.
     """
     data = content.encode() if isinstance(content, str) else content
     refuse_device(path)
@@ -43,7 +43,7 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
 
 
 def _write(path: Path, data: bytes, mode: int) -> bool:
-    """Write the file; return False if another writer, which uses the same temporary name, removed it."""
+    """Write the file; return False if another writer, which uses the same temporary name, removed that name."""
     with new_file(path.parent, f".{path.name}.") as new:
         new.stream.write(data)
         return new.keep(path, mode=mode)
@@ -57,7 +57,7 @@ class NewFile:
         self._temporary = temporary
 
     def keep(self, path: Path, *, mode: int = 0o644) -> bool:
-        """Rename the file to ``path``, in the same folder, after all of it is on the disk; an existing file is replaced.
+        """Rename the file to ``path``, in the same folder, after its whole content is on the disk; replace an existing file.
 
         Returns False if another process, which was writing to ``path`` at the same moment, removed the temporary name; then the
         file is lost. Callers with large files hold a lock.
@@ -85,10 +85,10 @@ class NewFile:
 
 @contextlib.contextmanager
 def new_file(folder: Path, prefix: str = ".new.") -> Iterator[NewFile]:
-    """A file to be written in ``folder`` and kept under a name that may depend on its content.
+    """Open a new file in ``folder``. Its name may depend on its content: :meth:`NewFile.keep` gives the name at the end.
 
-    It has no name until then, so that nothing remains if the process is killed. On the few file systems that cannot do so, its
-    temporary name begins with ``prefix``. Raises OSError.
+    Until then the file has no name, so that nothing remains if the process is killed. On the few file systems that do not
+    support unnamed files, it has a temporary name that begins with ``prefix``. Raises OSError.
     """
     descriptor, temporary = _open_nameless(folder, prefix)
     with os.fdopen(descriptor, "wb") as stream:
@@ -100,9 +100,9 @@ def new_file(folder: Path, prefix: str = ".new.") -> Iterator[NewFile]:
 
 
 def _open_nameless(folder: Path, prefix: str) -> tuple[int, str]:
-    """A new file in ``folder`` and its name: empty if it has none yet, so that a kill leaves nothing of it."""
+    """Return a new file in ``folder`` and its temporary name. The name is empty if the file system supports unnamed files."""
     if Path("/proc/self/fd").is_dir():
-        with contextlib.suppress(OSError):  # not all file systems can; a full one raises again below
+        with contextlib.suppress(OSError):  # not all file systems support it; a full one raises again below
             return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600), ""
     import tempfile
 
@@ -110,9 +110,9 @@ def _open_nameless(folder: Path, prefix: str) -> tuple[int, str]:
 
 
 def _name(descriptor: int, path: Path) -> str:
-    """Give the unnamed file a name next to ``path``, which is then renamed, because a link cannot replace a file.
+    """Give the unnamed file a temporary name next to ``path``. The caller renames it, because a link cannot replace a file.
 
-    The name is always the same, so the next write removes a file that a kill left between these two steps.
+    The temporary name is always the same. If a kill comes between these two steps, the next write removes the file.
     """
     beside = path.with_name(f".{path.name}.new")
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -157,8 +157,8 @@ def explain_os_error(error: OSError, path: Path) -> EnvbuildError:
 def read_bytes(path: Path, limit: int = PLENTY) -> bytes:
     """Return the content of a plain file of at most ``limit`` bytes.
 
-    Raises OSError also for larger files, and for pipes, devices and folders, which might block or never end. Callers already
-    handle OSError.
+    Also raises OSError for larger files, and for pipes, devices and folders, because reading them might block or never end.
+    Callers handle OSError anyway.
     """
     with _open_plain(path) as stream:
         content = stream.read(limit + 1)
@@ -197,8 +197,8 @@ def open_to_append(path: Path) -> BinaryIO:
 def private_folder(path: Path) -> Path:
     """Return ``path`` as a folder that only this user can access (mode 0700); make it if it is absent.
 
-    Raises :class:`UsageError` (``unsafe-folder``) if there is a link, a file, or a folder that belongs to another user or that
-    others may write to: then somebody else could change the files.
+    Raises :class:`UsageError` (``unsafe-folder``) if ``path`` is a link, a file, or a folder that belongs to another user or
+    that others may write to: in such a folder somebody else could change the files.
     """
     try:
         with contextlib.suppress(FileExistsError):
@@ -240,7 +240,7 @@ def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s:
     After two seconds of waiting, and then every half minute, ``on_wait`` gets the name of the holder. Raises
     :class:`BuildError` (``busy``) after ``limit_s``. The file is removed at the end. When a process ends for any reason, the
     kernel releases its lock, so no lock can be stale: the next process takes over the file of a killed one and removes it. If
-    the place is not writable, raises as in :func:`write_atomic`. A link at ``path`` is never followed.
+    the folder is not writable, raises the same errors as :func:`write_atomic`. A link at ``path`` is never followed.
     """
     while True:
         try:
@@ -251,7 +251,7 @@ def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s:
             raise explain_os_error(error, path) from error
         with stream:
             _acquire(stream, path, on_wait, limit_s)
-            if not _is_at(stream, path):  # the previous holder removed it; there may be a new file of this name
+            if not _is_at(stream, path):  # the previous holder removed the file; another may have this name now
                 continue
             with contextlib.suppress(OSError):  # a full disk: recording the holder is optional
                 stream.truncate(0)
@@ -260,7 +260,7 @@ def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s:
             try:
                 yield
             finally:
-                with contextlib.suppress(OSError):  # remove it while holding the lock, so that nobody else holds this file
+                with contextlib.suppress(OSError):  # remove it while locked, so that no other process can lock it first
                     path.unlink()
             return
 

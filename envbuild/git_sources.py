@@ -1,4 +1,4 @@
-"""Fetch one commit of a git repository as one archive, for frameworks that are on no package index.
+"""Fetch one commit of a git repository as one archive, for frameworks that no package index has.
 
 Git checks every object by its hash, so a commit pins its files and its submodules. To use a local clone, also without a
 network: ``git config --global url."/srv/x.git".insteadOf https://github.com/some/x``.
@@ -27,9 +27,10 @@ _QUIET = {"GIT_TERMINAL_PROMPT": "0"}
 def archive(repository: str, revision: str, folder: Path, on_progress: OnProgress, *, sha256: str = "") -> Path:
     """Return a tar of the files of ``repository`` at ``revision``, below ``source/``, fetched now or by an earlier run.
 
-    The same commit makes the same bytes. An archive of an earlier run is used only if its hash is ``sha256``, the lock's, or,
-    if the lock has none, the one that was written beside it when it was made; otherwise it is fetched again. Raises
-    :class:`BuildError` (``source-unreachable``; ``hash-differs`` if the fetched archive is not the one that the lock pins).
+    The same commit makes the same bytes. An archive of an earlier run is used only if its hash is ``sha256``, which comes from
+    the lock. If ``sha256`` is empty, the archive must have the hash that was stored next to it when it was made. An archive
+    with another hash is fetched again. Raises :class:`BuildError` (``source-unreachable``; ``hash-differs`` if the fetched
+    archive is not the one that the lock pins).
     """
     target = archive_path(repository, revision, folder)
     with files.locked(target.with_suffix(".running"), as_news("source", on_progress)):
@@ -83,7 +84,7 @@ def _another(repository: str, revision: str, found: str, wanted: str) -> BuildEr
 
 
 def _check_out(repository: str, revision: str, tree: Path, on_progress: OnProgress) -> None:
-    """Check out the commit; fetch only it if the server allows that, else its whole history."""
+    """Check out the commit. Fetch only this commit if the server allows that, else the history of the repository."""
 
     def git(*words: str) -> bool:
         result = procs.run(
@@ -119,7 +120,8 @@ def _unreachable(repository: str, revision: str, said: list[str]) -> BuildError:
 
 
 def _pack(tree: Path, target: Path) -> None:
-    """Pack names, contents and executable bits, without owners and times."""
+    """Write the files of ``tree`` to the tar ``target`` with names, contents and executable bits; owners and times are
+    constant."""
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
         for path in _entries(tree):
             entry = tar.gettarinfo(path, f"{ROOT}/{path.relative_to(tree)}")

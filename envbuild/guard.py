@@ -21,7 +21,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-# After Ctrl-C a thread may still write into a folder while it is removed; once the folder is gone, the thread cannot.
+# Attempts to remove a folder: after Ctrl-C, a thread may still write into it meanwhile. Once it is gone, the thread cannot.
 _REMOVALS = 10
 # Late imports, so that the waiting guard takes little time and memory.
 _PROGRAM = """
@@ -54,7 +54,7 @@ for what in list(held.values()):
 
 
 class _Guard:
-    """The pipe to the guard; nothing is started before the first use."""
+    """The pipe to the guard. The guard is started on first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -76,7 +76,8 @@ class _Guard:
             self._send(["free", key, None])
 
     def end(self) -> None:
-        """End the guard because this process ends normally: what threads left behind is cleaned up, no command is run."""
+        """End the guard because this process ends normally. The guard cleans up what threads left behind, and runs no
+        command."""
         with self._lock:
             if self._process is None or self._owner != os.getpid():
                 return
@@ -139,7 +140,7 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def end() -> None:
-    """End the guard, because another program takes the place of this process: what is still listed is cleaned up now."""
+    """End the guard, because another program replaces this process. The guard cleans up now what is still listed."""
     _GUARD.end()
 
 

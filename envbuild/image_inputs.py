@@ -22,8 +22,8 @@ LOCK = "lock.json"
 def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe], rendering: Mapping[str, str]) -> str:
     """One sha256 over everything that the image is made from.
 
-    The files of the build's tools (uv, pip) are left out, since the lock names them by hash. So is the bill of materials, which
-    says in another form what the lock says.
+    The files of the build's tools (uv, pip) are left out, because the lock has their hashes. The bill of materials is left out,
+    too, because it repeats facts of the lock in another form.
     """
     from envbuild.lock import lock_file
 
@@ -39,12 +39,12 @@ def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe
 
 
 def guest_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> str:
-    """One sha256 over the guest as the environment of ``lock`` gets it: the smoke package and its recipes' adapters."""
+    """One sha256 over the guest as the environment of ``lock`` gets it: the smoke package and the adapters of its recipes."""
     return _digest(contents(guest_files(workspace, lock, recipes)))
 
 
 def rendering_digest(workspace: Workspace, custom: Custom | None, rendering: Mapping[str, bytes]) -> str:
-    """One sha256 over the rendered files, the scripts that run their steps, and the files of ``custom`` that they copy."""
+    """One sha256 over the rendered files, the scripts that run build steps, and the user's files that steps copy."""
     users = {
         path: f"{files.sha256_of(source)} {mode_of(source):o}".encode()
         for path, source in users_files(workspace, custom).items()
@@ -71,10 +71,10 @@ def _digest(parts: Mapping[str, bytes]) -> str:
 
 
 def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> dict[str, Path]:
-    """Our own programs that go into the image: path in the context → file here.
+    """envbuild's own programs that go into the image: path in the context → file here.
 
-    They are the smoke package, the adapters of the environment's recipes and those they name, and the programs with which users
-    add packages.
+    They are the smoke package, the adapters of the environment's recipes, the adapters that those import, and the programs with
+    which users add packages.
     """
     guest: dict[str, Path] = {}
     for folder, folders, names in os.walk(workspace.guest):
@@ -99,7 +99,7 @@ def step_files(workspace: Workspace) -> dict[str, Path]:
 
 
 def users_files(workspace: Workspace, custom: Custom | None) -> dict[str, Path]:
-    """What a user's own recipe copies into the image: path in the context → file here."""
+    """The files that a user's own recipe copies into the image: path in the context → file here."""
     recipe = workspace.user_recipe
     if custom is None or recipe is None:
         return {}

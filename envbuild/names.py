@@ -1,13 +1,13 @@
 """Check names from a package index or a lock before they are used. Pure.
 
-They become parts of paths, addresses and shell commands in Dockerfiles. Only these checks make that safe.
+These names become parts of paths, addresses and shell commands in Dockerfiles. Only these checks make that safe.
 """
 
 from __future__ import annotations
 
 import re
 
-# A file name of 255 bytes is the limit of Linux's file systems; ours have room for `.NAME.part` and `.NAME.lock`.
+# Linux's file systems allow file names of 255 bytes. This limit leaves room for `.NAME.part` and `.NAME.lock`.
 LONGEST_FILE_NAME = 240
 # Longer versions are either jokes or attacks; Python refuses to read numbers of more than 4300 digits.
 LONGEST_VERSION = 100
@@ -23,7 +23,7 @@ def is_file_name(text: str) -> bool:
 
 
 def is_plain_name(text: str) -> bool:
-    """Whether ``text`` names a file in the folder where it is put; packages of distributions have odd letters."""
+    """Whether ``text`` is a file name without a folder. Characters that file names of system packages have are allowed."""
     return len(text) <= LONGEST_FILE_NAME and _PLAIN.fullmatch(text) is not None
 
 

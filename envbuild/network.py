@@ -1,4 +1,4 @@
-"""Whether this process may use the network. ``--offline`` forbids it, and every place that would reach out asks here first."""
+"""Whether this process may use the network. ``--offline`` forbids it. Code that needs the network asks this module first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from envbuild.errors import BuildError
 
-# Each event of Python that reaches out, and which of its arguments is the address. Its host is the first part of a tuple.
+# Python's audit events for network use, and the index of the argument with the address. If that is a tuple, the host is first.
 _ADDRESS = {
     "socket.connect": 1,
     "socket.sendto": 1,
@@ -47,8 +47,8 @@ def require(purpose: str) -> None:
 def forbidden() -> Iterator[None]:
     """Forbid the network inside the block, for all threads.
 
-    Callers of :func:`require` explain what they lack. As a safeguard, connections of this process to other machines and
-    questions to name servers are refused, too.
+    Code that needs the network calls :func:`require`, whose error says what the network was needed for. As a safeguard, this
+    process's connections to other machines and its queries to name servers are refused, too.
     """
     if not _State.is_watched:  # an audit hook cannot be removed
         sys.addaudithook(_refuse)

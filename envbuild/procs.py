@@ -51,7 +51,7 @@ def run(
     sees each line of output as it comes (standard error's too). Raises :class:`TimedOutError` after ``timeout_s`` and
     :class:`UsageError` (``missing-program``) if the program does not exist. On any exception, Ctrl-C included, the whole
     process group is stopped before the exception goes on. If this process is killed, the guard kills the group. With
-    ``dies_with_us`` the kernel kills the program itself at once.
+    ``dies_with_us`` the kernel kills the program itself as soon as this process ends.
     """
     process = _start(_bound(argv) if dies_with_us else argv, env=env, cwd=cwd, reads=input_text is not None)
     lines: queue.Queue[tuple[str, str] | None] = queue.Queue()
@@ -117,14 +117,15 @@ class Children:
         self.stop()
 
     def start(self, key: str, argv: Sequence[str]) -> None:
-        """Start a process that reads nothing."""
+        """Start a process that reads no input."""
         process = _start(argv, env=None, cwd=None, reads=False)
         guards = contextlib.ExitStack()
         try:
             guards.enter_context(guard.process_group(process.pid))
             for stream, is_error in ((process.stdout, False), (process.stderr, True)):
                 threading.Thread(target=self._read, args=(key, stream, is_error), daemon=True).start()
-            # This is the last step, so that every process known here has its readers, and waiting for it ends.
+            # Register the process last: then every registered process has threads that read its output, and waiting for it
+            # ends.
             self._output[key], self._open_streams[key], self._guards[key] = [], 2, guards
             self._processes[key] = process
         except BaseException:
@@ -144,7 +145,7 @@ class Children:
             except queue.Empty:
                 continue
             if key not in self._processes:
-                continue  # it never began: Ctrl-C came during the start
+                continue  # not registered: Ctrl-C came while it was being started
             if line is None:
                 self._open_streams[key] -= 1
                 if not self._open_streams[key]:
@@ -185,7 +186,7 @@ class Children:
 
 
 def become(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> NoReturn:
-    """Let a program take the place of this process: it gets its terminal, its signals, and its exit code is ours.
+    """Replace this process with a program. The program gets the terminal and the signals, and its exit code is the result.
 
     ``env`` is added to this process's environment. Raises :class:`UsageError` (``missing-program``).
     """
@@ -251,8 +252,8 @@ def _bound(argv: Sequence[str]) -> Sequence[str]:
     return [setpriv, "--pdeathsig", "KILL", "--", *argv] if setpriv and shutil.which(argv[0]) else argv
 
 
-# The program waits for a line that is sent once the guard knows its group. If this process is killed before, the program never
-# runs.
+# The program waits for a line, which this process sends once the guard knows the program's process group. If this process is
+# killed before that, the program never runs.
 _WAIT = 'read -r go || exit; exec "$@"'
 
 

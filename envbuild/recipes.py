@@ -33,8 +33,9 @@ _REQUIREMENT = r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?([<>=!~][A-Za-
 class Feature:
     """A feature of some releases that needs additional packages in the image, for example compiling at run time.
 
-    ``when`` are requirements (``name>=2``): the feature is part of every environment that pins a release within one of them,
-    unless the row says ``options: {NAME: "no"}``. ``requirements`` are locked and ``apt`` is installed like the recipe's own.
+    ``when`` are requirements (``name>=2``). The feature is part of every environment that pins a release which meets one of
+    them, unless the matrix row says ``options: {NAME: "no"}``. Its ``requirements`` and its Debian packages ``apt`` are treated
+    like those of the recipe.
     """
 
     name: str
@@ -66,14 +67,14 @@ class Feature:
 class Recipe:
     """How one framework is installed.
 
-    ``requirements`` are locked beside the framework. ``apt_runtime`` is in the image, ``apt_build`` only where
-    sdists are built; ``{python}`` in a name stands for the version of a Python that the distribution carries.
-    ``large`` are patterns over canonical project names: each matching project gets its own layer, in the order of the patterns.
-    ``module`` is the module that must be importable.
+    ``requirements`` are locked beside the framework. ``apt_runtime`` are Debian packages of the image; ``apt_build`` are
+    installed only to build sdists. ``{python}`` in a name stands for the version of a Python that the distribution
+    carries. ``large`` are patterns over canonical project names: each matching project gets its own layer, in the order of the
+    patterns. ``module`` is the module that must be importable.
 
     The rarer fields: ``adapters`` are the recipes whose smoke adapters this recipe's adapter imports. ``ignore`` are projects
-    that are not locked although a package requires them. ``compiled`` are patterns over projects whose sdists need the
-    installed packages: the recipe's ``build.j2`` compiles them after those. ``builds`` tells whether it has that file.
+    that are not locked although a package requires them. ``compiled`` are patterns over projects whose sdists need other
+    installed packages: the recipe's ``build.j2`` compiles these sdists last. ``builds`` says whether the recipe has that file.
     ``features`` are additional packages for some releases.
     """
 
@@ -92,12 +93,12 @@ class Recipe:
     features: tuple[Feature, ...] = ()
 
     def requirements_of(self, framework: Framework) -> tuple[str, ...]:
-        """The requirements that are locked together with ``framework``, including those of its features."""
+        """The requirements that are locked together with ``framework``, including the requirements of its features."""
         own = (text for each in self.features if each.applies_to(framework) for text in each.requirements)
         return tuple(dict.fromkeys([*self.requirements, *own]))
 
     def apt_of(self, framework: Framework) -> tuple[str, ...]:
-        """The Debian packages that an image of ``framework`` holds, those of its features included."""
+        """The Debian packages in an image of ``framework``, including the packages of its features."""
         own = (name for each in self.features if each.applies_to(framework) for name in each.apt)
         return tuple(dict.fromkeys([*self.apt_runtime, *own]))
 

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from envbuild.engine.model import ImageInfo, RunResult
 
 Status = Literal["pass", "fail", "inconclusive", "error"]
-# Keeps other smoke tests off these devices while one runs on them.
+# Reserves the named devices: other smoke tests wait until the block ends.
 Reserve = Callable[[Sequence[str]], contextlib.AbstractContextManager[None]]
 
 COMMAND = "envbuild-smoke"
-# Inside the container: writable for every user, on the container's own layer (no mount), so that it can be copied out of
-# any engine, a remote one and one with user namespaces included.
+# The guest's report in the container. Every user can write to this folder. It is not a mount, so the report can be copied out
+# of any engine, including a remote engine and one with user namespaces.
 _ANSWER = "/tmp/envbuild-smoke.json"  # noqa: S108 - a path in the container
 _DATA = "/data"  # in the container
 BASELINE = "/tmp/envbuild-baseline.json"  # noqa: S108 - in the container, too
@@ -108,8 +108,8 @@ def run(  # noqa: PLR0917 - all stages have this signature
     ``reserve`` gets the names of the used devices, because two tests on one device would measure wrong speeds.
 
     A test that ran and failed, was inconclusive or crashed is an outcome, not an exception. Raises
-    :class:`UsageError` when the guest refuses its arguments, :class:`SmokeFailedError` (``no-guest``) for an image that does
-    not carry it, :class:`TimedOutError` after the user's limit, after writing a report about it. Ctrl-C leaves no
+    :class:`UsageError` if the guest refuses its arguments, :class:`SmokeFailedError` (``no-guest``) if the image has no guest,
+    and :class:`TimedOutError` if the user's time limit passed; a report about the timeout is written first. Ctrl-C leaves no
     container and no file.
     """
     info = engine.image(image)
@@ -155,9 +155,9 @@ def _run(trial: Trial) -> RunResult:
 
 
 def devices(endpoint: str, gpus: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of the devices of a test: ``cpu``, or each GPU by its UUID. The names of other machines differ.
+    """Return the names of the devices of a test: ``cpu``, or each GPU by its UUID. Devices of other machines have other names.
 
-    The GPUs of another machine are not known here, so they have one name together.
+    The GPUs of another machine are not known here, so all of them share one name.
     """
     if not endpoint.startswith("unix://"):
         return (f"{'cpu' if gpus is None else 'gpus'}-{hashlib.sha256(endpoint.encode()).hexdigest()[:16]}",)
@@ -196,7 +196,7 @@ def _start(trial: Trial, gpus: str | tuple[str, ...] | None) -> RunResult:
 
 
 def _data(options: SmokeOptions) -> dict[str, Path]:
-    """Path in the container → file here; UsageError if the folder has nothing to train on."""
+    """The data files to copy: path in the container → file here. UsageError if the user's folder has no file of a data set."""
     if not options.data:
         return {}
     from envbuild import datasets
@@ -256,8 +256,8 @@ def _driver() -> dict[str, str]:
 
 
 def judge(trial: Trial, result: RunResult) -> dict[str, Any]:
-    """Return the guest's report if it is credible, else a report that says what happened. It never becomes a pass by
-    default."""
+    """Return the guest's report if it is credible, else a report that says what happened. Without a credible report,
+    the result is never a pass."""
     tail = result.output.splitlines()[-_LOG_LINES:]
     answer = next(iter(result.files.values()), None)
     if answer is None:
@@ -360,7 +360,7 @@ def _replacement(trial: Trial, cause: str, step: str, lines: Sequence[str]) -> d
 
 
 def write_reports(folder: Path, content: Mapping[str, Any]) -> dict[str, Path]:
-    """Write all formats. The report itself is last, so that the others exist if it does."""
+    """Write the report in all formats. JSON is written last: if the JSON file exists, the other files exist, too."""
     from envbuild.report import html_page, junit_xml, markdown_page
 
     pages = {

@@ -22,7 +22,7 @@ _SOURCE = r"(https?://|pkg:)\S+"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Apart:
-    """A framework with which another one cannot share packages, for a reason that is not in the matrix."""
+    """A framework with which a member of the stack cannot share a prefix, for a reason that is not in the matrix."""
 
     framework: str
     because: str
@@ -33,7 +33,7 @@ class Apart:
 class Member:
     """One framework of a stack. ``request`` names it, ``pythons`` are the versions of Python that it can use, best first.
 
-    ``source`` is the document that these versions are from. It is empty if they are those of the whole stack.
+    ``source`` is the document that these versions are from. It is empty if the member has the versions of the whole stack.
     """
 
     request: str

@@ -18,12 +18,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workspace:
-    """``root`` holds facts and recipes (perhaps read-only); ``output`` takes what tools write; ``home`` is ours.
+    """The folders that envbuild uses.
 
-    In a writable checkout locks and renderings go to the checkout; with an installed package, below ``home``. What was proved
-    goes below ``state``, and into the checkout only where that is asked for.
-    ``overlays`` are files of the user's that add rows to the matrix or replace them, the last one winning. ``user_recipe``
-    is the path of a user's own recipe, or None. Its lock lies beside it; everything else is written to ``.envbuild/`` there.
+    ``root`` has facts and recipes (perhaps read-only). Tools write to ``output``. ``home`` is envbuild's cache folder. In a
+    writable checkout locks and renderings go to the checkout; with an installed package, below ``home``. Evidence goes below
+    ``state``, and into the checkout only if the user asks for that. ``overlays`` are the user's files that add or replace rows
+    of the matrix; if several replace a row, the last one counts. ``user_recipe`` is the path of a user's own recipe, or None.
+    Its lock is next to it; everything else is written to the folder ``.envbuild/`` there.
     """
 
     root: Path
@@ -43,8 +44,8 @@ class Workspace:
 
     @property
     def state(self) -> Path:
-        """The folder of this machine's results: builds, contexts, verdicts, reports. It is for this machine only, unlike
-        ``output``."""
+        """The folder of results that are valid for this machine only, unlike ``output``: builds, contexts, verdicts,
+        reports."""
         return self.home if self.user_recipe is None else self.output
 
     @property
@@ -156,7 +157,7 @@ class Workspace:
         return self.environments / name
 
     def rendering(self, name: str) -> Path:
-        """The folder of the rendering of ``name``: next to the lock that came with the root, else the writable folder."""
+        """The folder of the rendering of ``name``: that of its lock; for a user's own recipe, the writable folder."""
         return self.environment(name) if self.user_recipe else self.lock_file(name).parent
 
     def lock_file(self, name: str) -> Path:
@@ -166,11 +167,11 @@ class Workspace:
         return ours if self.user_recipe or ours.exists() or not shipped.exists() else shipped
 
     def written_lock(self, name: str) -> Path:
-        """Where a lock of ``name`` is written: a user's own lies beside the recipe, to be kept with it."""
+        """The path to which a lock of ``name`` is written. The lock of a user's own recipe is next to the recipe."""
         return self.user_recipe.with_suffix(".lock.json") if self.user_recipe else self.environment(name) / "lock.json"
 
     def evidence_file(self, name: str) -> Path:
-        """What this machine proved of ``name``."""
+        """The file with this machine's evidence for ``name``."""
         return self.state / "evidence" / f"{name}.json"
 
     def committed_evidence(self, name: str) -> Path:
@@ -182,7 +183,7 @@ class Workspace:
         return self.state / "gathered" / f"{name}.json"
 
     def has_evidence(self, name: str) -> bool:
-        """Whether anything was ever proved of ``name``, here or in the repository; it may be stale."""
+        """Whether there is evidence for ``name``, of this machine or in the repository. The evidence may be stale."""
         return self.committed_evidence(name).exists() or self.evidence_file(name).exists()
 
     def build_record(self, name: str) -> Path:
@@ -216,11 +217,12 @@ def can_be_name(text: str) -> bool:
 
 
 def find(root: str | None = None, overlays: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Workspace:
-    """The workspace for ``root`` (flag), else ENVBUILD_ROOT, else the nearest parent of here, else the packaged copy.
+    """The workspace for ``root`` (flag), else ENVBUILD_ROOT, else the checkout around us, else the packaged copy.
 
     ``overlays`` (flags) take precedence over those in ENVBUILD_MATRIX, which are separated as in PATH.
 
-    Raises :class:`UsageError` if a root was named and holds no matrix.
+    The checkout is the nearest folder with a matrix, at or above the working folder. Raises :class:`UsageError` if a root was
+    named and has no matrix.
     """
     named = root or environ.get("ENVBUILD_ROOT")
     _require_working_folder()
@@ -279,7 +281,7 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 
 def _is_telling(folder: os.stat_result, ours: set[int]) -> bool:
-    """Whether everybody can make folders in this folder, or only trusted users."""
+    """Whether it is known who can make folders in this folder: everybody, or only trusted users."""
     return bool(folder.st_mode & stat.S_IWOTH) or folder.st_uid in ours
 
 
@@ -294,7 +296,7 @@ def _refuse_strangers(home: Path, environ: Mapping[str, str]) -> None:
         found = home.stat()
         above = next((each for parent in home.parents if _is_telling(each := parent.stat(), ours)), found)
     except OSError:
-        return  # it is made when it is needed
+        return  # the folder does not exist yet
     shared = bool(above.st_mode & stat.S_IWOTH)
     if found.st_mode & stat.S_IWOTH:
         why = "every user of this machine may write to it"

@@ -2,9 +2,8 @@
 
 Duplicate and unknown keys, anchors, tags, and plain scalars that YAML would turn into something other than the text that was
 written (``12.10`` becomes 12.1) are problems. A document is composed once into nodes, which keep their positions;
-:class:`Table` then reads typed values from them. Its readers never raise: they note the problem and return an empty value, so
-that one pass
-finds everything, and the caller raises once.
+:class:`Table` then reads typed values from them. Its readers never raise: they note the problem and return an empty value. So
+one pass finds all problems, and the caller raises once.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ class Table:
         self._problems.append(Problem(where=self.where, line=self.line_of(key), message=text))
 
     def text(self, key: str, default: str | None = None, *, choices: Collection[str] = (), pattern: str = "") -> str:
-        """Read a text; values that YAML converts are refused. Required if no ``default`` is given; ``pattern`` must match all
-        of it."""
+        """Read a text; values that YAML would convert are refused. The key is required if no ``default`` is given. ``pattern``
+        must match the whole text."""
         node = self._take(key, required=default is None)
         if node is None:
             return default or ""
@@ -93,8 +92,7 @@ class Table:
         return self.text(key, default, choices=choices)
 
     def date(self, key: str, default: str | None = None) -> str:
-        """A day of the calendar in ISO form, possibly only its year and month. Plain or quoted: YAML does not convert such
-        values."""
+        """A date in ISO form, with or without the day. It may be plain or quoted, because this reader does not convert it."""
         node = self._take(key, required=default is None)
         if node is None:
             return default or ""
@@ -149,7 +147,7 @@ class Table:
         return float(value) if value else None
 
     def boolean(self, key: str, default: bool = False) -> bool:
-        """``true`` or ``false``, written so."""
+        """``true`` or ``false``; no other spelling is accepted."""
         value = self._plain(key, ("bool",), {"true", "false"}.__contains__, required=False)
         return value == "true" if value else default
 
