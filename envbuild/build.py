@@ -206,7 +206,7 @@ def _alone(inputs: BuildInputs) -> contextlib.AbstractContextManager[None]:
 
 def _begun(engine: Engine, supply: Callable[[], Mapping[str, Path]], begin: Callable[[], object] | None) -> Mapping[str, Path]:
     """Return the files from ``supply``, then call ``begin``, which starts downloads. ``supply`` comes first, because it may
-    have to download some of its files. Neither is called if the engine cannot build."""
+    fill caches, so that less has to be downloaded. Neither is called if the engine cannot build."""
     engine.require_builder()
     more = supply()
     if begin is not None:

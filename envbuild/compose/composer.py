@@ -38,11 +38,12 @@ class Composed:
 
 @dataclass(kw_only=True)
 class Composer:
-    """Makes the image of ``lock``. ``build`` builds a stage of the skeleton; ``downloads`` may already be running.
+    """Makes the image of ``lock``. ``build`` builds a stage of the skeleton; ``downloads`` may have begun before.
 
     ``on_layer`` is called for layers as soon as each can be read: for an engine the lowest first, else in any order.
-    ``check`` is called with the id of the skeleton while wheels are still converted; if it raises, the work ends. The engine
-    has the layers below the wheels already; if the image is not ``for_engine``, they are copied into the store too.
+    ``check`` is called with the image id of the skeleton while wheels are still converted; if it raises, the work ends. The
+    engine has the layers below the wheels already. If the image is not ``for_engine``, these layers are also copied into the
+    store.
     """
 
     engine: Engine
@@ -60,9 +61,10 @@ class Composer:
     _said: threading.Lock = field(default_factory=threading.Lock)
 
     def compose(self) -> Composed:
-        """The image, its layers in the store.
+        """Make the image, and put its layers into the store.
 
-        The layers below the wheels of an image ``for_engine`` stay there only; :func:`engine_image.complete` keeps them, too.
+        If the image is ``for_engine``, the layers below its wheels stay in the engine only; :func:`engine_image.complete` puts
+        them into the store, too.
         Raises what ``build``, ``fetch``, ``check`` and the engine raise, and :class:`BuildError` (``no-bytecode``,
         ``bad-wheel``).
         """
@@ -92,7 +94,7 @@ class Composer:
         return Composed(image=composed, layers=len(layers), made=len(jobs))
 
     def _upper(self, foundation: str) -> tuple[skeleton.Skeleton, dict[str, Layer]]:
-        """The skeleton, and by diff id those of its layers that the engine need not keep."""
+        """Return the skeleton, and by diff id those of its layers that are in the store."""
         whole = skeleton.skeleton(self.engine, foundation, self.build("").id)
         checked = DaemonPool(1).submit(self.check, whole.image)
         wanted = whole.above if self.for_engine else (*whole.below, *whole.above)
@@ -106,18 +108,19 @@ class Composer:
     ) -> Iterator[Layer]:
         """Yield the layers of the wheels, lowest first, each as soon as it and all layers below it exist.
 
-        If ``upper`` fails meanwhile, its error is raised at once: the wheels would be downloaded for nothing.
+        If ``upper`` fails meanwhile, its error is raised at once, because the wheels would be downloaded for nothing.
         """
         for count, layer in enumerate(planned, 1):
             made = _awaited(jobs[layer.key], upper) if layer.key in jobs else self._stored(layer.key)
             self._tell(Progress(stage="build", message="writing layers", done=count, total=len(planned)))
-            # Once all are made, the load of the whole image sends the rest at once.
+            # Once all layers are made, loading the whole image sends the remaining ones in one archive.
             if self.for_engine and not all(job.done() for job in jobs.values()):
                 self.on_layer(made)
             yield made
 
     def _on_top(self, planned: Sequence[WheelLayer], made: Sequence[Layer]) -> Iterator[Layer]:
-        """A layer for each prefix in which packages have different files at the same path, if the wrong one lies higher."""
+        """A layer for each prefix in which packages have different files at the same path, if the wrong file is in a higher
+        layer."""
         for prefix in self.lock.prefixes:
             pairs = [(plan, layer) for plan, layer in zip(planned, made, strict=True) if plan.prefix == prefix]
             top = overlaps.layer_on_top([plan for plan, _ in pairs], [layer for _, layer in pairs], self.store)
@@ -125,7 +128,7 @@ class Composer:
                 yield top
 
     def _announce(self, planned: Sequence[WheelLayer], jobs: Mapping[str, Future[Layer]]) -> None:
-        """Tell of each layer as soon as it is made. Only an engine needs the lower ones first."""
+        """Call ``on_layer`` for each layer as soon as it is made, in any order: only an engine needs the lower layers first."""
 
         def tell(job: Future[Layer]) -> None:
             if job.exception() is None:
@@ -177,7 +180,7 @@ class Composer:
     def _begin_layers(
         self, lacking: Sequence[WheelLayer], foundation: str, stack: contextlib.ExitStack
     ) -> dict[str, Future[Layer]]:
-        """Start to make layers, and return them by key. ``stack`` closes what the layers need until they are made."""
+        """Start to make the layers, and return their jobs by key. ``stack`` closes what the jobs use."""
         writers = DaemonPool(_CONVERTERS)
         jobs: dict[str, Future[Layer]] = {layer.key: Future() for layer in lacking}
         for number, prefix in enumerate(self.lock.prefixes):

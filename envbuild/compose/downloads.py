@@ -38,8 +38,8 @@ class Downloads:
         """Start to fetch the wheels of all layers that are certainly not in the store, the largest first.
 
         The layers of a prefix are not known yet if the lock does not pin its interpreter, or if some of its packages are built
-        from source. For such a prefix all wheels are fetched. A second call adds those whose layers were removed since the
-        first.
+        from source. For such a prefix all wheels are fetched. A second call adds the wheels whose layers were removed
+        from the store since the first.
         """
         pool = DaemonPool(_AT_A_TIME)
         for prefix in self.lock.prefixes:

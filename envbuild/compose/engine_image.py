@@ -52,8 +52,8 @@ def complete(engine: Callable[[], Engine], image_id: str, known: ComposedImage |
     """Return the image with this id, and the digests of all its layers in the store.
 
     ``known`` is the record of a composed image; None for one that the engine built. Layers that the store never had are taken
-    from the engine, which is started only in this case. Raises :class:`EngineError` (``unknown-format``) if it does not give
-    one of them.
+    from the engine; ``engine`` is called only in this case. Raises :class:`EngineError` (``unknown-format``) if the engine does
+    not save one of these layers.
     """
     if known is None:
         known = _described(engine(), image_id)
@@ -65,16 +65,16 @@ def complete(engine: Callable[[], Engine], image_id: str, known: ComposedImage |
 
 
 def tell_nobody(_layer: Layer) -> None:
-    """Ignore that a layer is in the store."""
+    """Do nothing when a layer is in the store."""
 
 
 def keep_layers(
     engine: Engine, image: str, wanted: Collection[str], store: LayerStore, on_layer: Callable[[Layer], None] = tell_nobody
 ) -> dict[str, Layer]:
-    """The layers of ``image`` with the diff ids ``wanted``, in the store. If the store lacks one, the engine saves the image.
+    """Put the layers of ``image`` with the diff ids ``wanted`` into the store, and return them by diff id.
 
-    ``on_layer`` is told of each as soon as it is there.
-    Raises :class:`EngineError` (``unknown-format``) if the engine does not give one of them.
+    If the store lacks one, the engine saves the image. ``on_layer`` is called with each layer as soon as the store has it.
+    Raises :class:`EngineError` (``unknown-format``) if the engine does not save one of the layers.
     """
     held = {diff_id: layer for diff_id in wanted if (layer := store.find(_key(diff_id))) is not None}
     for layer in held.values():
@@ -101,7 +101,7 @@ def keep_layers(
 def _packed(
     blobs: Iterable[tuple[Path, str]], lacking: Collection[str], folder: Path, pack: Callable[[Path, str], Layer]
 ) -> dict[str, Layer]:
-    """Pack the layers ``lacking``, each on its own processor while the engine still sends the next one."""
+    """Pack the layers ``lacking``, several in parallel, while the engine still sends the next one."""
     packers = DaemonPool(_PACKERS)
     packing: dict[str, Future[Layer]] = {}
     for file, sha256 in blobs:
@@ -111,7 +111,7 @@ def _packed(
 
 
 def _described(engine: Engine, image_id: str) -> ComposedImage:
-    """An image that the engine built: its configuration, byte for byte, and its layers as the engine has them."""
+    """Describe an image that the engine built: its configuration, byte for byte, and its layers as they are in the engine."""
     wanted = image_id.removeprefix("sha256:")
     config = next((file.read_bytes() for file, sha256 in engine.blobs(image_id) if sha256 == wanted), None)
     if config is None:

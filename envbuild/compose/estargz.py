@@ -45,12 +45,12 @@ class FileList:
         self._entries.append(_ENCODE(told))  # kept as text: that is smaller
 
     def content(self) -> bytes:
-        """The list as the file that it is in the tar."""
+        """The content of the file that holds the list in the tar."""
         return ('{"version":1,"entries":[\n' + ",\n".join(self._entries) + "\n]}").encode()
 
 
 def footer(offset: int) -> bytes:
-    """The end of the blob: an empty gzip member that tells where the list's member begins."""
+    """The end of the blob: an empty gzip member that says at which offset the member of the list begins."""
     place = f"{offset:016x}STARGZ".encode()
     extra = b"SG" + struct.pack("<H", len(place)) + place
     header = b"\x1f\x8b\x08\x04" + bytes(5) + b"\xff" + struct.pack("<H", len(extra)) + extra
@@ -58,5 +58,5 @@ def footer(offset: int) -> bytes:
 
 
 def offset_in(end: bytes) -> int:
-    """Where the list's member begins, by the end of the blob."""
+    """Read the offset of the list's member from the ``end`` of a blob; see :func:`footer`."""
     return int(end[16:32], 16)

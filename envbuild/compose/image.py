@@ -19,8 +19,7 @@ def image(
     """Make the image of ``layers``, lowest first, each with its line for the history.
 
     ``settings`` are the skeleton's container settings as the engine reports them; ``created`` is a time as in RFC 3339. Equal
-    arguments make
-    equal bytes.
+    arguments make equal bytes.
     """
     config = {
         "architecture": architecture,

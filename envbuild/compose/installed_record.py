@@ -27,8 +27,8 @@ class _Row:
 
     @property
     def is_folder(self) -> bool:
-        """Whether the row names a folder. The specification forbids that, but some wheels do it: uv leaves such rows out, pip
-        keeps them."""
+        """Whether the row names a folder. The specification forbids such rows, but some wheels have them: uv leaves them out,
+        pip keeps them."""
         return self.path.endswith("/")
 
     def key(self) -> str:
@@ -44,12 +44,12 @@ class CheckedMember:
 
     @property
     def size(self) -> int:
-        """Its bytes, unpacked."""
+        """The number of bytes, unpacked."""
         return self.member.size
 
     @property
     def sha256(self) -> str:
-        """Return the hash that RECORD gives, if it has the right form."""
+        """The SHA-256 that RECORD gives (hex); empty if RECORD gives another or a malformed hash."""
         algorithm, _, wanted = self.hash.partition("=")
         if algorithm != "sha256":
             return ""
@@ -81,7 +81,7 @@ def _encode(digest: bytes) -> str:
 class InstalledRecord:
     """The rows of a wheel's RECORD, which are turned into the RECORD of the installed package.
 
-    Raises :class:`BuildError` (``bad-wheel``) where they are malformed or do not agree with the archive.
+    Raises :class:`BuildError` (``bad-wheel``) if they are malformed or do not agree with the archive.
     """
 
     def __init__(self, folder: str, members: Collection[WheelMember], place: Place) -> None:
@@ -106,7 +106,7 @@ class InstalledRecord:
         self._check()
 
     def content(self, name: str) -> Content:
-        """The content of the member of this name; copying it compares its hash."""
+        """The content of the member of this name. Copying the content compares its hash with RECORD."""
         member = self._members[name]
         row = self._at.get(name)
         return CheckedMember(member, row.hash) if row is not None and row.hash and name not in self._edited else member
@@ -142,7 +142,7 @@ class InstalledRecord:
         return stream.getvalue().encode()
 
     def _move_as_uv(self) -> None:
-        """Paths in rows are compared with those of members in their shortest form."""
+        """Set the installed paths as uv does. uv compares the normalised paths of rows and members."""
         for name, path in self._installed.items():
             row = self._at.get(name)
             if row is None and name not in self._signatures:
@@ -151,7 +151,7 @@ class InstalledRecord:
                 row.path = path
 
     def _move_as_pip(self) -> None:
-        """Paths are compared as they are. A member that has no row gets one without a hash."""
+        """Set the installed paths as pip does. pip compares paths as they are written, and adds missing rows without hashes."""
         left = dict(self._installed)
         for row in self._rows:
             row.path = left.pop(row.path, row.path)
@@ -176,7 +176,8 @@ class InstalledRecord:
                 yield _Row(*row)
 
     def _check(self) -> None:
-        """Compare each row with its member. A member may lack one: publishers forget some. It has a CRC all the same."""
+        """Compare each row with its member. A member need not have a row, because publishers forget some; its CRC is checked
+        anyway."""
         for row in self._rows:
             if row.is_folder:
                 continue

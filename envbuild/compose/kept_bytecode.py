@@ -1,4 +1,5 @@
-"""The bytecode of a wheel, kept in the layer store as a plain tar: a layer with a changed wheel compiles this wheel only."""
+"""The bytecode of a wheel, kept in the layer store as a plain tar. If one wheel of a layer changes, only this wheel is
+compiled."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _BLOCK = 512
 
 
 def find(store: LayerStore, layer: WheelLayer, wheel: Wheel) -> dict[str, PartOfFile] | None:
-    """The bytecode of ``wheel`` by its absolute path in the image; None if the store does not have it whole."""
+    """The bytecode of ``wheel`` by its absolute path in the image; None if the store does not have all of it."""
     key = _key(layer, wheel)
     kept = store.find(key)
     if kept is None:
@@ -32,7 +33,7 @@ def find(store: LayerStore, layer: WheelLayer, wheel: Wheel) -> dict[str, PartOf
         for _ in store.read(kept):
             pass
         return dict(parts(store.blob(kept.digest)))
-    except (BuildError, tarfile.TarError):  # damaged: it is compiled again
+    except (BuildError, tarfile.TarError):  # damaged: the caller compiles it again
         store.forget(key)
         return None
 

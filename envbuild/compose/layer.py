@@ -13,15 +13,15 @@ from envbuild.compose.model import Layer
 EPOCH = 1577836800  # 2020-01-01: images/partials/step.sh gives the same time to everything that it writes
 _BLOCK = 512
 _ROOT = b"0000000\0" * 2  # user and group
-_LONGEST_NAME = 100  # in the header itself
-_LARGEST = 8**11  # the first size that it cannot hold
+_LONGEST_NAME = 100  # bytes of a name that fit into the header
+_LARGEST = 8**11  # the first size that does not fit into the header
 
 
 class LayerWriter:
     """Writes a layer to ``stream``; closing it returns the digest and the diff id.
 
-    Each content begins a gzip member of its own; the headers between two contents share one. A list of the files follows: see
-    :mod:`envbuild.compose.estargz`.
+    The content of each file begins a new gzip member; the tar headers between two contents share one member. A list of the
+    files follows: see :mod:`envbuild.compose.estargz`.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -91,7 +91,8 @@ class LayerWriter:
             self._headers = bytearray()
 
     def _write(self, data: Buffer) -> None:
-        """Collect small pieces: each call into C lets other threads run, and Python is slow to come back."""
+        """Collect small pieces before writing: during each call into C other threads run, and this thread must wait for its
+        turn."""
         size = memoryview(data).nbytes
         self._size += size
         self._unwritten.append(data)
@@ -121,7 +122,7 @@ def header(path: str, kind: bytes, mode: int, size: int) -> bytes:
 
 
 def _ascii_header(name: bytes, kind: bytes, mode: int, size: int) -> bytes:
-    """The bytes that tarfile makes, in a fifth of the time: wheels have tens of thousands of files."""
+    """The same header as tarfile's, in a fifth of the time: wheels have tens of thousands of files."""
     above = b""
     if len(name) > _LONGEST_NAME:
         record = b" path=%s\n" % name

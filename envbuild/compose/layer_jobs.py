@@ -20,7 +20,8 @@ from envbuild.index.thread_pool import DaemonPool
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerJobs:
-    """``jobs`` are the results for ``layers``, both by key; ``writers`` write them to ``store``."""
+    """The jobs that make ``layers``. ``jobs`` are their results, by the same keys; ``writers`` are threads that write to
+    ``store``."""
 
     layers: Mapping[str, WheelLayer]
     downloads: Mapping[Wheel, Future[Path]]
@@ -57,7 +58,7 @@ class LayerJobs:
     def compile_all(self, compiler: Compiler | None) -> None:
         """Compile the wheels as they arrive, several in one run if possible, and write each layer as soon as it is complete.
 
-        Bytecode that the store has is taken from there. No ``compiler`` is needed if that is all.
+        Bytecode that the store has is taken from there. ``compiler`` is None if the store has all of it.
         """
         try:
             waiting = [layer for layer in self.layers.values() if layer.holds != "files"]

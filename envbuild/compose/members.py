@@ -19,7 +19,7 @@ import deflate
 from envbuild.errors import BuildError
 
 PIECE = 2**20  # bytes of a file that are held in memory at most
-LEVEL = 1  # twice as fast as 6 and a tenth larger; most bytes of a layer are copied as their wheel has them
+LEVEL = 1  # twice as fast as level 6, a tenth larger; most bytes of a layer are copied from wheels unchanged
 COMPRESSOR = f"deflate {deflate.__version__}, level {LEVEL}"  # decides the bytes, so it belongs to the key of a layer
 HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # gzip header: deflate, without name, time or system
 
@@ -32,17 +32,17 @@ class Content(Protocol):
 
     @property
     def size(self) -> int:
-        """Its bytes, unpacked."""
+        """The number of bytes, unpacked."""
         ...
 
     @property
     def sha256(self) -> str:
-        """The sha256 (hex) that :meth:`copy` checks; empty if it checks none."""
+        """The sha256 (hex) that :meth:`copy` checks; empty if there is nothing to compare with."""
         ...
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Write the content in pieces: as gzip members to ``packed``, and uncompressed to ``unpacked``. Raises if it is
-        damaged."""
+        """Write the content in pieces: as gzip members to ``packed``, and uncompressed to ``unpacked``. Raises if the
+        content is damaged."""
         ...
 
 
@@ -52,7 +52,7 @@ def trailer(crc: int, size: int) -> bytes:
 
 
 def compressed(data: Buffer, level: int = LEVEL) -> bytearray:
-    """``data`` as one member. Compress a few bytes in memory."""
+    """Compress ``data``, a few bytes in memory, to one gzip member."""
     return deflate.gzip_compress(data, level)
 
 
@@ -64,16 +64,16 @@ class InMemory:
 
     @property
     def size(self) -> int:
-        """Its bytes, unpacked."""
+        """The number of bytes, unpacked."""
         return len(self.data)
 
     @property
     def sha256(self) -> str:
-        """There is no hash to compare with."""
+        """Empty: there is no hash to compare with."""
         return ""
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Hand it over, a piece a member."""
+        """Write the content; each piece becomes one gzip member."""
         for begin in range(0, len(self.data), PIECE):
             piece = memoryview(self.data)[begin : begin + PIECE]
             packed(compressed(piece))
@@ -94,7 +94,7 @@ class OnDisk:
         return cls(path, path.stat().st_size)
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Hand it over, a piece a member. Raises :class:`BuildError` if the size of the file has changed."""
+        """Write the content; each piece becomes one gzip member. Raises :class:`BuildError` if the file's size has changed."""
         left = self.size
         with self.path.open("rb") as stream:
             while piece := stream.read(PIECE):
@@ -115,13 +115,13 @@ class PartOfFile:
     sha256: str = ""
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Hand it over, a piece a member. Raises :class:`BuildError` if the file is too short."""
+        """Write the content; each piece becomes one gzip member. Raises :class:`BuildError` if the file is too short."""
         for piece in self.pieces():
             packed(compressed(piece))
             unpacked(piece)
 
     def pieces(self) -> Iterator[bytes]:
-        """The content. Raises :class:`BuildError` if the file is too short."""
+        """Yield the content. Raises :class:`BuildError` if the file is too short."""
         left = self.size
         with self.path.open("rb") as stream:
             stream.seek(self.begin)

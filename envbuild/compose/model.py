@@ -8,9 +8,10 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One layer. ``digest`` is the sha256 (hex) of the blob, ``diff_id`` that of the unpacked tar; each has its size in bytes.
+    """One layer. ``digest`` is the sha256 (hex) of the blob and ``size`` its bytes; ``diff_id`` and ``unpacked`` are those of
+    the tar.
 
-    ``files`` is the sha256 (hex) of the list of its files, if it has one: see :mod:`envbuild.compose.estargz`.
+    ``files`` is the sha256 (hex) of the layer's list of files, if the layer has one: see :mod:`envbuild.compose.estargz`.
     """
 
     digest: str
@@ -23,7 +24,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComposedImage:
-    """``config`` is the OCI image configuration (JSON bytes); ``layers`` go from the lowest to the highest."""
+    """An image. ``config`` is the OCI image configuration (JSON bytes); ``layers`` go from the lowest to the highest."""
 
     config: bytes
     layers: tuple[Layer, ...]
@@ -31,7 +32,8 @@ class ComposedImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where a wheel is installed, and by whose rules: ``prefix`` is the virtual environment's absolute path in the image."""
+    """Where a wheel is installed, and which installer's rules apply. ``prefix`` is the absolute path of the virtual
+    environment."""
 
     prefix: str  # /opt/env
     python: str  # 3.11

@@ -1,8 +1,8 @@
-"""Files of several wheels at one path: finds where the order of layers gives another winner than the order of installation.
+"""Handles paths at which several wheels have a file: the right file is the one of the wheel that is installed last.
 
-Layers are ordered by size, so that huge ones are loaded first, while installers order packages by step and name. The lists of
-files in the layers tell which paths two layers share. The few files that win in the order of installation, but lie lower, are
-written once more into a layer on top of all others.
+Layers are ordered by size, so that huge ones are loaded first, but installers order packages by step and name. So a wrong file
+may be in a higher layer than the right one. The lists of files in the layers show which paths two layers share. The few right
+files that are in a lower layer are written once more, into a layer on top of all others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RULES = f"overlaps 1, {COMPRESSOR}"
 _BLOCK = 512
 _GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
 
-Files = Mapping[str, Mapping[str, Any]]  # the list of a layer: path in the tar, and what the list says of the file
+Files = Mapping[str, Mapping[str, Any]]  # the list of files of a layer: path in the tar → the list's entry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ class _Made:
 
 @dataclass(frozen=True, slots=True)
 class _FileOfLayer:
-    """A file of a layer as the content of a file in another one."""
+    """A file of a layer, to be copied into another layer. ``told`` is its entry in the list of files."""
 
     blob: Path
     told: Mapping[str, Any]
@@ -89,7 +89,7 @@ def _damaged(blob: Path, what: str) -> BuildError:
 
 
 def layer_on_top(plans: Sequence[WheelLayer], layers: Sequence[Layer], store: LayerStore) -> Layer | None:
-    """The layer for the top of ``layers``, which hold what ``plans`` say, in the same order; None if it would be empty.
+    """Make the layer on top of ``layers``, which were made by ``plans``, in the same order; None if it would be empty.
 
     The plans of one prefix name their wheels in the order of installation: of two wheels, the one with the higher rank wins.
     """
@@ -126,7 +126,7 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def _winners(made: Sequence[_Made], store: LayerStore) -> Iterator[tuple[str, int]]:
-    """The paths whose winner does not lie highest, and the number of the layer that holds its file."""
+    """The paths at which a file of a lower layer must win, and the number of that layer."""
     holders: dict[str, list[int]] = {}
     for number, each in enumerate(made):
         for path in each.files:
@@ -140,7 +140,7 @@ def _winners(made: Sequence[_Made], store: LayerStore) -> Iterator[tuple[str, in
 
 
 class _Ranks:
-    """Which of the wheels in a layer wins a path, as its place in the order of installation."""
+    """Finds to which wheel a file of a layer belongs, and the wheel's rank in the order of installation."""
 
     def __init__(self, made: Sequence[_Made], store: LayerStore) -> None:
         self._made = made
@@ -148,7 +148,7 @@ class _Ranks:
         self._records: dict[Wheel, Collection[str]] = {}
 
     def of(self, number: int, path: str) -> int:
-        """The rank of the wheel whose file at ``path`` the layer of this number holds."""
+        """The rank of the wheel to which the file at ``path`` belongs in the layer of this number."""
         wheels = self._made[number].plan.wheels
         if len(wheels) > 1:
             wanted = {path, source_of(path)} if path.endswith(".pyc") else {path}
@@ -156,7 +156,7 @@ class _Ranks:
         return max(wheel.rank for wheel in wheels)
 
     def _record(self, wheel: Wheel, number: int) -> Collection[str]:
-        """The paths that the wheel's installed list names."""
+        """The paths in the RECORD of the installed wheel."""
         if wheel not in self._records:
             self._records[wheel] = frozenset(self._read_record(wheel, self._made[number].plan))
         return self._records[wheel]

@@ -13,11 +13,11 @@ from typing import Literal
 from envbuild.compose.wheel_layer import RULES
 from envbuild.model.lock import Lock, Prefix
 
-# A larger wheel has a layer of its own, which every image that installs it shares. The small ones of a prefix share one layer:
-# engines take about as long for a layer as for a megabyte.
+# A wheel of more bytes has its own layer, which all images with this wheel share. The smaller wheels of a prefix share one
+# layer, because an engine takes about as long for one more layer as for one more megabyte.
 _LARGE = 1_000_000
-# The bytecode of even larger wheels has a layer of its own. Their files are loaded while everything else is made, and stay the
-# same when the interpreter changes.
+# The bytecode of wheels of even more bytes is in a separate layer. So the layers with their files can be loaded while all other
+# layers are made, and stay the same when the interpreter changes.
 _HUGE = 50_000_000
 _MOST = 80  # layers of wheels in an image; engines take 127 layers in all
 _PYTHON_PACKAGE = re.compile(r"(lib)?python[0-9.]+(-(minimal|stdlib|distutils|lib2to3))?")
@@ -27,7 +27,7 @@ _PYTHON_PACKAGE = re.compile(r"(lib)?python[0-9.]+(-(minimal|stdlib|distutils|li
 class Wheel:
     """A wheel to install, either pinned or built from a pinned source; ``size`` in bytes.
 
-    Of two wheels with a file at the same path, the file of the one with the higher ``rank`` stays.
+    If two wheels have a file at the same path, the file of the wheel with the higher ``rank`` stays.
     """
 
     filename: str
@@ -37,7 +37,7 @@ class Wheel:
 
     @property
     def project(self) -> str:
-        """The canonical name of its project."""
+        """The canonical name of the wheel's project."""
         return re.sub(r"[-_.]+", "-", self.filename.partition("-")[0]).lower()
 
 
@@ -48,7 +48,7 @@ Holds = Literal["all", "files", "bytecode"]
 class WheelLayer:
     """A layer with the files that ``wheels`` install in ``prefix``, or their bytecode, or both.
 
-    ``key`` is a sha256 (hex) of everything that decides its bytes. ``python`` identifies the interpreter.
+    ``key`` is a sha256 (hex) of everything that determines the layer's bytes. ``python`` identifies the interpreter.
     """
 
     prefix: Prefix
@@ -73,11 +73,11 @@ def ranked(wheels: Iterable[Wheel], order: Sequence[str]) -> list[Wheel]:
 
 
 def wheel_layers(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> tuple[WheelLayer, ...]:
-    """The layers of ``wheels``, lowest first: each huge one alone, their bytecode, each large one alone, the small ones.
+    """The layers of ``wheels``, lowest first: each huge wheel, the bytecode of all huge ones, each large wheel, all small ones.
 
-    Wheels of one kind keep the given order. So an engine can load huge wheels while other layers are still being made. The
-    bytecode of each wheel lies beside its modules or directly above them, so that a later wheel with the same path replaces
-    both. ``python`` identifies the interpreter, which makes the bytecode.
+    Wheels of one kind keep the given order. Huge wheels are lowest, so that an engine can load them while other layers are
+    still being made. The bytecode of each wheel lies beside its modules or directly above them, so that a later wheel with the
+    same path replaces both. ``python`` identifies the interpreter, which makes the bytecode.
     """
     sizes = sorted((wheel.size for wheel in wheels), reverse=True)
     limit = max(_LARGE, sizes[_MOST - 1]) if len(sizes) >= _MOST else _LARGE

@@ -1,4 +1,4 @@
-"""The programs that installers write below ``bin``: as uv 0.13 writes them, and pip 20.3."""
+"""The programs that installers write below ``bin``, with the same bytes as those of uv 0.13 or pip 20.3."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Script:
     is_gui: bool = False
 
     def text(self, place: Place) -> bytes:
-        """Its content."""
+        """The content of the script."""
         template = _UV if place.installer == "uv" else _PIP
         name = self.function.partition(".")[0]
         return template.format(python=interpreter(place), module=self.module, name=name, function=self.function).encode()
@@ -60,7 +60,7 @@ def interpreter(place: Place) -> str:
 
 
 def rewrite(script: bytes, place: Place) -> bytes:
-    """A wheel's own script that begins with the placeholder, with a first line that names the interpreter.
+    """Return the ``script`` of a wheel with a first line that names the interpreter instead of the placeholder.
 
     For uv, a carriage return also ends a line.
     """
@@ -80,9 +80,9 @@ def is_replaced(name: str, scripts: Iterable[Script], place: Place) -> bool:
 
 
 def with_versions(scripts: Iterable[Script], place: Place) -> list[Script]:
-    """Return the scripts, with the Python version in the names of pip's and setuptools' scripts changed to this one's.
+    """Return the scripts. In the names of pip's and setuptools' scripts, the Python version becomes that of ``place``.
 
-    The wheels name the Python that they were built with.
+    In their wheels, these names contain the version of the Python that built the wheel.
     """
     given = list(scripts)
     console = [script for script in given if not script.is_gui]

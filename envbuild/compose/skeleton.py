@@ -11,7 +11,7 @@ from envbuild.engine.model import BuiltImage
 from envbuild.errors import EngineError
 
 DOCKERFILE = "Dockerfile.skeleton"
-BELOW = "packages"  # the stage that holds all that lies below the wheels
+BELOW = "packages"  # the stage with everything below the wheels
 
 # Builds one stage of the skeleton and returns its image.
 Build = Callable[[str], BuiltImage]
@@ -19,9 +19,10 @@ Build = Callable[[str], BuiltImage]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skeleton:
-    """``below`` and ``above`` are the diff ids (sha256, hex) of the layers on each side of the wheels, lowest first.
+    """A built skeleton. ``below`` and ``above`` are the diff ids (sha256, hex) of the layers on each side of the wheels, lowest
+    first.
 
-    ``settings`` are those of the image's containers, as the engine reports them.
+    ``settings`` are the settings of the image for containers (user, variables, command), as the engine reports them.
     """
 
     image: str

@@ -6,8 +6,8 @@ The folder is an OCI image layout, so that other tools can read it:
     blobs/sha256/DIGEST        one file a layer
     keys/KEY.json              one small file a key: the layer that this input gives
 
-An entry has a file of its own, so that processes which add layers at the same time never write the same file, and a damaged
-entry costs one layer. Its modification time says when the layer was used last.
+Each entry is a separate file. So processes that add layers at the same time never write the same file, and a damaged entry
+costs only one layer. The modification time of the file says when the layer was used last.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LayerStore:
         entry = self._read(self._entry_file(key))
         if entry is None or not self.has(entry.layer):
             return None
-        with contextlib.suppress(OSError):  # a store that this user may only read also works
+        with contextlib.suppress(OSError):  # a store that is read-only for this user also works
             os.utime(self._entry_file(key))
         return entry.layer
 
@@ -73,10 +73,10 @@ class LayerStore:
         return entry.layer if entry else None
 
     def add(self, key: str, write: Callable[[BinaryIO], Layer], *, about: str = "") -> Layer:
-        """Return the layer of ``key``. If it is absent, ``write`` writes it to the stream that it gets.
+        """Return the layer of ``key``. If it is absent, call ``write``, which writes the layer to a stream.
 
         If another process or thread writes the same layer, this waits and returns that layer. The digest that ``write`` returns
-        is trusted; its size is compared with the file's. A kill at any moment leaves no partial layer. Raises
+        is trusted; the size is compared with that of the file. A kill at any moment leaves no partial layer. Raises
         :class:`BuildError` (``no-space``) if the disk is full, and whatever ``write`` raises.
         """
         found = self.find(key)
@@ -92,7 +92,7 @@ class LayerStore:
             raise
 
     def has(self, layer: Layer) -> bool:
-        """Whether the blob of ``layer`` is here with its size."""
+        """Whether the store has the blob of ``layer``, with the right size."""
         try:
             self.blob(layer.digest, layer.size)
         except BuildError:
@@ -114,7 +114,7 @@ class LayerStore:
 
     def read(self, layer: Layer, *, checked: bool = True) -> Iterator[bytes]:
         """The bytes of a layer in pieces. Raises :class:`BuildError` (``layer-damaged``) at the end if the bytes have another
-        digest. Without ``checked`` only their number is compared: for receivers that compute a digest themselves.
+        digest. If ``checked`` is false, only the number of bytes is compared, because the receiver computes the digest.
         """
         digest, size = hashlib.sha256(), 0
         with self.blob(layer.digest, layer.size).open("rb") as stream:
@@ -134,8 +134,8 @@ class LayerStore:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Exclude all other readers and writers while the block lasts. Raises :class:`BuildError` (``busy``) if somebody
-        does."""
+        """Exclude all other readers and writers while the block lasts. Raises :class:`BuildError` (``busy``) if
+        another process uses the store."""
         with self._gate(fcntl.LOCK_EX | fcntl.LOCK_NB):
             yield
 
@@ -172,7 +172,7 @@ class LayerStore:
         return [path for path in paths if not self._read(path)]
 
     def remove_leftovers(self) -> int:
-        """Remove files that killed processes left, and return how many bytes they had. Only :meth:`alone`."""
+        """Remove files that killed processes left, and return how many bytes they had. Call it only inside :meth:`alone`."""
         freed = 0
         for folder in (self._blobs, self._keys):
             for path in folder.iterdir() if folder.is_dir() else ():
@@ -189,7 +189,7 @@ class LayerStore:
             new.stream.flush()
             _require_true(layer, os.fstat(new.stream.fileno()).st_size)
             with files.locked(self._locks / layer.digest, self._on_wait):  # another key may give the same bytes
-                if not new.keep(self._blob_file(layer.digest), mode=0o444):  # outputs are links to it: nobody writes there
+                if not new.keep(self._blob_file(layer.digest), mode=0o444):  # read-only: outputs are hard links to this file
                     raise _missing(layer.digest, self.folder)
         files.write_atomic(self._entry_file(key), _encode(layer, about))
         return layer
@@ -257,7 +257,8 @@ def _encode(layer: Layer, about: str) -> str:
 
 
 def _checksum(told: Any) -> str:
-    """A checksum of the diff_id and the sizes, to detect a failing disk. The blob's name proves only the blob."""
+    """A checksum of the diff_id and the sizes, to detect a failing disk. The blob's name is its digest, which proves only the
+    blob."""
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 

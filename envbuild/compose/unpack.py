@@ -7,13 +7,13 @@ from typing import IO, cast
 
 from isal import igzip_lib, isal_zlib
 
-_INPUT = 1 << 16  # the bytes behind a member are copied for each member, so pieces must be small
+_INPUT = 1 << 16  # the input behind a gzip member is copied for each member, so pieces must be small
 _OUTPUT = 1 << 20
 _Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # declared as an instance there
 
 
 class DamagedError(Exception):
-    """The bytes are not those of a file of this kind."""
+    """The bytes are not a valid file of the given media type."""
 
 
 def unpacked(packed: Iterable[bytes], media_type: str) -> Iterator[bytes]:
@@ -79,7 +79,7 @@ class _Source:
 
 
 def noting(pieces: Iterable[bytes], *sinks: Callable[[bytes], object]) -> Iterator[bytes]:
-    """The same pieces; each is given to all ``sinks`` before it is passed on."""
+    """Yield the same pieces; each piece is first given to all ``sinks``."""
     for piece in pieces:
         for sink in sinks:
             sink(piece)

@@ -50,7 +50,7 @@ class Verified:
 
 
 def held(store: LayerStore) -> list[Held]:
-    """The layers in the store, the one that was used last first. A blob without an entry in the index, left by a killed
+    """The layers in the store, the most recently used first. A blob without an entry in the index, left by a killed
     process, is listed without its unpacked size.
     """
     by_digest = _by_digest(store)
@@ -73,7 +73,7 @@ def held(store: LayerStore) -> list[Held]:
 def prune(store: LayerStore, keep_bytes: int) -> Pruned:
     """Remove blobs without an entry, then the least recently used layers, until at most ``keep_bytes`` remain.
 
-    Entries of the index stay: they are small, and say which layer a registry has. Raises :class:`BuildError` (``busy``) where
+    Entries of the index stay: they are small, and say which layer a registry has. Raises :class:`BuildError` (``busy``) if
     another process uses the store.
     """
     if not store.folder.is_dir():
@@ -125,7 +125,7 @@ def verify(store: LayerStore, on_progress: OnProgress) -> Verified:
 
 
 class _Check:
-    """Reads a blob once: computes its digest, and finds which of its entries are :attr:`true`."""
+    """Reads a blob once: computes its digest, and finds which entries of the index describe it correctly (:attr:`true`)."""
 
     def __init__(self, path: Path, said: set[Layer]) -> None:
         self._path = path
@@ -135,7 +135,7 @@ class _Check:
         self.status = path.lstat()
 
     def read(self, on_bytes: Callable[[int], object]) -> None:
-        """Read the file, and tell the size of each piece."""
+        """Read the file, and call ``on_bytes`` with the size of each piece."""
         blob, tar, sizes = hashlib.sha256(), hashlib.sha256(), [0, 0]
 
         def note(piece: bytes) -> None:
@@ -160,7 +160,7 @@ class _Check:
         self.true = {each for each in self._said if is_sound and found == _told(each)}
 
     def _kind(self) -> str:
-        """How the file is compressed. A file without an entry is only read."""
+        """The media type of the file. It is empty for a file without an entry, which is then read without unpacking it."""
         return next((each.media_type for each in self._said), "")
 
 

@@ -1,8 +1,8 @@
-"""Computes which files the installation of a wheel makes, and where. The `installer` library reads the metadata and finds each
-file's place.
+"""Computes which files the installation of a wheel makes, and where. The `installer` library reads the metadata and finds
+where each file belongs.
 
-No file is unpacked for that. The library only passes streams from its source to its destination; our streams stand for members
-of the archive. The rest is as uv 0.13 does it, or pip 20.3, down to the bytes: tests install the same wheels by both.
+No file is unpacked for that: the library only passes streams from its source to its destination, and our streams stand for
+members of the archive. All else has the same bytes as with uv 0.13 or pip 20.3; tests compare with installs by both.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Entry:
 
 
 def read_entries(wheel: WheelZip, place: Place, *, is_requested: bool) -> list[Entry]:
-    """Everything that the installation of ``wheel`` at ``place`` makes, except the folders above. The contents of files are
-    checked when they are copied.
+    """All files and folders that the installation of ``wheel`` at ``place`` makes, except parent folders. The contents of files
+    are checked when they are copied.
 
-    ``is_requested``: whether a user asked for it by name, rather than another package for it. Raises :class:`BuildError`
-    (``bad-wheel``) if the wheel cannot be installed.
+    ``is_requested`` is true if a user asked for the package by name, and false if it is only a dependency. Raises
+    :class:`BuildError` (``bad-wheel``) if the wheel cannot be installed.
     """
     interpreter(place)
     try:
@@ -63,7 +63,7 @@ def read_entries(wheel: WheelZip, place: Place, *, is_requested: bool) -> list[E
         install(source, destination, metadata)
         if place.installer == "uv":
             destination.add_empty_folders()
-    except (InstallerError, configparser.Error, ValueError, AssertionError) as error:  # whichever comes first
+    except (InstallerError, configparser.Error, ValueError, AssertionError) as error:  # of the library or of the checks above
         raise bad_wheel(wheel.file, f"its metadata is invalid ({type(error).__name__}: {error})".rstrip(".")) from error
     return destination.entries()
 
@@ -128,7 +128,8 @@ class _Source(WheelSource):
                 yield (name, "", ""), cast(BinaryIO, _Stream(name)), False
 
     def placed(self, name: str) -> tuple[Scheme, str]:
-        """The kind of folder that a member is installed in, and its path there; no kind for the folder of data itself."""
+        """The kind of folder that a member is installed in, and its path there. The kind is empty for the data folder
+        itself."""
         if not f"{name}/".startswith(self.data_dir + "/"):
             return Scheme("purelib"), name
         scheme, _, path = name.removeprefix(self.data_dir).strip("/").partition("/")
@@ -226,7 +227,7 @@ class _Destination(WheelDestination):
         self._put(target, content, is_executable=is_executable, rank=(2 if self._is_uv else 1) if is_data else 0)
 
     def _rewritten(self, name: str, content: Content) -> Content:
-        """Write a script, with the interpreter in place of the placeholder in its first line. The old content is checked
+        """Return a script in which the first line names the interpreter instead of the placeholder. The old content is checked
         here."""
         member = self._source.files[name]
         if not next(member.pieces(), b"").startswith(PLACEHOLDER):
@@ -246,7 +247,7 @@ class _Destination(WheelDestination):
 
     def _put(self, path: str, content: Content, *, is_executable: bool, rank: int) -> None:
         """Install a file. If two files have the same path, the one with the higher ``rank`` stays, because the installer writes
-        it later."""
+        that file later."""
         path = self._real(path)
         before = self._found.get(path)
         if before is not None and before[0] == rank:
@@ -260,7 +261,7 @@ class _Destination(WheelDestination):
         if self._is_uv and top == "lib64":
             return f"{self._place.prefix}/lib/{rest}".rstrip("/")
         if not self._is_uv and top in ("lib64", "local"):
-            # The virtualenv of old Pythons makes them links on some systems and not on others.
+            # The virtualenv of old Pythons makes these folders links on some systems, but not on others.
             raise bad_wheel(self._source.wheel.file, f"it has files for {self._place.prefix}/{top}, which may be a link")
         return path
 

@@ -15,10 +15,10 @@ from envbuild.compose.wheel import Entry, read_entries
 from envbuild.compose.wheel_zip import WheelZip
 from envbuild.errors import BuildError
 
-# Belongs to the key of every layer: increase the number with each change that gives the same wheel another layer.
+# A part of the key of every layer. Increase the number with each change after which the same wheel gives different bytes.
 RULES = f"3, {COMPRESSOR}"
 
-Bytecode = Mapping[str, bytes | Path | Content]  # absolute paths in the image, and the content there
+Bytecode = Mapping[str, bytes | Path | Content]  # absolute path in the image → content
 
 
 class OpenWheels:
@@ -37,7 +37,7 @@ class OpenWheels:
         self._open.close()
 
     def entries(self, file: Path, place: Place, *, is_requested: bool) -> list[Entry]:
-        """What installing the wheel makes; see :func:`read_entries`."""
+        """The files and folders that installing the wheel makes; see :func:`read_entries`."""
         key = file, place, is_requested
         with self._guard:
             own = self._guards.setdefault(key, threading.Lock())
@@ -57,7 +57,7 @@ def write(
     bytecode: Bytecode,
     opened: OpenWheels | None = None,
 ) -> Layer:
-    """Write one layer of all ``wheels`` (each with whether a user asked for it by name). If two wheels have a file at the same
+    """Write one layer of all ``wheels`` (each with True if a user asked for it by name). If two wheels have a file at the same
     path, the later wheel's file stays.
 
     ``bytecode`` replaces files of wheels at the same paths. Without wheels, the layer holds bytecode only. ``opened`` stays
@@ -108,7 +108,7 @@ def _add(found: dict[str, Entry], entry: Entry, name: str) -> None:
 
 
 def _add_parents(found: dict[str, Entry], names: str) -> None:
-    """Add the folders above all entries: Folders are added because Docker 20.10 makes missing ones with mode 0600."""
+    """Add the parent folders of all entries, because Docker 20.10 would make missing ones with mode 0600."""
     for path in list(found):
         above = path.rpartition("/")[0]
         while above:

@@ -18,11 +18,11 @@ from envbuild.errors import BuildError
 from envbuild.files import PLENTY
 
 _Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # declared as an instance there
-_RAW_PIECE = 2**18  # deflated bytes become three times as many
+_RAW_PIECE = 2**18  # the unpacked bytes are about three times as many
 
 
 def bad_wheel(file: Path, problem: str) -> BuildError:
-    """The error for a wheel that cannot be installed; ``problem`` is a clause."""
+    """The error for a wheel that cannot be installed; ``problem`` says why, as the end of a sentence."""
     return BuildError(
         f"The wheel {file.name} cannot be installed: {problem}.",
         code="bad-wheel",
@@ -41,16 +41,16 @@ class WheelMember:
 
     @property
     def size(self) -> int:
-        """Its bytes, unpacked."""
+        """The number of bytes, unpacked."""
         return self.member.size
 
     @property
     def sha256(self) -> str:
-        """The archive has a CRC only."""
+        """Empty: the archive has only a CRC."""
         return ""
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Write the content: a deflate stream as one gzip member, or each piece of a stored file as one."""
+        """Write the content: a deflate stream becomes one gzip member; each piece of a stored file becomes one."""
         if self.member.method == STORED:
             for piece in self.pieces():
                 packed(compressed(piece))
@@ -67,7 +67,7 @@ class WheelMember:
         packed(trailer(self.member.crc, self.member.size))
 
     def pieces(self, raw: Sink = lambda _: None) -> Iterator[bytes]:
-        """The content, a piece at a time; ``raw`` gets it as the archive holds it. Raises if size or CRC is wrong."""
+        """Yield the content in pieces; ``raw`` gets the bytes as they are in the archive. Raises if size or CRC is wrong."""
         try:
             yield from _check(self.member, self._unpack(raw))
         except ZipError as error:
@@ -80,7 +80,7 @@ class WheelMember:
         return b"".join(self.pieces())
 
     def _whole(self) -> tuple[bytes, bytes]:
-        """A small deflated member, packed and unpacked. Each call into C lets other threads run, so there are few of them."""
+        """A small deflated member, packed and unpacked. Each call into C lets other threads run, so few calls are made."""
         member, inflater = self.member, isal_zlib.decompressobj(-zlib.MAX_WBITS)
         try:
             raw = self.archive.read_at(member.begin, member.packed)
@@ -152,7 +152,8 @@ def _require_equal(member: Member, size: int, crc: int) -> None:
 
 
 class WheelZip:
-    """An open wheel, its ``members`` in the order of their bytes. Raises :class:`BuildError` (``bad-wheel``) for a bad one.
+    """An open wheel, with its ``members`` in the order of their bytes. Raises :class:`BuildError` (``bad-wheel``) if it is
+    invalid.
 
     Several threads may read from it at once.
     """

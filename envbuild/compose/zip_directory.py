@@ -113,7 +113,7 @@ def _find_directory(read: Read, length: int) -> tuple[int, int, int]:
 
 
 def _read_end64(read: Read, locator: int) -> tuple[int, tuple[int, ...]]:
-    """Find the zip64 record of the directory's place: where it begins, and its content."""
+    """Read the zip64 record that says where the directory is; return the record's offset and its fields."""
     disk, at, disks = struct.unpack("<LQL", read(locator + 4, 16))
     if disk or disks > 1:
         raise ZipError("it is one part of a divided archive")
@@ -196,7 +196,7 @@ def _widen(extra: dict[int, bytes], name: str, fields: tuple[tuple[int, int], ..
 
 
 def _check_name_again(extra: dict[int, bytes], name: str) -> None:
-    """Some programs take the name from this field if its CRC matches the ordinary name."""
+    """Refuse a second, different name: some programs use this field's name if its CRC matches the ordinary name."""
     again = extra.get(_EXTRA_UNICODE_NAME, b"")
     if again and again[5:] != name.encode():
         raise ZipError(f"{name!r} has a second, different name")
@@ -286,7 +286,7 @@ def _check_local(read: Read, member: Member, flags: int, following: int) -> Memb
 
 
 def _possible_descriptors(crc: int, packed: int, size: int) -> Iterator[bytes]:
-    """Try all forms of a data descriptor, with and without a signature, in 32 or 64 bits: the archive does not say which form
+    """Yield all forms of a data descriptor, with and without a signature, in 32 or 64 bits: the archive does not say which form
     it uses."""
     for form in ("<LQQ",) if max(packed, size) > _MAX32 else ("<LLL", "<LQQ"):
         numbers = struct.pack(form, crc, packed, size)

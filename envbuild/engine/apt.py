@@ -45,7 +45,7 @@ class Source:
 
     @property
     def archive(self) -> str:
-        """The archive that it mirrors, by the name with which package paths in locks begin."""
+        """The name of the archive that this source mirrors. Package paths in locks begin with this name."""
         return "debian-security" if self.suite.endswith("-security") else "debian"
 
     def line(self, **more: str) -> str:
@@ -92,7 +92,8 @@ def host_sources(etc: Path = Path("/etc/apt")) -> list[Source]:
 
 
 def sources_for(suite: str, sources: Sequence[Source], *, codename: str) -> list[Source]:
-    """Return sources for ``suite``, its updates and its security fixes, derived from those of a host that runs ``codename``.
+    """Return sources for ``suite``, its updates and its security fixes, derived from ``sources`` of a host that runs
+    ``codename``.
 
     A source for this very suite is preferred to a mirror that is only configured for the host's own suite. The result is empty
     if the host's apt names no Debian mirror. Options are not copied: ``trusted=yes``, ``allow-insecure`` and similar ones would
@@ -158,9 +159,9 @@ def with_host_options(sources: Sequence[Source], options: Mapping[str, str]) -> 
 
 
 def answering(sources: Sequence[Source], scratch: Path) -> list[Source]:
-    """Return the sources whose mirror has the suite now, asked through the host's proxies. The first one must answer.
+    """Return the sources whose mirror has the suite now, queried through the host's proxies.
 
-    If it does not, raises :class:`BuildError` (``base-unreachable``) within seconds.
+    If the first source does not answer, raises :class:`BuildError` (``base-unreachable``) within seconds.
     """
     network.require("A Debian mirror")
     kept: list[Source] = []
@@ -182,7 +183,7 @@ def answering(sources: Sequence[Source], scratch: Path) -> list[Source]:
 
 @contextlib.contextmanager
 def folder_in(scratch: Path) -> Iterator[Path]:
-    """Make a temporary folder for one question. Also removes folders left by killed runs."""
+    """Make a temporary folder for one query. Also removes folders left by killed runs."""
     scratch.mkdir(parents=True, exist_ok=True)
     for left in scratch.glob("apt-*"):
         with contextlib.suppress(FileNotFoundError):  # another run removes it, too

@@ -31,7 +31,7 @@ _STRICT = (
     "APT::Get::AllowUnauthenticated=false",
 )
 _DATED = ("Acquire::Check-Valid-Until=true", "Acquire::Check-Date=true")
-NO_DATES = "the dates of the indices"  # named in a lock as not checked
+NO_DATES = "the dates of the indices"  # the lock names it if it was not checked
 
 
 class Archive:
@@ -45,9 +45,9 @@ class Archive:
         self.unchecked: tuple[str, ...] = ()
 
     def update(self, *, dates_matter: bool) -> None:
-        """Fetch the lists. Ignore their dates only if the check fails and this machine's apt ignores them too.
+        """Fetch the package lists. If the check of their dates fails and ``dates_matter`` is false, fetch them without it.
 
-        Raises :class:`BuildError` (``base-unreachable``) if they cannot be fetched.
+        Raises :class:`BuildError` (``base-unreachable``) if the lists cannot be fetched.
         """
         network.require("The package list of a Debian mirror")
         answer = procs.run([*self._apt, *_options(*_DATED), "-qq", "update"], timeout_s=300)
@@ -78,7 +78,7 @@ class Archive:
         """Return what apt would install for ``asked`` on a system with the packages ``present``, by name.
 
         Raises :class:`BuildError`: ``unknown-package`` for a name or version that the mirror lacks, ``packages-unavailable``
-        if apt would not install it, or only by removing something.
+        if apt cannot install a package, or only by removing another one.
         """
         lines = tuple(sorted({f"{each.name} {each.version}" for each in present}))
         key = (lines, tuple(asked))
@@ -92,9 +92,10 @@ class Archive:
         return f"\nSHA256: {package.sha256}" in stanza
 
     def snapshots(self, address: str) -> tuple[str, ...]:
-        """Return the snapshot of each archive one day after its newest index: then it certainly had all files in the index.
+        """Return the address of a snapshot of each archive. Its time is one day after the archive's newest index.
 
-        A snapshot is requested by a time; the server answers with the last one taken before it.
+        At that time, the archive certainly had all files of the index. A snapshot is requested by a time; the server answers
+        with the last snapshot that was taken before this time.
         """
         youngest: dict[str, datetime.datetime] = {}
         for source in self._sources:

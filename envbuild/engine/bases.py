@@ -42,7 +42,8 @@ class RealisedBase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """The matrix's facts about an image: the digest of its tag (or empty), and apt sources for use when its own are gone."""
+    """The matrix's facts about an image: the digest of its tag (or empty), and apt sources that replace its own if those are
+    gone."""
 
     digest: str = ""
     archive: tuple[str, ...] = ()
@@ -110,7 +111,7 @@ def provide(  # noqa: PLR0917 - the inputs of providing a base
 ) -> RealisedBase:
     """Make sure that the engine has the base: pull or bootstrap it if necessary.
 
-    ``debs`` provides the package files for a bootstrap; without it they come from this machine's mirror.
+    ``debs`` provides the package files for a bootstrap; without ``debs`` they come from this machine's mirror.
 
     Raises :class:`BuildError`: ``base-unreachable`` (names the source, its provider and the other providers), ``base-differs``
     (names the differences from the lock), ``package-gone`` (names a package that is no longer available).
@@ -147,7 +148,7 @@ def unreachable(environment: Environment, why: str) -> BuildError:
 def check_repositories(environment: Environment, timeout_s: float = 6.0) -> None:
     """Check within seconds whether the apt repositories that the base needs can be reached.
 
-    Only a failed connection counts; apt judges every answer, also error pages. Raises :class:`BuildError`
+    Only a failed connection counts as unreachable. Every answer, even an error page, is left to apt. Raises :class:`BuildError`
     (``base-unreachable``).
     """
     import requests
@@ -181,7 +182,9 @@ def _bootstrappable(environment: Environment) -> bool:
 def root_file_system(
     wanted: Bootstrap, workspace: Workspace, on_progress: OnProgress, debs: Debs, engine: Engine | None = None
 ) -> bootstrap.Rootfs:
-    """Return the base of exactly the packages ``wanted``, from the files in ``debs``. Check its file unless ``engine`` has it.
+    """Return the root file system of exactly the packages ``wanted``, from the files that ``debs`` provides.
+
+    Its tar file is checked, unless ``engine`` already has the image.
 
     Raises :class:`EngineError` (``missing-program``) without mmdebstrap and :class:`BuildError` (``package-gone``,
     ``base-differs``) if packages are unavailable, or the result is another base.
@@ -212,7 +215,7 @@ def _bootstrapped(  # noqa: PLR0917 - as for provide
     name = bootstrap.reference(rootfs.bootstrap)
     image_id = _loaded(name, rootfs, engine)
     if image_id is None:
-        # Another run may be loading the same base: it is loaded once.
+        # Another run may be loading the same base. The lock makes sure that the base is loaded only once.
         with files.locked(workspace.bases / "loading", as_news("base", on_progress)):
             image_id = _loaded(name, rootfs, engine) or engine.import_rootfs(
                 rootfs.path,
@@ -261,7 +264,7 @@ def require_same(wanted: Bootstrap, real: Bootstrap) -> None:
 
 
 def misnamed(reference: str) -> BuildError:
-    """The error for another image under the name of a base: anybody who may use the engine can give it that name."""
+    """The error if another image has the name of a base. Anybody who may use the engine can give an image that name."""
     return BuildError(
         f"The engine holds another image under the name {reference} than the base that was made for it. No tag was moved.",
         code="base-differs",

@@ -31,7 +31,8 @@ _LARGEST_STATUS = 64 * 2**20  # a minimal Debian has 100 kB
 _KEPT = 3  # kept for each suite: several, because a mirror has only today's packages
 
 # Runs outside the new root, whose folder is $1. Removes everything that names this machine or its mirror, or differs between
-# runs. Builders mount two files of /etc. If a file is missing, the builder makes it, with the time of the build.
+# runs. Builders mount two files of /etc (resolv.conf and hosts). They must exist, because a builder would make a missing one,
+# with the time of the build.
 _CLEAN = """set -e
 : > "$1/etc/apt/sources.list"
 rm -rf "$1"/etc/apt/sources.list.d/* "$1"/etc/apt/apt.conf.d/99mmdebstrap "$1"/etc/apt/auth.conf.d/*
@@ -117,7 +118,7 @@ def archive(workspace: Workspace, suite: str) -> Archive:
 def snapshot_archive(workspace: Workspace, suite: str, snapshots: tuple[str, ...]) -> Archive:
     """Return the packages of ``suite`` in the distribution's snapshots; raises :class:`BuildError` (``base-unreachable``).
 
-    The indices of snapshots are past their expiry dates, which is intended here.
+    The dates of the indices are not checked, because the indices of snapshots have always expired.
     """
     endings = {"debian": ("", "-updates"), "debian-security": ("-security",)}
     wanted = [
@@ -249,7 +250,8 @@ def _write_repository(folder: Path, wanted: Bootstrap, store: Store) -> None:
 
 def _mmdebstrap(program: str, planned: Bootstrap, repository: Path, archive: Path, on_progress: OnProgress) -> None:
     names = [package.name for package in planned.packages]
-    # The mirror's index marks apt as important, so that mmdebstrap installs it; the package's own fields do not.
+    # On a mirror, mmdebstrap installs apt because the index marks it as important. Our repository has only the package's own
+    # fields, which do not mark it, so apt is named here.
     include = [f"--include={','.join(name for name in ('apt', 'usr-is-merged') if name in names)}"]
     hooks = Path("/usr/share/mmdebstrap/hooks/merged-usr")
     merged = [f"--hook-dir={hooks}"] if "usr-is-merged" in names and hooks.is_dir() else []
@@ -261,8 +263,7 @@ def _mmdebstrap(program: str, planned: Bootstrap, repository: Path, archive: Pat
         "--format=tar",
         "--skip=output/dev",  # the engine makes the devices of each container
         # The hook cleans up instead. mmdebstrap's own step runs this machine's apt-get, which deletes this machine's package
-        # lists
-        # if it does not find the configuration of the new root.
+        # lists if it does not find the configuration of the new root.
         "--skip=cleanup/apt",
         *merged,
         *include,
@@ -339,7 +340,8 @@ def prune(folder: Path) -> None:
 
 
 def realised(archive: Path, planned: Sequence[DebianPackage]) -> tuple[DebianPackage, ...]:
-    """Return the packages that dpkg lists in a root file system, with the planned details for equal versions."""
+    """Return the packages that dpkg lists in a root file system, with the hash and the path of the planned package if the
+    version is equal."""
     known = {(package.name, package.version): package for package in planned}
     with tarfile.open(archive) as tar:
         status = tar.extractfile("./var/lib/dpkg/status")

@@ -141,7 +141,7 @@ def explain(*, instruction: str, reason: str, lines: Sequence[str]) -> BuildErro
 
 
 def _found(lines: Sequence[str], code: str) -> str:
-    """What the patterns of ``code`` marked in the output: of apt, the packages that it does not know."""
+    """Return what the groups of the patterns of ``code`` matched in the output, such as the packages that apt does not know."""
     patterns = [pattern.text for pattern in PATTERNS if pattern.code == code]
     found = [match[1] for line in lines for text in patterns if (match := re.search(text, line)) and match.groups()]
     return ", ".join(dict.fromkeys(found)) or "of that name"

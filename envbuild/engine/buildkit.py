@@ -38,7 +38,8 @@ class BuildSpec:
 def build(
     spec: BuildSpec, *, cli: DockerCli, endpoint: str, find_image: Callable[[str], ImageInfo | None], on_progress: OnProgress
 ) -> BuiltImage:
-    """Build on the engine at ``endpoint``; ``find_image`` asks it for the result. Raises :class:`BuildError`."""
+    """Build on the engine at ``endpoint``; ``find_image`` returns the built image from that engine. Raises
+    :class:`BuildError`."""
     started = time.monotonic()
     progress = PlainProgress(on_progress, total=count_steps((spec.context / spec.dockerfile).read_text(encoding="utf-8")))
     with secret_files(spec.secrets) as secrets:

@@ -31,13 +31,13 @@ class Refusal:
 def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> Engine:
     """Return the first engine that answers.
 
-    If DOCKER_HOST is set, no other engine is tried: using another one would surprise. Raises :class:`EngineError`:
-    ``no-engine`` if there is none, ``refused`` if there is one but connecting to it fails. With ``--offline``, an engine that
-    ssh would connect to is :class:`BuildError` (``offline``).
+    If DOCKER_HOST is set, no other engine is tried, because the user named this one. Raises :class:`EngineError`:
+    ``no-engine`` if there is none, ``refused`` if there is one but connecting to it fails. With ``--offline``, an engine
+    that is reached by ssh raises :class:`BuildError` (``offline``).
     """
     refusals: list[Refusal] = []
     for endpoint, origin in endpoints(workspace, environ):
-        if endpoint.startswith("ssh://"):  # by a program of its own, whose connections this process does not see
+        if endpoint.startswith("ssh://"):  # the ssh program connects, and this process cannot watch its connections
             network.require(f"The engine in DOCKER_HOST ({endpoint})")
         try:
             open_client = reach(endpoint, environ if origin == "DOCKER_HOST" else {})

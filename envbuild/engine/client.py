@@ -126,7 +126,7 @@ class Engine:
         )
 
     def image(self, reference: str) -> ImageInfo | None:
-        """What the engine holds under ``reference`` (tag, id or digest), None if it holds nothing."""
+        """The image with the tag, id or digest ``reference``; None if the engine does not have it."""
         raw = self._inspected(reference)
         if raw is None:
             return None
@@ -146,7 +146,7 @@ class Engine:
         )
 
     def image_ids(self) -> dict[str, str]:
-        """The id of every image that the engine holds, by its id and by each of its tags: one question for all images."""
+        """The ids of all images that the engine has, by id and by each tag. One request returns them all."""
         if self.endpoint.startswith(unix_socket.SCHEME):
             raw = json.loads(self._asked("/images/json")[1])
         else:
@@ -175,7 +175,7 @@ class Engine:
         return dict(json.loads(body)) if status == 200 else None
 
     def _asked(self, target: str) -> tuple[int, bytes]:
-        """Ask over the engine's socket, without the SDK; the status is 200 or 404."""
+        """Send a GET request over the engine's socket, without the SDK; return the status (200 or 404) and the body."""
         try:
             status, body = unix_socket.get(self.endpoint, target, _PATIENCE_S)
         except OSError as error:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _OWNER = "org.envbuild.owner"
 _TAIL = 40
-# A container that was being created when the process died appears a moment later.
+# Seconds between checks: a container that was being created when the process died appears a moment later.
 _LOOKS_S = (0.0, 1.0, 4.0)
 _PROGRAM = "import os, sys; from envbuild.engine import containers; containers.clear(sys.argv[1], os.environ)"
 _watched: set[tuple[int, str]] = set()
@@ -57,7 +57,8 @@ class ContainerSpec:
 def run(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], None] | None) -> RunResult:
     """Create the container, deliver files, start it, follow its output, collect files and remove it.
 
-    Limits are optional: an engine without CAP_SYS_RESOURCE cannot raise them, and the container then runs with the defaults.
+    The ulimits are optional: an engine without CAP_SYS_RESOURCE cannot raise limits, so the container then runs with the
+    defaults.
     """
     sweep(client)
     try:
@@ -136,7 +137,7 @@ class Workshop:
                 stream.write(piece)
 
     def close(self) -> None:
-        """Remove the container; nothing if that was done."""
+        """Remove the container; do nothing if it was removed before."""
         with self._closing:
             container, self._container = self._container, ""
             if container:
@@ -192,7 +193,7 @@ def sweep(client: DockerClient) -> int:
 
 
 def remove_if_killed(endpoint: str) -> None:
-    """Make the guard clear the engine at ``endpoint`` if this process is killed. Repeated calls add only one entry."""
+    """If this process is killed, the guard removes its containers at ``endpoint``. Repeated calls add only one entry."""
     if (os.getpid(), endpoint) not in _watched:
         _watched.add((os.getpid(), endpoint))
         # -P: no file in the working folder may shadow this package
@@ -234,7 +235,8 @@ def _create(client: DockerClient, spec: ContainerSpec) -> str:
 
 
 def _deliver(client: DockerClient, container: str, wanted: Sequence[tuple[str, Path]]) -> None:
-    """Copy files in, readable by all (path in the container → file here). A mount would need them on the engine's machine."""
+    """Copy files in, readable by all (path in the container → file here). A mount would need the files on the engine's
+    machine."""
     if not wanted:
         return
     with tempfile.TemporaryFile() as stream:
@@ -279,7 +281,7 @@ def _limit(client: DockerClient, container: str, seconds: float | None) -> Itera
 
     def stop() -> None:
         passed.set()
-        with contextlib.suppress(Exception):  # it may have just ended
+        with contextlib.suppress(Exception):  # the container may have just ended
             client.api.kill(container)
 
     timer = threading.Timer(seconds, stop) if seconds is not None else None
@@ -294,7 +296,7 @@ def _limit(client: DockerClient, container: str, seconds: float | None) -> Itera
 
 
 def _follow(stream: Iterator[tuple[bytes | None, bytes | None]], on_line: Callable[[str], None] | None) -> str:
-    """Yield complete lines of both streams as they arrive, without mixing an unfinished line with the other stream."""
+    """Return the output. ``on_line`` gets complete lines of both streams as they arrive; no line mixes the two streams."""
     whole = io.StringIO()
     rests = [b"", b""]
     for pieces in stream:
@@ -355,7 +357,7 @@ def _refused(spec: ContainerSpec, error: Exception) -> EngineError:
 
 
 def identity_of(pid: int) -> str:
-    """Return an identity of process ``pid`` with its start time, because numbers are reused."""
+    """Return an identity of process ``pid`` with its start time, because process numbers are reused."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

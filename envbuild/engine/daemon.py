@@ -12,8 +12,8 @@ from envbuild.errors import EngineError
 
 # dockerd uses whatever containerd it finds at /run/containerd/containerd.sock
 # (https://github.com/moby/moby/blob/v20.10.24/cmd/dockerd/daemon_unix.go), with the same containerd namespace as the
-# machine's own engine, and shims put their sockets there. A private tmpfs over it keeps both apart, and short of the limit
-# that socket paths have.
+# machine's own engine, and shims put their sockets there. A private tmpfs over that folder separates the two engines, and
+# keeps the paths of sockets below their length limit.
 HIDDEN = Path("/run/containerd")
 
 # The first process of the namespace. It reaps orphans, passes SIGTERM on, and ends when dockerd ends. The kernel then ends
@@ -29,7 +29,7 @@ exit $code
 """
 
 _HOST_CONFIGURATION = Path("/etc/docker/daemon.json")
-# Settings of an administrator for every engine of this machine. Others (addresses, storage, data-root) are not copied.
+# Settings of an administrator for every engine of this machine. Other settings (addresses, storage, data-root) are not copied.
 _TAKEN_OVER = (
     "default-runtime",
     "dns",
@@ -43,7 +43,7 @@ _TAKEN_OVER = (
 )
 _CACHE_LIMIT = "30GB"
 _LOOPBACK = "127.0.0.1"
-# Debian's docker.io installs it in /usr/sbin, Docker's own packages in /usr/bin or /usr/libexec/docker.
+# Where docker-proxy may be: Debian's docker.io has it in /usr/sbin, Docker's packages in /usr/bin or /usr/libexec/docker.
 _PROXY_FOLDERS = ("/usr/sbin", "/sbin", "/usr/libexec/docker", "/usr/lib/docker")
 
 
@@ -121,9 +121,9 @@ def argv(programs: Programs, *, config: Path, data: Path, endpoint: str, bridge:
 def _publishing(proxy: str | None) -> list[str]:
     """Return the options for published ports. dockerd's forwarder listens on the host, on loopback unless an address is given.
 
-    The daemon writes no firewall rules (see ``network``), so a port can only be published by the forwarder: one process per
-    port, started by dockerd in its PID namespace, which ends with the engine. Without the program a published port does
-    not answer; Docker 28 does not even start with the option and without the program.
+    The daemon writes no firewall rules (see ``network``), so only the forwarder can publish a port. dockerd starts one
+    forwarder per port in its PID namespace, so the forwarder ends with the engine. Without the program docker-proxy, a
+    published port does not answer. Docker 28 does not even start if the option is set and the program is missing.
     """
     if proxy is None:
         return ["--userland-proxy=false"]

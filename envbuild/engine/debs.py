@@ -117,12 +117,13 @@ class Store:
         )
 
     def collect(self, packages: Iterable[DebianPackage], servers: Sequence[PackageServer], on_progress: OnProgress) -> None:
-        """Fetch all of ``packages``, several in parallel. One error lists all that are unavailable."""
+        """Fetch all of ``packages``, several in parallel. One error lists all unavailable packages."""
         self.sweep()
         wanted = [package for package in packages if not self.holds(package)]
         if not wanted:
             return
-        # Two runs often want the same packages, those of a base: the second waits, and finds them.
+        # Two runs often need the same packages, those of a base. The second run waits here, and then finds the files in the
+        # store.
         with files.locked(self.folder / ".collecting", as_news("packages", on_progress)):
             self._fetch([package for package in wanted if not self.holds(package)], servers, on_progress)
 

@@ -32,8 +32,8 @@ def open_client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
 
 
 def reach(endpoint: str, environ: Mapping[str, str]) -> Callable[[], DockerClient]:
-    """Return a function that opens a client of the engine at ``endpoint``, after the engine has answered. Raises as
-    :func:`open_client`.
+    """Return a function that opens a client of the engine at ``endpoint``, after the engine has answered. Raises
+    the same errors as :func:`open_client`.
 
     For an engine at a unix socket the SDK is not imported yet, because many runs need only :meth:`Engine.image`.
     """

@@ -52,8 +52,8 @@ def load_rootfs(
 ) -> str:
     """Load ``rootfs`` (a plain tar file) as the only layer of ``reference``; see ``Engine.import_rootfs``.
 
-    ``docker import`` would write the current time into the image. Every import would then be a different image and invalidate
-    all layers built on the previous one.
+    ``docker import`` would write the current time into the image. Every import would then be a different image, and the builder
+    would not reuse the layers that it built on the previous import.
     """
     from docker.errors import DockerException
 
@@ -81,10 +81,11 @@ def load_rootfs(
 
 
 def layer_files(client: DockerClient, image: str) -> Iterator[LayerFile]:
-    """Walk ``docker save`` of ``image``: the older format's ``<id>/layer.tar``, the newer's ``blobs/sha256/<digest>``.
+    """Read the entries of all layers from the output of ``docker save`` for ``image``.
 
-    Podman writes ``<digest>.tar``. Raises :class:`EngineError` (``unknown-format``) if no layer is found, because searching
-    nothing must not look like finding nothing.
+    A layer is ``<id>/layer.tar`` in Docker's older format, ``blobs/sha256/<digest>`` in its newer one, and ``<digest>.tar`` in
+    Podman's. Raises :class:`EngineError` (``unknown-format``) if there is no layer: a search of nothing must not look like a
+    search without findings.
     """
     stream = io.BufferedReader(AnswerReader(client.api.get_image(image)), _PIECE)
     seen: set[str] = set()
@@ -105,8 +106,8 @@ def layer_files(client: DockerClient, image: str) -> Iterator[LayerFile]:
 def blobs(client: DockerClient, image: str) -> Iterator[tuple[Path, str]]:
     """The layers of ``image`` as tar files, and the image's configuration, each with its sha256 (hex), in any order.
 
-    A file is gone when the next one is asked for. The sha256 of a layer is its diff id. The sha256 of the configuration is the
-    id of the image.
+    Each file is replaced when the next one is requested. The sha256 of a layer is its diff id. The sha256 of the configuration
+    is the id of the image.
     """
     stream = io.BufferedReader(AnswerReader(client.api.get_image(image)), _PIECE)
     with guard.temporary_folder("envbuild-layer-") as folder, tarfile.open(fileobj=stream, mode="r|") as outer:
@@ -117,7 +118,7 @@ def blobs(client: DockerClient, image: str) -> Iterator[tuple[Path, str]]:
 
 
 def _spool(content: IO[bytes], target: Path) -> tuple[Path, str]:
-    """Write ``content``, unpacked if it is a gzip file, to ``target``, and tell its sha256."""
+    """Write ``content``, unpacked if it is a gzip file, to ``target``; return ``target`` and the sha256 of what was written."""
     seen = hashlib.sha256()
     packed = content.peek(2)[:2] == b"\x1f\x8b"  # type: ignore[attr-defined]
     read = gzip.GzipFile(fileobj=content).read if packed else content.read
@@ -186,7 +187,7 @@ class AnswerReader(io.RawIOBase):
         self._rest = b""
 
     def readable(self) -> bool:
-        """It can be read."""
+        """Always true."""
         return True
 
     def readinto(self, buffer: Any) -> int:

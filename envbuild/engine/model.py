@@ -15,10 +15,10 @@ Builder = Literal["buildx", "docker-buildkit", "classic"]
 class EngineInfo:
     """Which engine answers and what it can do.
 
-    ``origin`` says why this one was chosen. ``product`` is Docker or Podman, which offers a part of Docker's interface.
+    ``origin`` says why this engine was chosen. ``product`` is Docker, or Podman with a part of Docker's interface.
     ``free_bytes`` is the free space at ``data_root``, None if this machine cannot see that disk. ``builder`` is the kind of
-    build that the docker program at ``cli`` can do on this engine, found by trying. ``is_rootless``: root of a container is the
-    user who runs the engine.
+    build that the docker program at ``cli`` can do on this engine, found by trying. ``is_rootless`` is true if root
+    inside a container is the user who runs the engine.
     """
 
     endpoint: str
@@ -58,7 +58,8 @@ class EngineInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltImage:
-    """The result of a build. ``steps`` counts all instructions, ``cached`` those from the cache."""
+    """The result of a build. ``steps`` counts all instructions, ``cached`` the instructions whose result came from the
+    cache."""
 
     id: str
     seconds: float

@@ -32,7 +32,8 @@ _SHARED = Path("/run/envbuild")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """The state of the private engine. ``pid`` is dockerd's, None if it does not run; ``bridge`` is empty if it is gone."""
+    """The state of the private engine. ``pid`` is dockerd's, None if it does not run. ``bridge`` is empty if there is no
+    bridge."""
 
     running: bool
     pid: int | None
@@ -180,9 +181,9 @@ def _start(places: _Places, programs: daemon.Programs, on_progress: OnProgress) 
 
 
 def _forget_other_subnet(places: _Places, subnet: str) -> None:
-    """Remove dockerd's stored network if it has another subnet than the bridge has now.
+    """Remove dockerd's stored network if its subnet is not the bridge's current subnet.
 
-    dockerd gives the bridge its stored address. If another engine uses that subnet now, builds could reach nothing.
+    dockerd would give the bridge the stored address. If another engine uses that subnet now, builds would have no network.
     """
     remembered = places.data / "network" / "files" / "local-kv.db"
     if remembered.is_file() and subnet.encode() not in remembered.read_bytes():
@@ -213,7 +214,7 @@ def _cause(lines: list[str]) -> str:
 
 
 def _clear(places: _Places) -> None:
-    """Stop a running engine and remove what a stopped or killed one left; do nothing if there is nothing."""
+    """Stop a running engine, and remove everything that a stopped or killed engine left."""
     _stop(places)
     private_network.down(places.bridge)
     _remove_cgroups(places.cgroup)
@@ -225,10 +226,10 @@ def _clear(places: _Places) -> None:
 
 def _stop(places: _Places) -> None:
     found = _processes(places)
-    if "sh" in found:  # ends dockerd, which stops its containers; see daemon.INIT
+    if "sh" in found:  # the shell that runs daemon.INIT: it passes SIGTERM to dockerd, which stops its containers
         _signal(found["sh"], signal.SIGTERM)
         _wait_gone(places, _STOP_S)
-    for pid in _processes(places).values():  # ends all processes in the namespace at once
+    for pid in _processes(places).values():  # the kernel then kills all processes of the namespace
         _signal(pid, signal.SIGKILL)
     if not _wait_gone(places, _STOP_S):
         raise EngineError(
@@ -256,7 +257,7 @@ def _processes(places: _Places) -> dict[str, int]:
     wanted = os.fsencode(daemon.data_option(places.data))
     found: dict[str, int] = {}
     for entry in _numbers(Path("/proc")):
-        with contextlib.suppress(OSError):  # it has ended, or may not be read
+        with contextlib.suppress(OSError):  # the process has ended, or this user must not read it
             words = (entry / "cmdline").read_bytes().split(b"\0")
             if wanted in words:
                 found[os.fsdecode(words[0]).rpartition("/")[2]] = int(entry.name)

@@ -1,6 +1,6 @@
 """Set up the private engine's bridge and its access to the network, without disturbing other engines on this machine.
 
-Two engines that both manage iptables conflict: on start, each one empties the chains that they share
+Two engines that both manage iptables conflict: on start, each engine empties the chains that both share
 (https://github.com/moby/moby/blob/v20.10.24/libnetwork/drivers/bridge/bridge.go, removeIPChains). So the private engine runs
 with ``--iptables=false`` on a bridge with another name. This module adds and removes the three rules that its builds need,
 each marked with the bridge's name. Published ports need no rule: docker-proxy forwards them (see ``daemon``).
@@ -81,7 +81,7 @@ def exists(bridge: str) -> bool:
 
 
 def rules(bridge: str, subnet: str) -> list[Rule]:
-    """Return the rules that let containers on ``bridge`` reach the network, while only answers reach them."""
+    """Return the rules for ``bridge``: its containers reach the network; from outside, only answers reach the containers."""
     mark = ("-m", "comment", "--comment", mark_of(bridge))
     return [
         Rule(table="nat", chain="POSTROUTING", words=("-s", subnet, "!", "-o", bridge, *mark, "-j", "MASQUERADE")),

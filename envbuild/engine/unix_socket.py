@@ -1,4 +1,5 @@
-"""Ask an engine at a unix socket with one GET. Importing the docker SDK takes longer than a run that finds nothing to do.
+"""Send one GET request to an engine at a unix socket, without the docker SDK: importing the SDK would take longer than a whole
+run that finds nothing to do.
 
 http.client is not used, because importing it takes as long again: it imports the email package.
 """
@@ -18,7 +19,7 @@ def get(endpoint: str, target: str, timeout_s: float) -> tuple[int, bytes]:
     with socket.socket(socket.AF_UNIX) as channel:
         channel.settimeout(timeout_s)
         channel.connect(endpoint.removeprefix(SCHEME))
-        # HTTP/1.0, so that the answer comes as it is and ends with the connection
+        # HTTP/1.0: the body is not cut into chunks, and the answer ends with the connection
         channel.sendall(f"GET {target} HTTP/1.0\r\nHost: engine\r\n\r\n".encode())
         answer = b"".join(iter(lambda: channel.recv(1 << 16), b""))
     head, _, body = answer.partition(b"\r\n\r\n")
