@@ -1,4 +1,4 @@
-"""List known vulnerabilities of an environment, and the packages that no database could be asked about."""
+"""List known vulnerabilities of an environment, and the packages for which no database could be queried."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def audit(
     """Return the known vulnerabilities of the packages of ``lock`` and of its image, sorted by package and advisory.
 
     ``databases`` are folders or zips of OSV records (as https://osv.dev offers them for PyPI and for Debian). Without one,
-    pip-audit asks ``service`` (``osv`` or ``pypi``) about the Python packages only. ``sources`` lists the binary package,
+    pip-audit queries ``service`` (``osv`` or ``pypi``) for the Python packages only. ``sources`` lists the binary package,
     source package and source version of every package that the image's package manager installed. It is None if there is no
     image, and empty if the image has no dpkg.
 
@@ -46,7 +46,7 @@ def audit(
 
 
 def _system_packages(lock: Lock, sources: Sequence[tuple[str, str, str]]) -> Iterator[Package]:
-    """Return the distribution's source packages, each once. Packages from CUDA repositories are not among them."""
+    """Return the distribution's source packages, each once. Packages from CUDA repositories are left out."""
     system = lock.environment.system
     foreign = {package.name for package in lock.environment.base.packages}
     found = {(source, version) for name, source, version in sources if name not in foreign}

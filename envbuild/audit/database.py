@@ -22,8 +22,8 @@ _MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
 def search(places: Sequence[Path], packages: Sequence[Package]) -> Answer:
     """Return the advisories about ``packages`` in the databases, without withdrawn ones.
 
-    Unusable records are skipped and listed as unchecked. So are packages of an ecosystem for which there are no records.
-    Raises :class:`InvalidInputError` for a database without any record.
+    Unusable records are skipped and listed as unchecked. Packages of an ecosystem without any record are listed as unchecked,
+    too. Raises :class:`InvalidInputError` for a database without any record.
     """
     unreadable = [package for package in packages if not _is_readable(package)]
     packages = [package for package in packages if package not in unreadable]
@@ -121,7 +121,10 @@ def _uncovered(packages: Sequence[Package], covered: set[str]) -> Iterator[str]:
 
 
 def is_about(ecosystem: str, ours: str) -> bool:
-    """Whether advisories of ``ecosystem`` apply to packages of ``ours``. Ubuntu's ecosystems also name a kind of support."""
+    """Whether advisories of ``ecosystem`` apply to packages of ``ours``.
+
+    The names may differ for Ubuntu, where advisories also name the support plan: ``Ubuntu:22.04:LTS`` and
+    ``Ubuntu:Pro:22.04:LTS`` apply to packages of ``Ubuntu:22.04``."""
     if ecosystem == ours:
         return True
     family, _, version = ours.partition(":")
@@ -168,7 +171,7 @@ def _order_of(ecosystem: str) -> Callable[[str], Any]:
 def _same(ours: Any, listed: str, order: Callable[[str], Any]) -> bool:
     try:
         other = order(listed)
-    except ValueError:  # lists name every version ever published, also those that PEP 440 cannot parse
+    except ValueError:  # lists name every published version, even versions that are not valid in PEP 440
         return False
     return bool(other == (Version(ours.public) if isinstance(ours, Version) else ours))
 

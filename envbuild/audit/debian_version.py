@@ -57,5 +57,5 @@ def _compare(ours: tuple[tuple[str, int], ...], theirs: tuple[tuple[str, int], .
 
 
 def _order(word: str) -> tuple[int, ...]:
-    """Return sort keys for characters: ``~`` before the end, the end before letters, letters before other characters."""
+    """Return sort keys for the characters: ``~`` sorts before the end, the end before letters, letters before all others."""
     return (*(-1 if sign == "~" else ord(sign) if sign.isalpha() else ord(sign) + 256 for sign in word), 0)

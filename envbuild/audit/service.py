@@ -1,4 +1,4 @@
-"""Ask the public advisory services, through pip-audit."""
+"""Query the public advisory services, through pip-audit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SERVICES = {"osv": "OSV (osv.dev)", "pypi": "the Python Packaging Advisory Data
 def ask(service: str, packages: Sequence[Artifact]) -> Answer:
     """Return the service's advisories about ``packages``, by public version: ``2.6.0+cu126`` is a build of 2.6.0.
 
-    Raises :class:`PublishError` (``advisories-unreachable``) if it does not answer.
+    Raises :class:`PublishError` (``advisories-unreachable``) if the service does not answer.
     """
     if importlib.util.find_spec("pip_audit") is None:
         raise UsageError(

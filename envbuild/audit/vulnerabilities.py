@@ -33,7 +33,8 @@ class Vulnerability:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """The answer of one database. ``checked`` counts packages; ``unchecked`` lists the others, each with the reason."""
+    """The answer of one database. ``checked`` counts packages; ``unchecked`` lists the packages that were not checked, with the
+    reasons."""
 
     database: str
     checked: int

@@ -14,7 +14,7 @@ from envbuild.model.custom import CopiedFile
 # Files of tools in the user's folder that should not be copied.
 _LEFT_OUT = {".git", ".envbuild", "__pycache__", ".ipynb_checkpoints"}
 _TARGET = re.compile(r"/[A-Za-z0-9._+@-]+(/[A-Za-z0-9._+@-]+)*/?")
-# Folders of envbuild, whose files the lock lists one by one, and of the kernel.
+# Reserved folders: those of envbuild, whose files the lock lists one by one, and those of the kernel.
 _TAKEN = ("/opt/env", "/opt/envs", "/opt/envbuild", "/proc", "/sys", "/dev", "/run", "/tmp")  # noqa: S108 - in the image
 
 
@@ -51,7 +51,7 @@ def inside(table: yaml_reader.Table, key: str, text: str, folder: Path) -> Path 
 def contents(folder: Path, copied: CopiedFile) -> Iterator[tuple[str, Path]]:
     """Return each copied file with its path below the target (empty for a single file), sorted by name.
 
-    Links are followed; :func:`copied_file` has seen that they stay inside.
+    Links are followed; :func:`copied_file` has checked that they do not lead out of ``folder``.
     """
     start = folder / copied.source
     if not copied.source.endswith("/"):
@@ -64,12 +64,12 @@ def contents(folder: Path, copied: CopiedFile) -> Iterator[tuple[str, Path]]:
 def _walk(start: Path) -> Iterator[Path]:
     for parent, folders, names in os.walk(start):
         folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
-        links = [name for name in folders if Path(parent, name).is_symlink()]  # os.walk does not enter it: report it
+        links = [name for name in folders if Path(parent, name).is_symlink()]  # os.walk does not enter these: report them
         yield from (Path(parent, name) for name in sorted([*names, *links]))
 
 
 def _readable(table: yaml_reader.Table, found: Path, folder: Path) -> bool:
-    """Whether every file below can be copied and lies inside the user's folder."""
+    """Whether ``found``, and every file below it, can be copied and is inside the user's folder."""
     below = list(_walk(found)) if found.is_dir() else [found]
     if not below:
         table.problem(f"{found.relative_to(folder)} holds no files", "source")

@@ -1,4 +1,4 @@
-"""Add entries to a list in an ``envbuild.yaml`` and keep every other byte of the file, also comments. Pure."""
+"""Add entries to a list in an ``envbuild.yaml`` and keep every other byte of the file, including comments. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 def edit_list(text: str, key: str, *, new: Sequence[str], replaced: Mapping[str, str]) -> str:
     """Return ``text`` with the entries ``new`` added to its list ``key``; ``replaced`` maps projects to their new entries.
 
-    The file must be valid. A new list replaces its commented example if the file still has one, else it is added at the end.
-    Raises :class:`InvalidInputError` if ``key`` is not a list.
+    The file must be valid. If it has no list ``key`` yet, the new list replaces the commented example of ``key``, or is added
+    at the end if there is no example. Raises :class:`InvalidInputError` if ``key`` is not a list.
     """
     if not new and not replaced:
         return text

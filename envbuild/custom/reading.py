@@ -27,9 +27,10 @@ _USER = r"[a-z_][a-z0-9_-]{0,31}"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UserRecipe:
-    """A user's recipe. ``request`` lists the frameworks as they would be typed, ``insists`` the forced values.
+    """A user's recipe. ``request`` lists the frameworks as they would be typed, ``insists`` has the values that the recipe
+    forces.
 
-    ``requirements`` is the path of its requirements file, relative to its folder; empty if it names none.
+    ``requirements`` is the path of its requirements file, relative to the recipe's folder; empty if there is none.
     """
 
     path: Path
@@ -41,7 +42,8 @@ class UserRecipe:
 
 
 def load(path: Path, services: Mapping[str, Service]) -> UserRecipe:
-    """Return the recipe at ``path``. :class:`InvalidInputError` lists all problems of it and of the files it names."""
+    """Return the recipe at ``path``. :class:`InvalidInputError` lists all problems of the recipe and of the files that it
+    names."""
     try:
         content = files.read_bytes(path)
     except OSError as error:
@@ -60,7 +62,8 @@ def read(content: bytes | str, path: Path, services: Mapping[str, Service]) -> U
 
 
 def default_name(path: Path) -> str:
-    """Return the name of a recipe without `name`: that of its folder, or of the file if it has an unusual name."""
+    """Return the name of a recipe that has no key `name`: the name of its folder, or of the file if the file is not called
+    ``envbuild.yaml``."""
     return path.absolute().parent.name if path.name == FILE else path.stem
 
 

@@ -27,8 +27,8 @@ def render(
 ) -> dict[str, str]:
     """The rendering of ``lock``: relative path to text, ``Dockerfile`` and the requirements files.
 
-    Raises :class:`UsageError` for a dialect that is not rendered, :class:`InvalidInputError` if the lock holds something
-    that a Dockerfile cannot, or that no template knows how to install.
+    Raises :class:`UsageError` for a dialect that is not rendered, :class:`InvalidInputError` if the lock contains a value
+    that cannot be written into a Dockerfile, or something that no template can install.
     """
     if dialect not in DIALECTS:
         why = f": {_UNSUPPORTED[dialect]}" if dialect in _UNSUPPORTED else ""
@@ -50,17 +50,17 @@ def render(
 def skeleton(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> str:
     """The Dockerfile of ``lock`` without the steps that install wheels. A builder makes this part of a composed image.
 
-    Its stage ``packages`` holds all that lies below the wheels. Raises :class:`BuildError` (``not-composable``) if a step needs
-    the wheels, such as one that compiles a framework, and what :func:`render` raises.
+    Its stage ``packages`` has everything below the wheels. Raises :class:`BuildError` (``not-composable``) if another step
+    needs the wheels, such as a step that compiles a framework, and the errors of :func:`render`.
     """
     files = _files(lock, recipes)
     return _dockerfile(lock, recipes, templates, files, AptSteps(lock, planning=False), skeleton=True)
 
 
 def install_order(lock: Lock, recipes: Mapping[str, Recipe]) -> dict[str, list[str]]:
-    """The canonical names of the packages of each prefix, by its name, in the order in which the Dockerfile installs them.
+    """For each prefix, by name: the canonical names of its packages, in the order in which the Dockerfile installs them.
 
-    Later steps replace files of earlier ones. Within a step, the last package by name wins.
+    Later steps replace files of earlier steps. If packages of one step have the same file, the last package by name wins.
     """
     order: dict[str, list[str]] = {}
     for files in _files(lock, recipes):
@@ -79,7 +79,7 @@ def apt_plans(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str,
 
 def apt_names(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> tuple[str, ...]:
     """The Debian packages that steps of the image itself install by name, whether the lock pins them or not."""
-    pinnable = Bootstrap(suite="", architecture="", variant="", packages=())  # plans only steps that could be pinned
+    pinnable = Bootstrap(suite="", architecture="", variant="", packages=())  # steps are planned only for such bases
     planned = replace(lock, base=replace(lock.base, bootstrap=pinnable), apt=None)
     asked = (text for plan in apt_plans(planned, recipes, templates) if not plan.build_only for text in plan.asked)
     return tuple(dict.fromkeys(text.partition("=")[0] for text in asked))

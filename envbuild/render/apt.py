@@ -1,4 +1,4 @@
-"""The steps of a Dockerfile that install Debian packages, found while it is rendered, each with its folder. Pure."""
+"""Finds the steps of a Dockerfile that install Debian packages while it is rendered, and gives each step a folder. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LAST = "image"  # the stage that becomes the image
 
 
 class AptSteps:
-    """Tracks the stage that is being rendered, and the packages that it installed so far. Templates call it ``apt``."""
+    """Tracks the stage that is being rendered, and the packages that its steps install. Templates see this as ``apt``."""
 
     def __init__(self, lock: Lock, *, planning: bool) -> None:
         self._lock = lock
@@ -29,7 +29,7 @@ class AptSteps:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the lock pins what apt installs. While steps are planned, the answer is yes if the lock could pin them."""
+        """Whether the lock pins the packages that apt installs; while steps are planned, whether the lock could pin them."""
         return self._lock.apt is not None or (self._planning and self._lock.base.bootstrap is not None)
 
     def step(self, packages: Sequence[str]) -> str:
@@ -51,7 +51,7 @@ class AptSteps:
         return f"apt/{name}"
 
     def folders(self, stage: str) -> list[str]:
-        """The folders of the steps of one stage, without the steps of the stages it is based on."""
+        """The folders of the steps of one stage, without the steps of the stages on which it is based."""
         return [f"apt/{name}" for name, where, _ in self._found if where == stage]
 
     def plans(self) -> tuple[AptPlan, ...]:

@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     import jinja2
 
 _MAIN = "partials/Dockerfile.j2"
-# A container has no display. Older Matplotlibs cannot be imported without one, unless this variable selects drawing into files.
+# A container has no display. Old versions of Matplotlib cannot be imported without a display, unless this variable
+# selects drawing into files.
 _NO_DISPLAY = {"MPLBACKEND": "Agg"}
 _LONGEST = 200  # the longest RUN that is written on one line
 _FIRST_COMMAND = re.compile(r"^(?P<mounts>RUN .*) \\\n    (?P<command>.*)\n", re.MULTILINE)
 _NETWORK_ALONE = (
     "target=/mnt --mount=type=secret,id=envbuild,target=/mnt/secret --mount=type=cache,id=envbuild,target=/mnt/cache"
 )
-# The mount points below /mnt. The folder of step.sh is mounted there read-only, so they must exist in it beforehand.
+# The mount points below /mnt. The folder of step.sh is mounted at /mnt read-only, so these must exist in that folder
+# beforehand.
 MOUNT_FILES = ("envbuild-start", "packages", "requirements-build.txt", "requirements.txt", "secret", "source.tar")
 MOUNT_FOLDERS = (
     "cache", "cuda", "debs", *(f"debs-{number}" for number in range(2, 10)), "envbuild", "files", "from", "services", "tools",
@@ -43,7 +45,8 @@ STAGES = frozenset({
 
 
 def _header(lock: Lock, titles: Sequence[str]) -> list[str]:
-    """The header of a Dockerfile. It has no date and no tool version, so that it does not change with them."""
+    """The header of a Dockerfile. It has no date and no tool version, so that the text does not change with the day or the
+    tool."""
     name, custom = lock.environment.name, lock.environment.custom is not None
     again = "PATH of the envbuild.yaml" if custom else name
     evidence = f"`envbuild evidence {name}`" if not custom else "`envbuild show` of the same PATH"
@@ -67,8 +70,8 @@ def dockerfile(
 ) -> str:
     """The text of the Dockerfile: a pure function of its arguments. The packages that apt installs are added to ``steps``.
 
-    A ``skeleton`` lacks the steps that install wheels. Raises :class:`BuildError` (``not-composable``) if another step needs
-    those wheels.
+    A ``skeleton`` lacks the steps that install wheels. Raises :class:`BuildError` (``not-composable``) if one of the other
+    steps needs those wheels.
     """
     import jinja2
 
@@ -99,11 +102,11 @@ def _not_composable(name: str, why: str) -> BuildError:
 
 @functools.lru_cache(maxsize=4)
 def _jinja(templates: tuple[tuple[str, str], ...]) -> jinja2.Environment:
-    """The compiled templates, kept for the next rendering of the same ones.
+    """The compiled templates. They are kept for the next rendering with the same templates.
 
-    Comments are ``{## … ##}`` because bash's ``${#array[@]}`` would open Jinja's default ones.
+    Comments are ``{## … ##}``, because bash's ``${#array[@]}`` would open a comment in Jinja's default syntax.
 
-    Escaping is on so that macros return Markup: so ``finalize`` knows which values have passed a filter.
+    Escaping is on, so that macros return Markup. This tells ``finalize`` which values have passed a filter.
     """
     import jinja2
 
@@ -167,18 +170,17 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
 
 
 def _builds(framework: Framework, recipe: Recipe) -> bool:
-    """Whether the recipe's build.j2 has something to compile: the row's source, or packages that the recipe names."""
+    """Whether the recipe's build.j2 compiles something: the source in the matrix row, or packages that the recipe names."""
     return recipe.builds and bool(recipe.compiled or "repository" in framework.options)
 
 
 def _to_build(framework: Framework, recipe: Recipe) -> tuple[str, ...]:
-    """The Debian packages for building. A recipe that compiles only some versions of its framework needs none for the
-    others."""
+    """The Debian packages for building. There are none if the recipe has a build.j2 that compiles nothing for this version."""
     return recipe.apt_build if _builds(framework, recipe) or not recipe.builds else ()
 
 
 def _prefix(each: PrefixFiles) -> dict[str, Any]:
-    """A prefix with its files, for the templates."""
+    """The values of a prefix that templates use."""
     prefix = each.prefix
     return {
         "name": prefix.name,
@@ -194,7 +196,7 @@ def _prefix(each: PrefixFiles) -> dict[str, Any]:
 
 
 def _framework(framework: Framework, recipe: Recipe, files: Sequence[PrefixFiles]) -> dict[str, Any]:
-    """A framework with its templates and the prefix that holds it: None if the lock pins no file of it."""
+    """A framework with its templates and its prefix; the prefix is None if the lock pins no file of the framework."""
     return {
         "install": f"recipes/{recipe.name}/install.j2",
         "build": f"recipes/{recipe.name}/build.j2" if _builds(framework, recipe) else None,
@@ -204,8 +206,8 @@ def _framework(framework: Framework, recipe: Recipe, files: Sequence[PrefixFiles
 
 
 def _is_fetched(package: AptPackage) -> bool:
-    """Whether the package is a file with a known hash, which is stronger than its repository's signature and needs no
-    repository."""
+    """Whether the package is fetched as a file with a known hash. The hash proves more than the repository's signature, and no
+    repository is needed."""
     return bool(package.url and package.sha256)
 
 
@@ -216,8 +218,8 @@ def _package_argument(package: AptPackage) -> str:
 
 
 def _env(environment: Environment, recipes: Mapping[str, Recipe]) -> list[tuple[str, str]]:
-    """The image's variables. With several prefixes, envbuild-use sets the variables instead, because no prefix may see those of
-    another one."""
+    """The image's variables. With several prefixes, envbuild-use sets the variables instead, because a prefix must not see
+    the variables of another prefix."""
     plans = environment.plans()
     values = dict(_NO_DISPLAY)
     if len(plans) == 1:
@@ -230,7 +232,7 @@ def _env(environment: Environment, recipes: Mapping[str, Recipe]) -> list[tuple[
 
 
 def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
-    """The OCI labels whose value the lock knows. It does not know who publishes the image and when it was built.
+    """The OCI labels whose values are in the lock. The lock does not know who publishes the image and when it was built.
 
     https://github.com/opencontainers/image-spec/blob/main/annotations.md
     """
@@ -267,8 +269,8 @@ def _digest(lock: Lock) -> str:
 
 
 def _apt(lock: Lock, wanted: Mapping[str, Sequence[str]]) -> list[str]:
-    """The Debian packages of each framework, with its Python in place of ``{python}``. They are left out if the distribution
-    lacks that Python."""
+    """The Debian packages of each framework. ``{python}`` in a name is replaced by the version of Python; such packages are
+    left out if the distribution does not have that Python."""
     named: list[str] = []
     for plan, prefix in zip(lock.environment.plans(), lock.prefixes, strict=True):
         for name in (name for framework in plan.frameworks for name in wanted[framework]):
@@ -280,15 +282,15 @@ def _apt(lock: Lock, wanted: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _copied(target: str) -> dict[str, str]:
-    """Where a user's file goes; ``users`` is the topmost folder of the path that belongs to the image's user, or empty."""
+    """The target of a user's file. ``users`` is the topmost folder of its path that belongs to the image's user, or empty."""
     parts = target.rstrip("/").split("/")
     depth = {"workspace": 3, "home": 4}.get(parts[1], 0)
     return {"target": "/".join(parts), "parent": "/".join(parts[:-1]) or "/", "users": "/".join(parts[:depth])}
 
 
 def _compilers(lock: Lock) -> list[str]:
-    """The Debian packages for compiling the source packages of a user's recipe: compilers, and those that the recipe names.
-    Compilers are always included, because it is unknown which source packages need them."""
+    """The Debian packages for compiling the source packages of a user's recipe: compilers, and packages that the recipe
+    names. Compilers are always included, because it is unknown which source packages need them."""
     custom = lock.environment.custom
     if custom is None:
         return []
@@ -301,9 +303,9 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 def _tidy(text: str) -> str:
-    """Tidy the text, so that templates need not care: no trailing blanks, no repeated blank lines, none inside a step.
+    """Tidy the text, so that templates need not care: remove trailing spaces, repeated blank lines, and blank lines in a step.
 
-    A RUN of one short command stands on one line with its mounts.
+    A RUN with one short command is put on the same line as its mounts.
     """
     lines: list[str] = []
     for line in (each.rstrip() for each in text.splitlines()):
@@ -321,7 +323,8 @@ def _joined(match: re.Match[str]) -> str:
         return line
     if not mounts.endswith(_NETWORK_ALONE):
         return match[0]
-    # Many steps mount only this. The comment on the line says for what, so that the same line does not occur many times.
+    # Many steps have only these mounts. The first words of the command stay on this line, so that they distinguish it from
+    # other lines with the same mounts.
     space = command.rfind(" ", 0, _LONGEST - len(mounts))
     if len(line) <= _LONGEST or "'" in command or space < 0:
         return line

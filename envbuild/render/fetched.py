@@ -12,7 +12,8 @@ from envbuild.model.lock import Lock
 
 
 def fetched_pythons(lock: Lock) -> list[dict[str, Any]]:
-    """One for each, in the order of the prefixes. Raises :class:`InvalidInputError` if the lock does not say its files."""
+    """The values of each such Python, in the order of the prefixes. Raises :class:`InvalidInputError` if the lock has no files
+    for one."""
     return [_python(lock, python) for python in dict.fromkeys(prefix.python for prefix in lock.prefixes) if python.is_fetched]
 
 
@@ -36,6 +37,6 @@ def _python(lock: Lock, python: Python) -> dict[str, Any]:
 
 
 def file_of(file: RemoteFile) -> dict[str, str]:
-    """A file, with the variable that can name a mirror of its server."""
+    """The values of a file, with the variable that can name a mirror of the file's server."""
     variable, prefix, rest = mirrors.split(file.url)
     return {"name": PurePosixPath(file.url).name, "sha256": file.sha256, "mirror": variable, "prefix": prefix, "rest": rest}

@@ -1,7 +1,7 @@
 """Filters that make values safe for their place in a Dockerfile. Every value that a template prints passes through one.
 
-A filter answers :class:`markupsafe.Markup`, and the environment refuses to print anything else, so that a template that
-forgets its filter fails at once instead of trusting a value.
+A filter returns :class:`markupsafe.Markup`, and the Jinja environment refuses to print anything else. So a template without
+a filter fails at once, and no value is printed unchecked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from markupsafe import Markup
 
 from envbuild.errors import InvalidInputError
 
-# One word for both Dockerfile and shell: nothing that one of them would expand, split, quote, end, or read as an option.
+# One word in both a Dockerfile and a shell: neither of them would expand, split or end it, remove quotes from it, or read it as
+# an option.
 _WORD = re.compile(r"[A-Za-z0-9/._][A-Za-z0-9/._:@+=~%,-]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
@@ -34,8 +35,8 @@ def comment(value: object) -> Markup:
 
 
 def sh(value: object) -> Markup:
-    """``value`` as one quoted word of a shell command. Text that opens a here-document is refused, because only newer
-    Dockerfile frontends have these."""
+    """``value`` as one quoted word of a shell command. Text that opens a here-document is refused, because only
+    newer Dockerfile frontends have here-documents."""
     text = _one_line(value)
     if "<<" in text or text.endswith("\\"):
         raise _refused(text, "text for a shell command")

@@ -1,6 +1,7 @@
 """The list of an image's prefixes, as plain text for the guest and for envbuild-use.
 
-A line ``PATH  WORDS`` for each, and below it, indented, the variables that its frameworks need and the others must not see.
+Each prefix has a line ``PATH  WORDS``. Indented lines below it are the variables that its frameworks need; other prefixes must
+not see them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _HEADER = "Rendered from lock.json by envbuild, do not edit. The Dockerfile besi
 
 
 def listed(lock: Lock, recipes: Mapping[str, Recipe]) -> str:
-    """The text of the list, in the environment's order: the first is the one that the image starts in."""
+    """The text of the list, in the environment's order. The image starts in the first prefix."""
     environment = lock.environment
     width = max(len(prefix.path) for prefix in lock.prefixes)
     lines = [f"# {_HEADER}"]
@@ -30,7 +31,8 @@ def listed(lock: Lock, recipes: Mapping[str, Recipe]) -> str:
 
 
 def variables(environment: Environment, plan: PrefixPlan, recipes: Mapping[str, Recipe]) -> dict[str, str]:
-    """The variables that the recipes of the frameworks in ``plan`` set. If two set the same, the last one counts."""
+    """The variables that the recipes of the frameworks in ``plan`` set. If two recipes set the same variable, the last one
+    counts."""
     merged: dict[str, str] = {}
     for framework in environment.part(plan).frameworks:
         merged.update(recipes[framework.recipe].env)

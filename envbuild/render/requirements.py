@@ -27,7 +27,7 @@ _FORMS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequirementsFile:
-    """One requirements file. ``stage`` names the Dockerfile stage of a group of large wheels, empty for the others."""
+    """One requirements file. ``stage`` is the Dockerfile stage if the file lists a group of large wheels, else empty."""
 
     name: str
     stage: str
@@ -38,7 +38,8 @@ class RequirementsFile:
     def text(self) -> str:
         """A comment, then one pinned line with its hash for each artifact, in the lock's order.
 
-        It names no environment: files that pin the same are equal, so that builds of several environments share the layer.
+        The text does not contain the environment's name. So files with the same pins are equal, and builds of several
+        environments share the layer.
         """
         return f"# {_HEADER}\n" + "".join(f"{a.name}=={a.version} --hash=sha256:{a.sha256}\n" for a in self.artifacts)
 
@@ -47,7 +48,7 @@ class RequirementsFile:
 class UnpinnedFile:
     """The requirements file of a framework whose files the lock does not know: its version without a hash.
 
-    Installers that require hashes refuse it and name the missing hash. A completed lock has no such file.
+    Installers that require hashes refuse this file and name the missing hash. A complete lock has no such file.
     """
 
     name: str
@@ -68,7 +69,7 @@ class UnpinnedFile:
 
 
 def unpinned(prefixes: Sequence[Prefix], environment: Environment) -> list[UnpinnedFile]:
-    """A file for each framework of ``environment`` that the lock pins no file of, in the order of the environment."""
+    """The files for those frameworks of ``environment`` of which the lock pins no wheel, in the order of the environment."""
     found = []
     for plan, prefix in zip(environment.plans(), prefixes, strict=True):
         start = "requirements" if len(prefixes) == 1 else f"requirements-{prefix.name}"
@@ -82,11 +83,11 @@ def unpinned(prefixes: Sequence[Prefix], environment: Environment) -> list[Unpin
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefixFiles:
-    """The requirements files of one prefix in order of installation: groups of large wheels, small wheels, and the wheels built
-    from ``sdists`` with ``build``.
+    """The requirements files of one prefix, in the order of installation.
 
-    ``compiled`` are the sdists that need the packages installed before them. ``added`` and ``added_sdists`` are needed only by
-    a user's own recipe. They come last, so that the layers below are the same as without the recipe.
+    First come groups of large wheels, then the small wheels, then wheels that are built from ``sdists`` with the packages of
+    ``build``. ``compiled`` are sdists that need the packages installed before them. ``added`` and ``added_sdists`` are only for
+    a user's own recipe. They come last, so that the layers below them are the same as without the recipe.
     """
 
     prefix: Prefix
@@ -105,10 +106,11 @@ class PrefixFiles:
 
 
 def split(prefix: Prefix, patterns: Sequence[str], compiled: Sequence[str] = (), *, alone: bool) -> PrefixFiles:
-    """The files of ``prefix``. ``patterns`` match canonical project names and make one group each, the first that matches wins.
+    """Divide the packages of ``prefix`` among requirements files.
 
-    ``compiled`` are also patterns, for sdists. ``alone`` (the only prefix) keeps the prefix's name out of the file names.
-    Raises :class:`InvalidInputError` if the lock has sdists but not what builds them.
+    Each of ``patterns`` makes one group of the wheels whose canonical project names match; the first matching pattern counts.
+    ``compiled`` are patterns for sdists that are compiled last. If ``alone`` is true, this is the image's only prefix, and its
+    name is left out of the file names. Raises :class:`InvalidInputError` if the lock has sdists, but no tools to build them.
     """
     for artifact in prefix.files:
         _check(artifact)
@@ -143,7 +145,7 @@ def split(prefix: Prefix, patterns: Sequence[str], compiled: Sequence[str] = (),
 
 
 def check_names(files: Sequence[PrefixFiles], stages: Collection[str]) -> None:
-    """Refuse equal names of files or stages in two prefixes, and names of ``stages`` that every image has."""
+    """Refuse names of files or stages that occur twice, or that are among ``stages``, which every image has."""
     held = [file for each in files for file in each.all()]
     named = [*stages, *(file.name for file in held), *(file.stage for file in held if file.stage)]
     if twice := sorted({name for name in named if named.count(name) > 1}):

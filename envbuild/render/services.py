@@ -11,7 +11,7 @@ START = "envbuild-start"
 
 
 def scripts(lock: Lock, templates: Mapping[str, str]) -> dict[str, str]:
-    """A script for each service, and the one that starts them; nothing if the image offers none."""
+    """A script for each service, and the script that starts services; nothing if the image has no services."""
     custom = lock.environment.custom
     if custom is None or not custom.services:
         return {}

@@ -16,7 +16,7 @@ _ULIMITS = ("memlock=-1", "stack=67108864")
 
 
 def argv(program: Program, run: ContainerRun, path: str = "") -> list[str]:
-    """Return the command line of ``program``, which lies at ``path`` or is found by the shell."""
+    """Return the command line of ``program``. If ``path`` is empty, the shell finds the program."""
     parts = _apptainer(run) if program == "apptainer" else _engine(program, run)
     return [path or program, *parts]
 
@@ -33,7 +33,7 @@ def _engine(program: Program, run: ContainerRun) -> Iterator[str]:
         yield from _gpus(program, run)
         yield from (f"--ulimit={limit}" for limit in _ULIMITS)
     if program == "podman" and run.folder is not None:
-        yield "--security-opt=label=disable"  # SELinux would forbid the folder, and relabelling would change the user's files
+        yield "--security-opt=label=disable"  # SELinux would deny access; relabelling would change the user's files
     if run.folder is not None:
         yield from (f"--volume={run.folder}:{WORKSPACE}", f"--workdir={WORKSPACE}")
     yield from (f"--volume={mount}" for mount in run.mounts)
@@ -43,7 +43,7 @@ def _engine(program: Program, run: ContainerRun) -> Iterator[str]:
 
 
 def _user(program: Program, run: ContainerRun) -> Iterator[str]:
-    """Files that the container makes in a mounted folder belong to this user of the machine."""
+    """Yield the options by which files that the container makes in a mounted folder belong to the user ``run.user``."""
     if not run.user:
         return
     if run.is_rootless and program == "docker":
@@ -58,7 +58,7 @@ def _gpus(program: Program, run: ContainerRun) -> Iterator[str]:
     if program == "podman" or run.gpu_option == "cdi":
         yield from (f"--device=nvidia.com/gpu={gpu}" for gpu in run.gpus)
     else:
-        # Docker reads the value as a line of CSV: a list of devices needs quotes of its own.
+        # Docker reads the value as a line of CSV, so a list of devices needs quotes inside the value.
         yield "--gpus=all" if run.gpus == ("all",) else f'--gpus="device={",".join(run.gpus)}"'
 
 

@@ -22,9 +22,9 @@ _USER = "envbuild"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
-    """What the files say. ``python`` is the image's interpreter; the Compose file starts ``services``, if there are any.
+    """The values in the files. ``python`` is the image's interpreter; the Compose file starts ``services``, if there are any.
 
-    ``user`` is the name of the image's user, empty for the usual one.
+    ``user`` is the name of the image's user, empty for the default user.
     """
 
     name: str
@@ -69,7 +69,7 @@ def compose(what: Exported) -> str:
 
 
 def devcontainer(what: Exported) -> str:
-    """A `devcontainer.json`. Editors run as the image's user, whose number becomes that of the user of this machine."""
+    """A `devcontainer.json`. Editors run as the image's user, whose UID is changed to that of the user of this machine."""
     settings = {"python.defaultInterpreterPath": what.python} if what.python else {}
     content: dict[str, Any] = {
         "name": what.title,
@@ -82,7 +82,7 @@ def devcontainer(what: Exported) -> str:
         "customizations": {"vscode": {"extensions": ["ms-python.python"], "settings": settings}},
     }
     if what.gpu:
-        content["hostRequirements"] = {"gpu": "optional"}  # the GPUs of a machine that has some
+        content["hostRequirements"] = {"gpu": "optional"}  # use GPUs if the machine has any
     if what.ports:
         content["forwardPorts"] = [port.container for port in what.ports]
     if what.services:

@@ -1,4 +1,4 @@
-"""What a container of an image needs to start."""
+"""The settings with which a container of an image starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORKSPACE = "/workspace"  # the working folder of every image
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Port:
-    """A port of the image, and the one of this machine that leads to it. Only this machine can reach it."""
+    """A port in the container, and the port of this machine that is forwarded to it. Only this machine can reach it."""
 
     host: int
     container: int
@@ -25,9 +25,9 @@ class Port:
 class ContainerRun:
     """A container to start. ``image`` is a reference that the program understands.
 
-    ``folder`` is mounted as the working folder, None if nothing is. ``user`` is ``UID:GID``, or empty for the image's own user.
-    ``gpus`` are indexes, UUIDs or ``all``, empty for none. ``is_rootless`` says that the program maps root of the container to
-    the user. ``tls`` is false for a registry of this machine that has none.
+    ``folder`` is mounted as the working folder, None if no folder is mounted. ``user`` is ``UID:GID``, or empty for the image's
+    own user. ``gpus`` are indexes, UUIDs or ``all``, empty for none. ``is_rootless`` is true if the program maps root of the
+    container to the user. ``tls`` is false for a registry of this machine without TLS.
     """
 
     image: str

@@ -3,21 +3,20 @@
 A script of envbuild (``smoke/contents.py``) reads the image under its system Python, without importing any installed package.
 What cannot be compared, and what is compared instead:
 
-- The lock's sha256 is that of a wheel, which is gone once installed: names and versions are compared with the lock, files with
-  the hashes of the RECORD that came out of the wheel. A RECORD forged together with its files is not found.
-- A file of a wheel without a SHA-256 or stronger hash in a RECORD is noted: installers add such lines for files that the
-  wheel's own RECORD lacks.
-- A package built from source has no wheel in the lock: its version, and the RECORD that its own build made.
-- Bytecode beside a recorded source is compiled again in the image: only its source is compared.
-- The distribution's packages: exact versions if the lock has them, and files by dpkg's own checksums (MD5), which leave
-  configuration files out.
-- An interpreter or a CUDA that the build unpacked, and what it compiled outside of any package: by the list that the step which
-  installed them left (see ``lists``).
-- METADATA and WHEEL of a locked wheel may differ from its RECORD: publishers edit them. What they say is compared.
-- No file may be setuid, setgid or have capabilities, whether it came with the base or with a package.
-- Credentials, keys and proxies are looked for where programs keep them, and this machine's own addresses everywhere.
-- A framework that needs the NVIDIA driver to be imported is not asked on a machine without one; the report notes it.
-- The modules of frameworks and of what a user's recipe asks for are imported as the image's user: see ``imports``.
+- The lock has the sha256 of wheels, and an installed wheel no longer exists as a file. So names and versions are compared with
+  the lock, and files with the hashes in RECORD, which comes from the wheel. A RECORD forged together with its files is not
+  found. - A wheel's file without a SHA-256 or stronger hash in RECORD is noted, and not compared: installers add lines without
+  a hash for files that the wheel's own RECORD lacks. - A package built from source has no wheel in the lock. Its version is
+  compared, and its files with the RECORD that its build made. - Bytecode beside a recorded source was compiled in the image.
+  Only the source is compared. - The distribution's packages are compared by exact version if the lock has versions. Their files
+  are compared by dpkg's own checksums (MD5), which leave configuration files out. - An interpreter or a CUDA that the build
+  unpacked, and files that it compiled outside of any package, are compared with the list that the step which installed them has
+  written (see ``lists``). - METADATA and WHEEL of a locked wheel may differ from its RECORD, because publishers edit them. The
+  name and version in them are compared with the lock. - No file may be setuid or setgid or have capabilities, no matter whether
+  it came with the base or with a package. - Credentials, keys and proxies are searched for where programs keep them, and this
+  machine's own addresses in all files. - If a framework needs the NVIDIA driver to be imported and this machine has none, its
+  version is not compared; the report notes it. - The modules of frameworks, and of packages that a user's recipe names, are
+  imported as the image's user: see ``imports``.
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ def verify(
 ) -> VerifyReport:
     """Compare ``image`` with ``lock``, file by file.
 
-    ``secrets`` (name → string, see :func:`leaks.secret_strings`) must occur in no layer;
-    the search reads the whole image. ``base`` is the image it was built from, if the lock's own reference does not name it
-    in this engine: keys and settings in the base are not reported. ``rules`` list modules that are not imported, and the
-    package of each library. Differences are in the report, not raised.
+    ``secrets`` (name → string, see :func:`leaks.secret_strings`) must not occur in any layer; the search reads the whole image.
+    ``base`` is the image from which ``image`` was built; it is needed only if the lock's reference does not name it in this
+    engine. Keys and settings in the base are not reported. ``rules`` list modules that are not imported, and the package of
+    each library. Differences are not raised as errors: they are in the report.
     """
     started = time.monotonic()
     info = engine.image(image)
@@ -152,8 +151,8 @@ def _look(engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progr
 
 
 def _compare_lists(lock: Lock, told: dict[str, Any], found: Findings) -> lists.Layers:
-    """Compare the presence of the lists. Files that they name are removed from the unrecorded files in ``told``. The files are
-    compared in the layers."""
+    """Check that the required lists exist, and remove the files that they name from the unrecorded files in ``told``. The
+    returned object compares the files themselves in the layers."""
     from packaging.utils import canonicalize_name
 
     names = {
@@ -169,14 +168,14 @@ def _compare_lists(lock: Lock, told: dict[str, Any], found: Findings) -> lists.L
 
 
 def _unusable(error: EngineError, where: str, found: Findings) -> None:
-    """A program that the engine cannot start is a difference of the image; an engine that fails is not."""
+    """If the engine could not start a program, note a difference of the image. If the engine itself failed, raise ``error``."""
     if error.code != "refused":
         raise error
     found.wrong(where, f"cannot be started: {error.message}")
 
 
 def _base(engine: Engine, lock: Lock, info: ImageInfo, base: str | None) -> ImageInfo | None:
-    """The base that this image was made from, if the engine holds it."""
+    """The base from which this image was made, if the engine has it."""
     pinned = f"{lock.base.image}@{lock.base.digest}" if lock.base.digest else ""
     candidates = (engine.image(reference) for reference in (base, pinned, lock.base.image) if reference)
     return next((each for each in candidates if each and info.layers[: len(each.layers)] == each.layers), None)
@@ -192,7 +191,7 @@ def _in_base(engine: Engine, base: ImageInfo | None, paths: Sequence[str]) -> li
 
 
 def _with_gpus(engine: Engine, lock: Lock) -> bool:
-    """Whether the image is for GPUs, and the engine is on this machine, which has some."""
+    """Whether the image is for GPUs, and the engine is on this machine, and this machine has GPUs."""
     from envbuild.host import nvidia
 
     return lock.environment.cuda is not None and engine.endpoint.startswith("unix://") and bool(nvidia.gpus())
@@ -201,7 +200,7 @@ def _with_gpus(engine: Engine, lock: Lock) -> bool:
 def ask_frameworks(
     engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress
 ) -> Iterator[dict[str, str]]:
-    """Ask each framework for its version and build; it must be able to start for that."""
+    """Import each framework in the image, and return what it reports about its version and build."""
     with_gpus = _with_gpus(engine, lock)
     for framework in lock.environment.frameworks:
         on_progress(Progress(stage="verify", message=f"asking {framework.name} for its version"))

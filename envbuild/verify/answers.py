@@ -14,15 +14,17 @@ UNKNOWN = "unknown"  # reported by an adapter if the version of the framework's 
 
 
 def named(lock: Lock, framework: Framework) -> str:
-    """A framework as differences name it: with its prefix, if there are several."""
+    """The name of a framework in differences: with its prefix, if the image has several prefixes."""
     inside = [prefix.name for prefix in lock.prefixes if framework.name in prefix.frameworks]
     return f"{inside[0]}: {framework.name}" if len(lock.prefixes) > 1 and inside else framework.name
 
 
 def compare_framework(lock: Lock, framework: Framework, told: Mapping[str, Any], found: Findings) -> None:
-    """Version, CUDA, cuDNN and NCCL as a framework itself states them, and a build without CUDA if there should be one.
+    """Compare the version, CUDA, cuDNN and NCCL that a framework reports with the lock. Without CUDA in the lock, the build
+    must be without CUDA, too.
 
-    In an image of several frameworks, a build with its own CUDA has its own cuDNN and NCCL; the lock only has the image's.
+    In an image of several frameworks, a build with its own CUDA also has its own cuDNN and NCCL, which are not in the lock: the
+    lock only has those of the image.
     """
     who = named(lock, framework)
     version = str(told.get("version") or "")
@@ -56,10 +58,10 @@ def _compare_cuda(lock: Lock, framework: Framework, told: Mapping[str, Any], fou
 
 
 def _compare_architectures(lock: Lock, framework: Framework, listed: Sequence[str], found: Findings) -> None:
-    """The GPU code that the lock promises, native (``sm_80``) and PTX (``compute_90``), is in the framework's own list.
+    """Check that the framework's own list has the GPU code that the lock promises: native (``sm_80``) and PTX (``compute_90``).
 
-    For several frameworks the lock promises GPUs that all can use. Code for an earlier GPU of the same major version, or
-    earlier PTX, also runs there.
+    For several frameworks, the lock promises GPUs that all frameworks can use. Then native code for an earlier GPU of the same
+    major version, or earlier PTX, is enough.
     """
     alone = len(lock.environment.frameworks) == 1
     promised = lock.environment.compute_capability
@@ -90,5 +92,5 @@ def _own_version(version: str) -> str:
 
 
 def _same_release(one: str, other: str) -> bool:
-    """Whether two versions are equal up to the length of the shorter one: 9.0 and 9.0.176 are."""
+    """Whether two versions are equal up to the length of the shorter one, as 9.0 and 9.0.176 are."""
     return all(a == b for a, b in zip(one.split("."), other.split("."), strict=False))

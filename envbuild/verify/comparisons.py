@@ -19,7 +19,7 @@ _ROOT = ("", "0", "root")
 
 
 def compare_lock(lock: Lock, embedded: bytes | None, found: Findings) -> None:
-    """Check that the lock in the image is byte for byte the given one."""
+    """Check that the lock in the image is byte for byte the given lock."""
     from envbuild import codec
 
     if embedded is None:
@@ -29,7 +29,7 @@ def compare_lock(lock: Lock, embedded: bytes | None, found: Findings) -> None:
 
 
 def compare_configuration(lock: Lock, info: ImageInfo, found: Findings) -> None:
-    """Labels, user, init and environment variables of the image."""
+    """Compare labels, user, init and environment variables of the image with the lock."""
     from envbuild.lock.lock_file import digest
 
     environment = lock.environment
@@ -70,10 +70,10 @@ def compare_paths(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
 
 
 def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: Findings) -> None:
-    """Every distribution with its version, and every file with the hash that its distribution recorded.
+    """Compare every Python package with its version, and every file with the hash in its package's RECORD.
 
-    Only METADATA and WHEEL of a locked wheel may differ from RECORD: some publishers change the version there before the
-    upload. The name and version in them are compared with the lock.
+    Only METADATA and WHEEL of a locked wheel may differ from RECORD, because some publishers change the version in them before
+    the upload. The name and version in them are compared with the lock.
     """
     from packaging.utils import canonicalize_name
 
@@ -98,7 +98,7 @@ def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: F
             "METADATA or WHEEL is not what the RECORD says, as where publishers rename a version after building: "
             + ", ".join(sorted({item["of"] for item in retitled}))
         )
-    for name in sorted({item["of"] for item in told["unhashed"]}):  # no difference: publishers forget hundreds
+    for name in sorted({item["of"] for item in told["unhashed"]}):  # only a note: publishers forget hundreds
         paths = [item["path"] for item in told["unhashed"] if item["of"] == name]
         found.notes.append(f"{len(paths)} files of {name} have no hash in its RECORD and were not compared, such as {paths[0]}")
     found.notes.extend(_overwritten(told["replaced"]))
@@ -130,7 +130,7 @@ def _overwritten(replaced: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _retitled(prefix: Prefix, told: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Modified files that describe a locked wheel: METADATA and WHEEL of its own folder, and no other file of any name."""
+    """The modified files that are METADATA or WHEEL of a locked wheel, in the wheel's own folder."""
     from packaging.utils import canonicalize_name
 
     wheels = {str(canonicalize_name(a.name)) for a in prefix.artifacts if a.filename.endswith(".whl")}
@@ -145,8 +145,8 @@ def _retitled(prefix: Prefix, told: Mapping[str, Any]) -> list[Mapping[str, Any]
 
 
 def _from_repositories(lock: Lock, prefix: Prefix) -> dict[str, str]:
-    """Check the versions of frameworks that are built from a repository: they have no artifacts, and not always a
-    distribution."""
+    """The versions of frameworks that are built from a repository. The lock has no files of them, and not all of them are
+    installed as Python packages."""
     from packaging.utils import canonicalize_name
 
     frameworks = [f for f in lock.environment.frameworks if f.name in prefix.frameworks and f.options.get("repository")]
@@ -168,7 +168,7 @@ def _compare_distribution(where: str, version: str, copies: Sequence[Mapping[str
 
 
 def _is_folder_of(folder: str, name: str) -> bool:
-    """Whether a ``NAME-VERSION.dist-info`` has the name of its distribution."""
+    """Whether the folder ``NAME-VERSION.dist-info`` has the name of its package."""
     from packaging.utils import canonicalize_name
 
     return canonicalize_name(folder.removesuffix(".dist-info").rpartition("-")[0]) == canonicalize_name(name)
@@ -184,7 +184,8 @@ def _same_version(found: str, wanted: str) -> bool:
 
 
 def compare_packages(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
-    """The distribution's packages: those of the base provider and of a bootstrapped base at exactly their versions."""
+    """Compare the distribution's packages. Packages of the base's provider and of a bootstrapped base must have exact
+    versions."""
     packages = told["packages"]
     environment = lock.environment
     exact = {package.name: package.version for package in environment.base.packages}
@@ -214,8 +215,7 @@ def compare_packages(lock: Lock, told: Mapping[str, Any], found: Findings) -> No
 
 
 def compare_rights(told: Mapping[str, Any], found: Findings) -> None:
-    """Check for files that give rights (setuid, setgid, capabilities) from any origin, and for paths that everybody may write
-    to."""
+    """Report files of any origin that give rights (setuid, setgid, capabilities), and paths to which everybody may write."""
     for item in told["privileged"]:
         owner = f" (of {item['package']})" if item["package"] else ", and belongs to no package"
         right = f"mode {item['mode']}" if int(item["mode"] or "0", 8) & _SETUID_OR_SETGID else "a file capability"
@@ -225,7 +225,7 @@ def compare_rights(told: Mapping[str, Any], found: Findings) -> None:
 
 
 def compare_secrets(told: Mapping[str, Any], of_the_base: Collection[str], found: Findings) -> None:
-    """Credentials, private keys, proxies that lie in the image and did not come with its base or with a package."""
+    """Report credentials, private keys and proxies in the image that came neither with its base nor with a package."""
     for item in told["secrets"]:
         if item["path"] not in of_the_base:
             found.wrong(item["path"], f"{item['what']}, and belongs to no package")

@@ -15,9 +15,9 @@ _SHOWN = 20
 class VerifyReport:
     """The report of a verification: every difference, and what was compared.
 
-    ``counts`` says how much was compared, ``notes`` what could not be compared and why. For example, the lock has no hash of a
-    package built from source, so only its version is compared, and its files with its own RECORD. ``framework`` is what the
-    framework (the first of several) reports about itself; ``others`` what those beside it say.
+    ``counts`` says how many items were compared; ``notes`` say what could not be compared, and why. For example, the lock has
+    no hash of a package built from source: its version is compared with the lock, but its files with its own RECORD.
+    ``framework`` is what the first framework reports about itself; ``others`` are the reports of the other frameworks.
     """
 
     name: str
@@ -65,7 +65,8 @@ class Findings:
         self.problems.append(Problem(where=where, line=0, message=message))
 
     def files(self, what: str, items: Sequence[Mapping[str, Any]], where: str) -> None:
-        """One difference per file, the first ones by name and the rest by number: a broken package can have thousands."""
+        """Note a difference for each of the first files, and one difference with the number of all others: there can be
+        thousands."""
         for item in items[:_SHOWN]:
             owner = f" (of {item['of']})" if item.get("of") else ""
             self.wrong(str(item["path"]), f"{what}{owner}")

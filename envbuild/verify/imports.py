@@ -1,7 +1,7 @@
-"""Imports the requested packages in the image, as its user: those of the frameworks and those under ``pip:``.
+"""Imports the requested packages in the image, as its user: the frameworks, and packages under ``pip:``.
 
-Each module is imported in a process of its own, without a network, several at once (``smoke/imports.py`` does it). Modules that
-need a GPU, or are not meant to be imported, are not checked; the report has a note about each.
+Each module is imported in a separate process without a network, several at the same time (see ``smoke/imports.py``). Modules
+that need a GPU, or are not meant to be imported, are not checked; the report has a note about each.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SHOWN_LIBRARIES = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """The image whose modules are imported, and how they are judged. ``with_gpus`` is true if this machine has GPUs for it."""
+    """The image whose modules are imported, and how they are judged. ``with_gpus`` is true if it gets this machine's GPUs."""
 
     engine: Engine
     lock: Lock
@@ -57,9 +57,9 @@ def check(trial: Trial, found: Findings) -> None:
 
 
 def asked_for(lock: Lock, prefix: Prefix) -> list[str]:
-    """The projects (canonical names) of one prefix that were requested by name: frameworks, and those under ``pip:``.
+    """The projects (canonical names) of one prefix that were requested by name: frameworks, and projects under ``pip:``.
 
-    Their dependencies are not listed, because they import these themselves.
+    Their dependencies are not listed, because the requested projects import the dependencies.
     """
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
@@ -117,7 +117,8 @@ def _python(lock: Lock, prefix: Prefix) -> list[str]:
 
 
 def compare_imports(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: Rules, found: Findings) -> None:
-    """Judge every module that was tried. A failed one is a difference, with the missing library and the package that has it."""
+    """Judge every module that was tried. A failed import is a difference; it names the missing library and the package with
+    it."""
     system = lock.environment.system.name
     lacking: dict[str, set[str]] = {}
     for each in told["libraries"]:
@@ -137,7 +138,7 @@ def compare_imports(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: 
 
 
 def _judge(each: Mapping[str, Any], lacking: set[str], system: str, rules: Rules, found: Findings) -> str:
-    """Describe what is wrong with one import; empty if it succeeded. An import that cannot be tried here is noted."""
+    """Describe what is wrong with one import; empty if it succeeded. If this machine cannot test the import, add a note."""
     said = str(each["said"])
     if each["outcome"] == "ok":
         found.count("imported", 1)
@@ -177,7 +178,7 @@ def _telling_line(said: str) -> str:
 
 
 def _named(libraries: Iterable[str], system: str, rules: Rules) -> str:
-    """The libraries with the packages that hold them, and how to get those."""
+    """The libraries, the packages that contain them, and how to install these packages."""
     names = sorted(libraries)
     shown = [_with_package(name, system, rules) for name in names[:_SHOWN_LIBRARIES]]
     more = f" and {len(names) - _SHOWN_LIBRARIES} more" if len(names) > _SHOWN_LIBRARIES else ""
@@ -193,7 +194,7 @@ def _with_package(library: str, system: str, rules: Rules) -> str:
 
 
 def _advice(name: str, lock: Lock, rules: Rules) -> str:
-    """Say if a project under ``pip:`` belongs to a framework of the matrix, whose recipe installs the needed libraries."""
+    """Advice if a project under ``pip:`` is a framework of the matrix: the framework's recipe installs the needed libraries."""
     framework = rules.frameworks.get(name, "")
     taken = {each.name for each in lock.environment.frameworks}
     if not framework or framework in taken or lock.environment.custom is None:

@@ -54,9 +54,9 @@ def _of_url(name: str, url: str) -> dict[str, str]:
 def search(  # noqa: PLR0917 - the place, the strings, and the report
     engine: Engine, info: ImageInfo, secrets: Mapping[str, str], layers: Layers, found: Findings, on_progress: OnProgress
 ) -> None:
-    """Look for ``secrets`` in the image's configuration and in every file of every layer, deleted ones included.
+    """Search for ``secrets`` in the image's configuration and in every file of every layer, including deleted files.
 
-    ``layers`` sees every entry on the way, so that the layers, whose reading is slow, are read once.
+    ``layers`` gets every entry, too, because reading the layers is slow and they are read only once.
     """
     wanted = {name: value.encode() for name, value in secrets.items() if value}
     if not wanted and not layers:
@@ -80,7 +80,7 @@ def search(  # noqa: PLR0917 - the place, the strings, and the report
 
 
 def find_strings(pieces: Iterable[bytes], wanted: Mapping[str, bytes]) -> list[str]:
-    """The names of the strings that occur, across the borders of pieces too."""
+    """The names of the strings that occur, also if a string begins in one piece and ends in the next."""
     overlap = max(map(len, wanted.values())) - 1
     rest, seen = b"", dict.fromkeys(wanted, False)
     for piece in pieces:

@@ -1,11 +1,13 @@
-"""Checks files that belong to no package: Pythons and CUDA that a build unpacked, and what it compiled outside of any package.
+"""Checks files that belong to no package: Pythons and CUDA that a build unpacked, and files compiled outside of any package.
 
-The step that installs them writes a list of their files by sha256 into the image, below ``/opt/envbuild/installed``. It is
-compared with the files in the image's layers, without running any program of the image: the interpreter itself may have been
-changed. The build checked the unpacked archives by the lock's hashes. So this proves that no later step changed the files: each
-file is as listed, there are no others, and neither a file nor its list occurs in two layers, as it would if a later step had
-replaced both. It does not prove that envbuild's own step installed them: an image from another Dockerfile, or with only one
-layer, may contain any list.
+The step that installs such files writes a list of them with their sha256 into the image, below ``/opt/envbuild/installed``. The
+list is compared with the files in the image's layers. No program of the image runs for that, because the interpreter itself may
+have been changed.
+
+The build checked the unpacked archives by the hashes in the lock. So this comparison proves that no later step changed the
+files: each file has the listed hash, there are no other files, and neither a file nor its list occurs in two layers, as both
+would if a later step had replaced them. It does not prove that envbuild's own step installed the files: an image from another
+Dockerfile, or with only one layer, may contain any list.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _BYTECODE = re.compile(r"(?P<folder>.*)/__pycache__/(?P<name>[^/]+?)\.[^./]+(\.o
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileList:
-    """One list: the sha256 of each file and the target of each link. ``folder``, if given, may hold nothing else."""
+    """One list: the sha256 of each file and the target of each link. If ``folder`` is given, it must contain nothing else."""
 
     folder: str
     files: Mapping[str, str]
@@ -46,7 +48,8 @@ class FileList:
 
 
 def candidates(lock: Lock) -> dict[str, str]:
-    """The lists that the image of ``lock`` may hold, by name: the folder of each, or ``""`` if the lock does not name it."""
+    """The lists that the image of ``lock`` may contain: name → the folder of the list, or ``""`` if the lock does not name
+    it."""
     environment = lock.environment
     pythons = [prefix.python for prefix in lock.prefixes if prefix.python.is_fetched]
     found = {f"python-{each.version}": str(PurePosixPath(each.executable).parent.parent) for each in pythons}
@@ -61,7 +64,7 @@ def expected(lock: Lock, distributions: Mapping[str, Iterable[str]]) -> dict[str
     """The lists that the image must contain. A framework built from a repository has no list if it is an installed
     distribution.
 
-    ``distributions`` are the canonical names of what was found in each prefix, by its path.
+    ``distributions`` are the canonical names of the installed packages, by the path of their prefix.
     """
     from packaging.utils import canonicalize_name
 
@@ -91,7 +94,7 @@ def parse(content: bytes) -> FileList:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Seen:
-    """The state of a listed path in one layer: ``what`` is a file's sha256 or where a link leads, None where it was not
+    """The state of a listed path in one layer: ``what`` is the sha256 of a file or the target of a link, None if it was not
     read."""
 
     layer: str
@@ -100,7 +103,7 @@ class _Seen:
 
 
 class Layers:
-    """Sees every entry of every layer, and compares what was seen with the image's lists."""
+    """Gets every entry of every layer, and compares the entries with the image's lists."""
 
     def __init__(self, lists: Mapping[str, FileList]) -> None:
         self._lists = lists
@@ -135,7 +138,7 @@ class Layers:
         return calculated.hexdigest()
 
     def compare(self, found: Findings) -> None:
-        """Every difference between the lists and what was seen."""
+        """Report every difference between the lists and the layers."""
         for name, one in self._lists.items():
             about: dict[str, list[dict[str, str]]] = {}
             for path in (f"{FOLDER}/{name}", *one.files, *one.links):
@@ -148,8 +151,8 @@ class Layers:
 
     def _difference(self, path: str, one: FileList) -> str:
         seen = self._seen.get(path, [])
-        # The older form of `docker save` has the layers in the order of their ids, not of the steps: a file that was
-        # removed as often as it was written is gone.
+        # The older form of `docker save` has the layers in the order of their ids, not of the steps. So count: a file
+        # that was removed as often as it was written is missing.
         removed = sum(each.kind == "gone" for each in seen)
         if len(seen) <= 2 * removed:
             return "missing"
@@ -180,13 +183,13 @@ class Layers:
 
 
 def _is_bytecode_of(path: str, one: FileList) -> bool:
-    """Whether ``path`` is the bytecode of a listed source. Python writes it itself, so only the source is compared."""
+    """Whether ``path`` is the bytecode of a listed source. Python writes bytecode itself, so only the source is compared."""
     match = _BYTECODE.fullmatch(path)
     return match is not None and f"{match['folder']}/{match['name']}.py" in one
 
 
 def compare_presence(wanted: Mapping[str, str], lists: Mapping[str, FileList], found: Findings) -> None:
-    """Check that every required list exists, for the folder that the lock names."""
+    """Check that every required list exists, and is about the folder that the lock names."""
     for name, folder in wanted.items():
         where = f"{FOLDER}/{name}"
         if name not in lists:

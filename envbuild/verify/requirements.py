@@ -1,7 +1,7 @@
-"""Compares what is installed with its own requirements, as ``pip check`` does. Pure: values in, findings out.
+"""Checks that the installed packages meet each other's requirements, as ``pip check`` does. Pure: values in, findings out.
 
-Markers are evaluated with the values that the image's own Python gave. A source package can have other requirements after its
-build than the lock read before, so they are checked in the image.
+Markers are evaluated with the values of the image's own Python. The requirements are read from the image, because a package
+that is built from source can have other requirements after its build than those in the lock.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ _UNREADABLE = (InvalidRequirement, InvalidMarker, UndefinedComparison, Undefined
 
 
 def compare_requirements(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: Rules, found: Findings) -> None:
-    """Every requirement of every installed distribution: installed, and in a version that it allows; and its Python."""
+    """Check every requirement of every installed package: the required package is installed in an allowed version, and the
+    version of Python is allowed."""
     installed = {str(each["name"]): each for each in told["distributions"]}
     markers = {key: str(value) for key, value in told["markers"].items()}
     extras = _extras_asked_for(lock, prefix)
     checked: set[str] = set()
     waiting = [*installed]
-    while waiting:  # repeat for packages that are requested with a further extra, until there is no new one
+    while waiting:  # check a package again if it is required with a further extra
         name = waiting.pop(0)
         for requirement in _requirements(installed[name], markers, extras.get(name, set()), found, first=name not in checked):
             project = str(canonicalize_name(requirement.name))
@@ -50,7 +51,7 @@ def compare_requirements(lock: Lock, prefix: Prefix, told: Mapping[str, Any], ru
 
 
 def _compare_python(prefix: Prefix, of: Mapping[str, Any], python: str, found: Findings) -> None:
-    """Requires-Python: uv installs a pinned wheel whatever its METADATA says of Python."""
+    """Compare Requires-Python with the image's Python, because uv installs a pinned wheel without this check."""
     wanted = str(of["python"])
     try:
         is_met = read_specifiers(wanted).contains(python, prereleases=True)
@@ -62,7 +63,7 @@ def _compare_python(prefix: Prefix, of: Mapping[str, Any], python: str, found: F
 
 
 def _extras_asked_for(lock: Lock, prefix: Prefix) -> dict[str, set[str]]:
-    """The extras that people named: of frameworks, of their recipes' requirements, under ``pip:``."""
+    """The extras that are requested explicitly: by frameworks, by the requirements in their recipes, and under ``pip:``."""
     environment = lock.environment
     texts = [text for each in environment.frameworks if each.name in prefix.frameworks for text in each.requirements]
     texts += environment.custom.requirements() if environment.custom and prefix == lock.prefixes[0] else ()
@@ -92,7 +93,7 @@ def _requirements(
 
 
 def _of_sections(text: str) -> Iterator[str]:
-    """The lines of a requires.txt, its sections (``[extra:marker]``) as markers."""
+    """The requirements in a requires.txt, with its sections (``[extra:marker]``) converted to markers."""
     condition = ""
     for line in filter(None, map(str.strip, text.splitlines())):
         section = _SECTION.fullmatch(line)

@@ -18,7 +18,7 @@ _SYSTEM = re.compile(r"(?P<family>[a-z]+)(?P<number>[0-9.]+)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skip:
-    """Modules that are not imported, as patterns, and why not."""
+    """Patterns of modules that are not imported, and the reason."""
 
     modules: tuple[str, ...]
     reason: str
@@ -44,7 +44,8 @@ class Contradiction:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """``libraries``: shared library → system → the package that holds it. ``frameworks``: project → framework of the matrix.
+    """The rules. ``libraries``: shared library → system → the package with it. ``frameworks``: project → framework of the
+    matrix.
 
     ``made_from``: system → the system whose list of packages is used if it has no list of its own.
     ``ignored`` are projects that the recipes leave out although a package requires them.
@@ -60,7 +61,7 @@ class Rules:
     ignored: frozenset[str] = frozenset()
 
     def is_of_the_driver(self, library: str) -> bool:
-        """Whether the machine's driver brings this library."""
+        """Whether this library comes with the machine's NVIDIA driver."""
         return any(fnmatchcase(library, pattern) for pattern in self.driver_libraries)
 
     def without_gpu_reason(self, said: str) -> str:
@@ -68,7 +69,8 @@ class Rules:
         return next((rule.reason for rule in self.without_gpu if re.search(rule.text, said)), "")
 
     def package_of(self, library: str, system: str) -> tuple[str, str]:
-        """The package that holds ``library`` and the system whose list says so; two empty texts if none is known."""
+        """The package with ``library``, and the system whose list of packages says so; two empty texts if no package is
+        known."""
         known = self.libraries.get(library, {})
         order = [system, self.made_from.get(system, system), *sorted(known, reverse=True)]
         return next(((known[name], name) for name in order if name in known), ("", ""))

@@ -1,7 +1,7 @@
 """An image as one tar stream that Docker, containerd, Podman and skopeo load.
 
-It is an OCI image layout and has the ``manifest.json`` of ``docker save`` beside it, as Docker 25 and newer write it: older
-engines read the one, containerd reads the other, and both name the same blobs.
+The archive is an OCI image layout with the additional ``manifest.json`` of ``docker save``, as Docker 25 and newer write it.
+containerd reads the layout, older engines read ``manifest.json``; both name the same blobs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Piece:
 
 
 def layers_once(image: ComposedImage) -> list[Layer]:
-    """The layers of ``image``, each once: an image may hold the same layer twice, a folder of blobs may not."""
+    """The layers of ``image``, each once: an image may contain the same layer twice, but a folder of blobs has each file
+    once."""
     return list({layer.digest: layer for layer in image.layers}.values())
 
 
@@ -40,10 +41,10 @@ def pieces(
     without: frozenset[str] = frozenset(),
     checked: bool = True,
 ) -> Iterator[Piece]:
-    """The archive of ``image`` with its names. Layers whose digests are in ``without`` are listed, but their files are left
-    out.
+    """The archive of ``image`` with its names. Layers whose digests are in ``without`` are listed, but their bytes are
+    left out.
 
-    ``checked`` as in :meth:`LayerStore.read`.
+    ``checked`` has the meaning that it has in :meth:`LayerStore.read`.
     """
     own = manifest.config(image)
     told = manifest.manifest(image)
@@ -102,5 +103,5 @@ def _header(name: str, size: int, *, kind: bytes = tarfile.REGTYPE) -> bytes:
 
 
 def contents(stream: Iterable[Piece]) -> Iterator[bytes]:
-    """The bytes alone."""
+    """Only the bytes of the pieces."""
     return (piece.content for piece in stream)

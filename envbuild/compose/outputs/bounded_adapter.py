@@ -17,7 +17,7 @@ class BoundedAdapter(HTTPAdapter):
     """Bounds manifests, tokens, errors and redirects. Blobs are read as streams and have no such limit."""
 
     def send(self, request: Any, stream: bool = False, *args: Any, **kwargs: Any) -> requests.Response:
-        """Send like requests does."""
+        """Send a request as the base class does, and bound the answer."""
         answer = super().send(request, stream, *args, **kwargs)
         if not (stream and answer.status_code in (200, 206)):
             answer.raw = _Bounded(answer.raw, request.url)

@@ -1,7 +1,7 @@
 """Compresses an image's layers in another way than in the layer store: by gzip, by zstd, or not at all.
 
-The unpacked bytes stay the same, and so do the configuration and the image's id. Digests of layers and manifest change. The
-same version of libdeflate or zstd makes the same bytes of a layer, so it is part of the key that the store has them under.
+The unpacked bytes, the configuration and the image's id stay the same. The digests of the layers and of the manifest change.
+The compressed bytes depend on the version of libdeflate or zstd, so this version is a part of a layer's key in the store.
 """
 
 from __future__ import annotations

@@ -12,7 +12,9 @@ DOCKER_HUB = "docker.io"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credentials:
-    """A user's name and password, or a token that a registry gave for them. All are empty for anonymous access. Never shown."""
+    """A user's name and password, or a token that a registry gave in exchange for them. All are empty for anonymous access.
+
+    They are left out of ``repr``, so that they never appear in a log."""
 
     username: str = field(default="", repr=False)
     password: str = field(default="", repr=False)

@@ -19,7 +19,7 @@ _PAGES = 1000  # a registry could name a next page without end
 def read(client: Client, reference: str) -> Document | None:
     """The document that has the tag or digest ``reference``; None if there is none.
 
-    Raises :class:`PublishError` (``digest-differs``) if it is not what its digest says.
+    Raises :class:`PublishError` (``digest-differs``) if its content has another digest than the requested one.
     """
     answer = client.ask("GET", client.url(f"manifests/{reference}"), (200, 404), headers={"Accept": digests.KINDS})
     if answer.status_code == 404:
@@ -32,7 +32,7 @@ def read(client: Client, reference: str) -> Document | None:
 
 
 def parsed(document: Document) -> dict[str, Any]:
-    """The value of a document. Empty if it is no JSON object."""
+    """The JSON object in a document; empty if the document is not a JSON object."""
     try:
         value = json.loads(document.content)
     except (ValueError, RecursionError):
@@ -47,7 +47,7 @@ def write(client: Client, document: Document, reference: str) -> None:
 
 
 def delete(client: Client, digest: str) -> bool:
-    """Delete the manifest with this ``digest`` (``sha256:…``), and with it its tags. Whether it was there.
+    """Delete the manifest with this ``digest`` (``sha256:…``) and all its tags. Returns whether it existed.
 
     Raises :class:`PublishError` (``no-deletion``) if the registry does not let anything be deleted.
     """

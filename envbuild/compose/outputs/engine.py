@@ -22,10 +22,9 @@ STAGE = "load"
 def load(engine: Engine, image: ComposedImage, store: LayerStore, references: Sequence[str], on_progress: OnProgress) -> str:
     """Load ``image``, give it the names ``references``, and return its id in this engine.
 
-    Docker's own image store does not read the files of layers that it has, so these are not sent. Podman and Docker
-    with containerd's image store want the whole archive. The names are moved only after the image is complete. Raises
-    :class:`BuildError`
-    (``no-space``, ``load-failed``).
+    Docker's own image store does not read the files of layers that it already has, so these layers are not sent. Podman, and
+    Docker with containerd's image store, need the whole archive. The names are moved only after the image is complete. Raises
+    :class:`BuildError` (``no-space``, ``load-failed``).
     """
     with store.in_use():
         if not skips_layers_it_has(engine):
@@ -39,7 +38,7 @@ def load(engine: Engine, image: ComposedImage, store: LayerStore, references: Se
             except BuildError as error:
                 if not present or error.code != "load-failed":
                     raise
-                # Another process removed a layer meanwhile.
+                # Another process removed a layer from the engine meanwhile, so send all layers.
                 send(engine, image, store, (), on_progress)
     for reference in references:
         engine.tag(own, reference)
@@ -47,14 +46,15 @@ def load(engine: Engine, image: ComposedImage, store: LayerStore, references: Se
 
 
 def chains(engine: Engine) -> list[tuple[str, ...]]:
-    """The diff ids of each image's layers, lowest first: the layers that the engine has, each with those below it."""
+    """For each image in the engine, the diff ids of its layers, lowest first. They tell which layers the engine has."""
     api: Any = engine.client.api
     images = [engine.image(listed["Id"]) for listed in api.images(all=True)]
     return [image.layers for image in images if image]
 
 
 def present_layers(image: ComposedImage, known: Sequence[tuple[str, ...]]) -> frozenset[str]:
-    """The digests of the image's layers that the engine has. It has a layer only if all layers below are the same."""
+    """The digests of those layers of ``image`` that the engine has. A layer counts only if all layers below it are there,
+    too."""
     wanted = [f"sha256:{layer.diff_id}" for layer in image.layers]
     longest = max((_common(layers, wanted) for layers in known), default=0)
     above = {layer.digest for layer in image.layers[longest:]}
@@ -84,10 +84,10 @@ def send(
     *,
     without: frozenset[str] = frozenset(),
 ) -> None:
-    """Have the engine load the archive of ``image``, whose layers in ``without`` it has. Raises :class:`BuildError`.
+    """Have the engine load the archive of ``image``. It already has the layers in ``without``. Raises :class:`BuildError`.
 
-    Layers go as they are in the store. Layers are sent compressed: Docker 20.10 loads uncompressed ones no faster, because the
-    time it saves goes into writing more bytes.
+    Layers are sent compressed, as they are in the store. Docker 20.10 would not load uncompressed layers faster: the time for
+    decompression would be saved, but more bytes would be written.
     """
     from docker.errors import DockerException
     from requests import RequestException
@@ -115,7 +115,7 @@ class _Counter:
         self._layers: dict[str, tuple[float, float]] = {}
 
     def bytes_of(self, pieces: Iterator[archive.Piece]) -> Generator[bytes, None, None]:
-        """The bytes to send."""
+        """Yield the bytes to send, and report how many bytes of layers were sent."""
         done = 0
         for piece in pieces:
             if piece.of_layers:

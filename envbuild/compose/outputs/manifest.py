@@ -30,7 +30,7 @@ class Document:
     digest: str
 
     def descriptor(self) -> dict[str, Any]:
-        """Its descriptor for other documents."""
+        """The descriptor by which other documents refer to this one."""
         return descriptor(self.media_type, self.digest, len(self.content))
 
 
@@ -45,7 +45,7 @@ def config(image: ComposedImage) -> Document:
 
 
 def manifest(image: ComposedImage) -> Document:
-    """The manifest: the same image gives the same bytes everywhere, so that its digest names it."""
+    """The manifest. The same image gives the same bytes everywhere, so the digest of the manifest identifies the image."""
     layers = [_layer(layer) for layer in image.layers]
     return document(
         {"schemaVersion": 2, "mediaType": MANIFEST, "config": config(image).descriptor(), "layers": layers}, MANIFEST
@@ -64,6 +64,6 @@ def index(manifests: list[dict[str, Any]]) -> Document:
 
 
 def document(value: dict[str, Any], media_type: str) -> Document:
-    """``value`` as a blob: the same value has the same bytes everywhere."""
+    """Encode ``value`` as a JSON document. The same value gives the same bytes everywhere."""
     content = json.dumps(value, separators=(",", ":")).encode()
     return Document(content=content, media_type=media_type, digest=hashlib.sha256(content).hexdigest())

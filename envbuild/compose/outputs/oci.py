@@ -19,9 +19,10 @@ from envbuild.model.progress import OnProgress, Progress
 def write(image: ComposedImage, store: LayerStore, folder: Path, name: str, on_progress: OnProgress) -> str:
     """Add ``image`` to the layout in ``folder`` as ``name`` (empty: no name), and return the digest of its manifest.
 
-    The folder is made if it is absent. Other images stay; an image that has the same name loses it. Layers are hard links to
-    those of the store if both are on one file system, else copies. The index is written last, so that a killed process leaves
-    no incomplete image in it. Raises :class:`InvalidInputError` (``not-a-layout``) if something else is there.
+    The folder is made if it is absent. Other images stay; an image that has the same name loses this name. Layers are hard
+    links to the files of the store if both folders are on one file system, else copies. The index is written last, so that it
+    never names an incomplete image, even after a kill. Raises :class:`InvalidInputError` (``not-a-layout``) if the folder has
+    other content.
     """
     found = _index(folder)
     blobs = folder / "blobs" / "sha256"
@@ -50,8 +51,8 @@ def write(image: ComposedImage, store: LayerStore, folder: Path, name: str, on_p
 
 
 def _place(layer: Layer, store: LayerStore, target: Path) -> None:
-    """Link or copy a layer to ``target``, unless it exists there. The file is read in any case: a link would pass on damaged
-    bytes."""
+    """Link or copy a layer to ``target``, unless it exists there. The file is always read and checked, because a link would
+    pass on damaged bytes."""
     source = store.blob(layer.digest, layer.size)
     if target.is_symlink() and not target.exists():  # os.link would link to a dangling symbolic link
         target.unlink()
@@ -82,7 +83,7 @@ def _copy(layer: Layer, store: LayerStore, target: Path) -> None:
 
 
 def _index(folder: Path) -> list[dict[str, Any]]:
-    """The manifests of the layout that is in ``folder``."""
+    """The manifests in the index of the layout in ``folder``."""
     place = folder / "index.json"
     if not place.exists():
         if folder.exists() and (not folder.is_dir() or _strangers(folder)):
@@ -108,7 +109,7 @@ def _strangers(folder: Path) -> bool:
 
 
 def _others(manifests: list[dict[str, Any]], digest: str, name: str) -> list[dict[str, Any]]:
-    """The entries of the index that stay beside the new image."""
+    """The entries of the index that stay when the new image is added."""
     kept = []
     for each in manifests:
         own = (each.get("annotations") or {}).get(manifest.NAME, "")

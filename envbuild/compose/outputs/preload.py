@@ -22,10 +22,10 @@ _KEPT_FOR = timedelta(days=1)
 
 
 class Preload:
-    """Loads each layer on top of those before it, as the last layer of a nameless image.
+    """Loads each new layer into the engine, together with the layers below it, as an image without a name.
 
-    The engine keeps a layer only while an image has it, so load the whole image inside the ``with`` block; its end removes the
-    nameless image. Where the engine wants whole archives (see :func:`engine.load`) nothing is sent.
+    The engine keeps a layer only while an image has it. So load the whole image inside the ``with`` block: the end of the block
+    removes the image without a name. If the engine needs whole archives (see :func:`engine.load`), nothing is sent.
     """
 
     def __init__(self, engine: Engine, store: LayerStore, on_progress: OnProgress) -> None:
@@ -46,14 +46,14 @@ class Preload:
         self._replace("")
 
     def add(self, layer: Layer) -> None:
-        """Load one more layer, unless the engine has it. Raises :class:`BuildError` (``no-space``).
+        """Load the next higher layer, unless the engine has it. Raises :class:`BuildError` (``no-space``).
 
         Other failures are ignored here: loading the whole image sends what is missing.
         """
         self._layers.append(layer)
         if not self._serves:
             return
-        if self._known is None:  # asked as late as possible, because an image built meanwhile may have the lowest layers
+        if self._known is None:  # query as late as possible: an image that was built meanwhile may have the lowest layers
             self._known = engines.chains(self._engine)
         image = _partial(self._layers)
         present = engines.present_layers(image, self._known)
@@ -76,7 +76,7 @@ class Preload:
             self._engine.remove_unused(before)
 
     def _remove_old(self) -> None:
-        """Remove nameless images that killed processes left. One that is younger than a day may belong to another process."""
+        """Remove images without a name that killed processes left. Keep those of the last day: other processes may use them."""
         api: Any = self._engine.client.api
         for listed in api.images(all=True, filters={"label": _LABEL}):
             if datetime.fromtimestamp(int(listed["Created"]), UTC) < datetime.now(UTC) - _KEPT_FOR:

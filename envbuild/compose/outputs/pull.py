@@ -27,7 +27,7 @@ from envbuild.model.progress import OnProgress, Progress
 STAGE = "pull"
 _AT_ONCE = 3  # as many layers as docker fetches at once
 PATIENCE_S = 10.0  # seconds that an interrupted pull waits for running transfers
-# Docker's own names for the same files.
+# Docker's media type → OCI's media type for the same kind of file.
 _OCI = {
     "application/vnd.docker.image.rootfs.diff.tar.gzip": "application/vnd.oci.image.layer.v1.tar+gzip",
     "application/vnd.docker.image.rootfs.diff.tar": "application/vnd.oci.image.layer.v1.tar",
@@ -53,12 +53,12 @@ def pull(
     *,
     pause: Callable[[float], object] | None = None,
 ) -> Pulled:
-    """The image that the repository ``source`` (``HOST/REPOSITORY``) has under ``tag``, a tag or ``sha256:…``; its layers are
-    in the store then.
+    """Pull the image that the repository ``source`` (``HOST/REPOSITORY``) has under ``tag``, a tag or ``sha256:…``. Afterwards
+    the store has its layers.
 
-    Every digest is computed and compared, also that of each unpacked layer. An interrupted download of a layer continues where
-    it stopped; if this process ends, complete layers stay in the store. Raises :class:`PublishError` (``not-in-registry``,
-    ``digest-differs``, ``unknown-format``).
+    Every digest is computed and compared, including the digest of each unpacked layer. An interrupted download of a layer
+    continues where it stopped; if this process ends, complete layers stay in the store. Raises :class:`PublishError`
+    (``not-in-registry``, ``digest-differs``, ``unknown-format``).
     """
     repository = parse(source)
     stopped = threading.Event()
@@ -107,7 +107,7 @@ class _Pull:
         return Pulled(image=image, digest=digest, received=self._received, present=self._present)
 
     def _manifest(self, tag: str, *, is_in_index: bool = False) -> tuple[str, Mapping[str, Any]]:
-        """The digest and content of the image's manifest; of an index, that of the image for this kind of machine."""
+        """The digest and content of the image's manifest. An index leads to the manifest of the image for Linux on x86-64."""
         client = self._client
         answer = client.ask("GET", client.url(f"manifests/{tag}"), (200, 404), headers={"Accept": digests.KINDS})
         if answer.status_code == 404:
@@ -124,7 +124,7 @@ class _Pull:
         return self._manifest(self._chosen(told["manifests"], tag), is_in_index=True)
 
     def _chosen(self, entries: Any, tag: str) -> str:
-        """The digest of the image for this kind of machine, of those in an index."""
+        """The digest of the image for Linux on x86-64, from the ``entries`` of an index."""
         try:
             for each in entries:
                 platform = each.get("platform") or {}
@@ -135,7 +135,7 @@ class _Pull:
         raise self._unknown(f"{tag} has no image for Linux on x86-64")
 
     def _described(self, told: Mapping[str, Any]) -> tuple[bytes, tuple[Layer, ...]]:
-        """The configuration, and what manifest and configuration say of the layers."""
+        """The configuration, and the layers as manifest and configuration describe them."""
         try:
             digest, size = _blob(told["config"])
             if size > LARGEST:
@@ -173,7 +173,7 @@ class _Pull:
         try:
             for future in finished(futures.values()):
                 future.result()
-        finally:  # after an error or Ctrl-C, running transfers end within a piece, and a silent registry is not waited for
+        finally:  # after an error or Ctrl-C, transfers end after one more piece; do not wait for a silent registry
             self._stopped.set()
             wait(futures.values(), timeout=PATIENCE_S)
         return {digest: future.result() for digest, future in futures.items()}
@@ -251,7 +251,7 @@ def _blob(told: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _hex(digest: Any) -> str:
-    """The hexadecimal digits of a digest. Raises ValueError if it is none."""
+    """The hexadecimal digits of a digest. Raises ValueError if ``digest`` has another form."""
     found = re.fullmatch("sha256:([0-9a-f]{64})", str(digest))
     if found is None:
         raise ValueError(f"{digest!r} is not a digest")
@@ -259,7 +259,7 @@ def _hex(digest: Any) -> str:
 
 
 def _list(told: Mapping[str, Any]) -> str:
-    """The digest of the list of a layer's files; empty if it has none."""
+    """The digest of a layer's list of files; empty if the layer has no list."""
     digest = str((told.get("annotations") or {}).get(estargz.ANNOTATION, "")).removeprefix("sha256:")
     return digest if re.fullmatch("[0-9a-f]{64}", digest) else ""
 

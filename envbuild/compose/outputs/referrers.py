@@ -33,7 +33,7 @@ _NO_API = (400, 404, 405, 406)  # the HTTP statuses of registries without the re
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
-    """A blob of the type ``kind`` to attach, with annotations by which readers choose among several."""
+    """A blob of the type ``kind`` to attach, with annotations by which readers choose one of several artifacts."""
 
     content: bytes
     kind: str
@@ -75,11 +75,11 @@ def _lacking(client: Client, subject: Document, artifacts: Sequence[Artifact]) -
 
 
 def read(source: str, digest: str, kind: str, first: tuple[str, str] = ("", "")) -> Iterator[bytes]:
-    """The blobs of the type ``kind`` that are attached to the manifest with this ``digest`` (``sha256:…``) in ``source``.
+    """Yield the blobs of the type ``kind`` that are attached to the manifest with this ``digest`` (``sha256:…``) in ``source``.
 
     They are fetched one by one, those with the annotation ``first`` (name and value) before the others. Damaged, missing or too
-    large blobs are left out, because a check of signatures needs only one good one. The list itself may lack types and
-    annotations, as it does if cosign writes it under a tag. Raises :class:`PublishError`.
+    large blobs are left out, because a check of signatures needs only one valid blob. The registry's list of attached manifests
+    may lack types and annotations: it does if cosign wrote it under a tag. Raises :class:`PublishError`.
     """
     with opened(source, writes=False) as client:
         yield from read_with(client, digest, kind, first)
@@ -103,7 +103,7 @@ def read_with(
 
 
 def noted(client: Client, digest: str, annotation: str) -> set[str]:
-    """The values of an annotation in the list of what is attached to the manifest with this ``digest``."""
+    """The values that an annotation has on the manifests that are attached to the manifest with this ``digest``."""
     notes = (entry.get("annotations") for entry in _listed(client, digest)[0])
     return {str(each[annotation]) for each in notes if isinstance(each, dict) and annotation in each}
 
@@ -116,7 +116,7 @@ def digests(client: Client, digest: str) -> list[str]:
 
 @contextlib.contextmanager
 def opened(source: str, *, writes: bool, deletes: bool = False) -> Iterator[Client]:
-    """A client of the repository ``source``, which is closed behind the block."""
+    """A client of the repository ``source``, which is closed at the end of the block."""
     repository = parse(source)
     client = Client(repository, credentials.find(repository.host), writes=writes, deletes=deletes)
     try:
@@ -169,7 +169,7 @@ def _send_blob(client: Client, content: bytes) -> None:
 
 
 def _listed(client: Client, digest: str) -> tuple[list[dict[str, Any]], bool]:
-    """The descriptors of what is attached to ``digest``, and whether the registry has the referrers API."""
+    """The descriptors of the manifests that are attached to ``digest``, and whether the registry has the referrers API."""
     headers = {"Accept": manifest.INDEX}
     answer, content = client.ask_long(client.url(f"referrers/{digest}"), (200, *_NO_API), _LONGEST_LIST, headers)
     if answer.status_code != 200 or answer.headers.get("Content-Type", "").partition(";")[0] != manifest.INDEX:
@@ -193,7 +193,7 @@ def _listed_by_tag(client: Client, digest: str) -> list[dict[str, Any]]:
 def _list_by_tag(client: Client, subject: Document, added: Sequence[dict[str, Any]]) -> None:
     """Add entries to the list under the tag that stands in for the referrers API.
 
-    Another client may write it at the same time, so it is read again until the entries are in it.
+    Another client may write the list at the same time, so the list is read again until it has the entries.
     """
     digest = f"sha256:{subject.digest}"
     for _ in range(_ATTEMPTS):

@@ -27,7 +27,7 @@ PATIENCE_S = 10.0  # seconds that an interrupted push waits for running transfer
 class Pushed:
     """``digest`` names the image in the registry; ``sent`` are bytes; ``present`` and ``mounted`` count layers not sent.
 
-    ``tags`` are those that the image did not have before.
+    ``tags`` are the tags that the image did not have before this push.
     """
 
     digest: str
@@ -40,7 +40,8 @@ class Pushed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tags:
-    """``moving`` tags are taken from any other image; a ``fixed`` tag that another image has is an error."""
+    """The tags of a push. A ``moving`` tag is moved from another image; if another image has a ``fixed`` tag, that is an
+    error."""
 
     moving: Sequence[str] = ()
     fixed: Sequence[str] = ()
@@ -60,10 +61,10 @@ def push(
     """Push ``image`` to the repository ``to`` (``HOST/REPOSITORY``) under its tags.
 
     A layer that the registry has need not be in the store. ``mount_from`` are other repositories of the same registry that may
-    have layers: the registry copies them from there, so they are not sent. The tags move last, once all layers are there; a
-    push that was cut off goes on with what is missing. ``before_moving`` is called once the fixed tags are there, and before
-    any other moves; also if no tag has to be set. Raises :class:`PublishError` and, if a layer is needed and absent,
-    :class:`BuildError`.
+    have layers of the image: the registry copies such layers, so they are not sent. The tags move last, when the registry has
+    all layers. After an interrupted push, the next push sends only the missing layers. ``before_moving`` is called after the
+    fixed tags are set and before a moving tag moves; it is also called if no tag has to be set. Raises :class:`PublishError`,
+    and :class:`BuildError` if a layer is needed that the store does not have.
     """
     repository = parse(to)
     stopped = threading.Event()
@@ -115,7 +116,8 @@ class EarlyPush:
         self._client.close()
 
     def require_access(self, tag: str) -> None:
-        """Raise :class:`PublishError` if the registry cannot be asked about ``tag``, before anything is made."""
+        """Raise :class:`PublishError` if the registry does not answer a query for ``tag``. Call this before anything is
+        made."""
         self._push.digest_of(tag)
 
     def add(self, layer: Layer) -> None:
@@ -123,7 +125,7 @@ class EarlyPush:
         self._sending.append(self._pool.submit(self._push.send, layer))
 
     def finish(self) -> None:
-        """Wait for the layers that are under way."""
+        """Wait for the layers that are being sent."""
         for _ in finished(self._sending):
             pass
 
@@ -143,7 +145,8 @@ class Lacking:
 
 
 def compare(image: ComposedImage, store: LayerStore, to: str, tags: Tags, also: BeforeMoving) -> Lacking:
-    """What :func:`push` would do now; ``also`` is called in place of ``before_moving``. Only reads. Raises as ``push`` does."""
+    """Return what :func:`push` would send, without writing. ``also`` replaces ``before_moving``. Raises the errors of
+    ``push``."""
     repository = parse(to)
     client = Client(repository, credentials.find(repository.host), writes=False)
     try:
@@ -220,7 +223,7 @@ class _Push:
         return Lacking(tags=tuple(missing), layers=len(layers), size=size, digest=self._digest, all_layers=every)
 
     def _tags_to_set(self, tags: Tags) -> list[str]:
-        """The tags that this image does not have yet; if it has one, the registry has all its layers."""
+        """The tags that this image does not have yet. If the image has any tag, the registry has all its layers."""
         wanted = []
         for tag in dict.fromkeys([*tags.fixed, *tags.moving]):
             there = self._seen[tag] = self.digest_of(tag)
@@ -263,7 +266,7 @@ class _Push:
         try:
             for future in finished(futures):
                 future.result()
-        finally:  # an error or Ctrl-C: what is under way ends within a piece, and a silent registry is not waited for
+        finally:  # after an error or Ctrl-C, transfers end after one more piece; do not wait for a silent registry
             self._stopped.set()
             wait(futures, timeout=PATIENCE_S)
 
@@ -280,7 +283,7 @@ class _Push:
                 raise
 
     def _is_there(self, layer: Layer) -> bool:
-        """Whether the registry has the layer, or takes it over from another repository now."""
+        """Whether the registry has the layer, or can copy it from another repository now."""
         client = self._client
         digest = f"sha256:{layer.digest}"
         if client.ask("HEAD", client.url(f"blobs/{digest}"), (200, 404)).status_code == 200:
@@ -300,14 +303,14 @@ class _Push:
         self.count(layer.size)
 
     def read(self, layer: Layer) -> Iterator[bytes]:
-        """The bytes of a layer, until the push is stopped. The registry computes their digest, and refuses others."""
+        """The bytes of a layer, until the push is stopped. The registry computes the digest, and refuses wrong bytes."""
         for piece in self._store.read(layer, checked=False):
             if self._stopped.is_set():
                 raise _StoppedError
             yield piece
 
     def count(self, size: int, sent: int = 0) -> None:
-        """Note that the registry has ``size`` more bytes (or fewer), for which ``sent`` bytes were sent."""
+        """Note that the registry has ``size`` more bytes (fewer, if negative), for which ``sent`` bytes were sent."""
         with self._lock:
             self._sent += sent
         self._progress.add(size)

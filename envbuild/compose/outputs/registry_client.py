@@ -1,6 +1,6 @@
-"""A client for one repository of a registry: it gets tokens, tries again, and explains errors.
+"""A client for one repository of a registry: it gets tokens, repeats failed requests, and explains errors.
 
-The protocol is that of https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md; how tokens are asked for is at
+The protocol is that of https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md; requests for tokens follow
 https://distribution.github.io/distribution/spec/auth/token/.
 """
 
@@ -42,7 +42,7 @@ _CONNECT_S = 10
 _SILENCE_S = 300  # long, because a registry reads a whole layer again before it answers
 _PIECE = 1 << 18
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
-_UPLOAD_LOST = (404, 409, 416)  # the registry forgot the upload, or has another number of its bytes
+_UPLOAD_LOST = (404, 409, 416)  # the registry no longer knows the upload, or has received another number of bytes
 _TOKEN = re.compile("[!-~]+")
 _REFERENCE = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|sha256:[0-9a-f]{64}")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
@@ -69,7 +69,7 @@ def parse(text: str) -> Repository:
 
 
 class _PassingError(Exception):
-    """A failure that may not occur at the next attempt, with the error to raise if it does."""
+    """A temporary failure: the next attempt perhaps succeeds. ``reason`` is the error to raise if no attempt does."""
 
     def __init__(self, reason: PublishError, retry_after: str = "") -> None:
         super().__init__(reason.message)
@@ -78,7 +78,7 @@ class _PassingError(Exception):
 
 
 class _Header(AuthBase):
-    """Sends exactly this Authorization header. Without it, requests would take one from ~/.netrc."""
+    """Sends exactly this Authorization header. Without this class, requests would make a header from ~/.netrc."""
 
     def __init__(self, value: str) -> None:
         self._value = value
@@ -90,14 +90,14 @@ class _Header(AuthBase):
 
 
 class _Session(requests.Session):
-    """Follows no redirect from https to plain http: an answer may be a token."""
+    """Follows no redirect from https to plain http, because the answer could contain a token."""
 
     def __init__(self, repository: Repository) -> None:
         super().__init__()
         self._repository = repository
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Where ``resp`` sends the request; None if nowhere. Raises :class:`PublishError` (``insecure-address``)."""
+        """The address to which ``resp`` redirects; None if it does not. Raises :class:`PublishError` (``insecure-address``)."""
         target = super().get_redirect_target(resp)
         if target and urlsplit(resp.url).scheme == "https" and urlsplit(urljoin(resp.url, target)).scheme != "https":
             raise insecure(self._repository, target)
@@ -132,9 +132,9 @@ class Client:
         pause: Callable[[float], object] = time.sleep,
         on_retry: Callable[[str], object] = lambda _words: None,
     ) -> None:
-        """``also_read`` are other repositories of the registry, from which layers are taken over; without ``writes``, only
-        the right to read is asked for; to delete is a right of its own. After a ``pause`` that returns True, nothing is tried
-        again.
+        """``also_read`` are other repositories of the registry, from which layers are copied. Tokens are requested with the
+        right to read, with ``writes`` also to write, with ``deletes`` also to delete. If ``pause`` returns True, no request is
+        repeated.
         """
         self.repository = repository
         self._credentials = credentials
@@ -163,7 +163,8 @@ class Client:
         return f"{self._base}/v2/{self.repository.name}/{path}"
 
     def absolute(self, base: str, address: str) -> str:
-        """An address that the registry gave in its answer from ``base``. Raises :class:`PublishError` if it is none."""
+        """Make ``address``, which the registry gave in its answer from ``base``, absolute. Raises :class:`PublishError` if it
+        is invalid."""
         try:
             return urljoin(base, address)
         except ValueError as error:
@@ -178,11 +179,13 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> requests.Response:
-        """The answer, with an ``expected`` status. Temporary failures are tried again. Raises :class:`PublishError`."""
+        """Return the answer, which has an ``expected`` status. Repeat after temporary failures. Raises
+        :class:`PublishError`."""
         return self._try(lambda: self._once(method, url, expected, headers=headers, body=body))
 
     def ask_long(self, url: str, expected: tuple[int, ...], largest: int, headers: Mapping[str, str]) -> Answer:
-        """The answer to GET and its document of up to ``largest`` bytes. Raises as :meth:`ask` does, and ``too-long``."""
+        """Return the answer to GET, and its document of up to ``largest`` bytes. Raises the errors of :meth:`ask`, and
+        ``too-long``."""
 
         def attempt() -> Answer:
             with self._once("GET", url, expected, headers=headers, stream=True) as answer:
@@ -199,8 +202,8 @@ class Client:
         return self._try(attempt)
 
     def blob(self, digest: str, size: int) -> Iterator[bytes]:
-        """The bytes of a blob, at most ``size``; the caller compares the digest. An interrupted transfer continues where it
-        stopped.
+        """Yield the bytes of a blob, at most ``size``; the caller compares the digest. An interrupted transfer continues where
+        it stopped.
 
         Raises :class:`PublishError` if several attempts bring no bytes.
         """
@@ -222,7 +225,8 @@ class Client:
                 self._wait(failures, passing)
 
     def _blob_from(self, digest: str, size: int, begin: int) -> Iterator[bytes]:
-        """The rest of a blob. A registry that does not know ranges sends all of it, and its beginning is dropped here."""
+        """The rest of a blob, from ``begin`` on. A registry without ranges sends the whole blob, and the first bytes are
+        dropped here."""
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={begin}-"} if begin else {})}
         with self._once("GET", self.url(f"blobs/sha256:{digest}"), (200, 206), headers=headers, stream=True) as answer:
             told = answer.headers.get("Content-Length", "")
@@ -316,7 +320,8 @@ class Client:
         )
 
     def _is_own(self, url: str) -> bool:
-        """Whether the registry itself is at ``url``. Nobody else gets its password or token, also not by plain http."""
+        """Whether ``url`` is at the registry itself. Passwords and tokens go to no other host, and not by plain http instead of
+        https."""
         return urlsplit(url)[:2] == urlsplit(self._base)[:2]
 
     def _require_tls(self, url: str) -> None:
@@ -324,7 +329,7 @@ class Client:
             raise insecure(self.repository, url)
 
     def _wait(self, number: int, passing: _PassingError) -> None:
-        """Wait before the next attempt: longer each time, and at least as long as the registry asks for."""
+        """Wait before the next attempt: longer each time, and at least as long as the registry demands."""
         seconds = 0.5 * 2 ** (number - 1) * random.uniform(1, 1.5)  # noqa: S311 - clients must not all retry at the same moment
         seconds = min(max(seconds, passing.asked_for), _LONGEST_PAUSE_S)
         self._on_retry(f"{passing.reason.message.rstrip('.')}; trying again in {seconds:.0f} s")
@@ -332,7 +337,7 @@ class Client:
             raise passing.reason from passing
 
     def _find_base(self) -> str:
-        """https, or plain http if a registry on this machine offers nothing else."""
+        """The registry's address: https, or plain http if the registry is on this machine and does not support https."""
         host = "registry-1.docker.io" if self.repository.host == DOCKER_HUB else self.repository.host
         if _is_local(host):
             try:
@@ -342,7 +347,7 @@ class Client:
         return f"https://{host}"
 
     def _authorize(self, answer: requests.Response, used: str) -> None:
-        """Get the token that the registry's refusal asks for, unless another thread did so meanwhile."""
+        """Get the token that the registry demands in ``answer``, unless another thread has already got one."""
         with self._lock:
             if self._authorization != used:
                 return
@@ -381,9 +386,9 @@ class Client:
 
 
 def _trust(session: requests.Session, host: str) -> str | None:
-    """The CA that Docker trusts for this registry, from Docker's own folder, and our client certificate there, if any.
+    """Return the file of the CA that Docker trusts for this registry, if any. Set the client certificate from the same folder.
 
-    Pass it with each request, because requests ignores a session's setting if REQUESTS_CA_BUNDLE is set.
+    Pass the CA with each request, because requests ignores a session's setting if REQUESTS_CA_BUNDLE is set.
     """
     folder = CERTIFICATES / host
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""The errors of registries: what they refused, or sent wrongly, and what to do."""
+"""Errors of registries: refused requests, wrong answers, failed connections, and what the user can do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Repository:
 
 
 def insecure(repository: Repository, address: str) -> PublishError:
-    """The error for a registry that was asked by https and answers with an address without TLS."""
+    """The error for a registry that got a request by https and answers with an address without TLS."""
     return PublishError(
         f"The registry of {repository} names an address without TLS: {address.partition('?')[0][:_LONGEST]!r}.",
         code="insecure-address",
@@ -44,8 +44,8 @@ def bad_reference(repository: Repository, reference: str) -> PublishError:
 
 
 def refused(repository: Repository, verb: str, method: str, answer: requests.Response) -> PublishError:
-    """The error for a refused request; ``verb`` is the action that the user asked for, such as ``pull
-    from``."""
+    """The error for a refused request; ``verb`` is the action that the user asked for, such as
+    ``pull from``."""
     try:
         told = answer.json()["errors"][0]
         words = f"{told.get('code', '')}: {told.get('message', '')}".strip(": ")
@@ -76,7 +76,7 @@ def other_size(repository: Repository, digest: str) -> PublishError:
 
 
 def too_long(repository: Repository, url: str, largest: int) -> PublishError:
-    """The error of a document that is too long to be read."""
+    """The error for a document that is too long to be read."""
     return PublishError(
         f"{url.partition('?')[0]} of {repository} is longer than {largest >> 20} MiB.",
         code="too-long",
@@ -85,7 +85,7 @@ def too_long(repository: Repository, url: str, largest: int) -> PublishError:
 
 
 def broken_off(repository: Repository) -> PublishError:
-    """The error of a blob that ends too early."""
+    """The error for a blob that ends too early."""
     return PublishError(
         f"The registry of {repository} stopped in the middle of a layer.",
         code="registry-unreachable",
@@ -94,7 +94,7 @@ def broken_off(repository: Repository) -> PublishError:
 
 
 def unreachable(repository: Repository, error: Exception) -> PublishError:
-    """The error of a connection that failed with ``error``."""
+    """The error for a connection that failed with ``error``."""
     words = " ".join(str(error).split())
     certificate = UNTRUSTED in words
     return PublishError(

@@ -1,4 +1,4 @@
-"""Counts the bytes of a transfer that several threads share, and tells its progress."""
+"""Counts the bytes of a transfer that several threads share, and reports its progress."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from envbuild.model.progress import OnProgress, Progress
 
 
 class TransferProgress:
-    """``total`` is in bytes. Safe for threads."""
+    """The progress of one transfer of ``total`` bytes. Threads may share it."""
 
     def __init__(self, on_progress: OnProgress, *, stage: str, message: str, total: int) -> None:
         self._on_progress = on_progress
@@ -19,7 +19,7 @@ class TransferProgress:
         self._lock = threading.Lock()
 
     def add(self, size: int) -> None:
-        """Count ``size`` bytes as done (a negative number takes some back), and tell it."""
+        """Count ``size`` bytes as done (a negative number subtracts bytes), and report the sum."""
         with self._lock:  # held during the report, so that no older number follows a newer one
             self._done += size
             news = Progress(
