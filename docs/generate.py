@@ -212,7 +212,7 @@ def _kind(part: Mapping[str, Any] | bool, schema: Mapping[str, Any]) -> str:
     if part.get("type") == "array":
         return f"list of {_kind(part.get('items', {}), schema)}"
     if part.get("type") == "object" and isinstance(part.get("additionalProperties"), Mapping):
-        return f"names, each with {_kind(part['additionalProperties'], schema)}"
+        return f"map from name to {_kind(part['additionalProperties'], schema)}"
     kind = part.get("type", "anything")
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
 
