@@ -25,7 +25,7 @@ from envbuild.model.progress import OnProgress, as_news
 from envbuild.workspace import Workspace
 
 REPOSITORY = "envbuild"
-PULLED = "pull"  # the builder of an image that came from a registry under the tag of the same inputs
+PULLED = "pull"  # `builder` of an image that was pulled from a registry, under the tag of the same inputs
 # A function that checks an image before the image gets a tag, and raises if the image must not get one. Its arguments are the
 # ids of the image and of its base.
 Check = Callable[[str, str], None]
@@ -277,7 +277,7 @@ def _kept(engine: Engine, workspace: Workspace, record: BuildRecord, tags: Seque
 
 
 def _carried(engine: Engine, before: BuildRecord | None) -> list[str]:
-    """Return the aliases of the last build that still name its image. They move to the new image."""
+    """Return the aliases of the last build that still name the image of that build. They move to the new image."""
     if before is None:
         return []
     fixed = re.compile(re.escape(before.tags[0]) + "(-[0-9a-f]{8}){1,2}")

@@ -212,7 +212,7 @@ def _sources(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> dict[
 
 
 def _put_packages(folder: Path, workspace: Workspace, lock: Lock) -> None:
-    """Add the Debian packages of each step, from the store, with the hashes in the lock."""
+    """Add the Debian packages of each step from the store, and a list of their hashes from the lock."""
     for step in lock.apt.steps if lock.apt else ():
         _put(folder, f"apt/{step.name}/SHA256SUMS", debs.sums(step.packages).encode())
         for package in step.packages:

@@ -17,7 +17,7 @@ _SHOWN = 80  # characters shown of a wrong value
 
 
 def encode(value: Any) -> Any:
-    """Dataclasses, named tuples, tuples and dicts as JSON values; keys keep their declared order.
+    """Convert dataclasses, named tuples, tuples and dicts to JSON values; keys keep their declared order.
 
     A field with ``left_out_if_default`` in its metadata is left out if it has its default value, so that a new field does not
     change old files. A class with ``to_line`` and ``from_line`` becomes one line of text, unless ``to_line`` returns None.

@@ -19,8 +19,8 @@ from envbuild import files
 from envbuild.errors import EnvbuildError
 
 FORMAT = 4
-# Two changes within one tick of a file system's clock get the same time, so a stamp proves nothing about a file that is
-# younger.
+# Two changes within one tick of a file system's clock get the same time. So a stamp is reliable only if its newest file is
+# older than this.
 SETTLED_NS = 2 * 10**9
 _LARGEST = 256 * 2**20  # the compiled matrix has 5 MB
 _KEPT = 16  # this many answers are kept, for other checkouts and overlays; older ones are removed

@@ -135,7 +135,7 @@ class EngineError(EnvbuildError):
 
 
 class BuildError(EnvbuildError):
-    """A build failed. ``code`` says how: ``base-unreachable``, ``build-step``, ``index-unreachable`` and others."""
+    """A build failed. ``code`` says what failed: ``base-unreachable``, ``build-step``, ``index-unreachable`` and others."""
 
     exit_code = 7
     default_code = "build-step"

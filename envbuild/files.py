@@ -102,7 +102,7 @@ def new_file(folder: Path, prefix: str = ".new.") -> Iterator[NewFile]:
 def _open_nameless(folder: Path, prefix: str) -> tuple[int, str]:
     """Return a new file in ``folder`` and its temporary name. The name is empty if the file system supports unnamed files."""
     if Path("/proc/self/fd").is_dir():
-        with contextlib.suppress(OSError):  # not all file systems support it; a full one raises again below
+        with contextlib.suppress(OSError):  # not all file systems support this; a full disk raises again below
             return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600), ""
     import tempfile
 
@@ -119,7 +119,7 @@ def _name(descriptor: int, path: Path) -> str:
     try:
         while True:
             try:
-                os.link(f"/proc/self/fd/{descriptor}", beside.name, dst_dir_fd=folder, follow_symlinks=True)  # it is linkat()
+                os.link(f"/proc/self/fd/{descriptor}", beside.name, dst_dir_fd=folder, follow_symlinks=True)  # calls linkat()
             except FileExistsError:
                 beside.unlink(missing_ok=True)
             else:

@@ -1,9 +1,10 @@
 """Clean up process groups, folders and containers if this process is killed.
 
 ``kill -9`` runs no handler, so another process must clean up: the guard, a small Python program that is started on first use.
-It reads its list from a pipe. Only this process holds the other end, so the kernel closes the pipe when this process ends for
-any reason. The guard then kills the listed groups, removes the folders, runs the commands, and ends. If this process ends
-normally, no command is run; groups and folders that are still listed belong to threads that Ctrl-C left behind.
+The guard reads from a pipe what it must clean up. Only this process holds the other end, so the kernel closes the pipe when
+this process ends for any reason. The guard then kills the listed groups, removes the folders, runs the commands, and ends. If
+this process ends normally, no command is run; groups and folders that are still listed belong to threads that Ctrl-C left
+behind.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 
 # Attempts to remove a folder: after Ctrl-C, a thread may still write into it meanwhile. Once it is gone, the thread cannot.
 _REMOVALS = 10
-# Late imports, so that the waiting guard takes little time and memory.
+# Imports come late, so that a guard that only waits takes little time and memory.
 _PROGRAM = """
 import json, os, signal, sys
 held = {}

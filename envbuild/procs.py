@@ -48,7 +48,7 @@ def run(
     """Run a process to its end and return the result, whatever the exit code.
 
     ``env`` is added to this process's environment. With ``split`` standard error is kept apart in ``errors``; ``on_line``
-    sees each line of output as it comes (standard error's too). Raises :class:`TimedOutError` after ``timeout_s`` and
+    is called with each line of both streams as it comes. Raises :class:`TimedOutError` after ``timeout_s`` and
     :class:`UsageError` (``missing-program``) if the program does not exist. On any exception, Ctrl-C included, the whole
     process group is stopped before the exception goes on. If this process is killed, the guard kills the group. With
     ``dies_with_us`` the kernel kills the program itself as soon as this process ends.
@@ -174,7 +174,7 @@ class Children:
         return ended
 
     def _ended(self, key: str) -> Ended:
-        code = self._processes[key].wait()  # removed only after its end, so that Ctrl-C still ends it
+        code = self._processes[key].wait()  # it leaves the list only after its end, so that Ctrl-C still ends it
         self._guards.pop(key).close()
         del self._processes[key]
         return Ended(key=key, code=code, output="".join(self._output.pop(key)))
@@ -242,7 +242,7 @@ def stop_group(pid: int, *, grace_s: float = _KILL_GRACE_S) -> None:
 
 
 def find(program: str, *, extra: Sequence[str] = ("/usr/sbin", "/sbin")) -> str | None:
-    """The path of ``program``, looked for on PATH and then where administrators' programs live; None if absent."""
+    """The path of ``program``, searched on PATH and then in the folders ``extra``; None if it is absent."""
     return shutil.which(program) or shutil.which(program, path=os.pathsep.join(extra))
 
 

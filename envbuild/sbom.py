@@ -1,8 +1,8 @@
 """A lock as a software bill of materials: CycloneDX 1.6, JSON. Pure: the same lock gives the same bytes.
 
-It says what the lock pins: files of package indexes, Debian packages, CUDA packages. Everything that the lock could not pin is
-listed in the image's properties, to show that the list is incomplete. For a built image it also lists the distribution's
-packages, in the versions that the mirror had on the day of the build.
+The document lists what the lock pins: files of package indexes, Debian packages, CUDA packages. Everything that the lock could
+not pin is listed in the image's properties, to show that the list is incomplete. For a built image, the document also lists the
+distribution's packages, in the versions that the mirror had on the day of the build.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def dumps(lock: Lock, digest: str, built: Built | None = None) -> str:
         bom.components.add(part)
     bom.register_dependency(image, parts)
     document = json.loads(JsonV1Dot6(bom).output_as_string())
-    document["metadata"].pop("timestamp", None)  # left out: it is optional, and two documents of one lock would differ
+    document["metadata"].pop("timestamp", None)  # it is optional, and would make two documents of one lock differ
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 

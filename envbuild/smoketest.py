@@ -82,7 +82,7 @@ class SmokeOutcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """One run of the guest: everything its steps share."""
+    """The values that all steps of one run of the guest share."""
 
     engine: Engine
     image: str

@@ -34,7 +34,7 @@ class Workspace:
     user_recipe: Path | None = None
 
     def beside(self, recipe: Path) -> Workspace:
-        """Return the workspace with the same facts that writes next to a user's own recipe."""
+        """Return a workspace with the same facts, which writes next to ``recipe``, a user's own recipe."""
         return replace(self, user_recipe=recipe, output=recipe.parent / PRIVATE)
 
     @property
@@ -217,12 +217,12 @@ def can_be_name(text: str) -> bool:
 
 
 def find(root: str | None = None, overlays: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Workspace:
-    """The workspace for ``root`` (flag), else ENVBUILD_ROOT, else the checkout around us, else the packaged copy.
+    """The workspace for ``root`` (flag), else ENVBUILD_ROOT, else the surrounding checkout, else the packaged copy.
 
     ``overlays`` (flags) take precedence over those in ENVBUILD_MATRIX, which are separated as in PATH.
 
-    The checkout is the nearest folder with a matrix, at or above the working folder. Raises :class:`UsageError` if a root was
-    named and has no matrix.
+    The surrounding checkout is the nearest folder with a matrix, at or above the working folder. Raises :class:`UsageError` if
+    a root was named and has no matrix.
     """
     named = root or environ.get("ENVBUILD_ROOT")
     _require_working_folder()
@@ -272,7 +272,7 @@ def _home(environ: Mapping[str, str]) -> Path:
             code="no-home",
             hint="Set ENVBUILD_HOME to a folder that this user may write to.",
         ) from error
-    except OSError as error:  # links that lead to each other
+    except OSError as error:  # symbolic links that form a loop
         raise UsageError(
             f"The cache folder {named} cannot be found: {error.strerror or error}.",
             code="no-home",

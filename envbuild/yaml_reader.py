@@ -1,7 +1,7 @@
 """YAML read strictly: every problem of a document is collected with its line, and nothing is guessed.
 
-Duplicate and unknown keys, anchors, tags, and plain scalars that YAML would turn into something other than the text that was
-written (``12.10`` becomes 12.1) are problems. A document is composed once into nodes, which keep their positions;
+Duplicate and unknown keys, anchors, tags, and plain scalars that YAML would convert to another value (``12.10`` becomes 12.1)
+are problems. A document is composed once into nodes, which keep their positions;
 :class:`Table` then reads typed values from them. Its readers never raise: they note the problem and return an empty value. So
 one pass finds all problems, and the caller raises once.
 """
@@ -216,7 +216,7 @@ class Table:
         return tuple(found)
 
     def allow(self, *keys: str) -> None:
-        """Mark keys as known that other code reads or that are overridden."""
+        """Mark keys as known, because other code reads them or because they are overridden."""
         self._known.update(keys)
 
     def is_text(self, key: str) -> bool:
@@ -314,7 +314,7 @@ def load(content: bytes | str, where: str, problems: list[Problem]) -> Table | N
 def raise_for(problems: list[Problem], what: str, then: str = "") -> None:
     """Raise one :class:`InvalidInputError` with all problems, in the order of files and lines, if there are any.
 
-    ``then`` ends the hint, with what will be checked after these problems are solved.
+    ``then`` is the end of the hint: it says what will be checked after these problems are solved.
     """
     if not problems:
         return

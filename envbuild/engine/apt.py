@@ -129,7 +129,8 @@ def keyring() -> str:
 
 
 def host_options() -> dict[str, str]:
-    """Return the options with which the host's apt reaches its mirror (proxies, date checks), for use with another root."""
+    """Return the options with which the host's apt reaches its mirror (proxies, date checks), for an apt with another root
+    folder."""
     wanted = re.compile(r"^(Acquire::(?:https?::Proxy\S*|Check-Valid-Until|Check-Date)) \"(.*)\";$")
     dump = procs.run(["apt-config", "dump"], timeout_s=30).output
     return {m[1]: m[2] for m in map(wanted.match, dump.splitlines()) if m is not None}
@@ -153,7 +154,8 @@ def dates_ignored(options: Mapping[str, str]) -> bool:
 
 
 def with_host_options(sources: Sequence[Source], options: Mapping[str, str]) -> list[Source]:
-    """Return the sources with the host's setting for date checks, so that one file contains everything."""
+    """Return the sources with the host's setting for date checks, so that a file with these sources needs no further
+    settings."""
     extra = tuple((word, "no") for key, word in _LINE_OPTIONS.items() if options.get(key, "").lower() in {"false", "no", "0"})
     return [replace(source, options=(*source.options, *extra)) for source in sources]
 

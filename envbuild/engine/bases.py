@@ -29,7 +29,7 @@ _SHOWN = 5  # differences shown in a message; the error has all of them
 class RealisedBase:
     """The base with which a build really starts.
 
-    ``reference`` is the name for FROM. ``digest`` is the registry's digest of a pulled base, or the image id of another one.
+    ``reference`` is the name for FROM. ``digest`` is the registry's digest of a pulled base, or the image id of any other base.
     ``notes`` are lines for the user.
     """
 
@@ -60,8 +60,8 @@ def pin(
 
     A base that can be bootstrapped is pinned by its packages and their hashes if a mirror lists them, because a registry's
     image can disappear. Otherwise a digest in the matrix comes before the registry's digest, so that all users get the same
-    lock. Nothing is pulled or installed. Without an engine no registry is asked. The lock records what is missing, but nothing
-    about this machine: errors that contain hosts and addresses are shown as progress only.
+    lock. Nothing is pulled or installed. Without an engine, no registry is queried. The lock records what is missing, but
+    nothing about this machine: errors that contain hosts and addresses are shown as progress only.
     """
     image = environment.base.image
     on_progress(Progress(stage="lock", message=f"pinning the base {image}"))

@@ -118,7 +118,7 @@ def archive(workspace: Workspace, suite: str) -> Archive:
 def snapshot_archive(workspace: Workspace, suite: str, snapshots: tuple[str, ...]) -> Archive:
     """Return the packages of ``suite`` in the distribution's snapshots; raises :class:`BuildError` (``base-unreachable``).
 
-    The dates of the indices are not checked, because the indices of snapshots have always expired.
+    The dates of the indices are not checked, because the indices of old snapshots are always past their expiry date.
     """
     endings = {"debian": ("", "-updates"), "debian-security": ("-security",)}
     wanted = [
@@ -149,7 +149,7 @@ def plan(workspace: Workspace, suite: str) -> Bootstrap:
 def cached(workspace: Workspace, bootstrap: Bootstrap) -> Rootfs | None:
     """Return the root file system of exactly these packages, if it was made before.
 
-    An adopted one is used only with ``--offline``, on a machine without mmdebstrap.
+    An adopted root file system is used only with ``--offline``, on a machine without mmdebstrap.
     """
     found = _read(_folder(workspace, bootstrap.suite) / key(bootstrap))
     if found is not None and found.adopted and not (network.is_forbidden() and procs.find("mmdebstrap") is None):

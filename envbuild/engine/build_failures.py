@@ -96,7 +96,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "unknown-package", r"E: Package '(\S+)' has no installation candidate", "E: Package 'x' has no installation candidate"
     ),
     Pattern("index-unreachable", r"E: Failed to fetch \S+", "E: Failed to fetch http://a.b/x.deb  404  Not Found"),
-    # This must be last: pip also prints it for an index that it could not reach.
+    # This row comes after the rows above, because pip also prints the message for an index that it could not reach.
     Pattern("artifact-gone", r"No matching distribution found for", "ERROR: No matching distribution found for six==1.16.99"),
     Pattern("artifact-gone", r"there is no version of \S+==", "Because there is no version of six==1.16.99 and you require it"),
     Pattern("artifact-gone", r"not found in the package registry", "Because a was not found in the package registry"),

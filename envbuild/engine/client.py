@@ -257,7 +257,7 @@ class Engine:
         return image_tar.load_rootfs(self.client, rootfs, reference, created=created, comment=comment, on_progress=on_progress)
 
     def registry_digest(self, reference: str) -> str:
-        """Return the current digest of ``reference`` in its registry, asked through the engine; nothing is pulled."""
+        """Return the current digest of ``reference`` in its registry, queried through the engine; nothing is pulled."""
         return registry.digest(self.client, reference)
 
     def pull(self, reference: str, on_progress: OnProgress = ignore_progress) -> str:

@@ -193,10 +193,11 @@ def sweep(client: DockerClient) -> int:
 
 
 def remove_if_killed(endpoint: str) -> None:
-    """If this process is killed, the guard removes its containers at ``endpoint``. Repeated calls add only one entry."""
+    """If this process is killed, the guard removes the containers that it left at ``endpoint``. Repeated calls add only one
+    entry."""
     if (os.getpid(), endpoint) not in _watched:
         _watched.add((os.getpid(), endpoint))
-        # -P: no file in the working folder may shadow this package
+        # -P, so that no file in the working folder shadows this package
         guard.run_if_killed([sys.executable, "-P", "-c", _PROGRAM, endpoint])
 
 

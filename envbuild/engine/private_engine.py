@@ -97,7 +97,7 @@ def status(workspace: Workspace) -> Status:
 
 
 def up(workspace: Workspace, on_progress: OnProgress = ignore_progress) -> Status:
-    """Start the private engine and wait until it answers; a running one is left alone.
+    """Start the private engine and wait until it answers; a running engine is left alone.
 
     Raises :class:`EngineError`: ``not-root``, ``missing-program``, ``no-network``, or ``engine`` with the log's last lines.
     On errors and Ctrl-C, started processes are stopped first.
@@ -162,7 +162,7 @@ def _require_safe(folder: Path) -> None:
 
 def _start(places: _Places, programs: daemon.Programs, on_progress: OnProgress) -> None:
     network_lock = files.private_folder(_SHARED) / "network"
-    # Two private engines must not choose one subnet.
+    # Two private engines must not choose the same subnet.
     with files.locked(network_lock, as_news("engine", on_progress), limit_s=files.SHORT_WAIT_S):
         subnet = private_network.choose_subnet(private_network.taken_subnets())
         private_network.up(places.bridge, subnet)
