@@ -21,7 +21,7 @@ _SERVICES = {"osv": "OSV (osv.dev)", "pypi": "the Python Packaging Advisory Data
 
 
 def ask(service: str, packages: Sequence[Artifact]) -> Answer:
-    """Return the service's advisories about ``packages``, by public version: ``2.6.0+cu126`` is a build of 2.6.0.
+    """Return the service's advisories about ``packages``, by public version, because ``2.6.0+cu126`` is a build of 2.6.0.
 
     Raises :class:`PublishError` (``advisories-unreachable``) if the service does not answer.
     """

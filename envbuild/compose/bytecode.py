@@ -53,9 +53,9 @@ class Compiler:
     opened: wheel_layer.OpenWheels
 
     def compiled(self, wheels: Sequence[Path]) -> list[dict[str, PartOfFile]]:
-        """The bytecode of each of ``wheels``, by its absolute path in the image.
+        """For each of ``wheels``: the files with its bytecode, by absolute path in the image.
 
-        Two wheels that hold the same path are compiled one after the other. Raises :class:`BuildError` (``no-bytecode``) if the
+        Two wheels with the same path are compiled one after the other. Raises :class:`BuildError` (``no-bytecode``) if the
         container fails.
         """
         number = sum(1 for _ in self.folder.iterdir())
@@ -128,7 +128,7 @@ def batches(wheels: Sequence[Collection[str]]) -> list[list[int]]:
 
 
 def source_of(path: str) -> str:
-    """The module of a file of bytecode: ``a/b.py`` for ``a/__pycache__/b.cpython-311.pyc`` and for Python 2's ``a/b.pyc``."""
+    """The source file of a bytecode file: ``a/b.py`` for ``a/__pycache__/b.cpython-311.pyc`` and for Python 2's ``a/b.pyc``."""
     parts = PurePosixPath(path)
     if parts.parent.name == "__pycache__":
         return str(parts.parent.parent / f"{parts.name.split('.')[0]}.py") if parts.name.count(".") == 2 else _dotted(parts)

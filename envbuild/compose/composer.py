@@ -29,7 +29,8 @@ _CONVERTERS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Composed:
-    """A composed image with the number of its ``layers``, and of those that were ``made`` because the store lacked them."""
+    """A composed image. ``layers`` is the number of its layers; ``made`` counts the layers that the store did not have
+    before."""
 
     image: ComposedImage
     layers: int

@@ -42,7 +42,7 @@ class FileList:
         self._add(told)
 
     def _add(self, told: Mapping[str, Any]) -> None:
-        self._entries.append(_ENCODE(told))  # kept as text: that is smaller
+        self._entries.append(_ENCODE(told))  # kept as text, which takes less memory
 
     def content(self) -> bytes:
         """The content of the file that holds the list in the tar."""

@@ -8,8 +8,8 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One layer. ``digest`` is the sha256 (hex) of the blob and ``size`` its bytes; ``diff_id`` and ``unpacked`` are those of
-    the tar.
+    """One layer. ``digest`` is the sha256 (hex) of the blob and ``size`` its bytes; ``diff_id`` and ``unpacked`` are the sha256
+    and the bytes of the unpacked tar.
 
     ``files`` is the sha256 (hex) of the layer's list of files, if the layer has one: see :mod:`envbuild.compose.estargz`.
     """

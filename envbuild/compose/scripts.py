@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from envbuild.compose.model import Place
 
 PLACEHOLDER = b"#!python"  # the first line of a wheel's own script begins with this; installers replace it
-_LONGEST_FIRST_LINE = 127  # longest first line on Linux before 5.1; installers write another form beyond it
+_LONGEST_FIRST_LINE = 127  # longest first line on Linux before 5.1; for longer ones, installers write another form of script
 
 _UV = """\
 #!{python}

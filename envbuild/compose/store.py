@@ -50,7 +50,7 @@ class LayerStore:
     """The layers in one folder, which is made with the first layer. Threads and processes may share it."""
 
     def __init__(self, folder: Path, on_wait: Callable[[str], None] = files.tell_nobody) -> None:
-        """``on_wait`` is called with the name of the process that is waited for."""
+        """``on_wait`` is called with the name of the process for which this one waits."""
         self.folder = folder
         self._blobs = folder / "blobs" / "sha256"
         self._keys = folder / "keys"
@@ -75,8 +75,8 @@ class LayerStore:
     def add(self, key: str, write: Callable[[BinaryIO], Layer], *, about: str = "") -> Layer:
         """Return the layer of ``key``. If it is absent, call ``write``, which writes the layer to a stream.
 
-        If another process or thread writes the same layer, this waits and returns that layer. The digest that ``write`` returns
-        is trusted; the size is compared with that of the file. A kill at any moment leaves no partial layer. Raises
+        If another process or thread writes the same layer, this method waits and returns that layer. The digest that ``write``
+        returns is trusted; the size is compared with that of the file. A kill at any moment leaves no partial layer. Raises
         :class:`BuildError` (``no-space``) if the disk is full, and whatever ``write`` raises.
         """
         found = self.find(key)
@@ -100,8 +100,8 @@ class LayerStore:
         return True
 
     def blob(self, digest: str, size: int | None = None) -> Path:
-        """The file of a blob. Raises :class:`BuildError` if it is absent (``layer-missing``) or not of ``size``
-        (``layer-damaged``).
+        """The file of a blob. Raises :class:`BuildError` if it is absent (``layer-missing``) or has another size
+        than ``size`` (``layer-damaged``).
         """
         path = self._blob_file(digest)
         try:
@@ -145,7 +145,7 @@ class LayerStore:
         return [entry for path in paths if (entry := self._read(path))]
 
     def blob_files(self) -> dict[str, Path]:
-        """All blobs by digest, those without an entry included."""
+        """All blobs by digest, including blobs without an entry."""
         if not self._blobs.is_dir():
             return {}
         return {path.name: path for path in sorted(self._blobs.iterdir()) if _HEX.fullmatch(path.name)}

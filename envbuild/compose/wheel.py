@@ -63,7 +63,7 @@ def read_entries(wheel: WheelZip, place: Place, *, is_requested: bool) -> list[E
         install(source, destination, metadata)
         if place.installer == "uv":
             destination.add_empty_folders()
-    except (InstallerError, configparser.Error, ValueError, AssertionError) as error:  # of the library or of the checks above
+    except (InstallerError, configparser.Error, ValueError, AssertionError) as error:  # from the library or the checks above
         raise bad_wheel(wheel.file, f"its metadata is invalid ({type(error).__name__}: {error})".rstrip(".")) from error
     return destination.entries()
 

@@ -23,7 +23,7 @@ _MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
 # The directory is held in memory: 32 MB describe 200,000 files, eight times as many as the largest wheel has.
 _LARGEST_DIRECTORY = 32 * 2**20
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
-_LONGEST_NAME = 2000  # bytes; with the folders above it, a path may have 4095 on Linux
+_LONGEST_NAME = 2000  # bytes; Linux allows 4095 for the whole path
 _HAS_DESCRIPTOR, _IS_UTF8 = 0x0008, 0x0800
 _KNOWN_FLAGS = 0x0006 | _HAS_DESCRIPTOR | _IS_UTF8  # the first two flags give the compression level
 _ENCRYPTED_FLAGS = 0x0041 | 0x2000

@@ -1,4 +1,4 @@
-"""Find the user's recipe that words of a command line name."""
+"""Find the user's recipe that is named on the command line."""
 
 from __future__ import annotations
 

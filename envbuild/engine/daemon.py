@@ -57,7 +57,8 @@ class Programs:
 
     @staticmethod
     def find() -> Programs:
-        """Find the programs. Raises :class:`EngineError` (``missing-program``) with the package of the first missing one."""
+        """Find the programs. Raises :class:`EngineError` (``missing-program``) with the package of the first missing
+        program."""
         packages = {
             "dockerd": "docker.io",
             "containerd": "containerd",

@@ -5,18 +5,23 @@ What cannot be compared, and what is compared instead:
 
 - The lock has the sha256 of wheels, and an installed wheel no longer exists as a file. So names and versions are compared with
   the lock, and files with the hashes in RECORD, which comes from the wheel. A RECORD forged together with its files is not
-  found. - A wheel's file without a SHA-256 or stronger hash in RECORD is noted, and not compared: installers add lines without
-  a hash for files that the wheel's own RECORD lacks. - A package built from source has no wheel in the lock. Its version is
-  compared, and its files with the RECORD that its build made. - Bytecode beside a recorded source was compiled in the image.
-  Only the source is compared. - The distribution's packages are compared by exact version if the lock has versions. Their files
-  are compared by dpkg's own checksums (MD5), which leave configuration files out. - An interpreter or a CUDA that the build
-  unpacked, and files that it compiled outside of any package, are compared with the list that the step which installed them has
-  written (see ``lists``). - METADATA and WHEEL of a locked wheel may differ from its RECORD, because publishers edit them. The
-  name and version in them are compared with the lock. - No file may be setuid or setgid or have capabilities, no matter whether
-  it came with the base or with a package. - Credentials, keys and proxies are searched for where programs keep them, and this
-  machine's own addresses in all files. - If a framework needs the NVIDIA driver to be imported and this machine has none, its
-  version is not compared; the report notes it. - The modules of frameworks, and of packages that a user's recipe names, are
-  imported as the image's user: see ``imports``.
+  detected.
+- A wheel's file without a SHA-256 or stronger hash in RECORD is noted, and not compared: installers add lines without a hash
+  for files that the wheel's own RECORD lacks.
+- A package built from source has no wheel in the lock. Its version is compared, and its files with the RECORD that its build
+  made.
+- Bytecode beside a recorded source was compiled in the image. Only the source is compared.
+- The distribution's packages are compared by exact version if the lock has versions. Their files are compared by dpkg's own
+  checksums (MD5), which leave configuration files out.
+- An interpreter or a CUDA that the build unpacked, and files that it compiled outside of any package, are compared with the
+  list that the step which installed them has written (see ``lists``).
+- METADATA and WHEEL of a locked wheel may differ from its RECORD, because publishers edit them. The name and version in them
+  are compared with the lock.
+- No file may be setuid or setgid or have capabilities, no matter whether it came with the base or with a package.
+- Credentials, keys and proxies are searched for where programs keep them, and this machine's own addresses in all files.
+- If a framework needs the NVIDIA driver to be imported and this machine has none, its version is not compared; the report notes
+  it.
+- The modules of frameworks, and of packages that a user's recipe names, are imported as the image's user: see ``imports``.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ _SHOWN_LIBRARIES = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """The image whose modules are imported, and how they are judged. ``with_gpus`` is true if it gets this machine's GPUs."""
+    """The image whose modules are imported, and how they are judged. ``with_gpus`` is true if its containers get GPUs."""
 
     engine: Engine
     lock: Lock

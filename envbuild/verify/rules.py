@@ -65,7 +65,7 @@ class Rules:
         return any(fnmatchcase(library, pattern) for pattern in self.driver_libraries)
 
     def without_gpu_reason(self, said: str) -> str:
-        """Why an import that ended with these words cannot be tried on a machine without a GPU; empty for any other error."""
+        """Why an import that ended with these words cannot be tested on a machine without a GPU; empty for any other error."""
         return next((rule.reason for rule in self.without_gpu if re.search(rule.text, said)), "")
 
     def package_of(self, library: str, system: str) -> tuple[str, str]:

@@ -44,7 +44,7 @@ def pieces(
     """The archive of ``image`` with its names. Layers whose digests are in ``without`` are listed, but their bytes are
     left out.
 
-    ``checked`` has the meaning that it has in :meth:`LayerStore.read`.
+    ``checked`` has the same meaning as in :meth:`LayerStore.read`.
     """
     own = manifest.config(image)
     told = manifest.manifest(image)

@@ -84,7 +84,8 @@ def send(
     *,
     without: frozenset[str] = frozenset(),
 ) -> None:
-    """Have the engine load the archive of ``image``. It already has the layers in ``without``. Raises :class:`BuildError`.
+    """Have the engine load the archive of ``image``. The engine already has the layers in ``without``. Raises
+    :class:`BuildError`.
 
     Layers are sent compressed, as they are in the store. Docker 20.10 would not load uncompressed layers faster: the time for
     decompression would be saved, but more bytes would be written.

@@ -20,9 +20,9 @@ def write(image: ComposedImage, store: LayerStore, folder: Path, name: str, on_p
     """Add ``image`` to the layout in ``folder`` as ``name`` (empty: no name), and return the digest of its manifest.
 
     The folder is made if it is absent. Other images stay; an image that has the same name loses this name. Layers are hard
-    links to the files of the store if both folders are on one file system, else copies. The index is written last, so that it
-    never names an incomplete image, even after a kill. Raises :class:`InvalidInputError` (``not-a-layout``) if the folder has
-    other content.
+    links to the files of the store if both folders are on one file system, else copies. The index is written last, so that the
+    index never names an incomplete image, even after a kill. Raises :class:`InvalidInputError` (``not-a-layout``) if the folder
+    has other content.
     """
     found = _index(folder)
     blobs = folder / "blobs" / "sha256"

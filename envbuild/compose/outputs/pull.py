@@ -37,7 +37,8 @@ _LAYERS = (*_OCI.values(), "application/vnd.oci.image.layer.v1.tar+zstd")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pulled:
-    """``digest`` names the image in the registry; ``received`` are bytes of layers; ``present`` were in the store before."""
+    """The result. ``digest`` names the image in the registry; ``received`` counts bytes, ``present`` layers that the store
+    had."""
 
     image: ComposedImage
     digest: str

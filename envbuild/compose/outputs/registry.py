@@ -25,7 +25,8 @@ PATIENCE_S = 10.0  # seconds that an interrupted push waits for running transfer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pushed:
-    """``digest`` names the image in the registry; ``sent`` are bytes; ``present`` and ``mounted`` count layers not sent.
+    """The result. ``digest`` names the image in the registry; ``sent`` counts bytes, ``present`` and ``mounted`` layers not
+    sent.
 
     ``tags`` are the tags that the image did not have before this push.
     """
@@ -90,7 +91,7 @@ def push(
 class EarlyPush:
     """Sends layers to a repository while those above them are still being made.
 
-    Failures are left to :func:`push`, which asks the registry for every layer again and reports errors.
+    Failures are left to :func:`push`, which queries the registry for every layer again and reports errors.
     """
 
     def __init__(self, store: LayerStore, to: str, on_progress: OnProgress = ignore_progress) -> None:
@@ -132,7 +133,7 @@ class EarlyPush:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lacking:
-    """What a push would send: the ``tags`` to set, and how many ``layers`` of how many bytes.
+    """What a push would do: the ``tags`` to set, the number of ``layers`` to send, and their ``size`` in bytes.
 
     ``digest`` names the image, and ``all_layers`` is the number of its layers.
     """

@@ -51,7 +51,7 @@ _TARGET = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[
 
 
 def parse(text: str) -> Repository:
-    """``HOST/REPOSITORY``. Raises :class:`PublishError` (``repository-name``) if the name has another form."""
+    """Parse ``HOST/REPOSITORY``. Raises :class:`PublishError` (``repository-name``) if the name has another form."""
     host, _, name = text.partition("/")
     if "@" in text.partition("@sha256:")[0]:  # not repeated: it may be a password
         raise PublishError(
