@@ -4,10 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := tf-2.21-cpu
-# With ARGS, one of the two runs of `make test` may have no matching test, which is no failure.
+# With ARGS, possibly no test of one of the two pytest runs of `make test` matches (exit code 5). That is no failure.
 NONE_IS_FINE = $(if $(ARGS),|| test $$? = 5)
-# Quick ones first. The tests use the engine that answers; if none does, a private engine is started for the run and stopped
-# after it.
+# The quick suites come first. The tests use a container engine that answers. If none answers, a private engine is started for
+# the run and stopped after it.
 SUITES := $(wildcard $(addprefix tests/,unit cases golden contract smoke integration))
 
 .DEFAULT_GOAL := help
