@@ -1,15 +1,18 @@
-"""How long it takes until the engine has an image: composed, by its Dockerfile, and by Dockerfiles that people write by hand.
+"""How long does it take until the engine has an image: composed, built by its Dockerfile, or built by Dockerfiles that people
+write?
 
     python benchmarks/build.py [--rounds 3] [--registry] [NAME…]
 
-Each round makes each image once in each way, in turn, so that other load meets all of them alike. All ways begin with the same
-image of the system and Python, and nothing else is cached: every wheel is downloaded again. `floor` is the least that any way
-needs: it downloads the same files with four connections, and writes the unpacked bytes once. The table shows medians, and how
-many times as long as composing each way takes. Below it stands how long each phase of composing was at work; phases overlap.
+In each round, each way makes each image once. The ways take turns, so that other load on the machine affects all ways alike.
+All ways begin with the same image of the system and Python. Nothing else is cached: every wheel is downloaded again. The way
+`floor` is the minimum that every way needs: it downloads the same files with four connections and writes the unpacked bytes
+once. The table shows the median time of each way and its ratio to the time of composing. Below the table stands how long each
+phase of composing was active; phases overlap.
 
-With `--registry` each image goes to an empty `docker-registry` (a package of Debian) on loopback: the composed one by `build
---to`, without a copy in the engine, all others by a push. Then one small package is left out, and the image is made and
-pushed again with all that the first time left. Needs an engine (`envbuild engine up`) and a package index.
+With `--registry` each image goes to an empty `docker-registry` (a package of Debian) on loopback. `build --to` writes the
+composed image there without a copy in the engine; all other images are built and pushed. Then the image is made and pushed
+again without its smallest package, with the caches that the first time has filled. This benchmark needs an engine (`envbuild
+engine up`) and a package index.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ from envbuild.pipeline import composing, composing_elsewhere, publishing
 from envbuild.pipeline.tools import Tools
 
 NAMES = ("opencv-5.0.0.93-cpu-py311-debian12", "tf-2.21.0-cpu-py311-debian12")
-SCRATCH = "/dev/shm/envbuild"  # where the secret of a build writes what programs read from files
+SCRATCH = "/dev/shm/envbuild"  # the build secret writes files here that programs of the build read
 INSTALL = {
     "pip": "python /tools/pip.whl/pip install --no-cache-dir --no-deps -r /requirements.txt",
     "uv": "/tools/uv pip install --no-cache --no-deps --python /opt/env/bin/python -r /requirements.txt",
@@ -62,7 +65,7 @@ RUN --mount=type=secret,id=envbuild mkdir -p {scratch} && . /run/secrets/envbuil
 
 @dataclass(kw_only=True)
 class Case:
-    """One environment, with what every way of making its image begins with."""
+    """One environment, and the base image, build context and tools with which every way begins."""
 
     tools: Tools
     lock: Lock
@@ -76,7 +79,7 @@ class Case:
 
 
 def prepare(tools: Tools, name: str, scratch: Path) -> Case:
-    """The image of the system and Python, and a context with the tools of builds."""
+    """Make the base image of the system and Python, and a build context with pip and uv for Dockerfiles written by hand."""
     lock = lock_file.read(tools.workspace.lock_file(name))
     rendering = render.render(lock, tools.recipes, tools.templates)
     by_hand = scratch / name
@@ -121,7 +124,7 @@ def ours(case: Case, *, compose: bool, place: str = "") -> list[str]:
 
 
 def floor(case: Case) -> list[str]:
-    """Download the wheels, and write what is in them once."""
+    """Download the wheels, and write their unpacked contents once."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(4) as pool:
         wheels = sorted(case.lock.prefixes[0].artifacts, key=lambda each: -(each.size or 0))
         for wheel in pool.map(lambda each: case.tools.index.fetch_artifact(each, Path(folder)), wheels):
@@ -143,7 +146,11 @@ WAYS: dict[str, Callable[[Case], list[str]]] = {
 
 
 def publish(case: Case, way: str, host: str) -> list[str]:
-    """Make the image, and push it by the program that serves it: ours from the layer store, the engine's for those by hand."""
+    """Make the image and push it to the registry ``host``.
+
+    ``build --to`` pushes a composed image. envbuild pushes the image of its own Dockerfile from the layer store, and the engine
+    pushes the images of Dockerfiles written by hand.
+    """
     if way == COMPOSED:
         return ours(case, compose=True, place=f"{host}/benchmark")
     tags = WAYS[way](case)
@@ -161,7 +168,7 @@ def publish(case: Case, way: str, host: str) -> list[str]:
 
 @contextlib.contextmanager
 def registry(scratch: Path) -> Iterator[str]:
-    """An empty registry on loopback: its host and port."""
+    """Start an empty registry on loopback and yield its host and port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{found.getsockname()[1]}"
@@ -182,7 +189,7 @@ def registry(scratch: Path) -> Iterator[str]:
 
 
 class Phases:
-    """How long each phase was at work: the time in which at least one thread was in it."""
+    """Measure how long each phase was active, that is: at least one thread was in it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -191,7 +198,7 @@ class Phases:
         self.seconds: dict[str, float] = {}
 
     def watch(self, owner: Any, name: str, phase: str) -> None:
-        """Count calls of ``owner.name`` to ``phase``."""
+        """Count the time in calls of ``owner.name`` as time of ``phase``."""
         watched = getattr(owner, name)
 
         @functools.wraps(watched)
@@ -226,7 +233,7 @@ def watch_phases() -> Phases:
 
 
 def forget(case: Case) -> None:
-    """Remove earlier images and empty all caches, and make the image that every way begins with."""
+    """Remove earlier images, empty all caches, and make the base image that every way begins with."""
     record = build.read_record(case.tools.workspace, case.lock.environment.name)
     for tag in record.tags if record else ():
         case.engine.remove_image(tag)
@@ -243,7 +250,7 @@ def forget(case: Case) -> None:
 
 
 def without_one(case: Case) -> Case:
-    """The same without its smallest package."""
+    """Return the same case without the smallest package of its lock."""
     prefix, *others = case.lock.prefixes
     smallest = min(prefix.artifacts, key=lambda each: each.size or 0)
     left = tuple(each for each in prefix.artifacts if each != smallest)
@@ -251,7 +258,10 @@ def without_one(case: Case) -> Case:
 
 
 def measure(case: Case, way: str, host: str, phases: Phases) -> dict[str, float]:
-    """Seconds until the image is in the engine; or with a registry until it is there, and there again with one package less."""
+    """Measure the seconds until the image is in the engine.
+
+    With a registry: until the image is in the registry, and until the image without one package is there, too.
+    """
     forget(case)
     phases.seconds.clear()
     tags: list[str] = []
@@ -275,7 +285,7 @@ def told(took: dict[str, float]) -> str:
 
 
 def table(rows: dict[str, list[dict[str, float]]]) -> None:
-    """Medians, and how many times as long as composing each way took in the same round."""
+    """Print the median time of each way, and the median ratio of its time to that of composing in the same round."""
     for goal in rows[COMPOSED][0]:
         print(f"\n{'seconds':>9} {'ratio':>6}   until it is in the {goal}" if goal != "one less" else "\none package less")
         for way, rounds in rows.items():

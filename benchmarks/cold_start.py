@@ -1,10 +1,11 @@
-"""How long the first answer takes, as whole processes: `list` and `resolve` beside an interpreter that imports three libraries.
+"""How long does envbuild take to answer after a cold start? `list` and `resolve` are compared with a bare interpreter.
 
     python benchmarks/cold_start.py [--rounds 21] [REQUEST]
 
-Every round runs the baseline and each command once, in turn, so that other load meets all of them alike. The CPU time (user and
-system) of each process is compared with that of the baseline in the same round: wall-clock time also counts waiting for other
-programs. Exits with 1 if the median ratio of a command is above its limit.
+The baseline is an interpreter that imports three libraries. Every round runs the baseline and each command once, as whole
+processes and in turn, so that other load on the machine affects all alike. The CPU time (user and system) of each process is
+compared with that of the baseline in the same round, because wall-clock time also counts waiting for other programs. Exits with
+1 if the median ratio of a command is above its limit.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def main() -> int:
     }
     with tempfile.TemporaryDirectory() as home:
         env = {**os.environ, "ENVBUILD_HOME": home, "ENVBUILD_ROOT": str(ROOT)}
-        env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program is compiled
-        for argv, _ in commands.values():  # compiles the matrix and the modules
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # let Python write compiled modules, as installed programs have them
+        for argv, _ in commands.values():  # the first run compiles the matrix and the modules
             run(argv, env)
         times: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
         for _ in range(options.rounds):

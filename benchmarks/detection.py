@@ -1,12 +1,12 @@
-"""Which faults does the smoke test find, in which framework, under which name, after how long?
+"""Which planted faults does the smoke test find in each framework, which cause does it name, and how long does that take?
 
     python benchmarks/detection.py --install numpy,pytorch,tensorflow,jax [--fault WORDS] [--write]
     python benchmarks/detection.py --python pytorch=PYTHON …
 
-Runs the test once for each fault and framework, two workers on the CPU, with a fault planted between the guest and the
-framework (detection_adapter.py), and once without. Exits with 1 if a fault passed or a healthy run failed. With --write the
-runs go to docs/explanation/detection.json, in place of those of the same frameworks and faults, and the table to detection.md
-beside it.
+Runs the smoke test on two CPU workers once for each fault and framework, and once without a fault. detection_adapter.py plants
+the fault between the guest and the framework. Exits with 1 if a run with a fault passed or a run without a fault failed. With
+--write the runs replace earlier runs of the same frameworks and faults in docs/explanation/detection.json, and the table is
+written to detection.md beside it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DOCS = guest.ROOT / "docs" / "explanation"
 DATA, PAGE = DOCS / "detection.json", DOCS / "detection.md"
 SCHEMA = "envbuild-detection/1"
 LIMIT_S = 400
-# What --install installs with pip, each into a virtual environment of its own in the cache folder.
+# Framework → the packages that --install installs with pip, into a separate virtual environment in the cache folder.
 PACKAGES = {
     "numpy": ["numpy"],
     "pytorch": ["torch", "numpy"],
@@ -44,7 +44,7 @@ EXCHANGE = ("--phases", "coll,oracle")
 TRAINING = ("--phases", "train", "--epochs", "1", "--train-images", "2048", "--test-images", "512")
 SAVING = ("--phases", "save", "--epochs", "1", "--train-images", "2048", "--test-images", "512")
 TIMING = ("--phases", "bench", "--rounds", "3", "--round-seconds", "0.3", "--batch", "32")
-# Fault → the phases that are run. What is not `warn` must fail.
+# Fault → the options that select the phases of its run.
 FAULTS: dict[str, tuple[str, ...]] = {
     "none": ("--rounds", "3", "--round-seconds", "0.2"),
     "no exchange": EXCHANGE,
@@ -75,13 +75,13 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "one rank stands still": (*EXCHANGE, "--stall", "15"),
     "one rank runs out of memory": EXCHANGE,
 }
-# Fault → the check that says that it has no place in this framework, such as collectives where there is one process.
+# Fault → the check that is skipped if a framework cannot have the fault: with one process there are no collectives.
 NO_PLACE = {"an all-reduce is wrong by one": "COLL"}
 NONE = "does not apply"
 
 
 def run(python: str, framework: str, fault: str) -> dict[str, Any]:
-    """One run of the smoke test: verdict, the checks that are no pass, the cause that was named, seconds."""
+    """Run the smoke test once; return its verdict, the checks that did not pass, the cause that it named, and the seconds."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "report.json"
         argv = [
@@ -126,7 +126,7 @@ def run(python: str, framework: str, fault: str) -> dict[str, Any]:
 
 
 def table(runs: list[dict[str, Any]]) -> str:
-    """The runs as a table, a row for each fault."""
+    """Return the runs as a Markdown table with a row for each fault."""
     frameworks = list(dict.fromkeys(run["framework"] for run in runs))
     versions = {run["framework"]: run["version"] for run in runs if run["version"]}
     lines = ["| planted fault | " + " | ".join(f"{each} {versions.get(each, '')}".strip() for each in frameworks) + " |"]
@@ -148,21 +148,21 @@ def _cell(run: dict[str, Any]) -> str:
 
 
 def page(text: str, content: dict[str, Any]) -> str:
-    """The page with the table of ``content`` between its two marks."""
+    """Return the page ``text`` with the table of ``content`` between the two marks."""
     dates = " and ".join(sorted({run["date"] for run in content["runs"]}))
     made = f"{BEGIN}\nMeasured on {dates}, two CPU workers.\n\n{table(content['runs'])}\n{END}"
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL)
 
 
 def merged(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The new runs in place of the old ones of the same framework and fault, in the order of the faults."""
+    """Replace old runs by new runs of the same framework and fault; sort them by framework and fault."""
     found = {(run["framework"], run["fault"]): run for run in [*old, *new]}
     frameworks = list(dict.fromkeys(framework for framework, _ in found))
     return [found[framework, fault] for framework in frameworks for fault in FAULTS if (framework, fault) in found]
 
 
 def installed(framework: str) -> str:
-    """The Python of a virtual environment that holds the framework, made where there is none."""
+    """Return the Python of a virtual environment with the framework; make the virtual environment if there is none."""
     home = os.environ.get("ENVBUILD_HOME") or Path.home() / ".cache" / "envbuild"
     folder = Path(home) / "detection" / framework
     python = folder / "bin" / "python"

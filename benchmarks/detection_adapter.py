@@ -1,6 +1,7 @@
-"""An adapter with a fault, loaded by the guest for detection.py: DETECTION_OF names the adapter, DETECTION_FAULT the fault.
+"""An adapter with a planted fault, which the guest loads for detection.py.
 
-The faults use only the methods that every adapter has, so each can be planted in every framework.
+DETECTION_OF names the adapter of the framework, and DETECTION_FAULT names the fault. The faults use only methods that every
+adapter has, so every fault can be planted in every framework.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from . import load  # the guest's, where this file is loaded
+from . import load  # the loader of the guest, which imports this file as one of its modules
 
 FAULT = os.environ.get("DETECTION_FAULT", "")
-TIMED = 1e-3  # the benchmark trains with a smaller rate than this, all else with a larger one
-LATER = 20  # steps
+TIMED = 1e-3  # only the benchmark phase trains with a learning rate below this one
+LATER = 20  # faults "after 20 steps" begin after this step
 RATES = {"learning rate +1 %": 1.01, "learning rate +10 %": 1.1}
 MOMENTA = {"momentum 0.95 for 0.9": 0.95, "no momentum": 0.0}
 DECAYS = {"weight decay 1e-3": 1e-3, "weight decay 5e-3": 5e-3}
@@ -25,7 +26,7 @@ WITHOUT_MOMENTUM = "timed steps have no momentum"
 
 
 class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
-    """The same adapter with the fault."""
+    """The adapter of the framework, with the fault planted."""
 
     def setup(self, ctx: Any) -> None:
         if FAULT == "the framework cannot be imported":
@@ -33,9 +34,9 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         self.context = ctx
         self.steps: dict[int, int] = {}
         self.others: dict[int, Any] = {}
-        self.timed: dict[int, Any] = {}  # handles of the benchmark → the answer of their first step
+        self.timed: dict[int, Any] = {}  # handle of the benchmark phase → the result of its first step
         super().setup(ctx)
-        # TensorFlow's adapters hand their methods over to the object of one version, which would hide those below.
+        # TensorFlow's adapters set methods on the instance, for the version in use. They would hide the methods of this class.
         for name in ("make", "put", "step", "assign", "weights", "restore", "predict", "loss"):
             inner = self.__dict__.pop(name, None)
             if inner is not None:
@@ -59,7 +60,7 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
 
     @property
     def befallen(self) -> bool:
-        """Whether this process is the one with the fault."""
+        """Whether this process has the fault. It is the last rank."""
         return bool(self.context.rank == self.context.world - 1)
 
     def make(self, net: Any, weights: Any, lr: float, momentum: float, replicas: Any, sync: str) -> Any:
@@ -97,12 +98,12 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         return batch
 
     def _first(self, array: Any) -> Any:
-        """The first replica's shard in the place of each."""
+        """Replace the shard of every replica by the first replica's shard."""
         count = self.context.replicas
         return np.concatenate([array[: len(array) // count]] * count) if len(array) % count == 0 else array
 
     def _halved(self, array: Any) -> Any:
-        """The first half of each replica's shard."""
+        """Return the first half of each replica's shard."""
         parts = np.split(np.asarray(array), self.context.replicas)
         return np.concatenate([each[: len(each) // 2] for each in parts])
 

@@ -1,8 +1,9 @@
-"""How long it takes to resolve every name of the matrix in one process, beside one interpreter that imports three libraries.
+"""How long does it take to resolve every name of the matrix in one process?
 
     python benchmarks/every_name.py [--rounds 3]
 
-Loading the matrix is not part of it. Each name must resolve to itself. Others are printed, and the exit code is 1.
+The time is compared with that of an interpreter that imports three libraries; loading the matrix does not count. Each name must
+resolve to itself. If some names do not, they are printed and the exit code is 1.
 """
 
 from __future__ import annotations

@@ -1,23 +1,26 @@
 """PyTorch with one fault planted: ``envbuild-smoke run --adapter benchmarks/faulty_pytorch.py --option fault=NAME[=SIZE]``.
 
-The faults are in PyTorch's own parts: its optimizer, its exchange (DistributedDataParallel), the images and labels it is given.
+The faults are planted in parts of PyTorch: its optimizer, its gradient exchange (DistributedDataParallel), and the images and
+labels that it gets.
 
-lr, momentum, weight_decay (=SIZE), nesterov      of the optimizer
+lr, momentum, weight_decay (=SIZE), nesterov      the optimizer has another value of this setting
 label           one label of each batch is wrong
-noise=SIZE      in each gradient; autocast: bfloat16
-silent-NAME, frozen-NAME      rank 1 gives no gradient of a parameter, or never updates it
+noise=SIZE      each gradient gets relative noise of this size
+autocast        layers compute in bfloat16
+silent-NAME, frozen-NAME      rank 1 has a gradient of zero for the parameter NAME, or never updates it
 fp16, bf16      gradients are exchanged in 16 bits
-by-fewer        the sum of gradients is divided by one rank less
+by-fewer        the sum of gradients is divided by the number of ranks minus one
 kept-fp16       weights are rounded to float16 after each step
 state-lost      rank 1 loses its optimizer's state before each step
-stale-rank      rank 1 gives the gradients of the step before, in the first step none
-lr-rank=SIZE    the learning rate of rank 1 is so many times as high
-unsynced-later, summed-later  from step 41 on gradients are not exchanged, or summed in place of averaged
-same-shard-later              from step 41 on every rank gets the images of rank 0; unsynced-same-later: and exchanges nothing
-unsynced-small-lr             nothing is exchanged where the learning rate is as small as in the benchmark
-lr-later=SIZE, label-later    from step 41 on: the learning rate is so many times as high, one label of each batch is wrong
-uneven-later    from step 41 on the second rank counts 20 % more than the first
-timed-idle, timed-half, timed-no-momentum     steps of what is timed do nothing, leave out half of the batch, have no momentum
+stale-rank      rank 1 uses its gradients of the previous step, and zero in the first step
+lr-rank=SIZE    the learning rate of rank 1 is multiplied by SIZE
+unsynced-later, summed-later  from step 41 on gradients are not exchanged, or summed instead of averaged
+same-shard-later              from step 41 on every rank gets the images of rank 0
+unsynced-same-later           from step 41 on every rank gets the images of rank 0, and gradients are not exchanged
+unsynced-small-lr             gradients are not exchanged if the learning rate is as small as in the benchmark phase
+lr-later=SIZE, label-later    from step 41 on the learning rate is multiplied by SIZE, or one label of each batch is wrong
+uneven-later    from step 41 on the gradients of the second rank weigh 20 % more than those of the first
+timed-idle, timed-half, timed-no-momentum     timed steps do nothing, leave out half of the batch, or have no momentum
 """
 
 from pathlib import Path
@@ -26,8 +29,8 @@ import numpy as np
 
 from . import load
 
-LATER = 40  # steps
-TIMED = 1e-3  # the benchmark makes its models for a smaller learning rate than this, all else for a larger one
+LATER = 40  # faults whose names end in "later" begin after this step
+TIMED = 1e-3  # only the benchmark phase makes models with a learning rate below this one
 HALVES = {"fp16": "fp16_compress_hook", "bf16": "bf16_compress_hook"}
 RECIPE = Path(__file__).resolve().parent.parent / "images" / "recipes" / "pytorch" / "smoke.py"
 
@@ -52,7 +55,7 @@ class Adapter(load(str(RECIPE))):
         if handle["run"] is not handle["model"]:
             from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-            # Without annotations, for PyTorch wants its own types there.
+            # The hook is a lambda, because PyTorch checks the annotations of hooks.
             handle["run"].register_comm_hook(None, lambda _state, bucket: self.exchange(default_hooks, bucket))
         for name, tensor in handle["tensors"].items():
             if self.fault == "noise":
@@ -80,7 +83,7 @@ class Adapter(load(str(RECIPE))):
         return done.then(lambda got: self.tensor_of(got) * factor.get(self.fault, 1))
 
     def tensor_of(self, done):
-        """The answer of a hook: a tensor in newer releases, a list of one before."""
+        """Return the tensor of a finished hook: newer PyTorch releases give the tensor, older ones a list with one tensor."""
         found = done.value()
         return found if isinstance(found, self.torch.Tensor) else found[0]
 
@@ -88,7 +91,7 @@ class Adapter(load(str(RECIPE))):
         return gradient * (1 + self.size * self.torch.randn_like(gradient))
 
     def late(self, tensor):
-        """A hook that gives the gradient which it was given the time before."""
+        """Return a hook that answers each gradient with the one of the previous call, and the first one with zeros."""
         waiting = [self.torch.zeros_like(tensor)]
 
         def give(gradient):

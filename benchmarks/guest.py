@@ -1,4 +1,4 @@
-"""What the benchmarks of the smoke test share: the guest as a package, and one run of it by another Python."""
+"""Helpers of the benchmarks of the smoke test: load the guest as a package, and run it once with another Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ GUEST = ROOT / "envbuild" / "smoke"
 
 
 def adapter_of(name: str) -> str:
-    """A recipe's name as the file that the guest loads; what is installed in the guest itself stays a name."""
+    """Return the path of the smoke.py of the recipe ``name``. If there is none, return ``name``: the guest has that adapter
+    itself.
+    """
     path = ROOT / "images" / "recipes" / name / "smoke.py"
     return str(path) if path.exists() else name
 
@@ -30,7 +32,7 @@ def load() -> types.ModuleType:
 
 
 def run(python: str, adapter: str, arguments: list[str], **environment: str) -> dict[str, Any]:
-    """The report of one run of the guest, its phase ``bench`` alone unless the arguments say otherwise."""
+    """Run the guest once and return its report. Only its phase ``bench`` runs, unless the arguments say otherwise."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "report.json"
         argv = [python, str(GUEST), "run", "--adapter", adapter, "--phases", "bench", "--json", str(target), *arguments]

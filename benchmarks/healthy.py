@@ -1,11 +1,11 @@
-"""Does the smoke test ever fail where nothing is wrong? Whole runs of healthy frameworks, each with its own seed.
+"""Does the smoke test ever fail although nothing is wrong? Whole runs of healthy frameworks, each with its own seed.
 
     python benchmarks/healthy.py --install numpy,pytorch [--runs 200] [--first 0] [--minutes 0] [--write]
     python benchmarks/healthy.py --python pytorch=PYTHON …
 
-Runs the test on one and two CPU workers with all its phases, for one framework after the other. What else the machine does is
-part of the test, so the load is noted. Prints a line for each run, and exits with 1 if one did not pass. With --write the runs
-go to docs/explanation/healthy.json, beside those of the same day, and the table to detection.md.
+Runs the smoke test with all its phases on one and two CPU workers, for one framework after the other. Other load on the machine
+is a part of this experiment, so the load is recorded. Prints a line for each run, and exits with 1 if one did not pass. With
+--write the runs are added to those of the same day in docs/explanation/healthy.json, and the table is written to detection.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LIMIT_S = 1800
 
 
 def run(python: str, framework: str, seed: int) -> dict[str, Any]:
-    """One run: verdict, what was no pass, seconds, and the load when it ended."""
+    """Run the smoke test once; return its verdict, the checks that did not pass, the seconds, and the load at its end."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "report.json"
         argv = [python, str(guest.GUEST), "run", "--adapter", guest.adapter_of(framework), "--seed", str(seed), *SHORT]
@@ -57,7 +57,7 @@ def run(python: str, framework: str, seed: int) -> dict[str, Any]:
 
 
 def table(runs: list[dict[str, Any]]) -> str:
-    """A row for each framework and day."""
+    """Return a Markdown table with a row for each framework and day."""
     lines = ["| framework | date | runs | passed | seconds | load of the machine | did not pass |", "|---" * 7 + "|"]
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = collections.defaultdict(list)
     for each in runs:
@@ -74,13 +74,16 @@ def table(runs: list[dict[str, Any]]) -> str:
 
 
 def page(text: str, content: dict[str, Any]) -> str:
-    """The page with the table of ``content`` between its two marks."""
+    """Return the page ``text`` with the table of ``content`` between the two marks."""
     made = f"{BEGIN}\n{table(content['runs'])}\n{END}"
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL)
 
 
 def keep(new: list[dict[str, Any]]) -> None:
-    """Write the runs of today, those of the same framework and seed once, and the page."""
+    """Write the runs of today to healthy.json, and their table to the page.
+
+    Of two runs with the same framework and seed, the newer one counts.
+    """
     today = datetime.now(UTC).strftime("%Y-%m-%d")
     old = json.loads(DATA.read_text())["runs"] if DATA.exists() else []
     found = {(each["framework"], each["seed"]): each for each in [*old, *new] if each["date"] == today}

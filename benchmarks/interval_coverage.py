@@ -1,10 +1,11 @@
-"""How often does the interval of the smoke test hold the true value, where the rounds depend on each other?
+"""How often does the interval of the smoke test contain the true value if the rounds depend on each other?
 
     python benchmarks/interval_coverage.py [--runs 10000]
 
-Draws the rounds of many runs from a process of known median in which each round resembles the one before it (autoregressive, of
-first order), with normal noise and with skewed noise (lognormal, above a least time), and asks the interval of
-stats.interval() whether the true median lies in it. Beside it stands what the interval for independent rounds would give.
+Draws the rounds of many runs from a process with a known median in which each round depends on the one before it
+(autoregressive, first order). The noise is normal or skewed (lognormal, above a minimum time). For each run the benchmark
+checks whether the interval of stats.interval() contains the true median. The interval for independent rounds is checked, too,
+for comparison.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import guest
 
 ROUNDS = (6, 9, 12, 15, 18, 24, 30)
 AUTOCORRELATIONS = (0.0, 0.3, 0.5, 0.7)
-SETTLING = 20  # rounds that are drawn first and thrown away, so that the process has forgotten its start
+SETTLING = 20  # the first rounds are thrown away, so that the process's start has no effect on the others
 SHAPES: dict[str, Callable[[float], float]] = {"normal": lambda x: 100 + x, "skewed": lambda x: 10 + math.exp(x)}
 MEDIANS = {"normal": 100.0, "skewed": 11.0}
 
 
 def rounds(draw: random.Random, count: int, rho: float, shape: str) -> list[float]:
-    """One run: values whose true median is ``MEDIANS[shape]``."""
+    """Draw one run: ``count`` values whose true median is ``MEDIANS[shape]``."""
     out, last = [], draw.gauss(0, 1)
     for number in range(SETTLING + count):
         last = rho * last + math.sqrt(1 - rho * rho) * draw.gauss(0, 1)
@@ -35,7 +36,10 @@ def rounds(draw: random.Random, count: int, rho: float, shape: str) -> list[floa
 
 
 def coverage(count: int, rho: float, shape: str, runs: int, seed: int = 1) -> dict[str, float]:
-    """How often the true median lies in the interval: as it is, and without widening; and by how much it was widened."""
+    """Return the share of runs whose interval contains the true median: with widening and without it.
+
+    The answer also has the median ratio of the two widths.
+    """
     from envbuild_smoke import stats
 
     draw, held, bare, ratio = random.Random(seed), 0, 0, []

@@ -1,15 +1,16 @@
-"""How often does the reference check name a fault right, wrong, or not at all?
+"""How often does the reference check name the right cause of a fault, a wrong cause, or none?
 
     python benchmarks/naming.py [--runs 300] [--first 0] [--batch 64] [--jobs 2] [--minutes 0] [--fault WORDS] [--write]
 
-Trains the reference network in single precision on two replicas and asks the check for the cause. Each run plants a fault of
-random size in this file's own training loop, and has other weights, images and labels. Most of the faults have a name.
-For the others, as for a healthy run, every name is a false one. Each is asked for twice: where no reduced precision is
-allowed, and where bfloat16 is. Exits with 1 if a fault passed or a healthy run failed, or if anything but bfloat16 passed where
-bfloat16 is allowed. With --write the counts go to docs/explanation/naming.json, and the table to detection.md beside it.
+Trains the reference network in single precision on two replicas and asks the reference check for the cause of its error. Each
+run plants a fault of random size in this file's own training loop, with other weights, images and labels than the other runs.
+The check has a name for most of the faults. For the remaining faults, and for a healthy run, every name is wrong. Each run is
+checked twice: with no reduced precision allowed, and with bfloat16 allowed. Exits with 1 if a run with a fault passed or a
+healthy run failed, or if anything but bfloat16 passed while bfloat16 was allowed. With --write the counts are written to
+docs/explanation/naming.json, and the table to detection.md beside it.
 """
 
-# A method of the healthy training has the arguments that faults need.
+# Methods of the healthy training have arguments that only its subclasses, the faults, use.
 # ruff: noqa: ARG002
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ from envbuild_smoke.judging import checks, diagnose, fitting, simulate  # noqa: 
 from envbuild_smoke.networks import nets, refnet, rounding  # noqa: E402
 
 NET, STEPS, LR, MOMENTUM = nets.REFERENCE, plan.ORACLE["steps"], plan.ORACLE["lr"], plan.MOMENTUM
-NOISE = 1e-7  # relative, of each gradient: another order of summation, another library
+NOISE = 1e-7  # relative noise of each gradient, as large as that of another order of summation or another library
 ALLOWED = {"bf16": "option precision asks for it"}
 Weights = dict[str, Any]
 Result = tuple[str, str, str, bool]
 
 
 class Training:
-    """Two replicas in float32. A fault overrides one method; `size` and `draw` are the run's own."""
+    """Two replicas in float32. A fault overrides one method; each run draws its own `size` with its own generator `draw`."""
 
-    name = ""  # what the check should answer, as a regular expression; '' where no name fits
-    low, high = 0.0, 0.0  # the powers of ten between which the size lies
+    name = ""  # the name that the check should give; '' if it has none for this fault
+    low, high = 0.0, 0.0  # exponents of ten: the size of the fault is drawn between the two powers
 
     def __init__(self, case: simulate.Case, draw: np.random.RandomState) -> None:
         self.case, self.draw = case, draw
@@ -52,7 +53,7 @@ class Training:
         self.kept: dict[Any, Any] = {}
 
     def data(self, replica: int, step: int) -> tuple[Any, Any]:
-        """The images, as numbers from 0 to 1, and the labels of a replica."""
+        """Return the images of a replica, as numbers from 0 to 1, and their labels."""
         per = self.case.batch // self.case.replicas
         order = step * self.case.batch + replica * per + self.draw.permutation(per)
         return refnet.scaled(self.case.images[order], "float32"), self.case.labels[order]
@@ -62,7 +63,7 @@ class Training:
         return found
 
     def exchanged(self, name: str, gradients: list[Any], replica: int) -> Any:
-        """Return the gradient that a replica applies to one parameter. Both apply the same unless a fault is planted."""
+        """Return the gradient that a replica applies to one parameter; without a fault, both replicas apply the same one."""
         return sum(gradients) / np.float32(len(gradients))
 
     def update(self, replica: int, step: int, p: Weights, v: Weights, g: Weights) -> None:
@@ -184,7 +185,7 @@ class Tf32(BFloat16):
 
 
 class BFloat16AndRate(BFloat16):
-    """Layers compute in bfloat16, and the learning rate is higher: a fault that must not hide behind the precision."""
+    """Layers compute in bfloat16, and the learning rate is too high. The allowed precision must not hide the other fault."""
 
     name, low, high = "learning-rate", -1.7, -0.7
 
@@ -216,7 +217,7 @@ class Smoothed(Training):
 
 
 class Dampened(Training):
-    """A gradient counts less than it should, but in the first step."""
+    """From the second step on, gradients are multiplied by a factor below 1."""
 
     name, low, high = "dampening", -2.5, -0.7
 
@@ -231,11 +232,11 @@ class DampenedOne(Dampened):
         (super() if replica else super(Dampened, self)).update(replica, step, p, v, g)
 
 
-# What no hypothesis covers.
+# The faults below have no hypothesis in the check, so it has no name for them.
 
 
 class Clipped(Training):
-    """The gradients of each step are cut to half of their length."""
+    """Gradients are clipped to a length of 30 to 90 % of the first step's gradient."""
 
     def update(self, replica: int, step: int, p: Weights, v: Weights, g: Weights) -> None:
         length = np.sqrt(sum(float((a * a).sum()) for a in g.values()))
@@ -244,7 +245,7 @@ class Clipped(Training):
 
 
 class Mirrored(Training):
-    """One replica mirrors its images: what was meant for training alone."""
+    """One replica mirrors its images, as augmentation does."""
 
     def data(self, replica: int, step: int) -> tuple[Any, Any]:
         images, labels = super().data(replica, step)
@@ -252,7 +253,7 @@ class Mirrored(Training):
 
 
 class Uneven(Training):
-    """One replica counts more than the other."""
+    """The gradients of one replica weigh more than those of the other."""
 
     low, high = -2.5, -0.5
 
@@ -261,7 +262,7 @@ class Uneven(Training):
 
 
 class Bytes(Training):
-    """Gradients are exchanged as whole numbers from -127 to 127."""
+    """Gradients are exchanged as integers from -127 to 127."""
 
     def exchanged(self, name: str, gradients: list[Any], replica: int) -> Any:
         return super().exchanged(name, [self.rounded(each) for each in gradients], replica)
@@ -280,7 +281,7 @@ class Sparse(Training):
 
 
 class Overlapping(Training):
-    """The second shard begins some images too early."""
+    """The shard of the second replica begins some images too early."""
 
     def data(self, replica: int, step: int) -> tuple[Any, Any]:
         per = self.case.batch // self.case.replicas
@@ -289,7 +290,7 @@ class Overlapping(Training):
 
 
 class Dropped(Training):
-    """Some pixels are lost at random, others in each step."""
+    """Some pixels, drawn again for each step, are set to zero."""
 
     low, high = -2.5, -1
 
@@ -298,7 +299,7 @@ class Dropped(Training):
         return images * (self.draw.uniform(size=images.shape) > self.size).astype("float32"), labels
 
 
-# Words of the table → the training with this fault.
+# Name of the fault in the table → the training with this fault.
 FAULTS: dict[str, type[Training]] = {
     "none": Healthy,
     "learning rate 0.1 to 20 % higher": Rate,
@@ -329,7 +330,9 @@ FAULTS: dict[str, type[Training]] = {
 
 
 class Remembered:
-    """`simulate`, each hypothesis of a case once: all faults of a case are compared with the same ones."""
+    """A cache around `simulate`: it simulates each hypothesis of a case once and compares every fault of the case with the
+    result.
+    """
 
     def __init__(self) -> None:
         self.known: dict[str, Any] = {}
@@ -342,7 +345,7 @@ class Remembered:
 
 
 def of_seed(work: tuple[int, int, list[str]]) -> list[Result]:
-    """[(fault, what became of it, the name it got, whether it passes where bfloat16 is allowed)] for one seed."""
+    """Run every fault with one seed: [(fault, outcome, the name it got, whether it passes if bfloat16 is allowed)]."""
     seed, batch, chosen = work
     images, labels = synth.digits(STEPS * batch, seed + 100)
     case = simulate.Case(NET, NET.initial(seed), images, labels, STEPS, batch, 2, LR, MOMENTUM)
@@ -365,7 +368,7 @@ def of_seed(work: tuple[int, int, list[str]]) -> list[Result]:
 
 
 def counted(every: list[Result]) -> dict[str, dict[str, Any]]:
-    """{fault: {'runs', and of how many what became, 'names': {a wrong name: how often}}}"""
+    """Count the outcomes of each fault: {fault: {'runs', each outcome: how often, 'names': {a wrong name: how often}}}."""
     out: dict[str, dict[str, Any]] = {}
     for fault, became, name, allowed in every:
         entry = out.setdefault(
@@ -419,7 +422,7 @@ def main() -> int:
 
 
 def _all(options: argparse.Namespace, chosen: list[str]) -> list[Result]:
-    """What became of all faults in all seeds; of those seeds that are done when the time is over."""
+    """Return the outcomes of all faults in all seeds, or in the seeds that were finished when the time limit ended."""
     seeds = [(seed, options.batch, chosen) for seed in range(options.first, options.first + options.runs)]
     until = datetime.now(UTC).timestamp() + 60 * options.minutes if options.minutes else float("inf")
     every, done = [], 0

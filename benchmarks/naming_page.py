@@ -1,4 +1,4 @@
-"""The table of naming.py in detection.md, from the counts that are kept in naming.json."""
+"""Write the table of naming.py into detection.md, from the counts in naming.json."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALLOWED_PASSED = "passed where bfloat16 is allowed"
 
 
 def table(content: dict[str, Any]) -> str:
-    """The counts as a table, a row for each fault."""
+    """Return the counts as a Markdown table with a row for each fault."""
     lines = [f"| fault | runs | named right | without a name | named otherwise | passed | {ALLOWED_PASSED} |", "|---" * 7 + "|"]
     for fault, entry in content["faults"].items():
         has_name = entry["has_name"]
@@ -35,7 +35,7 @@ def _share(entry: dict[str, Any], key: str) -> str:
 
 
 def page(text: str, content: dict[str, Any]) -> str:
-    """The page with the table of ``content`` between its two marks."""
+    """Return the page ``text`` with the table of ``content`` between the two marks."""
     words = f"Measured on {content['date']}, {content['batch']} images in each of the four batches, two replicas."
     made = f"{BEGIN}\n{words}\n\n{table(content)}\n{END}"
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL)

@@ -1,15 +1,16 @@
-"""A training loop as a user writes it, with a stopwatch: images a second on one device.
+"""A training loop as a user writes it, with a stopwatch: images per second on one device.
 
-It knows nothing of the smoke test.
+The loop uses no code of the smoke test.
 
     PYTHON_WITH_TORCH benchmarks/plain_loop.py [DATA.npz] [--network lenet] [--batch 64] [--threads N] [--laps 9]
         [--lap-seconds 0.25] [--steps N] [--warm-seconds 0.5] [--freed BYTES] [--json FILE]
 
-DATA.npz holds `images` (uint8), `labels`, and LeNet's starting weights (`conv1_w`, `conv1_b` …); without it one random batch is
-trained on. Prints the median of the laps, or writes all of them to a file of JSON.
+DATA.npz holds `images` (uint8), `labels`, and LeNet's starting weights (`conv1_w`, `conv1_b` …). Without DATA.npz the loop
+trains on one random batch. A lap is a timed sequence of steps. The program prints the median speed of the laps, or writes all
+of them to a JSON file.
 
---freed allocates and frees one block first. glibc then keeps freed memory of that size, where by default it may give it
-back in every step: https://man7.org/linux/man-pages/man3/mallopt.3.html (M_MMAP_THRESHOLD).
+--freed allocates and frees one block first. From then on glibc keeps freed memory up to that size. By default it may return
+such memory to the system in every step: https://man7.org/linux/man-pages/man3/mallopt.3.html (M_MMAP_THRESHOLD).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from torch.nn import functional
 
 
 class LeNet(nn.Module):
-    """Two convolutions, two dense layers."""
+    """Two convolutions and two dense layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +42,7 @@ class LeNet(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions and a way around them."""
+    """Two convolutions with a shortcut connection."""
 
     def __init__(self, inside: int, outside: int, stride: int) -> None:
         super().__init__()
@@ -85,7 +86,7 @@ np.ones(options.freed, "uint8")
 if options.threads:
     torch.set_num_threads(options.threads)
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-torch.backends.cudnn.benchmark = True  # of GPUs only: the usual advice for images of one size
+torch.backends.cudnn.benchmark = True  # has an effect on GPUs only; the usual advice if all images have the same size
 make, shape = NETWORKS[options.network]
 model = make().to(device)
 if options.data:

@@ -1,12 +1,12 @@
-"""How far are healthy trainings from the reference, and how faint may a fault be? The figures behind ORACLE_PASS.
+"""How large is the error of healthy trainings against the reference, and how small a fault is found? Basis of ORACLE_PASS.
 
     python benchmarks/reference_distribution.py healthy [--adapter pytorch] [--runs 1000] [--out FILE]
     python benchmarks/reference_distribution.py faults [--runs 8] [--out FILE]
 
-``healthy`` trains the reference network in single precision, each run with other weights, images and orders of summation:
-with NumPy as 1, 2, 3, 4 or 8 replicas, with another adapter as one device in this process. Prints quantiles of the
-largest error of a parameter. ``faults`` simulates each kind of fault in single precision, finds the size at which its error
-reaches the limit in every run, and asks for its name at ten times that size.
+``healthy`` trains the reference network in single precision, in each run with other weights, images and orders of summation.
+NumPy trains it as 1, 2, 3, 4 or 8 replicas; another adapter trains it on one device in this process. Prints quantiles of the
+largest error of a parameter. ``faults`` simulates each kind of fault in single precision, finds the size at which the error
+reaches the limit in every run, and asks the reference check for the cause of a fault of ten times that size.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from envbuild_smoke.rank.group import Group  # noqa: E402
 NET = nets.REFERENCE
 STEPS, LR, MOMENTUM = plan.ORACLE["steps"], plan.ORACLE["lr"], plan.MOMENTUM
 REPLICAS = (1, 2, 3, 4, 8)
-NOISE = 1e-7  # relative, of each gradient: another order of summation, another library
+NOISE = 1e-7  # relative noise of each gradient, as large as that of another order of summation or another library
 QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
 
 
@@ -51,7 +51,7 @@ def error(got, want, one):
 
 
 def single(one, draw, lr=1.0, momentum=MOMENTUM, decay=0.0, noise=0.0, relabel=0, half=None):
-    """The weights after a training in float32, with a fault or without."""
+    """Return the weights after a training in float32; the arguments after ``draw`` plant a fault."""
     p = {name: array.astype("float32") for name, array in one.start.items()}
     v = {name: np.zeros_like(array) for name, array in p.items()}
     per = one.batch // one.replicas
@@ -81,7 +81,7 @@ def half(array):
 
 
 class InProcess:
-    """An adapter that trains the cases one after the other, as one device of this process."""
+    """An adapter that trains one case after the other on one device in this process."""
 
     def __init__(self, name, threads):
         self.adapter = adapters.load(guest.adapter_of(name))()
@@ -115,7 +115,7 @@ def healthy(options):
             "above the limit": sum(value > checks.ORACLE_PASS for value in found), "limit": checks.ORACLE_PASS}  # fmt: skip
 
 
-# kind: (switches of `single` for a size, a size at which the error is far above the limit, the unit)
+# Kind of fault → (arguments of `single` for a size, a size at which the error is far above the limit).
 FAULTS = {
     "learning rate higher by": (lambda size: {"lr": 1 + size}, 1e-2),
     "momentum higher by": (lambda size: {"momentum": MOMENTUM + size}, 1e-2),

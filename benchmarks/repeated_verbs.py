@@ -1,11 +1,12 @@
-"""CPU time of verbs that find nothing to do, as whole processes beside hpccm, which renders one Dockerfile from nothing.
+"""How much CPU time do commands take that find nothing to do? Compared with hpccm, which renders one Dockerfile from nothing.
 
     python benchmarks/repeated_verbs.py [--rounds 9] [--hpccm PROGRAM RECIPE] [--make NAME] [NAME]
 
-User and system time of each process and of its children, since wall-clock time of a loaded machine says little. Every round
-runs each command once, in turn. ENVBUILD_HOME must name a writable folder; ``--make`` needs an engine and an image of NAME.
-Exits with 1 above a limit: ``render NAME`` 1.5 times hpccm, ``render --all`` 1 s, ``make`` 0.3 s. The first rendering after a
-change of matrix, recipes or program is told beside it, and has no limit.
+Each command is a whole process. Its user and system time and those of its children count, since wall-clock time says little on
+a loaded machine. Every round runs each command once, in turn. ENVBUILD_HOME must name a writable folder; ``--make`` needs an
+engine and an image of NAME. Exits with 1 above a limit: ``render NAME`` 1.5 times hpccm, ``render --all`` 1 s, ``make`` 0.3 s.
+The first rendering after a change of matrix, recipes or program takes longer. The table shows it in a separate column, and it
+has no limit.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ OURS = [sys.executable, "-m", "envbuild", "--root", str(ROOT)]
 
 
 def cpu_seconds(argv: list[str]) -> float:
-    """Measure the user and system time of one process and its children; it must succeed."""
+    """Measure the user and system time of one process and its children. The process must succeed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -49,7 +50,7 @@ def main() -> int:
         commands["hpccm"] = [options.hpccm[0], "--recipe", options.hpccm[1]]
     if options.make:
         commands["make NAME"] = [*OURS, "make", "-q", options.make]
-        cpu_seconds(commands["make NAME"])  # stores its findings, which the next run reads
+        cpu_seconds(commands["make NAME"])  # the first run stores its results, which the later runs read
     first = {name: cpu_seconds(argv) for name, argv in commands.items()}
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(options.rounds):

@@ -1,11 +1,12 @@
-"""What the smoke test's harness adds to a step: its laps beside a loop that a person would write, of the same network.
+"""How much time does the smoke test's code add to a training step? Compared with a loop that a person would write.
 
     PYTHON_WITH_TORCH benchmarks/smoke_overhead.py [--workers 1,2] [--rounds 61] [--steps 5] [--batch 64] [--limit 1.02]
 
-Both loops run in the same processes and take turns, each first in every other round, so that whatever else the machine does
-meets both alike; the figure is the median of the ratios of all rounds, with its interval: of the time that passed, and of the
-processor time of rank 0, which a machine that is busy with other things lengthens less. The network is the smallest one
-(LeNet), where anything added to a step weighs most. Exits with 1 if the lower end of the interval is above the limit.
+Both loops train the same network in the same processes and take turns. Each is the first in every other round, so that other
+load on the machine affects both alike. The result is the median of the ratios of all rounds, with its interval, for two times:
+wall-clock time, and the processor time of rank 0, which other load on the machine lengthens less. The network is the smallest
+one (LeNet), with which added time has the largest share of a step. Exits with 1 if the lower end of the interval is above the
+limit.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ BATCHES = 8
 
 
 def bare(torch: Any, weights: dict[str, Any], data: list[tuple[Any, Any]], world: int) -> Callable[[int], None]:
-    """The loop of a tutorial, to be called with a number of steps. It knows nothing of the harness.
+    """Return a loop as in a tutorial, to be called with a number of steps. It uses no code of the smoke test.
 
-    It begins with the harness's weights: with PyTorch's own, of which other units fire, a step took up to 7 % less.
+    It begins with the smoke test's weights. With PyTorch's own initial weights a step took up to 7 % less time, because other
+    units are active.
     """
     nn, functional = torch.nn, torch.nn.functional
 
@@ -72,14 +74,14 @@ def bare(torch: Any, weights: dict[str, Any], data: list[tuple[Any, Any]], world
 
 
 def timed(loop: Callable[[int], Any], steps: int) -> tuple[float, float]:
-    """Seconds, and seconds of this process on its processor."""
+    """Return the wall-clock seconds and the processor seconds of this process for so many steps."""
     start, busy = time.perf_counter(), time.process_time()
     loop(steps)
     return time.perf_counter() - start, time.process_time() - busy
 
 
 def work(rank: int, world: int, folder: str, options: argparse.Namespace) -> None:
-    """One process: laps of both kinds in turn; rank 0 writes the ratios down."""
+    """Run one process: time both loops in turn; rank 0 writes the ratios to a file."""
     guest.load()
     import torch
     from envbuild_smoke import adapters

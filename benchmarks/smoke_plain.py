@@ -1,17 +1,18 @@
-"""Are the images a second that the smoke test reports those of a plain loop?
+"""Does the smoke test report the same speed (images per second) as a plain loop?
 
     python benchmarks/smoke_plain.py --python PYTHON_WITH_TORCH [--times 5] [--limit 0.05]
 
-The smoke test reports two figures of one device: with the allocator settings that it gives its ranks, and without them
-(`plain_runs`). plain_loop.py, a training loop that knows nothing of the smoke test, is timed with the same settings and without
-any. All of it takes turns, so that what else the machine does meets all alike. Laps have as many steps as the smoke test's, and
-the loop gets a session of its own, as ranks do: kernels that share the processor among sessions
-(/proc/sys/kernel/sched_autogroup_enabled) give a loop in a shell's session more or less than one beside it. Prints the medians
-of the ratios and exits with 1 where one of the two figures is further from the loop's than the limit.
+The smoke test reports two speeds of one device: with the allocator settings that it gives its ranks, and without them
+(`plain_runs`). plain_loop.py, a training loop without code of the smoke test, is timed with the same settings and without them.
+All of these take turns, so that other load on the machine affects all alike. Laps have as many steps as those of the smoke
+test. The loop runs in its own session, as ranks do: kernels that share the processor among sessions
+(/proc/sys/kernel/sched_autogroup_enabled) would give a loop in a shell's session another share than one in its own. Prints the
+medians of the ratios, and exits with 1 if one of the two speeds differs from that of the loop by more than the limit.
 
-Without settings a loop's speed depends on what its process did before: glibc gives memory back in every step until a block
-of some megabytes was freed once. The page faults of a step tell whether the smoke test's process has freed one. So two loops
-are timed, one that frees 8 MB first and one that frees nothing, and the figure is compared with the loop of its own kind.
+Without allocator settings, the speed of a loop depends on what its process did before: glibc returns memory to the system in
+every step until the process has freed a block of some megabytes once. The number of page faults per step shows whether the
+process of the smoke test has freed such a block. So two loops are timed, one that frees 8 MB first and one that frees nothing,
+and the smoke test is compared with the loop that behaves like it.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ import guest
 HERE = Path(__file__).resolve().parent
 THREADS = 1
 FREED = 8_000_000
-KEEPS = 50  # page faults of a step; a process that gives memory back in every step has hundreds
+KEEPS = 50  # page faults per step; a process that returns memory to the system in every step has hundreds
 
 
 def data(python: str, target: Path) -> None:
-    """What the smoke test trains on, in the form that the loop reads: its first 512 images and its starting weights."""
+    """Write the training data for the plain loop: the first 512 images of the smoke test and its starting weights."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import guest; guest.load(); import numpy\n"
         "from envbuild_smoke.datasets import synth; from envbuild_smoke.networks import nets\n"
@@ -44,7 +45,7 @@ def data(python: str, target: Path) -> None:
 
 
 def loop(python: str, target: Path, settings: dict[str, str], steps: int, freed: int = 0) -> float:
-    """Images a second of the plain loop, with so many steps in a lap."""
+    """Run the plain loop with ``steps`` steps per lap, and return its images per second."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
     kept |= {"OMP_NUM_THREADS": str(THREADS), "MKL_NUM_THREADS": str(THREADS)}
     argv = [python, str(HERE / "plain_loop.py"), str(target), "--threads", str(THREADS), "--freed", str(freed)]

@@ -1,8 +1,9 @@
-"""Does the smoke test measure the same again? Its medians over repeated runs of the whole program.
+"""Does the smoke test measure the same speeds again? Compares the medians of repeated runs of the whole program.
 
     python benchmarks/smoke_repeat.py [--python PYTHON] [--adapter pytorch] [--times 5] [--limit 0.10] [ARGUMENT OF THE GUEST…]
 
-Prints the medians of every run and how far the furthest is from the middle one. Exits with 1 above the limit.
+Prints the medians of every run, and by how much the most distant one differs from their median. Exits with 1 if that is above
+the limit.
 """
 
 from __future__ import annotations

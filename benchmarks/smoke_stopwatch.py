@@ -1,9 +1,9 @@
-"""Is the speedup that the smoke test reports the one that a stopwatch sees?
+"""Does the smoke test report the speedup that an independent stopwatch measures?
 
     python benchmarks/smoke_stopwatch.py [--python PYTHON] [--adapter pytorch] [--rounds 15] [--limit 0.03]
 
-The guest measures as ever, with an adapter (stopwatch_adapter.py) that writes down by another clock when each rank began the
-first step of a lap and when its devices had finished the last. From those times alone the laps and the speedup are worked out
+The guest measures as usual. Its adapter (stopwatch_adapter.py) records with another clock when each rank began the first step
+of a lap, and when its devices had finished the last step. From these times alone this program computes the laps and the speedup
 again. Exits with 1 if the two speedups differ by more than the limit.
 """
 
@@ -22,14 +22,14 @@ HERE = Path(__file__).resolve().parent
 
 
 def laps(folder: Path, order: list[list[str]]) -> list[dict[str, float]]:
-    """For each round mode → seconds from the first step of any rank to the end of the last rank."""
+    """Return for each round {mode: seconds from the first step of any rank to the end of the last rank}."""
     times: list[dict[str, list[tuple[float, float]]]] = [{} for _ in order]
     for path in sorted(folder.glob("rank-*.json")):
         content = json.loads(path.read_text())
         mine = [
             (number, mode) for number, modes in enumerate(order) for mode in modes if mode != "solo" or content["rank"] == 0
         ]
-        # The last laps are the measured ones: before them come the warm-up's, after them nothing that steps.
+        # The last laps are the measured ones: the warm-up's laps come first, and no steps follow the measured laps.
         for (number, mode), seen in zip(mine, content["laps"][-len(mine) :], strict=True):
             times[number].setdefault(mode, []).append(seen)
     return [{mode: max(e for _, e in seen) - min(s for s, _ in seen) for mode, seen in each.items()} for each in times]

@@ -1,4 +1,4 @@
-"""Another adapter with a stopwatch in it: loaded by the guest, for smoke_stopwatch.py."""
+"""An adapter with a stopwatch, which the guest loads for smoke_stopwatch.py. STOPWATCH_OF names the real adapter."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import load  # the guest's, where this file is loaded
+from . import load  # the loader of the guest, which imports this file as one of its modules
 
 
 class Adapter(load(os.environ["STOPWATCH_OF"])):  # type: ignore[misc]
-    """Writes down [begin of the first step, end of drain] of everything that is stepped."""
+    """Records for each lap [the time before its first step, the time after the devices had finished]."""
 
     _begun: float | None = None
 

@@ -1,9 +1,9 @@
-"""What the reference check sees on one GPU (or CPU): healthy runs, and planted faults.
+"""What does the reference check answer on one GPU (or CPU), for healthy runs and for planted faults?
 
     python benchmarks/gpu/calibrate.py reference|faults --adapter images/recipes/pytorch/smoke.py --json FILE
 
-`reference` trains the guest's reference network from many seeds, with the arithmetic that a GPU may be set to. `faults` does it
-with faults that are planted in PyTorch itself, below the adapter. Both record the guest's own verdict about each run.
+`reference` trains the guest's reference network from many seeds, with each arithmetic that a GPU may be set to. `faults` trains
+it with faults that are planted in PyTorch itself, below the adapter. Both record the guest's own verdict about each run.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from envbuild_smoke.networks import nets, refnet  # noqa: E402
 from envbuild_smoke.rank.context import Context  # noqa: E402
 
 SCHEMA = "envbuild-gpu-calibration/1"
-# Arithmetic that PyTorch may be set to on a GPU → how many of the 300 healthy runs are made with it.
+# Arithmetic that PyTorch may be set to on a GPU → the number of healthy runs with it, of 300.
 SETTINGS = {"float32": 100, "tf32": 70, "bf16": 60, "cudnn.benchmark": 70}
-# Setting → the reduced precisions that a run with it is known to be in.
+# Arithmetic → the reduced precisions that the check must allow, each with the reason.
 POSSIBLE = {"tf32": {"tf32": "it was asked for"}, "bf16": {"bf16": "it was asked for"}}
 FIRST_SEED = 1000
 FAULT_SEEDS = (7, 8, 9)
 
 
 def case(seed: int, replicas: int = 1) -> tuple[Any, dict[str, np.ndarray]]:
-    """What the guest trains from ``seed``, and the weights that must come out (a second of one core)."""
+    """Return the training case of ``seed`` and the weights that must result. Takes a second on one core."""
     batch, steps = plan.global_batch(replicas), plan.ORACLE["steps"]
     images, labels = synth.digits(steps * batch, seed + 100)
     start = nets.REFERENCE.initial(seed)
@@ -53,7 +53,7 @@ def case(seed: int, replicas: int = 1) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def cases(seeds: range) -> Iterator[tuple[int, tuple[Any, dict[str, np.ndarray]]]]:
-    """Of every seed its case, worked out on all cores, before this process has touched the GPU."""
+    """Compute the cases of all seeds on all cores. Call this before the process uses the GPU."""
     with ProcessPoolExecutor(max(1, len(os.sched_getaffinity(0))), mp_context=get_context("spawn")) as pool:
         yield from zip(seeds, pool.map(case, seeds, chunksize=4), strict=True)
 
@@ -67,7 +67,7 @@ class Trainer:
         self.adapter.setup(Context(0, 1, kind, [0], 1, len(os.sched_getaffinity(0)), {}, 7, None))
 
     def train(self, made: Any) -> dict[str, np.ndarray]:
-        """The weights after the steps of a case."""
+        """Return the weights after the steps of a case."""
         rate = plan.ORACLE["lr"]
         handle = self.adapter.make(nets.REFERENCE, made.start, rate, plan.MOMENTUM, [0], "mean")
         for step in range(made.steps):
@@ -85,7 +85,7 @@ def _has_gpu() -> bool:
 
 
 def judged(made: Any, want: dict[str, np.ndarray], weights: dict[str, np.ndarray], possible: dict[str, str]) -> dict[str, Any]:
-    """What the guest's judge says, in short: status, error of the worst parameter, and the fault that it names."""
+    """Return the guest's verdict in short: status, error of the worst parameter, and the fault that it names."""
     (said,) = checks.oracle(made.replicas, made, want, [(0, weights)], possible=possible)
     cause = (said["detail"] or {}).get("hypothesis") or {}
     return {
@@ -99,7 +99,7 @@ def judged(made: Any, want: dict[str, np.ndarray], weights: dict[str, np.ndarray
 
 @contextlib.contextmanager
 def arithmetic(setting: str) -> Iterator[None]:
-    """PyTorch with the arithmetic of that name."""
+    """Set PyTorch to the arithmetic ``setting`` inside the block."""
     import torch
 
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
@@ -115,7 +115,7 @@ def arithmetic(setting: str) -> Iterator[None]:
 
 
 def reference(path: str, runs: float) -> dict[str, Any]:
-    """Healthy runs; ``runs`` is the share of the 300 that are made."""
+    """Make the healthy runs; ``runs`` is the share of the 300 runs to make."""
     wanted = [setting for setting, count in SETTINGS.items() for _ in range(max(1, round(count * runs)))]
     seeds = range(FIRST_SEED, FIRST_SEED + len(wanted))
     ready = list(cases(seeds))
@@ -128,7 +128,7 @@ def reference(path: str, runs: float) -> dict[str, Any]:
 
 
 def _every_gradient(change: Callable[[Any, int], None]) -> Callable[[Any], None]:
-    """``change`` is given the gradient of each parameter and its number, before the optimizer sees it."""
+    """Return a function that calls ``change`` with each gradient and its number before an optimizer step."""
 
     def patch(optimizer: Any) -> None:
         number = 0
@@ -141,7 +141,7 @@ def _every_gradient(change: Callable[[Any, int], None]) -> Callable[[Any], None]
 
 
 def _group(**settings: Callable[[float], float]) -> Callable[[Any], None]:
-    """Settings of the optimizer, each changed by a function, for every step."""
+    """Return a function that changes settings of the optimizer before each step, by one function for each setting."""
 
     def patch(optimizer: Any) -> None:
         for group in optimizer.param_groups:
@@ -152,9 +152,10 @@ def _group(**settings: Callable[[float], float]) -> Callable[[Any], None]:
 
 
 def faults() -> dict[str, tuple[str, Callable[[Any], None] | None]]:
-    """Twelve faults of PyTorch: name → (the cause that the judge ought to name, what happens before each optimizer step).
+    """Return twelve faults of PyTorch: name → (the cause that the judge ought to name, what to call before each optimizer
+    step).
 
-    The last three are planted elsewhere; see `planted`.
+    `planted` plants the last three faults in the loss function.
     """
     import torch
 
@@ -196,7 +197,7 @@ def faults() -> dict[str, tuple[str, Callable[[Any], None] | None]]:
 
 @contextlib.contextmanager
 def planted(name: str, before: Callable[[Any], None] | None) -> Iterator[None]:
-    """PyTorch with that fault."""
+    """Plant a fault in PyTorch inside the block."""
     import torch
 
     sgd, functional = torch.optim.SGD, torch.nn.functional
@@ -229,7 +230,7 @@ def planted(name: str, before: Callable[[Any], None] | None) -> Iterator[None]:
 
 
 def planted_faults(path: str) -> dict[str, Any]:
-    """Each fault from several seeds, and the same seeds without one."""
+    """Train with each fault from several seeds, and from the same seeds without a fault."""
     ready = [(seed, case(seed)) for seed in FAULT_SEEDS]
     trainer, found = Trainer(path), []
     for name, (expected, before) in {"none": ("", None), **faults()}.items():
@@ -249,7 +250,7 @@ def main() -> int:
     parser.add_argument("--json", required=True, type=Path)
     parser.add_argument("--runs", type=float, default=1.0, metavar="SHARE", help="of the healthy runs (default: all 300)")
     options = parser.parse_args()
-    os.environ.pop("NVIDIA_TF32_OVERRIDE", None)  # `tf32` is one of the settings
+    os.environ.pop("NVIDIA_TF32_OVERRIDE", None)  # it would override the setting `tf32`
     work = {"reference": functools.partial(reference, runs=options.runs), "faults": planted_faults}
     start = time.perf_counter()
     answer = work[options.what](options.adapter)
