@@ -1,4 +1,4 @@
-"""What all tests share: unit tests start no process and open no socket, whatever they call."""
+"""Fixtures and hooks of all tests. Unit tests may start no process and open no socket."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from typing import NoReturn
 import hypothesis
 import pytest
 
-# How long a loaded machine takes says nothing about the program.
+# No deadlines: on a loaded machine an example can take long without a fault of the program.
 hypothesis.settings.register_profile("any-machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("any-machine")
 
 UNIT = Path(__file__).parent / "unit"
 
-# A shell starts what it puts into the background with interrupts ignored, which children inherit: tests that press Ctrl-C on
-# a program of ours would then wait for an end that never comes.
+# A shell starts background processes with SIGINT ignored, and their children inherit that. Tests that send SIGINT to envbuild
+# would then wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
 def _signals_as_before() -> Iterator[None]:
-    """A program that was interrupted ignores further signals until it ends; run inside the test's process, it would leave
-    that to every process that later tests start (an engine could then not be asked to stop).
+    """Restore the signal handlers after each test.
+
+    envbuild ignores further signals after it was interrupted, until it ends. If a test runs it inside the test process, all
+    processes that later tests start would ignore signals, too; an engine could then not be stopped.
     """
     watched = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in watched}
@@ -36,13 +38,13 @@ def _signals_as_before() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-# Tests that start no engine, wait for no clock and judge no speed: several may run at the same time.
+# Tests that start no engine and measure no time or speed. Several of them may run at the same time.
 BESIDE_OTHERS = {"unit", "cases", "golden", "contract", "smoke/test_inside.py", "smoke/test_language.py"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that must run ``alone``: measures of time would be disturbed, and builds share one engine."""
+    """Mark tests as ``alone`` if other tests would disturb their time measurements or use the same engine."""
     for item in items:
         place = item.path.relative_to(UNIT.parent)
         if not {place.parts[0], place.as_posix()} & BESIDE_OTHERS:
@@ -50,12 +52,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class LeftTheUnitError(AssertionError):
-    """A unit test reached for the outside world."""
+    """A unit test started a process or opened a socket."""
 
 
 @pytest.fixture(autouse=True)
 def _stay_inside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unit tests run on values alone: starting a process or opening a socket fails the test that did it."""
+    """Fail a unit test that starts a process or opens a socket."""
     if UNIT not in request.path.parents:
         return
 
@@ -75,7 +77,7 @@ def _stay_inside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--update-golden`` rewrites the golden files instead of comparing with them; the diff is then reviewed."""
+    """Add ``--update-golden``, which rewrites the golden files instead of comparing with them. Review the diff afterwards."""
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/ from what the code makes now")
 
 

@@ -1,4 +1,4 @@
-"""A web server on loopback in place of a mirror or a snapshot archive. Tests can remove and change its files."""
+"""A web server on loopback that stands in for a mirror or a snapshot archive. Tests can remove and change its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from urllib.parse import unquote
 
 @dataclass
 class ArchiveServer:
-    """``files`` are the answers by path; ``stalled`` paths send half of their bytes and then nothing. ``asked`` counts."""
+    """The files and the requests of the server.
+
+    ``files`` are the contents by path. For a path in ``stalled`` the server sends half of the bytes and then nothing. ``asked``
+    lists the requested paths.
+    """
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
@@ -46,12 +50,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         threading.Event().wait(60)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Write no log."""
 
 
 @contextlib.contextmanager
 def serve() -> Iterator[ArchiveServer]:
-    """A server with nothing, until the block ends."""
+    """Run a server without files until the block ends."""
     archive = ArchiveServer()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, archive))
     server.daemon_threads = True

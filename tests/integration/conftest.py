@@ -33,7 +33,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def unavailable(reason: str) -> NoReturn:
-    """Skip, or fail where the run insists on an engine: a skipped integration test must not look like a passed one."""
+    """Skip the test, or fail it if ENVBUILD_REQUIRE_ENGINE is set: then a skipped integration test must not look like a passed
+    one.
+    """
     if os.environ.get("ENVBUILD_REQUIRE_ENGINE") == "1":
         pytest.fail(f"{reason} (ENVBUILD_REQUIRE_ENGINE=1)", pytrace=False)
     pytest.skip(reason)
@@ -41,7 +43,7 @@ def unavailable(reason: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def root_machine() -> None:
-    """A machine on which private engines can be started."""
+    """Require a machine on which private engines can be started."""
     if os.geteuid() != 0:
         unavailable("only root can start a private engine")
     try:
@@ -54,7 +56,7 @@ def root_machine() -> None:
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """A workspace with this checkout's facts and its own home. Bases and downloads come from the user's cache.
 
-    Both are kept there under the hash of their content, so that a test can only find what it would have made itself.
+    The cache keeps both under the hash of their content, so a test finds there only what it would have made itself.
     """
     home = tmp_path_factory.mktemp("home")
     shared = workspaces.find(str(ROOT)).home
@@ -88,13 +90,13 @@ def engine(workspace: Workspace) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def engine_endpoint(engine: Engine) -> str:
-    """The engine's address, for programs that take DOCKER_HOST."""
+    """The address of the engine, for programs that read DOCKER_HOST."""
     return engine.endpoint
 
 
 @pytest.fixture(scope="session")
 def debian12(engine: Engine, workspace: Workspace) -> bases.RealisedBase:
-    """A Debian 12 base that the engine holds, pulled or bootstrapped."""
+    """A Debian 12 base image that is in the engine, pulled or bootstrapped."""
     pinned = bases.pin(environment(), engine, workspace, ignore_progress)
     if isinstance(pinned, Missing):
         unavailable(f"no Debian 12 can be had here: {pinned.why}")
@@ -103,7 +105,7 @@ def debian12(engine: Engine, workspace: Workspace) -> bases.RealisedBase:
 
 @pytest.fixture
 def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Docker settings of a user without logins; proxies are not used for loopback."""
+    """Docker settings without registry logins, and without proxies for loopback."""
     folder = tmp_path / "docker"
     folder.mkdir()
     monkeypatch.setenv("DOCKER_CONFIG", str(folder))
@@ -113,21 +115,21 @@ def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def registry() -> Iterator[Registry]:
-    """A registry that stands in for a real one, on loopback."""
+    """A stand-in registry on loopback."""
     with serve(Registry()) as served:
         yield served
 
 
 @pytest.fixture
 def podman(tmp_path: Path) -> Iterator[str]:
-    """Podman's service with a store of its own."""
+    """The service of Podman, with a separate image store."""
     if shutil.which("podman") is None:
         pytest.skip("podman is not installed")
     if os.geteuid() != 0:
         unavailable("only root can give Podman a store of its own")
-    run = Path(tempfile.mkdtemp(prefix="pod-"))  # Podman takes 50 characters at most
+    run = Path(tempfile.mkdtemp(prefix="pod-"))  # Podman accepts at most 50 characters here
     address = f"unix://{tmp_path}/podman.sock"
-    # Podman raises the limits of a container, which a machine without CAP_SYS_RESOURCE refuses.
+    # By default Podman raises the ulimits of a container, which fails on a machine without CAP_SYS_RESOURCE.
     settings = tmp_path / "containers.conf"
     settings.write_text('[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]\n')
     store = ["--root", str(tmp_path / "store"), "--runroot", str(run)]
@@ -142,7 +144,7 @@ def podman(tmp_path: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(30)
-        # Podman mounts the store's folder on itself (graph driver overlay): rmtree cannot remove a mount.
+        # Podman mounts the store's folder on itself (graph driver overlay), and rmtree cannot remove a mount point.
         subprocess.run(["umount", "--lazy", str(tmp_path / "store" / "overlay")], capture_output=True, check=False)
         shutil.rmtree(run, ignore_errors=True)
 

@@ -16,7 +16,10 @@ import requests
 
 @contextlib.contextmanager
 def serve_debians(folder: Path, *, deletes: bool = False) -> Iterator[str]:
-    """Serve a registry that keeps its data in ``folder`` while the block lasts; gives its address. ``deletes`` allows that."""
+    """Run a registry with its data in ``folder`` until the block ends; yield its address.
+
+    ``deletes`` says whether the registry allows deletions.
+    """
     if shutil.which("docker-registry") is None:
         pytest.skip("docker-registry is not installed")
     with socket.socket() as probe:

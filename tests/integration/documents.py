@@ -1,19 +1,19 @@
-"""The documents as tests read them: links, code spans, and fenced blocks with the commands and the output that they show.
+"""Read the documents for tests: links, code spans, and fenced blocks with their commands and shown output.
 
-The first word after a fence is the language. Blocks of ``sh`` hold commands that must succeed; blocks of ``console`` hold
-``$ commands`` with the output that they must have, where ``…`` stands for any text, and on a line of its own for any lines.
-Further words say what the commands need; the normal suite runs every block that needs nothing.
+The first word after a fence is the language. Blocks of ``sh`` contain commands that must succeed. Blocks of ``console`` contain
+``$ commands`` with the output that they must have; there ``…`` stands for any text, and on a line of its own for any lines.
+Further words say what the commands need. The normal suite runs every block without such a word.
 
 ======== =========================================================================================================
 engine   a container engine; tests/integration/test_documents.py runs the block
-network  a package index; the same
-gpu      an NVIDIA GPU; never run by tests, but its options are parsed, as those of every block
-cluster  other hosts, a registry, Slurm or Kubernetes; likewise
-terminal a person who types, or who fills in names; likewise
-checkout a checkout of its own, in which ``make`` sets up a virtual environment; likewise
+network  a package index; tests/integration/test_documents.py runs the block
+gpu      an NVIDIA GPU; tests never run the block, but parse its options, as those of every block
+cluster  other hosts, a registry, Slurm or Kubernetes; tests only parse the options
+terminal a person who types, or who fills in names; tests only parse the options
+checkout a separate checkout, in which ``make`` sets up a virtual environment; tests only parse the options
 ======== =========================================================================================================
 
-A block of another language may end with ``file=NAME``: it is written there before the next command runs.
+A block of another language may end with ``file=NAME``. Tests write its text into that file before the next command runs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ANY = "…"
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """One command line of a block, and the output that the document shows for it (None where it shows none)."""
+    """One command line of a block, and the output that the document shows for it (None if it shows none)."""
 
     line: str
     shown: str | None = None
@@ -57,17 +57,17 @@ class Block:
 
     @property
     def where(self) -> str:
-        """How messages and test names call it."""
+        """The page and line of the block, for messages and test names."""
         return f"{self.path.relative_to(ROOT)}:{self.line}"
 
     @property
     def needs(self) -> frozenset[str]:
-        """What its commands need beside envbuild itself."""
+        """What the commands need in addition to envbuild itself."""
         return frozenset(word for word in self.words if "=" not in word)
 
     @property
     def file(self) -> str | None:
-        """The file whose content it is."""
+        """The name of the file into which tests write the text of the block, or None."""
         return next((word.partition("=")[2] for word in self.words if word.startswith("file=")), None)
 
     def commands(self) -> list[Command]:
@@ -82,7 +82,7 @@ class Block:
 
 @cache
 def pages() -> tuple[Path, ...]:
-    """README and all other pages for people, except the changelog."""
+    """README and all other pages of the documentation, except the changelog."""
     own = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
     return tuple(own + sorted((ROOT / "docs").rglob("*.md")))
 
@@ -113,12 +113,12 @@ def links(path: Path) -> set[str]:
 
 
 def spans(path: Path) -> set[str]:
-    """What stands between backticks within sentences."""
+    """The texts between backticks within sentences."""
     return {token.content for token in _inline(path) if token.type == "code_inline"}
 
 
 def anchors(path: Path) -> set[str]:
-    """The fragments that headings can be linked by, as GitHub makes them."""
+    """The fragments by which links can point to headings, as GitHub forms them."""
     tokens = _tokens(path)
     titles = [after.content for token, after in pairwise(tokens) if token.type == "heading_open"]
     plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).replace("`", "") for title in titles]
@@ -126,7 +126,10 @@ def anchors(path: Path) -> set[str]:
 
 
 def programs(line: str) -> Iterator[list[str]]:
-    """The words of each simple command of a line, without assignments, and from an inner ``envbuild-smoke`` on."""
+    """The words of each simple command of a line, without variable assignments.
+
+    A command that starts ``envbuild-smoke`` through another program begins with ``envbuild-smoke``.
+    """
     lexer = shlex.shlex(line, posix=True, punctuation_chars="&|;<>")
     lexer.whitespace_split = True
     words: list[str] = []
@@ -143,7 +146,7 @@ def programs(line: str) -> Iterator[list[str]]:
 
 
 def matches(shown: str, printed: str) -> bool:
-    """Whether a command printed what a document shows, ignoring spaces at the ends of lines."""
+    """Whether the printed output is the output that a document shows. Spaces at the ends of lines do not count."""
     pattern = ""
     for line in shown.rstrip().splitlines():
         if line.strip() == ANY:

@@ -1,4 +1,4 @@
-"""The smallest real environment: NumPy as the framework, on a plain Debian, and helpers that tests of the engine share."""
+"""The smallest real environment (NumPy as the framework, on a plain Debian), and helpers for tests with an engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PYTHON = Python(
 
 
 def environment(*, image: str = "debian:12", suite: str = "bookworm", provider: str = "distribution") -> Environment:
-    """One framework, one interpreter, one base; ``suite`` empty where the base can only be pulled."""
+    """An environment with one framework, one Python and one base. ``suite`` is empty if the base can only be pulled."""
     return Environment(
         name="toy-1-cpu-py311-debian12",
         frameworks=(
@@ -71,7 +71,7 @@ def environment(*, image: str = "debian:12", suite: str = "bookworm", provider: 
 
 
 def lock(base: BaseLock, index: Index, decision: Environment | None = None) -> Lock:
-    """The environment with the one wheel that serves it, pinned as the index has it now."""
+    """The lock of the environment with one wheel, pinned as the package index has it now."""
     decided = decision or environment()
     wheel = next(
         file
@@ -102,7 +102,10 @@ def with_packages(lock: Lock, workspace: Workspace, known: dict[str, Recipe], te
 
 
 def workspace_with_recipe(root: Path, home: Path, shared: Workspace) -> Workspace:
-    """A workspace whose only recipe is the toy's; guest and templates are the real ones, downloads and bases the session's."""
+    """A workspace whose only recipe is that of the toy framework.
+
+    The guest and the templates are the real ones; downloads and bases are those of the test session.
+    """
     (root / "images" / "recipes" / "toy").mkdir(parents=True)
     (root / "images" / "recipes" / "toy" / "smoke.py").write_text(
         '"""The toy\'s side of the smoke test."""\n', encoding="utf-8"
@@ -115,7 +118,7 @@ def workspace_with_recipe(root: Path, home: Path, shared: Workspace) -> Workspac
 
 
 def processes(matches: Callable[[list[str]], bool]) -> list[int]:
-    """The processes of this machine whose command line ``matches`` says yes to."""
+    """The processes of this machine for whose command line ``matches`` returns true."""
     found: list[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -129,10 +132,13 @@ def processes(matches: Callable[[list[str]], bool]) -> list[int]:
 
 
 def nap(number: int) -> int:
-    """How long to sleep so that the sleeper is known: a time that no other test, nor another run of this one, uses."""
+    """Seconds for a ``sleep`` process that a test wants to find again.
+
+    No other test, and no other run of this test, uses the same number.
+    """
     return 10_000_000 + os.getpid() * 100 + number
 
 
 def sleeping(seconds: int) -> list[int]:
-    """The processes that are exactly ``sleep <seconds>``; see :func:`nap`."""
+    """The processes whose command is exactly ``sleep <seconds>``; see :func:`nap`."""
     return processes(lambda words: [os.path.basename(words[0]), *words[1:2]] == ["sleep", str(seconds)])  # noqa: PTH119

@@ -1,5 +1,5 @@
 # ruff: noqa: E501, RUF001 - bytes and texts of attackers, one a line
-"""Malformed wheels, source archives and index pages, made from a number: the same number makes the same bytes."""
+"""Malformed wheels, source archives and index pages, generated from a number. The same number gives the same bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 GOOD = "alpha-1.0-py3-none-any.whl"
 DEEP = 20_000
 
-# Wrong values in place of a text, a list or a number.
+# Wrong values to replace a text, a list or a number.
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1.5, float("nan"), float("inf"), 10**400, "", " ", "\0", "\n", "x\ny", "\x1b[31m", "../../x", "/etc/passwd",
     "$(id)", "`id`", ";id", "a" * 10_000, "\ud800", "\u202e", "é", "😀", [], [[]], {}, {"a": 1}, [None], ["x"], "NaN", "12", "1e9",
@@ -94,7 +94,7 @@ def sdist_of(files: dict[str, str], *, mode: str = "w:gz") -> bytes:
 
 
 def flipped(content: bytes, chance: random.Random) -> bytes:
-    """Some bytes changed, cut out, doubled or cut off."""
+    """Change, remove or double some bytes, or cut off the end."""
     data = bytearray(content)
     for _ in range(chance.choice((1, 2, 8, 64))):
         place = chance.randrange(len(data))
@@ -161,7 +161,7 @@ def odd_wheel(chance: random.Random) -> bytes:
         case 10:
             return bytes(chance.randrange(256) for _ in range(chance.choice((10, 22, 1000))))
         case _:
-            # An end of directory that claims anything at all.
+            # An end-of-central-directory record with random numbers.
             claims = [chance.choice((0, 1, 0xFFFF, 2000)) for _ in range(4)] + [
                 chance.choice((0, 1, 0xFFFFFFFF, 0x7FFFFFFF)) for _ in range(2)
             ]
@@ -209,7 +209,7 @@ def odd_zip_sdist(chance: random.Random) -> bytes:
 
 
 def entry(filename: str, content: bytes) -> dict[str, Any]:
-    """A file on a page in the JSON form."""
+    """A file on an index page in JSON."""
     return {
         "filename": filename,
         "url": f"files/{filename}",
@@ -263,7 +263,7 @@ def page(entries: list[Any]) -> tuple[str, bytes]:
 
 
 def html_page(good: dict[str, Any], chance: random.Random, content: bytes) -> tuple[str, bytes]:
-    """The same in HTML, with one odd link beside the good one."""
+    """An index page in HTML, with one malformed link beside the good one."""
     odd = odd_entry(chance, content)
     odd = odd if isinstance(odd, dict) else {"filename": str(odd)}
     attributes = (
@@ -294,7 +294,7 @@ KINDS: tuple[tuple[str, Callable[[random.Random], bytes]], ...] = (
 
 
 def bomb_in_a_wheel() -> bytes:
-    """1 MB that says 1 GB of METADATA."""
+    """A small wheel whose METADATA unpacks to 256 MB."""
     out = io.BytesIO()
     with (
         zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive,
@@ -307,7 +307,7 @@ def bomb_in_a_wheel() -> bytes:
 
 
 def bomb_in_a_directory() -> bytes:
-    """An honest end of a zip, and a directory that claims 2 GB."""
+    """A wheel whose end record claims a central directory of 2 GB."""
     content = wheel_of(metadata())
     return content[:-22] + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0xFFFE, 0xFFFE, 2**31 - 1, 0, 0)
 
@@ -335,7 +335,7 @@ def bomb_of_members() -> bytes:
 
 
 def bomb_to_skip() -> bytes:
-    """A member of 8 TB to be skipped: nothing of it is there."""
+    """A source archive with the header of a member of 8 TB that readers skip; the member itself is missing."""
     return gzip.compress(_header("alpha-2.0/x", 2**43, tarfile.REGTYPE) + b"\0" * 2**27, 1)
 
 

@@ -1,4 +1,4 @@
-"""The merged file system of an image, for comparing images that were made in different ways."""
+"""The merged file system of an image, to compare images that were made in different ways."""
 
 import hashlib
 import io
@@ -10,7 +10,7 @@ from envbuild.engine.image_tar import AnswerReader
 
 
 class Path(NamedTuple):
-    """One path of an image: its type, its rights and its content."""
+    """One path of an image: type, permissions and content."""
 
     kind: bytes
     mode: int
@@ -25,7 +25,7 @@ _ENGINES = {"dev", "proc", "sys", ".dockerenv", "etc", "etc/hostname", "etc/host
 
 
 def tree(engine: Engine, image: str) -> dict[str, Path]:
-    """Every path of ``image`` as a container sees it at its start."""
+    """Every path of ``image``, as a container sees it when it starts."""
     api: Any = engine.client.api
     container = api.create_container(image)["Id"]
     found: dict[str, Path] = {}
@@ -46,7 +46,7 @@ def tree(engine: Engine, image: str) -> dict[str, Path]:
 
 
 def differences(one: dict[str, Path], other: dict[str, Path]) -> list[str]:
-    """What differs, a line for each path."""
+    """The differences between two trees, one line per path."""
     lines = []
     for name in sorted(one.keys() | other.keys()):
         left, right = one.get(name), other.get(name)

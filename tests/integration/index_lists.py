@@ -1,7 +1,7 @@
-"""What the package index had of each project on a day, as data: one file per project in tests/contract/index.
+"""The releases that the package index had of each project on one day. tests/contract/index has one file per project.
 
-``python tests/integration/index_lists.py`` asks the index again and writes the files anew: the diff is what upstream has
-published since.
+``python tests/integration/index_lists.py`` asks the index and writes the files again. The diff shows what upstream has
+published since then.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ FOLDER = Path(__file__).parents[1] / "contract" / "index"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """The releases of a project, oldest first; those whose files were all withdrawn stand under ``yanked`` too.
+    """The releases of a project, oldest first. ``yanked`` are the releases of which all files were withdrawn.
 
-    ``framework`` is the one of the matrix whose releases they are.
+    ``framework`` is the framework of the matrix whose releases these are.
     """
 
     project: str
@@ -38,7 +38,7 @@ class Listing:
 
     @property
     def text(self) -> str:
-        """The file."""
+        """The content of the file."""
         head = f'project: {self.project}\nframework: {self.framework}\nsource: "pkg:pypi/{self.project}"\nread: "{self.read}"\n'
         return head + _words("releases", self.releases) + _words("yanked", self.yanked)
 
@@ -52,7 +52,7 @@ def _words(key: str, versions: Sequence[str]) -> str:
 
 
 def load(path: Path) -> Listing:
-    """The listing in a file."""
+    """Read the listing from a file."""
     found = yaml.safe_load(path.read_text())
     return Listing(
         project=found["project"],
@@ -64,19 +64,19 @@ def load(path: Path) -> Listing:
 
 
 def every() -> list[Listing]:
-    """All listings, by project."""
+    """All listings, sorted by project."""
     return [load(path) for path in sorted(FOLDER.glob("*.yaml"))]
 
 
 def of_files(project: str, framework: str, files: Iterable[IndexFile], day: str) -> Listing:
-    """The listing of what an index offers now."""
+    """Make the listing from the files that an index offers now."""
     withdrawn: dict[Version, bool] = {}
     for file in files:
         try:
             wheel = file.filename.endswith(".whl")
             version = parse_wheel_filename(file.filename)[1] if wheel else parse_sdist_filename(file.filename)[1]
         except (InvalidWheelFilename, InvalidSdistFilename):
-            continue  # eggs, installers, and names that no tool of today reads
+            continue  # eggs, installers, and names that current tools cannot parse
         withdrawn[version] = withdrawn.get(version, True) and file.yanked
     order = sorted(withdrawn)
     return Listing(
@@ -89,7 +89,7 @@ def of_files(project: str, framework: str, files: Iterable[IndexFile], day: str)
 
 
 def main(words: Sequence[str]) -> None:
-    """Write the files anew; ``project=framework`` adds one."""
+    """Write the files again; an argument ``project=framework`` adds a project."""
     known = {listing.project: listing.framework for listing in every()}
     for word in words:
         project, _, framework = word.partition("=")

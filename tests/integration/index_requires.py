@@ -1,6 +1,6 @@
-"""What wheels say in their metadata of all that rows of the matrix quote, as data: tests/contract/requires.yaml.
+"""What wheels require according to their metadata, for the projects that rows of the matrix name: tests/contract/requires.yaml.
 
-``python tests/integration/index_requires.py`` asks the index again and writes the file anew.
+``python tests/integration/index_requires.py`` asks the index and writes the file again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def load(path: Path = FILE) -> dict[Key, Declared]:
-    """What the file says of each build's wheel."""
+    """Read the requirements of each build's wheel from the file."""
     found: dict[Key, Declared] = {}
     for name, projects in yaml.safe_load(path.read_text())["wheels"].items():
         requirement, _, version = name.rpartition("==")
@@ -40,7 +40,7 @@ def load(path: Path = FILE) -> dict[Key, Declared]:
 
 
 def quoted(facts: Matrix) -> dict[Key, set[str]]:
-    """The projects that the rows of each build name."""
+    """The projects that each build's row names in its requirements, constraints and choices."""
     names: dict[Key, set[str]] = {}
     for framework in facts.frameworks:
         for release in framework.releases:
@@ -53,7 +53,7 @@ def quoted(facts: Matrix) -> dict[Key, set[str]]:
 
 
 def text_of(facts: Matrix, declared: Mapping[Key, Declared], day: str) -> str:
-    """The file: of each wheel what rows name, and the vendor's libraries."""
+    """The content of the file: each wheel's requirements on projects that its rows name, and on the vendor's libraries."""
     names = quoted(facts)
     wheels = {}
     for key, said in sorted(declared.items()):
@@ -64,7 +64,7 @@ def text_of(facts: Matrix, declared: Mapping[Key, Declared], day: str) -> str:
 
 
 def main() -> None:
-    """Ask the index, and write the file."""
+    """Ask the index, and write the file again."""
     facts, index = load_files(ROOT / "matrix.yaml"), Index()
     with tempfile.TemporaryDirectory() as folder:
         metadata = MetadataReader(index, Path(folder), ignore_progress, whole=False)

@@ -1,4 +1,4 @@
-"""A Debian archive of one lock's packages: as they were then, or moved on to newer versions, with signed indices."""
+"""A signed Debian archive with one lock's packages: in the locked versions, or with newer versions that replaced them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pathlib import Path
 
 from envbuild.model.lock import DebianPackage
 
-MOVED = "+moved1"  # the suffix of every package's version after the mirror has moved on
+MOVED = "+moved1"  # the suffix of every package's version after newer versions replaced the locked ones
 _ENDINGS = {"debian": "", "debian-security": "-security"}
 
 
 class Key:
-    """A key of the test's own, in place of Debian's on this machine."""
+    """A key of the tests, which replaces Debian's key on this machine."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        # The socket of gpg's agent takes 100 characters at most.
+        # The path of gpg-agent's socket may have at most 100 characters.
         self._home = tempfile.mkdtemp(prefix="gpg-")
         name = "archive@toy.invalid"
         self._gpg("--pinentry-mode", "loopback", "--passphrase", "", "--quick-generate-key", name, "rsa2048", "sign", "never")
@@ -30,7 +30,7 @@ class Key:
         self.ring.write_bytes(self._gpg("--export", name))
 
     def signed(self, text: str) -> bytes:
-        """``text`` with the signature in it."""
+        """Return ``text`` with an inline signature."""
         return self._gpg("--clearsign", text=text)
 
     def _gpg(self, *words: str, text: str = "") -> bytes:
@@ -38,18 +38,18 @@ class Key:
         return subprocess.run(argv, input=text.encode(), capture_output=True, check=True).stdout
 
     def end(self) -> None:
-        """Stop gpg's agent, which ends with its folder, too."""
+        """Stop gpg-agent and remove the key's folder."""
         subprocess.run(["gpgconf", "--homedir", self._home, "--kill", "all"], check=False)
         subprocess.run(["rm", "-rf", self._home], check=True)
 
 
 def contents(packages: Iterable[DebianPackage], store: Path) -> dict[str, bytes]:
-    """Each file of the packages, by the path of its lock's line."""
+    """The content of each package file, by the path in its line of the lock."""
     return {each.path: (store / f"{each.sha256}.deb").read_bytes() for each in packages}
 
 
 def stanzas(packages: Iterable[DebianPackage], store: Path) -> dict[str, list[str]]:
-    """What an index says of the packages, by the name of their archive."""
+    """The entries of the packages in an index, by the name of their archive."""
     found: dict[str, list[str]] = {}
     for each in packages:
         control = subprocess.run(
@@ -62,7 +62,7 @@ def stanzas(packages: Iterable[DebianPackage], store: Path) -> dict[str, list[st
 
 
 def moved_on(of: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """The same packages in newer versions, of which nothing but the index is there."""
+    """The entries of the same packages in newer versions. The package files themselves do not exist."""
 
     def newer(stanza: str) -> str:
         stanza = re.sub(r"(?m)^(Version: \S+)$", rf"\1{MOVED}", stanza)
@@ -75,7 +75,7 @@ def moved_on(of: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 
 def index(root: str, suite: str, archive: str, entries: Iterable[str], key: Key) -> dict[str, bytes]:
-    """The signed index of ``entries``, by path below the server: the archive's folder there is ``root``."""
+    """The signed index of ``entries``, by path on the server; ``root`` is the archive's folder there."""
     suite += _ENDINGS[archive]
     packages = "\n".join(entries).encode()
     digest = hashlib.sha256(packages).hexdigest()
@@ -91,7 +91,10 @@ def index(root: str, suite: str, archive: str, entries: Iterable[str], key: Key)
 
 
 def machine(folder: Path, url: str, suite: str, key: Key) -> tuple[str, ...]:
-    """Words before a command that runs it on a machine whose apt names the archive at ``url`` and trusts ``key`` alone."""
+    """The words to put before a command so that it runs with other apt settings.
+
+    There apt uses only the archive at ``url`` and trusts only ``key``.
+    """
     folder.mkdir()
     for name in ("apt.conf.d", "preferences.d", "sources.list.d", "trusted.gpg.d", "auth.conf.d"):
         (folder / name).mkdir()

@@ -1,4 +1,4 @@
-"""A checkout with two environments, whose every input is small enough to change."""
+"""A checkout with two environments in which tests can change every input quickly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 def locks() -> dict[str, Lock]:
-    """Alpha, to which users can add packages, and beta, whose adapter imports that of alpha."""
+    """The locks of alpha, to which users can add packages, and of beta, whose adapter imports that of alpha."""
     alpha = render_locks.cpu()
     (prefix,) = alpha.prefixes
     beta = replace(
@@ -40,7 +40,7 @@ def locks() -> dict[str, Lock]:
 
 
 def checkout(folder: Path) -> Workspace:
-    """Make the checkout in ``folder`` and commit it. Its smoke test is a file of one line."""
+    """Make the checkout in ``folder`` and commit it. The files of its smoke test have one line each."""
     root = widget_world.make_root(folder)
     shutil.copytree(ROOT / "images/overlay", root / "images/overlay")
     for name in ("alpha", "beta"):

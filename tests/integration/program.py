@@ -1,4 +1,4 @@
-"""Runs the program as a person or a script would: in a separate process, with its own workspace."""
+"""Run envbuild as a person or a script would: in a separate process, with its own workspace."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HAND_WRITTEN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """How one run ended."""
+    """The exit code and output of one run."""
 
     code: int
     out: str
@@ -39,11 +39,11 @@ class Answer:
 
     @property
     def document(self) -> Any:
-        """The one JSON document on standard output, and nothing beside it."""
+        """The JSON document on standard output. Fails if there is anything else."""
         return json.loads(self.out)
 
     def expect(self, code: int) -> Answer:
-        """Itself, where it ended with ``code`` and without a traceback."""
+        """Return this answer after checking that the run ended with ``code`` and without a traceback."""
         assert "Traceback" not in self.err + self.out, self.err
         assert self.code == code, f"exit {self.code}, not {code}\n--- out\n{self.out[-3000:]}\n--- err\n{self.err[-6000:]}"
         return self
@@ -51,7 +51,7 @@ class Answer:
 
 @dataclass(kw_only=True)
 class Program:
-    """``envbuild`` on a copy of the facts and recipes, with a cache folder of its own."""
+    """``envbuild`` with a copy of the facts and recipes, and with its own cache folder."""
 
     root: Path
     home: Path
@@ -74,7 +74,10 @@ class Program:
         return Answer(code=done.returncode, out=done.stdout, err=done.stderr, seconds=time.monotonic() - began)
 
     def interrupt(self, number: signal.Signals, when: Callable[[str], bool], *words: str, patience: float = 600) -> Answer:
-        """Run, send ``number`` to the process as soon as ``when`` holds for what it wrote to standard error, and wait."""
+        """Run a command, interrupt it, and wait for its end.
+
+        The signal ``number`` is sent as soon as ``when`` returns true for the text on standard error.
+        """
         began = time.monotonic()
         process = subprocess.Popen(
             self.argv(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env(), start_new_session=True
@@ -103,7 +106,7 @@ class Program:
         return Answer(code=code, out=out, err="".join(written), seconds=time.monotonic() - began)
 
     def timed(self, *words: str) -> tuple[Answer, list[tuple[float, str]]]:
-        """Run, and note by this machine's clock when each line of standard error arrived."""
+        """Run a command and record the time at which each line of standard error arrived."""
         began = time.monotonic()
         process = subprocess.Popen(
             self.argv(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env(), bufsize=1
@@ -118,13 +121,13 @@ class Program:
         return answer, lines
 
     def leftovers(self) -> list[str]:
-        """Hidden temporary files where tools write, which a kill may leave and the next run must not trip over."""
+        """Hidden temporary files that a killed run left in the folders for results. They must not disturb the next run."""
         places = (self.root / "images/environments", self.root / "images/evidence", self.home / "evidence")
         return [str(path) for place in places for path in place.rglob(".*") if path.is_file()]
 
 
 def fresh_root(folder: Path) -> Path:
-    """The checkout's facts and recipes, without anything that tools wrote."""
+    """Copy the facts and recipes of the checkout, without files that tools wrote."""
     for name in _FACTS + _HAND_WRITTEN:
         source, target = ROOT / name, folder / name
         if source.is_dir():
@@ -136,7 +139,7 @@ def fresh_root(folder: Path) -> Path:
 
 
 def share_bases(home: Path) -> None:
-    """Bootstrapped bases are stored under the hash of their content, so tests can use those of the user's cache."""
+    """Use the bootstrapped bases of the user's cache. This is safe, because they are stored under the hash of their content."""
     from envbuild import workspace
 
     shared = workspace.find(str(ROOT)).bases
@@ -146,7 +149,7 @@ def share_bases(home: Path) -> None:
 
 
 def share_downloads(home: Path) -> None:
-    """Downloads are kept under their hashes, too: those of the user's cache serve a test that is not about downloading."""
+    """Use the downloads of the user's cache in tests that are not about downloading; they are stored under their hashes."""
     from envbuild import workspace
 
     shared = workspace.find(str(ROOT)).downloads

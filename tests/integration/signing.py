@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def write_pair(folder: Path, name: str = "cosign") -> tuple[Path, Path]:
-    """A new private key and its public key, as files in ``folder``."""
+    """Write a new private key and its public key as files into ``folder``."""
     key = ec.generate_private_key(ec.SECP256R1())
     private, public = folder / f"{name}.key", folder / f"{name}.pub"
     form, secret = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

@@ -49,10 +49,13 @@ SlurmdLogFile={folder}/slurmd-%n.log
 
 @contextlib.contextmanager
 def slurm(folder: Path, machines: Machines) -> Iterator[dict[str, str]]:
-    """The variables under which Slurm's commands find it, run on one of the machines."""
+    """Run Slurm until the block ends; yield the environment variables for its commands.
+
+    The commands must run on one of the machines.
+    """
     (folder / "state").mkdir(parents=True)
     (folder / "slurm.conf").write_text(_configuration(folder, machines))
-    # Any character devices serve: nothing opens them.
+    # Any character devices can stand in for GPUs, because nothing opens them.
     (folder / "gres.conf").write_text("Name=gpu File=/dev/tty[0-1]\n")
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     key = folder / "munge.key"

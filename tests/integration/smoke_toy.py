@@ -1,4 +1,4 @@
-"""The toy environment built as every other: rendered, built, with the guest; and images made from it with a fault planted."""
+"""The toy environment, rendered and built with the guest as every other one, and images with a planted fault made from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from envbuild.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
 
-# The guest's NumPy adapter with one more check: the loopback must be the only interface.
+# The guest's NumPy adapter, which also checks that loopback is the only network interface.
 ADAPTER = """
 from .numpy_ import Adapter as Sound
 
@@ -45,7 +45,7 @@ class Toy:
 
 
 def side_by_side(lock: Lock) -> Lock:
-    """The same packages twice, in two prefixes: one for the toy, one for a framework of another recipe."""
+    """The same packages in two prefixes: one for the toy framework, one for a framework of another recipe."""
     (toy,), (env,) = lock.environment.frameworks, lock.prefixes
     first = replace(env, name="first", path="/opt/envs/first")
     second = replace(env, name="second", path="/opt/envs/second", frameworks=("other",))
@@ -67,9 +67,9 @@ def make(
     index: Index | None = None,
     check: Callable[[Lock, str, str], None] = lambda _lock, _image, _base: None,
 ) -> Toy:
-    """Build it, its lock as ``change`` makes it; a second time it comes from the builder's cache.
+    """Build the toy environment with its lock as ``change`` returns it. A second build comes from the build cache.
 
-    ``check`` sees the lock, the image and its base before a tag moves.
+    ``check`` gets the lock, the image and its base before a tag moves.
     """
     index = index or Index()
     workspace = engine_toy.workspace_with_recipe(folder / "root", folder / "home", shared)
@@ -90,7 +90,9 @@ def make(
 
 
 def derive(engine: Engine, toy: Toy, folder: Path, *lines: str, files: dict[str, str] | None = None) -> str:
-    """An image made from the toy's by ``lines``, run as root; ``files`` are there to copy. Its id."""
+    """Build an image from the toy's image with the Dockerfile lines ``lines``, run as root; return its id. ``files`` can be
+    copied.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in (files or {}).items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -105,7 +107,7 @@ def derive(engine: Engine, toy: Toy, folder: Path, *lines: str, files: dict[str,
 
 
 def remove(engine: Engine, toy: Toy) -> None:
-    """Take away the toy's image and all that was derived from it."""
+    """Remove the toy's image and all images that were made from it."""
     repository = toy.tag.partition(":")[0]
     for image in engine.client.images.list(repository):
         for tag in image.tags:
@@ -113,7 +115,7 @@ def remove(engine: Engine, toy: Toy) -> None:
 
 
 def for_gpus(lock: Lock) -> Lock:
-    """The same environment, declared to be for CUDA 13.0, which its framework takes from the image."""
+    """The same environment, declared to be for CUDA 13.0, which the framework takes from the image."""
     environment = replace(
         lock.environment,
         name="toy-1-cuda13.0-py311-debian12",

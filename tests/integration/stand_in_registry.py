@@ -1,4 +1,4 @@
-"""A registry on loopback that keeps what it is sent in memory, and misbehaves on request."""
+"""A registry on loopback that keeps all uploads in memory. Tests can plant faults in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 
 @dataclass
 class Registry:
-    """Its contents, the requests so far, and the planted faults: ``faults`` are statuses for the next requests of a method."""
+    """The contents of the registry, the requests that it got, and the planted faults.
+
+    ``faults`` has the HTTP statuses of the next answers to requests of a method.
+    """
 
     host: str = ""
     blobs: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -30,33 +33,35 @@ class Registry:
     break_uploads: int = 0
     break_downloads: int = 0
     silent: str = (
-        ""  # the digest of a blob, or "uploads": nothing comes until `goes_on`, or until the client has waited too long
+        ""  # the digest of a blob, or "uploads": their requests get no answer until `goes_on` is set or 100 seconds are over
     )
     goes_on: threading.Event = field(default_factory=threading.Event)
     waited_too_long: bool = False
     knows_ranges: bool = True
     knows_referrers: bool = False
-    answers_left: int = -1  # after so many it refuses every request with `refusal`; -1: it goes on
+    answers_left: int = -1  # after so many answers it refuses every request with the status `refusal`; -1: never
     refusal: int = 403
     token: str = ""
     basic: str = ""
     retry_after: str = ""
     scopes: list[list[str]] = field(default_factory=list)
-    given: list[str] = field(default_factory=list)  # every Authorization header that came
-    blobs_at: str = ""  # another server, to which every request for a blob is redirected
+    given: list[str] = field(default_factory=list)  # every Authorization header that clients sent
+    blobs_at: str = ""  # if set: the server to which requests for blobs are redirected
     tells_digests: bool = True
-    page: int = 100  # tags in one answer
+    page: int = 100  # the number of tags in one answer
     deletes: bool = True
-    endless: bool = False  # each page of the list of referrers names a next one
+    endless: bool = False  # if true, every page of the list of referrers names a next page
 
     def count(self, method: str, part: str) -> int:
-        """How many requests there were of this method, to paths with ``part``."""
+        """The number of requests with this method to paths that contain ``part``."""
         return sum(line.startswith(f"{method} ") and part in line for line in self.asked)
 
 
 @contextlib.contextmanager
 def serve(registry: Registry, certificate: str = "") -> Iterator[Registry]:
-    """Serve it on a free port of loopback while the block lasts; by TLS with the ``certificate`` and its key in a file."""
+    """Run the registry on a free port of loopback until the block ends; with TLS if ``certificate`` names a file with
+    certificate and key.
+    """
     handler = type("Handler", (_Handler,), {"registry": registry})
     server = _Server(("127.0.0.1", 0), handler)
     if certificate:
@@ -78,7 +83,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_args: object) -> None:
-        """A client that was stopped hangs up in the middle of a request."""
+        """Ignore the error: a client that was stopped closes its connection in the middle of a request."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -86,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
     registry: Registry
 
     def log_message(self, *_args: object) -> None:
-        """Nothing."""
+        """Write no log."""
 
     def _answer(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -127,7 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET = do_POST = do_PUT = do_DELETE = _handle
 
     def _read(self, path: str | None) -> bytes | None:
-        """The body; None where the connection was broken off instead."""
+        """The body of the request; None if the planted fault closed the connection instead."""
         left = int(self.headers.get("Content-Length") or 0)
         if path and self.command == "PUT" and "/uploads/" in path and self.registry.break_uploads:
             self.registry.break_uploads -= 1
@@ -187,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(201)
 
     def _give_blob(self, blob: bytes | None) -> None:
-        """The blob, or its rest; the first half of what is asked for where the connection breaks off."""
+        """Send the blob, or the requested rest of it. If a planted fault breaks the download, send only the first half."""
         if blob is None:
             self._answer(404, b'{"errors":[{"code":"BLOB_UNKNOWN","message":"no such blob"}]}')
             return
@@ -220,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.registry.waited_too_long |= not self.registry.goes_on.wait(100)
 
     def _list_tags(self, name: str, query: dict[str, list[str]], _rest: str) -> None:
-        """A page of the tags, in the order of their names, as many as ``page`` says."""
+        """Send one page of at most ``page`` tags, sorted by name."""
         known = sorted(each.partition(":")[2] for each in self.registry.manifests if each.startswith(f"{name}:"))
         found = [each for each in known if ":" not in each and each > query.get("last", [""])[0]]
         page = found[: self.registry.page]
@@ -228,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, json.dumps({"name": name, "tags": page or None}).encode(), **more)
 
     def _delete(self, reference: str) -> None:
-        """A manifest and its tags. It needs the digest, as Debian's docker-registry does."""
+        """Delete a manifest and its tags. As in Debian's docker-registry, the request must name the digest."""
         if not self.registry.deletes or ":sha256:" not in reference:
             self._answer(405, b'{"errors":[{"code":"UNSUPPORTED","message":"The operation is unsupported."}]}')
             return

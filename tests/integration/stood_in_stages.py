@@ -1,4 +1,4 @@
-"""Stands in for the stages of `make`: images of a few bytes, of real environments, that are proved at once."""
+"""Stand-ins for the stages of `make`: they give real environments images of a few bytes, and prove these at once."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ REPORT = {"schema": "envbuild-smoke/1", "host": {"name": "machine"}, "mode": {"d
 
 
 class Verified:
-    """The answer of `verify`."""
+    """The answer of the stand-in for `verify`."""
 
     report: Mapping[str, Any] = {"problems": [], "counts": {"files": 3}, "seconds": 1.5, "notes": []}
 
 
 class Stages:
-    """``contents`` has a word for each environment: another word is another image."""
+    """``contents`` has a word for each environment. Another word makes another image."""
 
     def __init__(self, home: Path, contents: dict[str, str]) -> None:
         self.workspace = Workspace(root=ROOT, output=ROOT / "images", home=home)
         self.contents = contents
 
     def made(self, _tools: object, texts: Sequence[str], *_arguments: object, **_named: object) -> make.Made:
-        """What `make` gives for a name."""
+        """Return the result of `make` for one name."""
         (name,), space = texts, self.workspace
         store, word = LayerStore(space.layers), self.contents[name]
         layers = [composed.add(store, "base"), composed.add(store, f"{name} {word}")]
@@ -68,7 +68,7 @@ class Stages:
 
 
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, contents: dict[str, str]) -> Stages:
-    """Replace `make` and `verify` in this process, until the test ends."""
+    """Replace `make` and `verify` in this process until the test ends."""
     values = {"ENVBUILD_HOME": folder / "home", "ENVBUILD_ROOT": ROOT, "DOCKER_CONFIG": folder, "NO_PROXY": "127.0.0.1"}
     for name, value in {**values, "DOCKER_HOST": "unix:///nowhere.sock"}.items():
         monkeypatch.setenv(name, str(value))

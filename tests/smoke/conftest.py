@@ -1,6 +1,7 @@
-"""The guest runs under every Python that this machine has, each with the oldest NumPy that pip still installs for it.
+"""Run the guest with every Python of this machine, each with the oldest NumPy that pip still installs for it.
 
-NumPy is put beside the interpreter (`pip install --target`), never into it, and kept between runs.
+NumPy is installed into a separate folder (`pip install --target`), never into the Python itself. The folder is kept between
+runs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 GUEST = REPOSITORY / "envbuild" / "smoke"
 INSIDE = Path(__file__).parent / "inside"
 FAULTY = INSIDE / "faulty.py"
-# The oldest NumPy that has a wheel for each Python; the newest of all for the newest Python.
+# Python → the oldest NumPy with a wheel for it; for the newest Python, the newest NumPy.
 NUMPY = {
     "2.7": "1.11.3",
     "3.5": "1.11.3",
@@ -38,13 +39,13 @@ NUMPY = {
     "3.14": "2.3.5",
 }
 
-TIMEOUT_S = 900  # a hang; a machine with much else to do takes ten times as long as an idle one
+TIMEOUT_S = 900  # longer than that is a hang; a loaded machine needs ten times as long as an idle one
 
 STUBS = Path(__file__).parent / "stubs"
 
 
 def compiled(folder: Path, *names: str) -> None:
-    """Compile stand-ins of `stubs/` into shared libraries."""
+    """Compile C files of `stubs/` into shared libraries that stand in for real ones."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler to build the stand-ins with")
@@ -55,7 +56,7 @@ def compiled(folder: Path, *names: str) -> None:
 
 @dataclass(frozen=True)
 class Answer:
-    """How one call of the guest ended."""
+    """The exit code, output and report of one run of the guest."""
 
     code: int
     out: str
@@ -73,7 +74,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Guest:
-    """One Python with a NumPy, able to run the guest."""
+    """A Python and a NumPy folder with which the guest runs."""
 
     version: str
     executable: str
@@ -100,7 +101,7 @@ class Guest:
 
 
 def _found() -> dict[str, str]:
-    """Version → executable of every Python of the table on this machine."""
+    """Return version → executable for every Python of ``NUMPY`` that this machine has."""
     folders = [Path(entry) for entry in os.environ.get("PATH", "").split(os.pathsep) if entry]
     folders += sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin"))
     ours = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -114,12 +115,12 @@ def _found() -> dict[str, str]:
 
 
 def _works(python: Path) -> bool:
-    """Whether it starts and has pip (pyenv's shims exist for versions that are not selected)."""
+    """Whether the Python starts and has pip. pyenv has shims for Pythons that are not selected, and these do not start."""
     return subprocess.run([python, "-m", "pip", "--version"], capture_output=True, check=False).returncode == 0
 
 
 def _numpy_beside(version: str, executable: str) -> Path:
-    """The folder with NumPy for this Python; installed by the first who asks, complete or absent."""
+    """The folder with NumPy for this Python. The first call installs it; the folder is either complete or absent."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envbuild" / "test-guests"
     folder = cache / f"py{version}-numpy{NUMPY[version]}"
     if folder.exists():
@@ -131,7 +132,7 @@ def _numpy_beside(version: str, executable: str) -> Path:
         done = subprocess.run([*install, f"numpy=={NUMPY[version]}"], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             pytest.skip(f"NumPy for Python {version} cannot be installed: {done.stderr.strip()[-300:]}")
-        with contextlib.suppress(OSError):  # another process was faster
+        with contextlib.suppress(OSError):  # another process has made the folder meanwhile
             fresh.rename(folder)
     return folder
 
@@ -153,5 +154,5 @@ def guest_of() -> Callable[[str], Guest]:
 
 @pytest.fixture(scope="session")
 def guest(guest_of: Callable[[str], Guest]) -> Guest:
-    """The newest Python, for tests that do not depend on the version."""
+    """The guest with the newest Python, for tests that do not depend on the version."""
     return guest_of(NEWEST)

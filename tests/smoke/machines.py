@@ -1,6 +1,6 @@
-"""Several machines on one: each a network namespace with a name, an address, a /tmp of its own and a cable to the others.
+"""Several simulated machines on one: each is a network namespace with its own name, address, /tmp, and cable to a switch.
 
-Needs root and iproute2. Nothing outside the namespaces changes; they are gone at the end.
+Needs root and iproute2. Nothing outside the namespaces changes; they are removed at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ENTER = 'hostname "$0" && mount --bind "$HOSTS" /etc/hosts && mount -t tmpfs no
 
 
 def why_not() -> str:
-    """The reason why this machine cannot simulate several; '' if it can."""
+    """The reason why this machine cannot simulate several machines; '' if it can."""
     if os.geteuid() != 0:
         return "only root makes network namespaces"
     for program in ("ip", "unshare"):
@@ -34,7 +34,7 @@ def _ip(*words: str) -> None:
 
 
 class Machines:
-    """Machines of these names, their cables in one switch. `scratch` is a folder that is another one on each of them."""
+    """Machines of these names, connected by one switch. The folder `scratch` has separate contents on each machine."""
 
     def __init__(self, scratch: Path, *names: str) -> None:
         self.scratch, self.names = scratch, names
@@ -69,22 +69,22 @@ class Machines:
         _ip("-n", space, "link", "set", "lo", "up")
 
     def space(self, name: str) -> str:
-        """The namespace of a machine."""
+        """The network namespace of a machine."""
         return f"eb{os.getpid()}{name}"
 
     def address(self, name: str) -> str:
-        """Its address."""
+        """The IP address of a machine."""
         return f"{SUBNET}.{self.names.index(name) + 1}"
 
     def enter(self, name: str, clock: int = 0) -> tuple[str, ...]:
-        """What to put before a command for it to run there; `clock` seconds are added to the machine's monotonic clock."""
+        """The words to put before a command so that it runs on the machine; `clock` seconds are added to its monotonic time."""
         into = ("ip", "netns", "exec", self.space(name), "unshare", "--mount", "--uts")
         into += ("--time", "--monotonic", str(clock), "--fork", "--kill-child") if clock else ()
         folders = (f"SCRATCH={self.scratch}", f"TMPDIR={self.scratch}", f"HOSTS={self._hosts}")
         return (*into, "env", *folders, "sh", "-c", _ENTER, name)
 
     def remote_shell(self, folder: Path) -> Path:
-        """A program that runs a command on another machine, as `ssh ADDRESS COMMAND` does."""
+        """Write a program that runs a command on another machine, as `ssh ADDRESS COMMAND` does."""
         script = folder / "remote-shell"
         cases = "".join(f'{self.address(name)}) set -- {shlex.join(self.enter(name))} sh -c "$*" ;;\n' for name in self.names)
         script.write_text(f'#!/bin/sh\nhost=$1\nshift\ncase "$host" in\n{cases}esac\nexec "$@"\n')
@@ -92,5 +92,5 @@ class Machines:
         return script
 
     def cut(self, name: str) -> None:
-        """Pull its cable."""
+        """Pull the network cable of a machine."""
         _ip("-n", self._switch, "link", "set", f"port{self.names.index(name)}", "down")

@@ -1,6 +1,6 @@
-"""Judges the resolver's answers against the plain matrix: is an accepted environment true, is a refusal?
+"""Judge the answers of the resolver with the plain matrix: is an accepted environment right, and is a refusal right?
 
-It works by trial: every build on every system with every Python and every provider. It shares no code with the program.
+It tries every build on every system with every Python and every provider. It shares no code with envbuild.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from packaging.version import Version
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What is asked for, taken apart; what is empty is free.
+    """The parts of a request. An empty part is free.
 
-    ``frameworks`` are names, each with clauses on its version (``==1.12,<2``) and on its own CUDA. ``gpus`` are compute
-    capabilities; boards that nobody knows are left out. ``host`` is the processor that one of them brings along.
+    ``frameworks`` are names, each with clauses on its version (``==1.12,<2``) and on its CUDA. ``gpus`` are compute
+    capabilities; GPUs of unknown capability are left out. ``host`` is the processor that is part of one of the GPU boards.
     """
 
     frameworks: tuple[tuple[str, str, str], ...]
@@ -39,7 +39,10 @@ class Wish:
 
 
 class Place(NamedTuple):
-    """Where a build can live. ``cudnn`` and ``nccl`` are the versions that it may find there, None where none was needed."""
+    """A base on which a build can be installed.
+
+    ``cudnn`` and ``nccl`` are the versions that the build may find there; None if the build needs none.
+    """
 
     system: str
     python: str
@@ -56,13 +59,16 @@ def number(text: str) -> list[int]:
 
 
 def under(version: str, line: str) -> bool:
-    """9.0 is under 9, and 90 is not."""
+    """Whether a version begins with the parts of ``line``: 9.0 is under 9, and 90 is not."""
     return (version + ".").startswith(line + ".")
 
 
 @functools.lru_cache(maxsize=500_000)
 def satisfies(version: str, clauses: str, order: Any = number) -> bool:
-    """Whether a version is what the clauses ask for; ``==`` and ``!=`` name lines, ``===`` one version."""
+    """Whether a version satisfies the clauses.
+
+    ``==`` and ``!=`` compare only the parts that they name (``==1.12`` includes 1.12.3); ``===`` names one version.
+    """
     for clause in filter(None, re.split(r"\s*,\s*", clauses)):
         match = re.fullmatch(r"\s*(===|==|=|!=|~=|>=|<=|>|<)\s*([^\s*]*?)(?:\.\*)?\s*", clause)
         assert match, clause
@@ -82,12 +88,12 @@ def satisfies(version: str, clauses: str, order: Any = number) -> bool:
     return True
 
 
-# The fields of a build that say where it can live.
+# The fields of a build on which its places depend.
 PLACED = ("python", "glibc", "systems", "cuda", "cuda_libraries", "cudnn", "nccl", "nvcc")
 
 
 class Judge:
-    """The matrix under trial."""
+    """The matrix with which answers are judged."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -95,7 +101,7 @@ class Judge:
         self._kinds: dict[int, tuple[Row, str]] = {}
         self._neutral: dict[tuple[str, str], bool] = {}
 
-    # --- what a build runs on -----------------------------------------------------------------------------------------
+    # --- the hardware of a build --------------------------------------------------------------------------------------
 
     def row(self, table: str, name: str) -> Row | None:
         return self.world.tables[table].get(name)
@@ -104,12 +110,12 @@ class Judge:
         return row is None or row.get("status") != "known-bad"
 
     def reaches(self, driver: str, minimum: str) -> bool:
-        """A driver given by its beginning stands for the latest that begins so."""
+        """Whether a driver is at least ``minimum``. A shortened version stands for the newest driver that begins with it."""
         given = [int(part) for part in driver.split(".")]
         return given >= [int(part) for part in minimum.split(".")][: len(given)]
 
     def runs(self, build: Build, wish: Wish) -> bool:
-        """Whether a build runs on the driver and the GPUs."""
+        """Whether a build runs with the driver and on the GPUs of the request."""
         row = self.row("cuda", build.cuda)
         if not build.cuda or row is None:
             return not build.cuda or not wish.driver
@@ -147,26 +153,28 @@ class Judge:
         return self.good(row) and (native or number(build.cuda) >= oldest)
 
     def knows(self, driver: str, architecture: Row) -> bool:
-        """Whether a driver's branch is not older than the first that has the CUDA which was first to support a GPU."""
+        """Whether a driver's branch supports the architecture: it is not older than the first branch with the architecture's
+        first CUDA.
+        """
         rows = self.world.tables["drivers"].values()
         knowing = [number(row["branch"]) for row in rows if number(row["max_cuda"]) >= number(architecture["first_cuda"])]
         return not knowing or number(driver.split(".", maxsplit=1)[0]) >= min(knowing)
 
-    # --- where a build can live ---------------------------------------------------------------------------------------
+    # --- the places of a build ----------------------------------------------------------------------------------------
 
     def places(self, build: Build, image: str = "") -> list[Place]:
-        """All of them, those whose image was deleted too."""
+        """All places of a build, including those whose image was deleted."""
         key = (self.kind(build), image)
         if key not in self._places:
             self._places[key] = list(self._all_places(build, image))
         return self._places[key]
 
     def kind(self, build: Build) -> str:
-        """What of a build says where it can live."""
+        """A text of the fields on which the places of a build depend. Builds with equal texts have equal places."""
         row, known = self._kinds.get(id(build.row), (None, ""))
         if row is not build.row:
             known = repr([build.row.get(key) for key in PLACED])
-            self._kinds[id(build.row)] = (build.row, known)  # the row is kept, so that its number stays its own
+            self._kinds[id(build.row)] = (build.row, known)  # keeps the row, so that no other row gets its id
         return known
 
     def _all_places(self, build: Build, image: str) -> Iterator[Place]:
@@ -183,7 +191,7 @@ class Judge:
                 yield from self._provided(build, system, version)
 
     def supplies(self, system: Row, version: str) -> list[tuple[str, str]]:
-        """How a system gets a Python: by whom, and where it lies."""
+        """The Pythons of this version on a system: (supply, path of the executable)."""
         found = [("distribution", item["executable"]) for item in system.get("pythons", []) if item["version"] == version]
         for item in (self.row("pythons", version) or {}).get("from", []):
             if item["by"] in self.world.python_from and number(item["glibc"]) <= number(system["glibc"]):
@@ -210,7 +218,7 @@ class Judge:
                     yield Place(name, version, provider["provider"], image, status == "base-deleted", cudnn, nccl)
 
     def installable(self, provider: Row) -> bool:
-        """Whether every repository that it names has a row."""
+        """Whether every repository that the provider names has a row that is not known bad."""
         used = [*provider.get("repositories", []), *(item.get("repository") for item in provider.get("packages", []))]
         return all(self.known_repository(name) for name in used)
 
@@ -219,7 +227,10 @@ class Judge:
         return not name or (row is not None and self.good(row))
 
     def carried(self, build: Build) -> tuple[tuple[str, ...] | None, ...]:
-        """The libraries that come with the framework: what it says, else the newest that it can use."""
+        """The versions of cuDNN and NCCL that come with the framework.
+
+        That is the version in its row, or else the newest one that it can use.
+        """
         found: list[tuple[str, ...] | None] = []
         for library in ("cudnn", "nccl"):
             need = build.row.get(library)
@@ -242,7 +253,9 @@ class Judge:
         ]
 
     def brought(self, build: Build, provider: Row, system: str, library: str) -> list[str] | None:
-        """The versions of a library that a provider can bring; none needed is None, none possible an empty list."""
+        """The versions of a library that a provider can install: None if the build needs none, an empty list if none is
+        possible.
+        """
         need = build.row.get(library)
         if need is None:
             return None
@@ -263,10 +276,13 @@ class Judge:
             for item in row.get("apt", [])
         )
 
-    # --- what satisfies a request -------------------------------------------------------------------------------------
+    # --- builds and places of a request -------------------------------------------------------------------------------
 
     def neutral(self, wish: Wish, framework: str, clauses: str) -> bool:
-        """Whether a framework, among several, has nothing for GPUs of what was asked for: it goes beside GPU builds."""
+        """Whether a framework may stand beside GPU builds although it has no build for GPUs.
+
+        That holds if the request names several frameworks, and no requested version of this one has a build for CUDA.
+        """
         if len(wish.frameworks) == 1:
             return False
         if (framework, clauses) not in self._neutral:
@@ -275,9 +291,9 @@ class Judge:
         return self._neutral[framework, clauses]
 
     def known(self, wish: Wish, framework: str) -> Iterator[Build]:
-        """The builds that can be in an environment with all that was asked for.
+        """The builds of a framework that the environment of the request can contain.
 
-        Those upon a release that is not taken by itself only where that release is asked for, too.
+        A build upon a base framework's release that is not its default counts only if the request names that release, too.
         """
         yield from self.world.builds[framework]
         asked = {name: clauses for name, clauses, _ in wish.frameworks}
@@ -287,7 +303,9 @@ class Judge:
                 yield build
 
     def bases(self, wish: Wish) -> list[str]:
-        """The frameworks that nobody asked for, and that something asked for can stand upon in another release."""
+        """The base frameworks that the request does not name, and that a requested add-on can use in another than its default
+        release.
+        """
         asked = {name for name, _, _ in wish.frameworks}
         builds = (
             build
@@ -298,7 +316,7 @@ class Judge:
         return sorted({build.holds[0][0] for build in builds} - asked)
 
     def builds(self, wish: Wish, framework: str, clauses: str, cuda: str) -> Iterator[Build]:
-        """The builds of a framework that have what was asked for, and run on the hardware."""
+        """The builds of a framework that satisfy the request and run on its hardware."""
         neutral = self.neutral(wish, framework, clauses)
         for build in self.known(wish, framework):
             wrong = wish.device == "cpu" if build.cuda else wish.device == "gpu" and not neutral
@@ -310,7 +328,7 @@ class Judge:
                 yield build
 
     def fits(self, place: Place, wish: Wish) -> bool:
-        """Whether a place is one that was asked for. A deleted image is used only if it is named."""
+        """Whether a place satisfies the request. A deleted image is used only if the request names it."""
         if wish.systems and place.system not in wish.systems:
             return False
         if not satisfies(place.python, wish.python):
@@ -327,13 +345,13 @@ class Judge:
         )
 
     def serves_gpus(self, library: str, version: str, gpus: tuple[str, ...]) -> bool:
-        """Whether a release of a library still serves GPUs; one that no row or no document tells of does."""
+        """Whether a release of a library supports the GPUs. Without a row or a documented minimum it does."""
         least = (self.row(library, version) or {}).get("capability_min")
         return not least or all(number(gpu) >= number(least) for gpu in gpus)
 
 
 def accepts(need: Any, version: str) -> bool:
-    """A text is the one version; a mapping is an interval."""
+    """Whether a version satisfies the need: a text is the one version, a mapping is an interval."""
     if isinstance(need, str):
         return number(need) == number(version)
     return number(need.get("min") or "0") <= number(version) and (

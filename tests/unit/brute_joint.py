@@ -1,7 +1,8 @@
-"""Judges whole environments: one build of each framework that was asked for, all in one place; and tries them all.
+"""Judge whole environments: one build of each requested framework, all in one place. All combinations are tried.
 
-What keeps builds apart: one Python, one system and one CUDA in the image for all, one release of each library there, GPUs for
-all or for none, what they stand upon being the very same build, and packages of which no version is what all ask for.
+Builds must share one Python, one system, one CUDA in the image, and one release of each library there. All or none are for
+GPUs. If two builds use the same base framework, they must use the same build of it. For each package there must be a version
+that all of them accept.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ Libraries = tuple[str, ...] | None
 
 
 def solutions(judge: Judge, wish: Wish) -> Iterator[tuple[tuple[Build, ...], Place]]:
-    """Every choice of builds and place that satisfies a wish; where none does, those that hold what an add-on stands upon, too,
-    in a release that the add-on does not take by itself.
+    """Every choice of builds and place that satisfies a wish.
+
+    If there is none: every choice that also contains base frameworks of add-ons, in releases other than the default ones.
     """
     first = next(found := _solutions(judge, wish), None)
     if first is not None:
@@ -40,14 +42,14 @@ def _subsets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def with_frameworks(wish: Wish, names: Sequence[str]) -> Wish:
-    """The wish with frameworks more, in any version."""
+    """The wish with further frameworks, in any version."""
     return replace(wish, frameworks=(*wish.frameworks, *((name, "", "") for name in names)))
 
 
 def _solutions(judge: Judge, wish: Wish) -> Iterator[tuple[tuple[Build, ...], Place]]:
     levels = [list(judge.builds(wish, *each)) for each in wish.frameworks]
-    nowhere: set[tuple[str, ...]] = set()  # builds that say the same of places have the same
-    known: dict[tuple[int, int], bool] = {}  # of two builds of the levels, which stay while this runs
+    nowhere: set[tuple[str, ...]] = set()  # kinds of builds without a common place (see Judge.kind)
+    known: dict[tuple[int, int], bool] = {}  # by the ids of two builds, which exist while this runs
 
     def fit(one: Build, other: Build) -> bool:
         key = (id(one), id(other))
@@ -82,7 +84,7 @@ def _choices(
 
 
 def go_together(judge: Judge, wish: Wish, one: Build, other: Build) -> bool:
-    """Whether two builds can be in one environment, as far as the two alone say."""
+    """Whether two builds can be in one environment if there are no others."""
     if {one.libraries, other.libraries} == {"system"} and one.cuda != other.cuda:
         return False
     if bool(one.cuda) != bool(other.cuda):
@@ -100,7 +102,7 @@ def go_together(judge: Judge, wish: Wish, one: Build, other: Build) -> bool:
 
 
 def contradict(builds: Sequence[Build]) -> bool:
-    """Whether on every common Python some package is asked for in ways that no version satisfies."""
+    """Whether for every common Python the builds require some package in versions that exclude each other."""
     if len(builds) == 1:
         return False
     pythons = set.intersection(*(set(build.row["python"]) for build in builds))
@@ -119,7 +121,7 @@ def _can_install(asks: frozenset[tuple[str, str]], python: str) -> bool:
 
 @functools.lru_cache(maxsize=20_000)
 def _has_version(wanted: frozenset[str]) -> bool:
-    """Whether some version is in all of the sets: one that is named, or one just above or below it."""
+    """Whether some version is in all of the sets. Candidates are the named versions and those just above or below them."""
     try:
         allowed = SpecifierSet(",".join(wanted))
         named = [Version(item.version.removesuffix(".*")) for item in allowed]
@@ -134,7 +136,10 @@ def _has_version(wanted: frozenset[str]) -> bool:
 
 
 def shared(judge: Judge, builds: Sequence[Build], image: str = "") -> list[Place]:
-    """The places where all builds can live: what is installed in the image comes from a base that serves all that use it."""
+    """The places where all builds can be installed.
+
+    Libraries in the image come from a base that suits all builds that use them.
+    """
     if len(builds) == 1:
         return judge.places(builds[0], image)
     users = [_in_image(build) for build in builds if build.libraries == "system"]
@@ -161,14 +166,14 @@ def _both(one: Place, other: Place) -> Place | None:
 
 
 def _in_image(build: Build) -> Build:
-    """With only those needs of libraries that the image must meet, not those that it brings its own for."""
+    """The build with only those library needs that the image must meet, without those that the framework brings itself."""
     needs = {key: build.row.get(key) for key in ("cudnn", "nccl")}
     carried = [key for key, need in needs.items() if isinstance(need, dict) and need.get("from", "system") != "system"]
     return build._replace(row={key: value for key, value in build.row.items() if key not in carried}) if carried else build
 
 
 def _with_their_own(judge: Judge, place: Place, builds: Sequence[Build], users: Sequence[Build], image: str) -> Place:
-    """What comes inside frameworks is named only where the image holds none: any of them may be."""
+    """Add the versions of libraries inside frameworks if the image has none: the environment may name any of these versions."""
     found: list[Libraries] = []
     for at, library in ((5, "cudnn"), (6, "nccl")):
         installed = any(user.row.get(library) is not None for user in users)
@@ -182,7 +187,10 @@ def _with_their_own(judge: Judge, place: Place, builds: Sequence[Build], users: 
 
 
 def lies(judge: Judge, wish: Wish, environment: Any, warnings: tuple[str, ...]) -> list[str]:
-    """What is untrue in an accepted environment, in words; empty where every interval that it rests on is satisfied."""
+    """The false statements of an accepted environment, in words.
+
+    The answer is empty if every condition that the environment depends on is satisfied.
+    """
     found: list[str] = []
     builds: list[Build] = []
     versions = {item.name: item.version for item in environment.frameworks}
@@ -235,7 +243,7 @@ def _place(judge: Judge, wish: Wish, builds: Sequence[Build], environment: Any) 
 
 
 def is_in(place: Place, environment: Any) -> bool:
-    """Whether an environment is at this place, with libraries that it may have there."""
+    """Whether an environment is at this place, with library versions that are possible there."""
     base, python = environment.base, environment.python
     here = (environment.system.name, python.version, base.provider, base.image)
     libraries = ((environment.cudnn, place.cudnn), (environment.nccl, place.nccl))
@@ -243,7 +251,7 @@ def is_in(place: Place, environment: Any) -> bool:
 
 
 def _untold(judge: Judge, build: Build, environment: Any, warnings: tuple[str, ...]) -> Iterator[str]:
-    """Rows that nobody has proved and of which no warning says so."""
+    """Rows with the status `unknown` that no warning mentions."""
     told = " ".join(warnings)
     rows = {f"{build.framework} {build.version} {build.name}": build.status}
     for table, name in (("systems", environment.system.name), ("pythons", environment.python.version), ("cuda", build.cuda)):
@@ -255,7 +263,7 @@ def _untold(judge: Judge, build: Build, environment: Any, warnings: tuple[str, .
 
 
 def _untested(judge: Judge, build: Build, warnings: tuple[str, ...]) -> Iterator[str]:
-    """Pairs that nobody tested or allows, or that are known bad; and of which the warnings do not say what they should."""
+    """Pairs that nobody tested or allows, pairs that are known bad, and untested pairs with a wrong warning or none."""
     told = f"{build.framework} {build.version} upon "
     for framework, version, _ in build.holds[:1]:
         pairs = judge.world.pairs[build.framework, build.version][framework]
@@ -267,7 +275,7 @@ def _untested(judge: Judge, build: Build, warnings: tuple[str, ...]) -> Iterator
 
 
 def wish_of(request: Any) -> Wish:
-    """What the program took a request for. Whether it reads well is tested by requests whose meaning is known."""
+    """The wish that envbuild has read from a request. Other tests check this reading with requests whose meaning is known."""
     return Wish(
         frameworks=tuple((each.framework.name, each.version, each.cuda) for each in request.wanted),
         device=request.device,

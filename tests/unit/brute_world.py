@@ -1,7 +1,7 @@
-"""A second reading of the matrix's files, for judging the first: plain loops over plain YAML, with none of the program's code.
+"""A second reader of the matrix's files, to judge the first: plain loops over plain YAML, without envbuild's code.
 
-It knows the rules that the documents state (what hands its values down to what, what an overlay replaces, what standing upon
-another framework means) and checks nothing: it is given what the strict reading accepted.
+It knows the rules in the documents (which values are inherited, what an overlay replaces, what `upon` means). It checks
+nothing, because it gets only files that the strict reader has accepted.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Row = dict[str, Any]
 
 
 class Build(NamedTuple):
-    """One build of one release, everything handed down.
+    """One build of one release, with all inherited values.
 
-    ``holds`` names the builds that it stands upon: framework, version and variant. ``asks`` is what it asks of packages, each
-    with the Pythons on which it does.
+    ``holds`` names the builds of the base frameworks that it is an add-on to: framework, version and variant. ``asks`` are its
+    requirements on packages, each with the Pythons for which it counts.
     """
 
     framework: str
@@ -52,8 +52,10 @@ _TESTED = ("tested", "tested_cpu", "tested_cuda")
 
 
 class Pairs(NamedTuple):
-    """Releases of another framework that one release goes with. ``taken`` is the one where a request says nothing of it, first
-    for CPU, then for CUDA; ``cpu_only`` and ``cuda_only`` are tested on that device alone.
+    """The releases of a base framework that one release of an add-on works with.
+
+    ``taken`` is the default if the request names no release of the base framework: first for CPU, then for CUDA. ``cpu_only``
+    and ``cuda_only`` were tested on that device only.
     """
 
     taken: tuple[str, str]
@@ -64,15 +66,15 @@ class Pairs(NamedTuple):
     cuda_only: frozenset[str] = frozenset()
 
     def untested(self, version: str, cuda: str) -> bool:
-        """Whether a release is only allowed for ``cuda``, which is empty for CPU."""
+        """Whether a release is allowed but not tested for ``cuda``, which is empty for CPU."""
         return version in self.allowed | (self.cpu_only if cuda else self.cuda_only)
 
 
 class World:
     """The tables by the names of their rows, and the builds of every framework.
 
-    ``pairs`` has what a release says of each framework that it stands upon; ``elsewhere`` its builds upon those releases of it
-    that it does not take by itself: they are for environments that hold the other framework too.
+    ``pairs`` has the pairs of each release with its base frameworks. ``elsewhere`` has its builds upon those releases of a base
+    framework that are not its default: they are for environments that contain the base framework, too.
     """
 
     def __init__(self, sources: Mapping[str, bytes], overlays: Collection[str] = ()) -> None:
@@ -135,7 +137,7 @@ class World:
             theirs, ours = (level.get("variants", {}).get(variant, {}) for level in (values, release))
             if variant not in without:
                 found = theirs.get("status", status)
-                if "status" in release:  # a release is no better than it says of itself
+                if "status" in release:  # the status of a build is not better than that of its release
                     found = max(status, found, key=_DOUBTS.index)
                 python = release.get("python", values.get("python"))
                 row = {"python": python, **theirs, **ours}
@@ -147,8 +149,10 @@ class World:
         return own + [build for key, build in found.items() if key[:2] not in taken and build.name not in names]
 
     def _upon(self, levels: list[Row], name: str, version: str, status: str) -> dict[tuple[str, str, str], Build]:
-        """The builds of what a release takes to stand upon, as its own. Of two others with the same CUDA, the first named one
-        is used."""
+        """The builds of a release upon the default builds of its base frameworks.
+
+        If two base frameworks have builds for the same CUDA, the one that is named first is used.
+        """
         found: dict[tuple[str, str, str], Build] = {}
         elsewhere: list[Build] = []
         self.pairs[name, version] = {other: self._pairs(levels, other) for other in _said(levels, "upon") or {}}
@@ -165,8 +169,10 @@ class World:
         return found
 
     def _pairs(self, levels: list[Row], other: str) -> Pairs:
-        """``upon: {other: "1.0"}`` is that release alone; the long form says what was tested, is allowed and known bad. There a
-        release's key replaces its series'.
+        """Read ``upon``. ``upon: {other: "1.0"}`` is this release alone.
+
+        The long form says which releases were tested, are allowed and are known bad. In the long form, a key of the release
+        replaces that of its series.
         """
         layers = [level["upon"][other] for level in levels if other in level.get("upon", {})]
         if isinstance(layers[0], str):
@@ -186,7 +192,7 @@ class World:
         return Pairs((first[0], first[1]), tested, allowed, bad, tested - both - cuda, tested - both - cpu)
 
     def _standing(self, levels: list[Row], name: str, version: str, status: str, build: Build) -> Build | None:
-        """A release's build upon a build of another framework; None where no Python is left."""
+        """A release's build upon a build of its base framework; None if they have no Python in common."""
         theirs, package = _said(levels, "python"), _said(levels, "package")
         pythons = [python for python in build.row["python"] if not theirs or python in theirs]
         if not pythons:
@@ -206,13 +212,13 @@ def _said(levels: list[Row], key: str) -> Any:
 
 
 def _within(versions: list[str], conditions: list[str]) -> frozenset[str]:
-    """The versions that one of the conditions names, such as ``>=1.15,<2.13``."""
+    """The versions that satisfy one of the conditions, such as ``>=1.15,<2.13``."""
     sets = [SpecifierSet(each) for each in conditions]
     return frozenset(each for each in versions if any(one.contains(each, prereleases=True) for one in sets))
 
 
 def _pin(row: Row, version: str) -> list[tuple[str, str]]:
-    """The build itself, where a package index has it."""
+    """The requirement of the build itself, if it comes from a package index."""
     if row.get("repository") or row.get("distribution"):
         return []
     return [(f"{row.get('requirement') or row['package']}=={version}{row.get('local_version') or ''}", "")]
@@ -224,7 +230,7 @@ def _asked(row: Row) -> list[tuple[str, str]]:
 
 
 def _vendors(row: Row) -> list[tuple[str, str]]:
-    """What of cuDNN and NCCL comes in the vendor's wheels, which are named after CUDA's major."""
+    """Requirements for cuDNN and NCCL if they come as the vendor's wheels, whose names end in CUDA's major version."""
     found = []
     for library in ("cudnn", "nccl"):
         need = row.get(library) or {}
@@ -236,13 +242,13 @@ def _vendors(row: Row) -> list[tuple[str, str]]:
 
 
 def _asks(series: Row, release: Row) -> list[tuple[str, str]]:
-    """For requirements and for constraints: the release's list, or else the series'."""
+    """Requirements and constraints: for each of the two the list of the release, or else that of the series."""
     levels = {key: release.get(key, series.get(key, [])) for key in ("requirements", "constraints")}
     return _asked(levels)
 
 
 def of_newest_release(cuda: Row) -> Row:
-    """What the newest release of a minor says for all of it."""
+    """The values that a row of a minor version takes from its newest release."""
     releases = sorted(cuda.get("releases", []), key=lambda row: [int(part) for part in row["version"].split(".")])
     return {"driver_min": releases[-1].get("driver_min")} if releases else {}
 
@@ -251,7 +257,7 @@ _PARSED: dict[bytes, Any] = {}
 
 
 def parsed(content: bytes) -> Any:
-    """A document as plain values. What was read is kept: most mutated matrices differ in one file."""
+    """The document as plain values. Results are cached, because most mutated matrices differ in one file."""
     if content not in _PARSED:
         if len(_PARSED) > 64:
             _PARSED.clear()

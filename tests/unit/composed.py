@@ -1,4 +1,4 @@
-"""Small layers and images made of them, for tests of the layer store and of what is written from it."""
+"""Small layers and images made of them, for tests of the layer store and of its outputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from envbuild.compose.store import LayerStore
 
 
 def tarred(contents: Mapping[str, bytes], programs: Sequence[str] = ()) -> bytes:
-    """A tar of files, whose bytes depend on nothing else."""
+    """A tar of files whose bytes depend only on the arguments."""
     whole = io.BytesIO()
     with tarfile.open(fileobj=whole, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for path, content in contents.items():
@@ -28,7 +28,7 @@ def tarred(contents: Mapping[str, bytes], programs: Sequence[str] = ()) -> bytes
 
 
 def blob(unpacked: bytes, *, gzipped: bool = True) -> tuple[bytes, Layer]:
-    """A layer of ``unpacked`` as two gzip members, or as it is."""
+    """A layer of ``unpacked``, compressed as two gzip members or uncompressed."""
     half = len(unpacked) // 2
     members = [gzip.compress(part, mtime=0) for part in (unpacked[:half], unpacked[half:])]
     content = b"".join(members) if gzipped else unpacked
@@ -43,12 +43,12 @@ def blob(unpacked: bytes, *, gzipped: bool = True) -> tuple[bytes, Layer]:
 
 
 def key(word: str) -> str:
-    """A key of the store."""
+    """A key of the layer store."""
     return hashlib.sha256(word.encode()).hexdigest()
 
 
 def writer(content: bytes, layer: Layer) -> Callable[[BinaryIO], Layer]:
-    """A function that the store calls to write ``layer``."""
+    """A function that the layer store calls to write ``layer``."""
 
     def write(stream: BinaryIO) -> Layer:
         stream.write(content)
@@ -58,7 +58,7 @@ def writer(content: bytes, layer: Layer) -> Callable[[BinaryIO], Layer]:
 
 
 def add(store: LayerStore, word: str, contents: Mapping[str, bytes] | None = None, *, gzipped: bool = True) -> Layer:
-    """Add a layer with ``contents`` under the key of ``word``; one file of this name where nothing is said."""
+    """Add a layer with ``contents`` under the key of ``word``. By default it has one file named after ``word``."""
     content, layer = blob(tarred(contents or {word: word.encode() * 50}), gzipped=gzipped)
     return store.add(key(word), writer(content, layer), about=word)
 
@@ -79,7 +79,7 @@ def tree(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-# A program for x86-64 Linux that prints at most 256 bytes of /greeting: so small an image needs no file of another system.
+# A program for x86-64 Linux that prints at most 256 bytes of /greeting. It needs no other file in its image.
 _CODE = bytes.fromhex(
     "b802000000"  # mov eax, 2       open(
     "488d3d30000000"  # lea rdi, [rip+0x30]  the path behind the code,
@@ -103,7 +103,7 @@ _BEGIN = 0x400000 + 64 + 56
 
 
 def greeter() -> bytes:
-    """The program as an ELF file: a header, one segment, the code and the path that it opens."""
+    """The program as an ELF file: a header, one segment, the code, and the path of the file that it reads."""
     body = _CODE + b"/greeting\0"
     size = 64 + 56 + len(body)
     header = struct.pack("<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01\x01", 2, 62, 1, _BEGIN, 64, 0, 0, 64, 56, 1, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Shared libraries and fat binaries for tests, byte by byte: nothing that was compiled is kept in the repository."""
+"""Shared libraries and fat binaries for tests, made byte by byte, so that the repository contains no compiled file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXACT, FAMILY, LZ4, ZSTD = 0x100000, 0x200000, 0x2000, 0x8000
 def entry(
     kind: int, number: int, payload: bytes = b"", *, flags: int = 0x11, version: tuple[int, int] = (1, 7), more: int = 0
 ) -> bytes:
-    """An entry with a header of 64 bytes and ``more``; the architecture is a number such as 86."""
+    """A fatbin entry with a header of 64 bytes, followed by ``more``. The architecture is a number such as 86."""
     body = payload.ljust((len(payload) + 7) // 8 * 8, b"\0")
     major, minor = version
     head = struct.pack(
@@ -30,12 +30,12 @@ def container(*entries: bytes) -> bytes:
 
 
 def cubin(kernel: str) -> bytes:
-    """The beginning of a kernel file, as far as names are read from it."""
+    """The beginning of a kernel file, up to the part that contains the names of the kernels."""
     return b"\x7fELF\x02\x01\x01\x33" + bytes(56) + b"\0.shstrtab\0.strtab\0.symtab\0.text." + kernel.encode() + b"\0"
 
 
 def lz4_of(data: bytes) -> bytes:
-    """An LZ4 block that holds all bytes as literals, except for runs of one byte, which are matches."""
+    """An LZ4 block with all bytes as literals, except for runs of one byte, which are matches."""
     out, at, pending = bytearray(), 0, bytearray()
     while at < len(data):
         run = 1
@@ -71,7 +71,7 @@ def _rest(length: int) -> bytes:
 
 @dataclass(kw_only=True)
 class Shared:
-    """A shared library for x86-64: its sections, what it needs, and the versions of symbols by library."""
+    """A shared library for x86-64: its sections, the libraries that it needs, and their symbol versions."""
 
     fatbins: Mapping[str, bytes] = field(default_factory=dict)
     needed: Sequence[str] = ()
@@ -135,7 +135,7 @@ def _elf(sections: Sequence[tuple[str, int, int, bytes, int, int]]) -> bytes:
 
 
 def wheel(members: Mapping[str, bytes], *, project: str = "widget", version: str = "1.0", python: str = ">=3.8") -> bytes:
-    """A wheel with these members and a METADATA."""
+    """A wheel with these members and METADATA."""
     out = io.BytesIO()
     metadata = f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\nRequires-Python: {python}\n"
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:

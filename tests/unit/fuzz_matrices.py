@@ -1,6 +1,6 @@
-"""Spoils the toy matrix: its values, its structure, its bytes. What is drawn is small, so that a failure can be read.
+"""Damage the toy matrix: its values, its structure, its bytes. Drawn values are small, so that a failure is readable.
 
-Documents are kept as pairs instead of dicts, so that a key can be there twice, and written one row per line.
+Documents are kept as pairs instead of dicts, so that a key can occur twice. They are written with one row per line.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def paired(value: Any) -> Any:
 
 
 def written(value: Any) -> str:
-    """YAML of a value: flow style on one line; strings as JSON has them, which is YAML too."""
+    """The YAML of a value in flow style on one line. Strings are written as in JSON, which is valid YAML."""
     if isinstance(value, Pairs):
         return "{" + ", ".join(f"{written(key)}: {written(item)}" for key, item in value) + "}"
     if isinstance(value, dict):
@@ -67,7 +67,7 @@ def written(value: Any) -> str:
 
 
 def document(value: Any) -> str:
-    """The top of a file in block style, and its rows one on each line."""
+    """The YAML of a document: block style at the top, and each row on one line."""
     if not isinstance(value, Pairs):
         return written(value) + "\n"
     lines = []
@@ -80,7 +80,7 @@ def document(value: Any) -> str:
 
 
 def places(value: Any, path: Path = ()) -> list[Path]:
-    """Every place in a document, the document itself left out."""
+    """The paths of all values in a document, without that of the document itself."""
     found: list[Path] = []
     items = [item for _, item in value] if isinstance(value, Pairs) else value
     for index, item in enumerate(items if isinstance(value, list) else ()):
@@ -90,7 +90,7 @@ def places(value: Any, path: Path = ()) -> list[Path]:
 
 
 def changed(value: Any, path: Path, change: Any) -> Any:
-    """The value with ``change(holder, index)`` done at a path; what is not on the way is shared."""
+    """The value after ``change(holder, index)`` at a path. Parts of the value that are not on the path are not copied."""
     if not path:
         return value
     holder = type(value)(value)
@@ -106,7 +106,7 @@ def changed(value: Any, path: Path, change: Any) -> Any:
 
 
 class Spoilt:
-    """The files after the damage. Shown as what was changed, so that a failure can be read."""
+    """The files after the damage. Its repr is the difference, so that a failure is readable."""
 
     def __init__(self, sources: Sources, before: Sources) -> None:
         self.sources = sources
@@ -122,11 +122,11 @@ class Spoilt:
 
 
 class Seed:
-    """A matrix to spoil. ``spoiled`` names the files that may be, all by default."""
+    """A matrix to damage. ``spoiled`` names the files that may be damaged; by default all."""
 
     def __init__(self, sources: Sources, spoiled: list[str] | None = None) -> None:
         self.written = sources
-        # Written like a changed document, so that the damage is the only difference.
+        # Written in the same way as a damaged document, so that the damage is the only difference.
         self.sources = {name: _encoded(document(paired(yaml.safe_load(content)))) for name, content in sources.items()}
         self.names = spoiled or sorted(sources)
         self.documents = {name: paired(yaml.safe_load(content)) for name, content in sources.items()}
@@ -142,7 +142,7 @@ def _scalars(value: Any) -> list[Any]:
 
 @st.composite
 def misvalued(draw: st.DrawFn, seed: Seed) -> Spoilt:
-    """One to three values or keys dropped, doubled, renamed, exchanged or replaced."""
+    """One to three values or keys are dropped, doubled, renamed, exchanged or replaced."""
     documents: dict[str, Any] = {}
     for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3]))):
         name = draw(st.sampled_from(seed.names))
@@ -189,7 +189,7 @@ def _encoded(text: str) -> bytes:
 
 @st.composite
 def garbled(draw: st.DrawFn, seed: Seed) -> Spoilt:
-    """Some bytes or lines of a file taken away, repeated, exchanged or put in."""
+    """Some bytes or lines of a file are removed, repeated, exchanged or inserted."""
     name = draw(st.sampled_from(seed.names))
     content = seed.written[name]
     for _ in range(draw(st.sampled_from([1, 1, 2, 4]))):
@@ -214,7 +214,7 @@ def garbled(draw: st.DrawFn, seed: Seed) -> Spoilt:
 
 
 def cut_out(sources: Sources, series: dict[str, list[str]]) -> Sources:
-    """A matrix of one file with the named series alone, and of the other tables only what they need."""
+    """A matrix with only the named series, and with only those rows of the other tables that these series need."""
     documents = [yaml.safe_load(content) for content in sources.values()]
     everything: dict[str, Any] = {}
     frameworks: Sources = {}
@@ -246,7 +246,7 @@ def cut_out(sources: Sources, series: dict[str, list[str]]) -> Sources:
 
 
 def _stands(series: dict[str, Any], release: dict[str, Any], kept: set[tuple[str, str]]) -> bool:
-    """Whether what a release takes by itself of all that it stands upon is kept."""
+    """Whether the default releases of all base frameworks of a release are kept."""
     taken = {}
     for name, said in {**series, **release}.items():
         taken[name] = said if isinstance(said, str) else {**series.get(name, {}), **said}.get("default")
@@ -254,13 +254,16 @@ def _stands(series: dict[str, Any], release: dict[str, Any], kept: set[tuple[str
 
 
 def _levels(series: dict[str, Any]) -> list[dict[str, Any]]:
-    """A series with its releases and variants: what may name a CUDA and Pythons."""
+    """A series, its releases and all variants: the levels that can name a CUDA and Pythons."""
     releases = series["releases"]
     return [series, *releases, *(variant for level in (series, *releases) for variant in level.get("variants", {}).values())]
 
 
 def _keep(tables: dict[str, Any], cuda: set[str], pythons: set[str]) -> None:
-    """Leave in the tables what serves these CUDA versions, and a few rows of those that only say what there is."""
+    """Keep the rows that support these CUDA versions and Pythons.
+
+    Of the tables that only list what exists, such as drivers, a few rows are kept.
+    """
 
     def serves(entries: list[str]) -> bool:
         return any((have + ".").startswith(entry + ".") for entry in entries for have in cuda)

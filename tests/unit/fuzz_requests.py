@@ -1,6 +1,6 @@
-"""Makes requests out of the matrix's own words: what is meant is drawn first, then how it is said.
+"""Make requests from the words of the matrix: first the meaning is drawn, then the words for it.
 
-Only the plain YAML is used, so that what a request means is not learnt from the program that reads it.
+Only the plain YAML is used, so that the meaning of a request does not depend on the program that reads it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GARBAGE = [
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as a user types it, and what it means."""
+    """A request as a user types it, and its meaning."""
 
     text: str
     options: dict[str, Any]
@@ -44,7 +44,7 @@ class Asked:
 
 
 class Requests:
-    """The strategies for one matrix."""
+    """The Hypothesis strategies for one matrix."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -59,7 +59,7 @@ class Requests:
         self.systems = [(word, names) for word, names in _systems(world).items()]
 
     def asked(self) -> st.SearchStrategy[Asked]:
-        """Requests that are well said; most are near a build that there is."""
+        """Valid requests. Most are close to a build that exists."""
         return _asked(self)
 
 
@@ -70,10 +70,11 @@ def _asked(draw: st.DrawFn, requests: Requests) -> Asked:
 
 
 def meant(world: World, frameworks: Sequence[tuple[str, str, str]], said: Sequence[str]) -> list[tuple[str, str, str]]:
-    """What frameworks mean beside each other: an add-on's usual name means its table upon what else is named.
+    """The frameworks that names mean beside each other.
 
-    Who says that table by a longer name means it; what it stands upon then comes along. Where the other table has no such
-    release, the request means a release that there is not: it is refused.
+    The usual name of an add-on means its table for the base framework that is named, too. A longer name means the add-on in the
+    usual table; its base framework is then added. If the other table has no such release, the request means a release that does
+    not exist, and is refused.
     """
     found = list(frameworks)
     for at, ((usual, clauses, cuda), name) in enumerate(zip(frameworks, said, strict=True)):
@@ -94,7 +95,7 @@ def meant(world: World, frameworks: Sequence[tuple[str, str, str]], said: Sequen
 
 
 class _Saying:
-    """Puts one request together, part by part; most parts stay free, since little satisfies all."""
+    """Builds one request, part by part. Most parts stay free, because few combinations of conditions can be satisfied."""
 
     def __init__(self, draw: st.DrawFn, requests: Requests, build: Build) -> None:
         self.draw = draw
@@ -115,7 +116,7 @@ class _Saying:
         return self.draw(st.sampled_from(list(values)))
 
     def all(self) -> Asked:
-        """One framework mostly, else two or three that may go together."""
+        """Mostly one framework, else two or three that possibly go together."""
         self.say_framework(self.build)
         for _ in range(self.one([0, 0, 0, 0, 0, 0, 0, 1, 1, 2])):
             if (other := self.another()) is not None:
@@ -127,7 +128,7 @@ class _Saying:
         self.say_hardware()
         conditions = any(set(head) & set("=<>~!") for head in self.heads)
         heads = " ".join(self.heads) if conditions else "+".join(self.heads)
-        # What follows a condition is a word of its own.
+        # After a condition, the next part must be a separate word.
         joint = " " if conditions else "-"
         text = " ".join([joint.join(filter(None, [heads, "-".join(self.dashed)])), *self.free])
         wish = {"device": "gpu" if self.needs_gpu() else "", **self.wish}
@@ -139,7 +140,7 @@ class _Saying:
         return any(self.wish.get(part) for part in ("cuda", "cudnn", "nccl", "driver", "gpus"))
 
     def another(self) -> Build | None:
-        """A build of another framework; mostly one for the same CUDA and one of the same Pythons."""
+        """A build of another framework. Mostly it has the same CUDA and a Python in common."""
         said = {name for name, _, _ in self.frameworks}
         free = sorted(set(self.requests.world.heads) - said)
         if not free:
@@ -158,7 +159,7 @@ class _Saying:
         head, clauses = self.say_version(build, name)
         whole = clauses.removeprefix("==")
         if whole.count(".") >= 2 and any(other.version == whole for other in self.requests.world.builds[build.framework]):
-            clauses = f"==={whole}"  # a whole version that is a release means that one
+            clauses = f"==={whole}"  # a complete version of a release means exactly this release
         self.heads.append(head)
         self.frameworks.append((build.framework, clauses, ""))
 
@@ -200,7 +201,7 @@ class _Saying:
             self.wish["cuda"] = clause
 
     def near(self, library: str) -> list[str]:
-        """The versions of a library: mostly those that the build could use, for of all there are few of them."""
+        """The versions of a library: mostly those that the build could use, because few of all versions are."""
         rows = list(self.requests.world.tables[library].values())
         need = self.build.row.get(library)
         fitting = [row for row in rows if need and accepts(need, row["version"])]
@@ -256,7 +257,7 @@ def _spellings(row: dict[str, Any]) -> list[str]:
 
 
 def _systems(world: World) -> dict[str, tuple[str, ...]]:
-    """What a system may be called: its name, codename or image, or its family for all of them."""
+    """The names of a system: its name, codename or image; and its family, which means all systems of the family."""
     rows = world.tables["systems"].values()
     found: dict[str, tuple[str, ...]] = {row["family"]: () for row in rows}
     for row in rows:
@@ -268,7 +269,7 @@ def _systems(world: World) -> dict[str, tuple[str, ...]]:
 
 @st.composite
 def garbled(draw: st.DrawFn, requests: Requests) -> tuple[str, dict[str, Any]]:
-    """A request with some of its words taken away, repeated, exchanged or replaced by what nobody should type."""
+    """A request with parts of its text removed, repeated, exchanged or replaced by invalid ones."""
     asked = draw(requests.asked())
     text, options = asked.text, dict(asked.options)
     for _ in range(draw(st.integers(1, 3))):

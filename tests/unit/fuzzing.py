@@ -1,4 +1,8 @@
-"""How the long searches run: the same examples every time, or others by ``ENVBUILD_FUZZ_SEED=1`` and more by ``…_TIMES=10``."""
+"""Settings of the long random searches.
+
+They use the same examples every time. ``ENVBUILD_FUZZ_SEED=1`` selects other examples, and ``ENVBUILD_FUZZ_TIMES=10`` makes
+more of them.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,11 @@ from hypothesis.strategies import SearchStrategy, tuples
 
 
 def fuzz(examples: int, *strategies: SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:
-    """Turns a check into a test that really ran it on so many examples."""
+    """Turn a check into a test that really runs it on so many examples."""
     times = float(os.environ.get("ENVBUILD_FUZZ_TIMES", "1"))
     number = os.environ.get("ENVBUILD_FUZZ_SEED")
     count = max(1, int(examples * times))
-    # Not shrunk: that may take longer than the whole search, and an example is a line of text.
+    # No shrinking: it can take longer than the whole search, and an example is only a line of text.
     phases = (Phase.explicit, Phase.generate)
     common = settings(max_examples=count, deadline=None, database=None, phases=phases, suppress_health_check=list(HealthCheck))
 

@@ -1,4 +1,4 @@
-"""Hold a manifest against the fields of data/kubernetes-fields.yaml."""
+"""Compare a manifest with the fields in data/kubernetes-fields.yaml."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i?|[munk])?")
 
 
 def faults(manifest: dict[str, Any]) -> list[str]:
-    """What Kubernetes would refuse, or drop silently, in this manifest."""
+    """The parts of this manifest that Kubernetes would refuse or silently drop."""
     return list(_faults(manifest, manifest["kind"], manifest["kind"]))
 
 

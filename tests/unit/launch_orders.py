@@ -1,4 +1,4 @@
-"""Orders for launchers, plain and with every option, and the text that a launcher is given for one."""
+"""Example orders for launchers (plain, and with every option), and the text that a launcher is rendered to for an order."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ def text_of(launcher, kind, order):
 
 
 def found(value, key):
-    """Everything that stands under `key`, however deep."""
+    """All values of `key`, at any depth."""
     if isinstance(value, dict):
         return [v for k, v in value.items() if k == key] + [each for v in value.values() for each in found(v, key)]
     return [each for v in value for each in found(v, key)] if isinstance(value, list) else []

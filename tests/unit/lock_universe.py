@@ -1,4 +1,4 @@
-"""A small world of packages: an index that holds real wheel and source archives in memory instead of behind a socket."""
+"""A small package index in memory with real wheels and source archives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOYOS = System(
 
 
 def wheel(name: str, version: str, requires: tuple[str, ...] = (), *, said: str = "") -> bytes:
-    """A wheel with METADATA; ``said`` is the version it claims, where it lies."""
+    """A wheel with METADATA; ``said`` is the version in METADATA if it is a wrong one."""
     out = io.BytesIO()
     lines = [
         "Metadata-Version: 2.1",
@@ -37,7 +37,7 @@ def wheel(name: str, version: str, requires: tuple[str, ...] = (), *, said: str 
 
 
 def source(name: str, version: str, requires: tuple[str, ...] = (), *, setup: str = "setup()") -> bytes:
-    """A source archive as setuptools made them for a decade."""
+    """A source archive in the form that setuptools wrote for a decade."""
     out = io.BytesIO()
     files = {
         "PKG-INFO": f"Metadata-Version: 1.1\nName: {name}\nVersion: {version}\n",
@@ -53,7 +53,7 @@ def source(name: str, version: str, requires: tuple[str, ...] = (), *, setup: st
 
 
 class Universe:
-    """Stands where ``envbuild.index.Index`` stands; ``down`` names the indexes that do not answer."""
+    """Replaces ``envbuild.index.Index``; ``down`` names the indexes that do not answer."""
 
     def __init__(self) -> None:
         self.pages: dict[tuple[str, str], list[IndexFile]] = {}
@@ -66,7 +66,7 @@ class Universe:
         self, filename: str, requires: tuple[str, ...] = (), *, day: str = "2018-01-01", python: str = "",
         index: str = "default", said: str = "", yanked: bool = False, setup: str = "setup()",
     ) -> IndexFile:  # fmt: skip
-        """Publish a file; its content is made from its name."""
+        """Publish a file. Its content is generated from its name and requirements."""
         if filename.endswith(".whl"):
             name, version = filename.split("-")[:2]
             content = wheel(name, version, requires, said=said)

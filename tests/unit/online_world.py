@@ -1,4 +1,4 @@
-"""A made-up package index beside the toy matrix, for tests of what is compared and proposed."""
+"""A small package index for the toy matrix, for tests of comparisons and proposals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def file(name: str, day: str, *, yanked: bool = False) -> IndexFile:
 
 
 def whole_index() -> dict[str, list[IndexFile]]:
-    """An index that has exactly what the toy matrix says."""
+    """An index with exactly the releases of the toy matrix."""
     found: dict[str, list[IndexFile]] = {}
     for framework in TOY.frameworks:
         for name in packages(framework):
@@ -48,7 +48,7 @@ def whole_index() -> dict[str, list[IndexFile]]:
     return found
 
 
-Says = Mapping[str, list[str]]  # a wheel's requirements, by the beginning of its name
+Says = Mapping[str, list[str]]  # beginning of a wheel's name → its requirements
 
 
 def reader(index: dict[str, list[IndexFile]], published: Published, says: Says) -> Reader:

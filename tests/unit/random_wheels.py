@@ -25,7 +25,7 @@ _VERSIONED = ("pip = a:b", "pip3 = a:c", "pip3.7 = a:d", "easy_install = a:e", "
 
 
 def random_wheel(folder: Path, number: int, name: str = "toy") -> Path:
-    """Always the same wheel for the same ``number``."""
+    """Make a wheel; the same ``number`` always gives the same wheel."""
     chance = random.Random(number)
     parts = {part.name: part for part in _files(chance, name)}
     for path, content in metadata(name, entry_points=_entry_points(chance, name)).items():
@@ -46,7 +46,7 @@ def random_wheel(folder: Path, number: int, name: str = "toy") -> Path:
 
 
 def _files(chance: random.Random, name: str) -> list[Part]:
-    """Below folders that have the wheel's name: many of them are installed together."""
+    """Files in folders that contain the wheel's name, because many wheels are installed together."""
     found = []
     for _ in range(chance.choice([0, 1, 3, 8])):
         place, path = chance.choice(_FOLDERS), chance.choice(_NAMES)
@@ -81,7 +81,7 @@ def _part(chance: random.Random, name: str) -> Part:
 
 
 def _entry_points(chance: random.Random, name: str) -> str:
-    """Programs that have the wheel's name, too; those of pip and setuptools in one wheel alone."""
+    """Entry points whose programs contain the wheel's name. Only one wheel has those of pip and setuptools."""
     if chance.random() < 0.6:
         return ""
     console = "".join(f"{name}-{entry}\n" for entry in chance.sample(_ENTRIES, chance.randrange(len(_ENTRIES))))
@@ -104,8 +104,8 @@ def _record(chance: random.Random, parts: list[Part], name: str) -> Part:
         digest = base64.urlsafe_b64encode(hashlib.new(algorithm, part.content).digest()).decode().rstrip("=")
         row = [part.name, f"{algorithm}={digest}", str(len(part.content))]
         if name.endswith("8") and ".data/" not in part.name and chance.random() < 0.3:
-            continue  # as in many wheels of PyTorch
-        if name.endswith("7"):  # rows as few tools write them
+            continue  # the file is missing in RECORD, as in many wheels of PyTorch
+        if name.endswith("7"):  # unusual rows
             row = [
                 chance.choice(["", "/", "" if ".data/" in row[0] else "./"]) + row[0],
                 chance.choice([row[1], ""]),
@@ -119,14 +119,14 @@ def _record(chance: random.Random, parts: list[Part], name: str) -> Part:
 
 
 def _wrap(chance: random.Random, part: Part) -> None:
-    """How the archive stores the file."""
+    """Choose how the archive stores the file."""
     if part.name.endswith("/"):
         return
     part.method = chance.choice([8, 8, 8, 0])
     part.descriptor = chance.choice(["", "", "", "L", "sL", "sQ"])
     part.is_wide = chance.random() < 0.1
     if not part.name.isascii():
-        part.system = 3  # unzip takes other names for those of DOS, whatever their flags say
+        part.system = 3  # for other systems unzip reads such names as those of DOS, whatever their flags say
     part.extra = chance.choice([b"", b"", b"UT\5\0\1\0\0\0\0"])
     if part.method == 8:
         strategy = chance.choice([zlib.Z_DEFAULT_STRATEGY, zlib.Z_FIXED, zlib.Z_HUFFMAN_ONLY, zlib.Z_RLE])
@@ -137,9 +137,10 @@ def _wrap(chance: random.Random, part: Part) -> None:
 
 
 def installed(file: Path, prefix: str, python: str, unpacked: Path | None = None) -> dict[str, tuple[int, bytes | None]]:
-    """What uv makes of a wheel's own files, as the standard library reads the archive, or another program did into a folder.
+    """The files that uv installs from a wheel, as the standard library reads the archive.
 
-    RECORD is the wheel's. Scripts of entry points, and the folders above, are left out.
+    With ``unpacked``, contents are those that another program has unpacked into this folder. RECORD is that of the wheel.
+    Scripts of entry points, and parent folders, are left out.
     """
     site = f"{prefix}/lib/python{python}/site-packages"
     folders = {"data": prefix, "purelib": site, "platlib": site, "scripts": f"{prefix}/bin"}
@@ -161,7 +162,7 @@ def installed(file: Path, prefix: str, python: str, unpacked: Path | None = None
                     continue
                 is_program = True
                 if content.startswith(b"#!python"):
-                    rest = content.splitlines(keepends=True)[1:]  # of bytes: at a carriage return, too, and nowhere else
+                    rest = content.splitlines(keepends=True)[1:]  # splitlines of bytes splits at newlines and carriage returns only
                     content = f"#!{prefix}/bin/python\n".encode() + b"".join(rest)
             target = f"{folders[kind]}/{path}".removeprefix("/").rstrip("/")
             found[target] = (0o755, None) if member.is_dir() else (0o755 if is_program else 0o644, content)

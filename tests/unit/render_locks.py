@@ -1,4 +1,4 @@
-"""Toy locks: every shape that rendering knows, with names that no real framework has."""
+"""Toy locks with every case that rendering knows, and with names that no real framework has."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RECIPES = {
 
 
 def artifact(name: str, version: str, *, sdist: bool = False, index: str = "default") -> Artifact:
-    """A pinned file whose hash is recognisable."""
+    """A pinned file whose hash is made from its name."""
     suffix = ".tar.gz" if sdist else "-py3-none-any.whl"
     digest = (name.encode().hex() * 64)[:64]
     return Artifact(
@@ -48,7 +48,7 @@ def artifact(name: str, version: str, *, sdist: bool = False, index: str = "defa
 
 
 def framework(name: str = "alpha", **changes: object) -> Framework:
-    """A framework of the recipe of its own name."""
+    """A framework whose recipe has the same name."""
     made = Framework(
         name=name, version="1.12.3", package=name, variant="cpu", requirements=(f"{name}==1.12.3",), constraints=(),
         recipe=name, released="2019-06-21", index="default", cuda_libraries="none", options={"api": "1"},
@@ -57,7 +57,7 @@ def framework(name: str = "alpha", **changes: object) -> Framework:
 
 
 def cpu() -> Lock:
-    """One framework on a current system, wheels only."""
+    """One framework on a current system, with wheels only."""
     python = Python(version="3.11", provided_by="distribution", executable="/usr/bin/python3.11", packages=("python3",))
     environment = Environment(
         name="al-1.12.3-cpu-py311-toyos12", frameworks=(framework(),), python=python, system=NEW, cuda=None, cudnn=None,
@@ -74,7 +74,9 @@ def cpu() -> Lock:
 
 
 def gpu() -> Lock:
-    """CUDA from apt on an old system, an old Python installed by pip, source packages, a package that is a known file."""
+    """CUDA from apt on an old system, with an old Python, pip as the installer, source packages, and a package pinned as a
+    file.
+    """
     lock = cpu()
     python = Python(version="2.7", provided_by="distribution", executable="/usr/bin/python2.7", packages=("python2.7",))
     repositories = tuple(
@@ -112,7 +114,7 @@ def gpu() -> Lock:
 
 
 def wheels() -> Lock:
-    """CUDA from wheels, two frameworks, one of them from an index of its own, and a source package built for uv."""
+    """CUDA from wheels, two frameworks (one of them from a separate index), and a source package that uv builds."""
     lock = cpu()
     beta = framework("beta", version="2.1.0", index="https://wheels.example/cu126", cuda_libraries="wheels", variant="cu126")
     environment = replace(
@@ -131,7 +133,7 @@ def wheels() -> Lock:
 
 
 def image_base() -> Lock:
-    """The user's own image, which brings its Python."""
+    """The user's own image, which contains the Python."""
     lock = cpu()
     python = Python(version="3.6", provided_by="base", executable="python3.6", packages=())
     environment = replace(
@@ -143,7 +145,7 @@ def image_base() -> Lock:
 
 
 def several() -> Lock:
-    """Two sets of packages side by side, each under a Python of its own: the old one of ``gpu``, and one with wheels only."""
+    """Two prefixes with separate Pythons: the old packages of ``gpu``, and a prefix with wheels only."""
     lock = gpu()
     python = Python(version="3.6", provided_by="distribution", executable="/usr/bin/python3.6", packages=("python3.6",))
     beta = framework("beta", version="2.1.0", index="https://wheels.example/cu90", cuda_libraries="bundled", variant="gpu")
@@ -160,7 +162,7 @@ def several() -> Lock:
 
 
 def own() -> Lock:
-    """A user's own recipe upon ``cpu``: everything that it can add, a source package among it."""
+    """A user's own recipe on top of ``cpu``, with everything that such a recipe can add, such as a source package."""
     lock = cpu()
     custom = Custom(
         request=("al-1.12",), pip=("extra",), newer=(), apt=("ffmpeg", "git=1:2.39"),
@@ -177,12 +179,12 @@ def own() -> Lock:
     return replace(lock, environment=replace(lock.environment, name="lab", custom=custom), prefixes=(prefix,))
 
 
-# Stand-ins: what the real scripts do is no matter of rendering.
+# Stand-ins, because rendering does not depend on what the real scripts do.
 SCRIPTS = {f"services/{name}.sh": f"#!/bin/sh\n# {name}\n" for name in ("envbuild-start", "jupyter", "ssh")}
 
 
 def standalone() -> Lock:
-    """A Python that is one archive, on a pulled base whose sources may have moved."""
+    """A Python from one archive, on a pulled base image whose apt sources possibly moved."""
     lock = cpu()
     archive = RemoteFile(
         url="https://github.com/astral-sh/python-build-standalone/releases/download/1/cpython-3.13.0%2B1-stripped.tar.gz",
@@ -201,7 +203,7 @@ def standalone() -> Lock:
 
 
 def conda() -> Lock:
-    """An old Python made of conda's packages, of two channels, by a program that is fetched too."""
+    """An old Python from conda packages of two channels. The program that unpacks them is downloaded, too."""
     lock = gpu()
     files = tuple(
         RemoteFile(url=url, sha256=digit * 64)

@@ -1,6 +1,7 @@
-"""Real reports, written by the guest.
+"""Real reports that the guest wrote.
 
-A pass, a failed check, a GPU image without a GPU, one run on the CPU instead, and one of several exchanges and scalings.
+They are: a pass, a failed check, a GPU image without a GPU, a run on the CPU instead of a GPU, and a run with several schemes
+and scalings.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ def load(name: str) -> dict[str, Any]:
 
 
 def stored_outcome(folder: Path) -> SmokeOutcome:
-    """The outcome that the reports in ``folder`` tell; all formats must be there, and the report must follow its schema."""
+    """The outcome according to the reports in ``folder``.
+
+    All formats must exist, and the report must be valid by its schema.
+    """
     names = {"json": "report.json", "html": "report.html", "markdown": "report.md", "junit": "junit.xml"}
     paths = {kind: folder / name for kind, name in names.items()}
     assert all(path.is_file() for path in paths.values())

@@ -1,4 +1,4 @@
-"""A small lock for the tests of verify and smoketest, and what a sound image of it tells.
+"""A small lock for the tests of verify and smoketest, and the answers of an intact image of this lock.
 
 The lock has one prefix, two wheels and a package built from source.
 """
@@ -99,7 +99,7 @@ def distribution(name: str, version: str, kind: str = "wheel") -> dict[str, Any]
 
 
 def told() -> dict[str, Any]:
-    """The answer of an intact image of the toy lock."""
+    """The answers of an intact image of the toy lock."""
     return {
         "prefixes": {
             "/opt/env": {

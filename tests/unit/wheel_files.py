@@ -1,4 +1,4 @@
-"""Wheels for tests, byte by byte: also such as no tool would write."""
+"""Wheels for tests, made byte by byte, including wheels that no tool would write."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ FILE, FOLDER, LINK = stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK
 
 @dataclass(kw_only=True)
 class Part:
-    """A member of a zip. ``local`` and ``central`` override fields of its two headers; ``behind`` is put after its data."""
+    """A member of a zip archive.
+
+    ``local`` and ``central`` override fields of its two headers. ``before`` and ``behind`` are bytes before its header and
+    after its data.
+    """
 
     name: str
     content: bytes = b""
@@ -29,7 +33,7 @@ class Part:
     system: int = 3
     flags: int = 0
     packed: bytes | None = None
-    descriptor: str = ""  # struct format of its sizes: "L" or "Q", with "s" before it for a signature
+    descriptor: str = ""  # struct format of the sizes in its data descriptor: "L" or "Q"; "s" before it adds a signature
     is_wide: bool = False  # zip64
     before: bytes = b""
     behind: bytes = b""
@@ -51,7 +55,7 @@ def deflated(content: bytes) -> bytes:
 def zip_file(
     parts: Sequence[Part], *, comment: bytes = b"", is_wide: bool = False, end: Mapping[str, int] | None = None
 ) -> bytes:
-    """The archive of ``parts``. ``end`` overrides fields of the end of the directory."""
+    """The archive of ``parts``. ``end`` overrides fields of the end-of-central-directory record."""
     out, directory = bytearray(), bytearray()
     for part in parts:
         data = part.data()
@@ -109,7 +113,7 @@ def _end(count: int, size: int, offset: int, comment: bytes, is_wide: bool, over
 
 
 def metadata(name: str = "toy", version: str = "1.0", *, entry_points: str = "") -> dict[str, bytes]:
-    """The files of a wheel's metadata, but for RECORD."""
+    """The files of a wheel's metadata, except RECORD."""
     folder = f"{name}-{version}.dist-info"
     files = {
         f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
@@ -121,7 +125,7 @@ def metadata(name: str = "toy", version: str = "1.0", *, entry_points: str = "")
 
 
 def record_of(parts: Sequence[Part], folder: str = "toy-1.0.dist-info", *, is_vague: bool = False) -> Part:
-    """The RECORD that lists all ``parts`` but folders; a vague one without sizes and hashes."""
+    """The RECORD of all ``parts`` except folders; with ``is_vague`` it has no sizes and hashes."""
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
     for part in parts:
@@ -135,7 +139,7 @@ def record_of(parts: Sequence[Part], folder: str = "toy-1.0.dist-info", *, is_va
 def make_wheel(
     folder: Path, parts: Sequence[Part] = (), *, name: str = "toy", version: str = "1.0", entry_points: str = ""
 ) -> Path:
-    """A wheel of ``parts``, its metadata and a RECORD that agrees."""
+    """A wheel of ``parts`` with metadata and a correct RECORD."""
     own = [Part(name=path, content=content) for path, content in metadata(name, version, entry_points=entry_points).items()]
     every = [*parts, *own]
     every.append(record_of(every, f"{name}-{version}.dist-info"))
@@ -145,7 +149,10 @@ def make_wheel(
 
 
 def unpack(blob: bytes) -> dict[str, tuple[int, bytes | None]]:
-    """What a layer holds: mode and content by path; a folder has no content. Fails if an entry is not allowed in a layer."""
+    """The contents of a layer: mode and content by path; the content of a folder is None.
+
+    Fails if an entry is not allowed in a layer.
+    """
     found: dict[str, tuple[int, bytes | None]] = {}
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(blob))) as tar:
         for member in tar:

@@ -36,13 +36,13 @@ RECIPE = "schema: 1\nrecipe: widget\ntitle: Widget\nrequirements: [shared]\nmodu
 
 
 def make_root(tmp_path: Path) -> Path:
-    """Facts and recipes below ``tmp_path``."""
+    """Write facts and recipes below ``tmp_path``."""
     root = tmp_path / "root"
     (root / "images" / "recipes" / "widget").mkdir(parents=True)
     (root / "images" / "recipes" / "widget" / "recipe.yaml").write_text(RECIPE)
     (root / "images" / "recipes" / "widget" / "install.j2").write_text("")
     (root / "images" / "recipes" / "widget" / "smoke.py").write_text("")
-    # A lock is rendered in memory before it is written: it takes the real partials.
+    # Every lock is rendered in memory before it is written, which needs the real partials.
     shutil.copytree(Path(__file__).parents[2] / "images/partials", root / "images/partials")
     (root / "images" / "services").mkdir()
     (root / "images" / "services" / "web.yaml").write_text("schema: 1\nservice: web\npip: [server]\nports: [80]\n")
@@ -55,7 +55,7 @@ def make_root(tmp_path: Path) -> Path:
 
 
 def make_universe() -> Universe:
-    """What the index offers."""
+    """The package index."""
     universe = Universe()
     universe.add(f"widget-1.2.0-{ANY}", ("shared<2",), day="2018-01-01")
     universe.add(f"widget-1.2.1-{ANY}", ("shared<2",), day="2018-02-01")

@@ -1,7 +1,7 @@
-"""Makes the stand-in of hosts that a stack's build asks: small packages of the right names and versions, below /srv.
+"""Make stand-ins of the servers that the build of a stack uses: small packages of the right names and versions, below /srv.
 
-It runs in an image of its own, under that image's Python, and reads /spec.json. What a lock has to name instead of the real
-hashes and keys goes to /srv/manifest.json.
+This program runs in a separate image, with that image's Python, and reads /spec.json. It writes /srv/manifest.json with the
+hashes and keys that a lock must name instead of the real ones.
 """
 
 import functools
@@ -25,9 +25,9 @@ NVCC = """\
 #!/bin/sh
 echo 'Cuda compilation tools, release 9.0, V9.0.176'
 """
-# The setuptools of 2018 asks for a method that Python 3.9 no longer has.
+# The setuptools of 2018 calls a method that Python 3.9 no longer has.
 OLD_NAMES = "import html.parser\nhtml.parser.HTMLParser.unescape = staticmethod(html.unescape)\n"
-# What the modules of a stand-in hold beside nothing: recipes' steps call it.
+# Functions of stand-in modules that the recipes' steps call. All other stand-in modules only have a version.
 MODULES = {"numpy": "def get_include():\n    return '/usr/include'\n"}
 
 CAFFE = """\
@@ -52,7 +52,7 @@ install(FILES caffe2.cc DESTINATION include/caffe2)
 install(FILES macros.h DESTINATION include/caffe2/core)
 install(FILES caffe2.py DESTINATION lib/python3.9/site-packages)
 """
-# Of the system's libraries it needs one at least, as the step asks which packages have them.
+# It must link with at least one system library, because the recipe's step looks for the packages of these libraries.
 CAFFE2_SOURCE = "#include <string>\nstd::string caffe2(int n) { return std::string(n, 'x'); }\n"
 TORCH = """\
 #!/bin/sh
@@ -90,7 +90,7 @@ def sha256(content):
 
 
 def archive(members):
-    """A gzipped tar of ``members``: path to text or bytes."""
+    """A gzipped tar of ``members``, a mapping from path to text or bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as made:
         for path, content in members.items():
@@ -102,13 +102,13 @@ def archive(members):
 
 
 def wheel(name, version):
-    """A wheel for every Python that holds a module of the project's name."""
+    """A wheel for every Python, with one module named after the project."""
     stem = name.replace("-", "_")
     module = {"theano": "theano", "pyyaml": "yaml"}.get(name, stem)
     record = f"{stem}-{version}.dist-info"
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as made:
-        write = functools.partial(_put, made)  # of no time: installers' caches go by address, and must find the same file there
+        write = functools.partial(_put, made)  # without times: installers cache by address, so the wheel must not change
         write(f"{module}/__init__.py", f"__version__ = {version!r}\n" + MODULES.get(name, ""))
         write(f"{record}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         write(
@@ -146,7 +146,7 @@ def offer(index, project, filename, content):
 def packages():
     for each in SPEC["artifacts"]:
         name, version = each["name"], each["version"]
-        if Path("/real", each["filename"]).exists():  # a tool that builds the others, too
+        if Path("/real", each["filename"]).exists():  # a tool that also builds the other packages, so its real file is used
             filename, content = each["filename"], Path("/real", each["filename"]).read_bytes()
         elif each["filename"].endswith(".whl"):
             filename, content = wheel(name, version)
@@ -180,7 +180,7 @@ def run(*command, **more):
 
 
 def shared_object(soname):
-    """A library that the loader's cache knows by this name."""
+    """A library that the loader's cache finds by this name."""
     source, target = Path("/tmp/x.c"), Path("/tmp/x.so")
     source.write_text("int stand_in(void) { return 1; }\n")
     run("gcc", "-shared", "-fPIC", f"-Wl,-soname,{soname}", source, "-o", target)
@@ -242,7 +242,7 @@ def sign(name, place):
 
 
 def python_tree():
-    """This image's Python, as a folder that runs wherever it lies."""
+    """The Python of this image as a folder that works at any path."""
     members = {"bin/python3.6": Path("/usr/bin/python3.9").read_bytes()}
     for path in Path("/usr/lib/python3.9").rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:

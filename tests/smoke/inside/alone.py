@@ -1,5 +1,8 @@
-"""The NumPy adapter with limits of its own choice: `--adapter .../alone.py --option devices=WHY`, or training=WHY, or gpus=WHY for
-one device where they are GPUs. Runs inside the guest."""
+"""The NumPy adapter with limits that a test chooses. Runs inside the guest.
+
+`--adapter .../alone.py --option devices=WHY` limits it to one device, `training=WHY` to no training, and `gpus=WHY` to one
+device if the devices are GPUs.
+"""
 from __future__ import absolute_import, division, print_function
 
 import time

@@ -1,7 +1,7 @@
 """A NumPy adapter for any network, so that the workload cifar runs without a framework. Runs inside the guest.
 
-In place of resnet20, which takes NumPy minutes, stands a small network of the same kinds of layers. `--option fault=NAME` plants
-a fault into saving.
+A small network with the same kinds of layers replaces resnet20, for which NumPy takes minutes. `--option fault=NAME` plants a
+fault into saving.
 """
 from __future__ import absolute_import, division, print_function
 

@@ -1,4 +1,4 @@
-"""Make the guest importable as `envbuild_smoke`, as its own __main__ does. ENVBUILD_SMOKE names its folder."""
+"""Make the guest importable as `envbuild_smoke`, as its own __main__ does. ENVBUILD_SMOKE names the folder of the guest."""
 from __future__ import absolute_import, division, print_function
 
 import os

@@ -20,13 +20,13 @@ FOLDER = tempfile.mkdtemp(prefix='envbuild-smoke-adapters-')
 
 
 def _of(recipe):
-    """The adapter's class, without its framework."""
+    """The adapter class of a recipe; its framework is not imported."""
     return adapters.load(os.path.join(RECIPES, recipe, 'smoke.py'))
 
 
 def setUpModule():
     adapters.__path__.append(FOLDER)
-    shutil.copy(os.path.join(RECIPES, 'tensorflow', 'smoke.py'), os.path.join(FOLDER, 'tensorflow.py'))   # Keras borrows it
+    shutil.copy(os.path.join(RECIPES, 'tensorflow', 'smoke.py'), os.path.join(FOLDER, 'tensorflow.py'))   # Keras imports it
 
 
 def tearDownModule():
@@ -35,7 +35,9 @@ def tearDownModule():
 
 
 class WrittenNetworksTest(unittest.TestCase):
-    """What Caffe and Torch 7 read; whether they take it only an image shows, which is long in the building."""
+    """The network descriptions for Caffe and Torch 7. Only an image shows whether these frameworks accept them, and its build
+    takes long.
+    """
 
     NETS = [nets.of(name) for name in nets.NAMES] + [nets.REFERENCE]
 
@@ -60,7 +62,9 @@ class WrittenNetworksTest(unittest.TestCase):
                       'pooling_param { pool: AVE kernel_size: 2 stride: 2 }', text)
 
     def test_what_is_halved_is_even(self):
-        """Caffe rounds up where the others round down: https://github.com/BVLC/caffe/blob/1.0/src/caffe/layers/pooling_layer.cpp"""
+        """Caffe rounds up where other frameworks round down:
+        https://github.com/BVLC/caffe/blob/1.0/src/caffe/layers/pooling_layer.cpp
+        """
         for net in self.NETS:
             shapes = dict((layer.name, layer.shape) for layer in net.layers)
             for layer in net.layers:
@@ -74,7 +78,7 @@ class _Named(object):
 
 
 class ExactTest(unittest.TestCase):
-    """Algorithms are deterministic between exact(True) and exact(False), and as before afterwards."""
+    """Algorithms are deterministic between exact(True) and exact(False), and afterwards as before."""
 
     def test_the_phases_of_the_reference_ask_for_it_and_take_it_back_whatever_happens(self):
         asked = []
@@ -127,14 +131,14 @@ class ExactTest(unittest.TestCase):
         try:
             options = module._options(_Named(jit=lambda function, compiler_options=None: None))
         except AttributeError:
-            return                          # Python 2, which JAX has never known
+            return                          # Python 2, which JAX does not support
         self.assertTrue(options['compiler_options']['xla_gpu_deterministic_ops'])
         self.assertEqual(module._options(_Named(jit=lambda function: None)), {})
 
 
 class OpenCvTest(unittest.TestCase):
     def told(self, version, *installed):
-        """The version that is told of an OpenCV beside which these distributions lie."""
+        """The version that the adapter reports for OpenCV if these distributions are installed beside it."""
         site = tempfile.mkdtemp(dir=FOLDER)
         for name in ('cv2',) + installed:
             os.mkdir(os.path.join(site, name))
@@ -152,7 +156,7 @@ class OpenCvTest(unittest.TestCase):
 
 
 class _OldVariable(object):
-    """What the smoke test may ask of a variable of TensorFlow 1.0, which has no `shape`."""
+    """The part of a variable of TensorFlow 1.0 that the smoke test uses. It has no `shape`."""
 
     def __init__(self, shape):
         self._shape, self.initializer = list(shape), self
@@ -185,14 +189,16 @@ class OldTensorFlowTest(unittest.TestCase):
 
 class NewerKerasTest(unittest.TestCase):
     def test_the_optimizer_is_asked_for_by_its_name(self):
-        """Keras 2.6.0 offers keras.optimizers.get alone."""
+        """Keras 2.6.0 offers only keras.optimizers.get."""
         side = object.__new__(_of('keras').sides[1])
         side.keras = type('Keras', (object,), {'optimizers': type('Optimizers', (object,), {'get': staticmethod(dict)})})
         self.assertEqual(side.sgd(0.1, 0.9), {'class_name': 'SGD', 'config': {'learning_rate': 0.1, 'momentum': 0.9}})
 
 
 class _OldKeras(object):
-    """What the smoke test uses of Keras before 2.0.9: no multi_gpu_model; the loss takes its arguments the other way round."""
+    """The part of Keras before 2.0.9 that the smoke test uses: no multi_gpu_model, and the loss takes its arguments in reverse
+    order.
+    """
 
     utils = None
 
@@ -216,7 +222,7 @@ class _OldKeras(object):
 
 
 class _Placing(object):
-    """TensorFlow's devices and its split, of arrays."""
+    """TensorFlow's devices, and its split for arrays."""
 
     def __init__(self):
         self.places = []
@@ -236,7 +242,7 @@ class _Placing(object):
 
 
 class _Made(object):
-    """A model that doubles its images, and keeps how many it was given at a time."""
+    """A model that doubles its images and records the size of each batch."""
 
     def __init__(self):
         self.inputs, self.input_shape, self.seen = [np.arange(12.0).reshape(4, 3)], (None, 3), []

@@ -1,4 +1,4 @@
-"""Comparing a run with an earlier one: which differences count as worse, on which machines, and which are not compared."""
+"""Compare a run with an earlier one: which differences count as worse, on which machines, and which are not compared."""
 from __future__ import absolute_import, division, print_function
 
 import copy

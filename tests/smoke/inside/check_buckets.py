@@ -1,4 +1,4 @@
-"""Judging phase `buckets` on a small network: the effect of each fault of a bucket, and the name that the check gives it."""
+"""Judge the phase `buckets` on a small network: the effect of each fault of a bucket, and the name that the check gives it."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -17,7 +17,7 @@ from envbuild_smoke.rank.match import fingerprint
 
 PLAN = {'net': 'narrow', 'steps': 3, 'batch': 8, 'lr': 0.2}
 N, MOMENTUM = 2, 0.9
-SECOND = ['fc1_w', 'fc1_b']         # the parameters of the bucket that goes last
+SECOND = ['fc1_w', 'fc1_b']         # the parameters of the bucket that is exchanged last
 
 
 def _narrow():
@@ -30,14 +30,16 @@ def _narrow():
 
 
 class Group(object):
-    """A ring of one process, which holds all copies."""
+    """A group with one process, which holds all replicas."""
 
     def gather(self, value):
         return [value]
 
 
 class Adapter(object):
-    """Two replicas in one process; `spoil(step, replica, name, gradients, mean)` is what arrives for the second bucket."""
+    """Two replicas in one process. `spoil(step, replica, name, gradients, mean)` returns the second bucket's gradient for a
+    replica.
+    """
 
     numbers = rounding.EXACT
 
@@ -148,7 +150,7 @@ class Judged(unittest.TestCase):
         self.assertEqual((made['status'], made['detail']['wrong']), ('fail', SECOND), made)
 
     def test_a_reduced_precision_that_oracle_saw_is_a_warning_and_nothing_else_is(self):
-        """Spoiled buckets fail on top of it, however small their errors."""
+        """Faults in buckets fail in addition to it, however small their errors are."""
         def healthy(side, replica, name, gradients, mean):
             return mean[name]
 
@@ -183,7 +185,7 @@ class Judged(unittest.TestCase):
 
     def test_the_network_is_larger_than_a_bucket_of_pytorch_s(self):
         self.assertGreater(nets.WIDE.bytes, 25 << 20)
-        self.assertGreater(nets.WIDE.bytes - 4 * 2048 * 2048, 16 << 20)       # no single parameter is all of it
+        self.assertGreater(nets.WIDE.bytes - 4 * 2048 * 2048, 16 << 20)       # even without its largest parameter
 
     def test_digests_tell_copies_apart(self):
         weights = _narrow().initial(1)

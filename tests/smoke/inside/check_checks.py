@@ -28,7 +28,7 @@ class Oracle(unittest.TestCase):
         self.want, _ = refnet.train(nets.REFERENCE, self.case.start, pictures, labels, 4, 16, .05, .9)
 
     def judge(self, relative):
-        """The check on weights that are off by so much in their first layer."""
+        """The answer of the check for weights whose first layer has an error of this size."""
         got = dict(self.want)
         got['conv1_w'] = self.want['conv1_w'] + relative * (self.want['conv1_w'] - self.case.start['conv1_w'])
         return checks.oracle(1, self.case, self.want, [(0, got)])[0]

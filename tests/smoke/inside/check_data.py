@@ -38,7 +38,7 @@ class Files(unittest.TestCase):
         shutil.rmtree(self.folder)
 
     def write(self, dataset, form):
-        """A folder with the files of one form, and the table that knows them."""
+        """Make a folder with the files in one format, and the table with their checksums."""
         folder = os.path.join(self.folder, form)
         os.mkdir(folder)
         if dataset == 'mnist':
@@ -175,7 +175,7 @@ class Choices(unittest.TestCase):
         self.assertEqual(plan.chosen_devices('all', gpus), [0, 1, 2, 3])
         self.assertEqual(plan.chosen_devices('2,0', gpus), [2, 0])
         self.assertEqual(plan.chosen_devices('GPU-33,1', gpus), [3, 1])
-        self.assertEqual(plan.chosen_devices('1,1', gpus), [1, 1])      # two ranks share it
+        self.assertEqual(plan.chosen_devices('1,1', gpus), [1, 1])      # two ranks share GPU 1
         for wrong in ('4', 'GPU-', '1,4', 'GPU-9', 'x', ''):
             self.assertRaises(plan.Refusal, plan.chosen_devices, wrong, gpus)
 

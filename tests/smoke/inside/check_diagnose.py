@@ -1,4 +1,6 @@
-"""Which cause is named for which weights: every known fault, at the size at which it is faint, and what has no name."""
+"""Which cause the check names for which weights: every known fault at a size that is just noticeable, and faults without a
+name.
+"""
 from __future__ import absolute_import, division, print_function
 
 import re
@@ -37,7 +39,7 @@ def trained(one, **switches):
 
 
 class Remembered(object):
-    """`simulate`, each hypothesis of each case once: a table of n faults needs n simulations, not n times n."""
+    """A cache around `simulate`: a table of n faults then needs n simulations of the hypotheses instead of n times n."""
 
     def __init__(self):
         self._known, self._real = {}, simulate.simulate
@@ -103,7 +105,9 @@ class Sized(unittest.TestCase):
             self.assertIn('replica %d ' % replica, fault['sentence'])
 
     def test_replicas_that_differ_by_something_else_get_no_name_of_one_replica(self):
-        """Other images in each step of one of them; the rounding errors of the other, which is right, are no noise."""
+        """One replica gets other images in each step. The other replica is right, and its rounding errors must not be called
+        noise.
+        """
         one, other = case(2), case(2)
         other.images = one.images[::-1].copy()
         fault = self.named(one, [(0, single(reference(one))), (1, single(simulate.simulate(other)[1]))])
@@ -152,7 +156,7 @@ class Rounded(Judged):
         self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', 'noise'))
 
     def test_a_small_fault_does_not_hide_behind_bfloat16(self):
-        """Their errors are as large as that of bfloat16, or they come on top of it."""
+        """The errors of the faults are as large as that of bfloat16, or are added to it."""
         one, rounded = case(2), rounding.Reduced('bf16')
         for switches in (dict(shares=(1.012, .988)), dict(numbers=rounded, lr=1.03)):
             made = self.judged(one, trained(one, **switches), 'bf16')
@@ -175,7 +179,7 @@ class Possible(unittest.TestCase):
         return sorted(precision.possible('cuda' if cc else 'cpu', devices, options or {}, variables))
 
     def test_tf32_is_switched_off_on_every_gpu(self):
-        """NVIDIA_TF32_OVERRIDE=0 of the launch, whatever the user has set."""
+        """The launch sets NVIDIA_TF32_OVERRIDE=0, whatever the user has set."""
         for cc in ('7.5', '8.0', '9.0', '12.0'):
             self.assertEqual(self.kinds(cc), [])
             self.assertEqual(self.kinds(cc, NVIDIA_TF32_OVERRIDE='1'), [])
@@ -193,14 +197,14 @@ class Possible(unittest.TestCase):
     def test_others_must_be_asked_for(self):
         self.assertEqual(self.kinds(), [])
         self.assertEqual(self.kinds(ONEDNN_DEFAULT_FPMATH_MODE='BF16'), ['bf16'])
-        self.assertEqual(self.kinds('9.0', ONEDNN_DEFAULT_FPMATH_MODE='BF16'), [])      # of CPUs only
+        self.assertEqual(self.kinds('9.0', ONEDNN_DEFAULT_FPMATH_MODE='BF16'), [])      # affects CPUs only
         self.assertEqual(self.kinds(ONEDNN_DEFAULT_FPMATH_MODE='STRICT'), [])
         self.assertEqual(self.kinds(DNNL_DEFAULT_FPMATH_MODE='any'), ['bf16', 'fp16', 'tf32'])
         self.assertEqual(self.kinds('7.0', MXNET_CUDA_TENSOR_OP_MATH_ALLOW_CONVERSION='1'), ['fp16'])
         self.assertEqual(self.kinds('6.1', MXNET_CUDA_TENSOR_OP_MATH_ALLOW_CONVERSION='1'), [])
         self.assertEqual(self.kinds('7.0', TF_ENABLE_AUTO_MIXED_PRECISION='1'), ['fp16'])
         self.assertEqual(self.kinds(options={'precision': 'bf16'}), ['bf16'])
-        self.assertEqual(self.kinds('9.0', options={'precision': 'tf32'}), [])          # the launch switches it off on GPUs
+        self.assertEqual(self.kinds('9.0', options={'precision': 'tf32'}), [])          # the launch switches TF32 off on GPUs
 
 
 class Likeness(Judged):
@@ -219,7 +223,7 @@ class Likeness(Judged):
         return [(replica, made) for replica in range(one.replicas)]
 
     def test_a_strange_fault_is_no_noise(self):
-        """One image of each batch twice: a systematic error that no hypothesis covers."""
+        """One image of each batch occurs twice. That is a systematic error for which there is no hypothesis."""
         one = case(1)
         other = case(1)
         other.images, other.labels = one.images.copy(), one.labels.copy()
@@ -228,7 +232,10 @@ class Likeness(Judged):
         self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', ''), made)
 
     def test_bfloat16_is_recognised_where_a_library_rounds_other_numbers(self):
-        """Dense layers alone, each number cut: none of the simulated ways. Nothing allows it, so it fails."""
+        """Only dense layers compute in bfloat16, and each number is cut off: not one of the simulated ways.
+
+        The check fails, because no reduced precision is allowed.
+        """
         one = case(1)
         other = rounding.Reduced('bf16')
         other.give = lambda op, array: array
@@ -261,7 +268,7 @@ class Nameless(unittest.TestCase):
         self.assertNotIn('races', checks.oracle(2, one, want, copies, alone=.5)[0]['message'])
 
     def test_an_error_with_a_structure_is_not_called_a_race(self):
-        """One replica mirrors its images: no hypothesis covers it, and it is the same in every run."""
+        """One replica mirrors its images. There is no hypothesis for that, and the error is the same in every run."""
         one, other = case(2), case(2)
         want, other.images = reference(one), one.images.copy()
         for step in range(STEPS):

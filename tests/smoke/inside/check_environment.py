@@ -14,7 +14,7 @@ CUDNN = [{'libcudnn': [{'path': '/w/libcudnn.so.8', 'version': '8.9.7'}]}]
 
 
 def before(image=GPU_IMAGE, facts=None, **changes):
-    """All checks before the start, on a healthy machine of two GPUs unless `facts` says otherwise."""
+    """Run all checks before the start, on a healthy machine with two GPUs unless `facts` describes another one."""
     facts, opts = found(TWO) if facts is None else facts, options(**changes)
     device = plan.choose_device(opts, image, facts)
     counts, left_out = plan.choose_counts(opts['counts'], device)
@@ -22,11 +22,11 @@ def before(image=GPU_IMAGE, facts=None, **changes):
 
 
 def of(key, made):
-    """The checks of one name."""
+    """The checks with this id."""
     return [check for check in made if check['id'] == key]
 
 
-# What is wrong, by the check that must see it: (status, words of its message, facts, what else was asked for).
+# Check → the faults that it must find: (status, words of its message, facts of the machine, other options).
 PLANTED = {
     'DEVICES': [
         ('inconclusive', 'there is no GPU: no NVIDIA driver', found(library=False), {}),
@@ -196,7 +196,7 @@ class Driver(unittest.TestCase):
     def test_codes_of_cuinit(self):
         for code in sorted(probe_cuda.MEANING) + [12345]:
             made = driver.driver(found(code=code), GPU_IMAGE)
-            if code != 100:                     # of which DEVICES tells
+            if code != 100:                     # the check DEVICES reports this code
                 self.assertEqual(statuses(made), [('DRIVER', 'fail')])
                 self.assertIn(str(code), made[0]['message'])
                 self.assertTrue(made[0]['next_step'])

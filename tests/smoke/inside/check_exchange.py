@@ -1,4 +1,7 @@
-"""Collectives: every operation in every type is right, one wrong element of one rank is found, and bandwidth is what it is called."""
+"""Collectives: every operation is right for every type, and one wrong element of one rank is found.
+
+The bandwidth is computed as its name promises.
+"""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -19,7 +22,7 @@ TYPES = ('float32', 'float64', 'int64', 'float16')
 
 
 class _Session(object):
-    """What the phase needs of a session."""
+    """The part of a session that the phase uses."""
 
     def __init__(self, group, options, adapter=FAULTY):
         self.plan = {'seed': 7, 'coll': {'bytes': [4, 1000], 'all_types': True}}
@@ -32,14 +35,14 @@ class _Session(object):
 
 
 def measure(world, **options):
-    """What all ranks measured."""
+    """The measurements of all ranks."""
     return [{'phases': {'coll': each}} for each in together(world, lambda group: exchange.measure(_Session(group, options)))]
 
 
 class Answers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        adapters.load(FAULTY)       # here and not in several threads at once
+        adapters.load(FAULTY)       # load it here once, not in several threads at the same time
 
     def test_right_ones(self):
         for world in (2, 3):

@@ -1,4 +1,4 @@
-"""Every planted fault of faulty.py, two ranks as threads: the right check fails, and the right hypothesis is named."""
+"""Plant every fault of faulty.py, with two ranks as threads: the right check fails and names the right hypothesis."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -51,7 +51,7 @@ TABLE = {
 class Faults(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        adapters.load(FAULTY)       # here and not in two threads at once
+        adapters.load(FAULTY)       # load it here once, not in two threads at the same time
         pictures, labels = synth.digits(4 * BATCH, 105)
         cls.case = simulate.Case(NET, NET.initial(7), pictures, labels, 4, BATCH, 2, .05, .9)
         cls.want, _ = refnet.train(NET, cls.case.start, pictures, labels, 4, BATCH, .05, .9)
@@ -68,7 +68,7 @@ class Faults(unittest.TestCase):
         shutil.rmtree(self.folder)
 
     def train(self, fault):
-        """The results of both ranks, as their result files would hold them."""
+        """The results of both ranks, in the form of their result files."""
         results = [None, None]
         options = {'adapter': FAULTY, 'options': {'fault': fault}, 'threads': 1, 'seed': 7, 'stall': 60, 'stall_first': 60}
         made = plan.launch(options, {'recipe': '', 'options': {}}, plan.Device('cpu', 2, ''), 2, [2], 'process', self.folder, 2)

@@ -12,7 +12,7 @@ from envbuild_smoke.rank.group import Group, PeerLost
 
 
 def together(world, work):
-    """`work(group)` on `world` ranks, as threads; the results in order of rank."""
+    """Run `work(group)` on `world` ranks as threads; the results are in the order of the ranks."""
     folder = tempfile.mkdtemp()
     out, errors = [None] * world, []
 

@@ -1,4 +1,4 @@
-"""How Horovod's processes are told where they are, without Horovod."""
+"""How the adapter tells Horovod's processes their ranks and addresses. Horovod itself is not needed."""
 from __future__ import absolute_import, division, print_function
 
 import os
@@ -25,7 +25,7 @@ ADDRESS = '10.0.0.1'
 
 def setUpModule():
     adapters.__path__.append(FOLDER)
-    for recipe in ('mxnet', 'pytorch', 'tensorflow'):           # whose networks it trains
+    for recipe in ('mxnet', 'pytorch', 'tensorflow'):           # the adapters whose networks Horovod's adapter trains
         shutil.copy(os.path.join(RECIPES, recipe, 'smoke.py'), os.path.join(FOLDER, recipe + '.py'))
 
 
@@ -35,7 +35,7 @@ def tearDownModule():
 
 
 class Group(object):
-    """Of four ranks on two hosts, as each of them is told by the others."""
+    """The answers of a group of four ranks on two hosts."""
 
     def gather(self, value):
         return [[0, 0], [0, 1], [1, 0], [1, 1]] if isinstance(value, list) else [value]
@@ -45,7 +45,7 @@ class Group(object):
 
 
 class Context(object):
-    """Rank 2 of four: the first of the second host."""
+    """The context of rank 2 of four: the first rank of the second host."""
     rank, world, kind, host, hosts, node, local_rank, local_world, interface = 2, 4, 'cpu', ADDRESS, 2, 1, 0, 2, 'eth7'
     group = Group()
 
@@ -54,7 +54,7 @@ class Context(object):
 
 
 class Horovod(object):
-    """What the adapter asks of Horovod; `place` is the rank that it believes to be."""
+    """The part of Horovod that the adapter uses; `place` is Horovod's own (rank, size)."""
 
     def __init__(self, place=(2, 4), gloo=True):
         self.place, self.with_gloo, self.told = place, gloo, None
@@ -76,11 +76,11 @@ class Horovod(object):
 
 
 class BeforeGloo(object):
-    """Releases before 0.17: no question whether there is Gloo, and no operation `Sum`."""
+    """Releases before 0.17, which have no function `gloo_built` and no operation `Sum`."""
 
 
 class _Array(object):
-    """One of MXNet's, as far as collectives go."""
+    """An array of MXNet, with the methods that collectives use."""
 
     def __init__(self, values):
         self.values = np.asarray(values)
@@ -93,7 +93,7 @@ class _Array(object):
 
 
 class _ByMXNet(object):
-    """horovod.mxnet between two processes that have the same array; its all-reduce is a mean unless told otherwise."""
+    """horovod.mxnet for two processes that have the same array. Its all-reduce is a mean unless `average` is false."""
 
     def allreduce(self, given, average=True):
         return _Array(given.values * (1 if average else 2))

@@ -17,7 +17,7 @@ from envbuild_smoke.machine import probe
 from envbuild_smoke.rank import heartbeat
 from envbuild_smoke.verdict import check
 
-PROMISED_S = 15         # docs/how-to/cluster.md: from the last sign of life to the end of the launch
+PROMISED_S = 15         # docs/how-to/cluster.md promises this time from the last sign of life to the end of the launch
 
 
 def hello(rank, name, local=None, slots=1, gpus=(), **changes):
@@ -28,7 +28,7 @@ def hello(rank, name, local=None, slots=1, gpus=(), **changes):
 
 
 def team(*hellos, **options):
-    """A Team whose processes have said so; no connection is made."""
+    """A Team whose processes have sent these hello messages. No connection is made."""
     made = hosts.Team.__new__(hosts.Team)
     made._place = ranks.Place(0, len(hellos) + options.pop('missing', 0), 0, 'ant', 29617, 'test')
     made._options = dict({'counts': 'auto', 'threads': 0, 'interface': '', 'join': 2, 'options': {}}, **options)
@@ -128,7 +128,7 @@ class Ailments(unittest.TestCase):
     def test_a_machine_tells_what_ails_it(self):
         found = probe.facts()
         found['host'].update(mem_available_bytes=1 << 20, cores_usable=8)
-        found['variables'] = {}             # what this machine sets is its own
+        found['variables'] = {}             # ignore the variables that this machine sets
         options = {'device': 'auto', 'devices': 'auto', 'allow_cpu': False, 'expect': None, 'expect_gpus': None, 'threads': 0}
         told = agent.ailments(found, {'cuda': None, 'name': '', 'options': {}}, 2, options)
         self.assertEqual([(each['id'], each['status']) for each in told], [('RAM', 'warn')])
@@ -173,8 +173,8 @@ class Messages(unittest.TestCase):
         self.addCleanup(there.close)
         until = now() + 10
         while (here.ahead is None or there.ahead is None) and now() < until:
-            self.assertEqual((here.receive(0.05), there.receive(0.05)), ([], []))       # beats are no messages
-        for link in (here, there):                      # one clock: this machine's, to half of the time that a beat was on its way
+            self.assertEqual((here.receive(0.05), there.receive(0.05)), ([], []))       # receive() returns no beats
+        for link in (here, there):             # both ends read one clock, so the offset is at most half of a beat's travel time
             self.assertLessEqual(abs(link.ahead), link._shortest / 2 + 1e-6)
 
     def test_a_clock_that_began_elsewhere_is_translated(self):
@@ -183,9 +183,9 @@ class Messages(unittest.TestCase):
         sent = now()
         self.addCleanup(setattr, wire, 'now', wire.now)
         wire.now = lambda: sent
-        here._hear_beat({'beat': sent + 5000.2, 'echo': [sent - 0.4, 0.2]})     # heard there 0.2 s before it was sent
+        here._hear_beat({'beat': sent + 5000.2, 'echo': [sent - 0.4, 0.2]})     # it heard our beat 0.2 s before it sent this one
         self.assertAlmostEqual(here.ahead, -5000.3, places=6)
-        here._hear_beat({'beat': sent + 7000.0, 'echo': [sent - 60.0, 0.0]})    # a round trip of a minute tells less
+        here._hear_beat({'beat': sent + 7000.0, 'echo': [sent - 60.0, 0.0]})    # a round trip of a minute is too inexact
         self.assertAlmostEqual(here.ahead, -5000.3, places=6)
 
     def test_silence_is_loss(self):
@@ -201,8 +201,8 @@ class Messages(unittest.TestCase):
         there = wire.Link(raw)
         self.addCleanup(there.close)
         here._patience = 0.3
-        wire.wait_for_any([here], 30)                   # its first beat has come
-        time.sleep(0.8)                                 # here nothing was read meanwhile, and the other side did say something
+        wire.wait_for_any([here], 30)                   # the first beat of the other side has arrived
+        time.sleep(0.8)                                 # this side reads nothing meanwhile, and the other side sends beats
         self.assertEqual(here.receive(0.0), [])
 
     def test_strangers_are_noticed(self):
@@ -223,7 +223,7 @@ class Messages(unittest.TestCase):
 
 
 class Clock(object):
-    """A clock that moves only while somebody waits. It stands in for `now`, `pause` and the module `select`."""
+    """A clock that advances only while a test waits. It replaces `now`, `pause` and the module `select`."""
 
     error = select.error
 
@@ -235,7 +235,7 @@ class Clock(object):
 
     def pause(self, seconds):
         if threading.current_thread() is not self._thread:
-            return time.sleep(seconds)              # a link's beats: they say what the clock says
+            return time.sleep(seconds)              # the thread that sends a link's beats must really wait
         self.seconds += seconds
 
     def select(self, reading, writing, other, seconds):
@@ -247,7 +247,7 @@ class Clock(object):
 
 
 class FakeProcess(object):
-    """Runs until it is killed."""
+    """A process that runs until it is killed."""
 
     pid, returncode = 0, None
 
@@ -256,7 +256,7 @@ class FakeProcess(object):
 
 
 class Endless(watchdog.Rank):
-    """A rank here that would wait for ever for the lost one."""
+    """A rank on this host that would wait for ever for the lost rank."""
 
     def signal(self, number):
         if number == watchdog.signal.SIGKILL:
@@ -281,7 +281,7 @@ class LocalTeamLaunch(Local, remote.TeamLaunch):
 
 
 class Busy(object):
-    """The link of a host that is alive and never answers."""
+    """The link to a host that is alive but never answers."""
 
     def __init__(self, raw):
         self._raw = raw
@@ -297,7 +297,7 @@ class Busy(object):
 
 
 class Promise(unittest.TestCase):
-    """How long after its last sign of life a lost host ends the launch, by the clock of those who wait: the machine's speed has no part."""
+    """How long after its last sign of life a lost host ends the launch, by a simulated clock (so on a machine of any speed)."""
 
     def setUp(self):
         self.clock, self.folder = Clock(), tempfile.mkdtemp()
@@ -314,7 +314,7 @@ class Promise(unittest.TestCase):
         setattr(module, name, value)
 
     def silent(self):
-        """A link to a process that says nothing, and never did."""
+        """A link to a process that never sends anything."""
         server = wire.listen(0)
         link = wire.Link(socket.create_connection(('127.0.0.1', server.getsockname()[1])))
         raw = server.accept()[0]
@@ -384,7 +384,7 @@ class Blame(unittest.TestCase):
         for ranks, blamed in (
                 ((done, runs, silent), 2), ((done, silent), 1), ((silent,), 0), ((runs, killed), 1), ((done, done, killed), 2),
                 (((1, peer), silent), 1), (((1, peer), (1, own)), 1), (((1, own), killed), 1), (((1, own), silent), 1),
-                (((1, own), aborted), 0),                       # it may have ended because its peer did
+                (((1, own), aborted), 0),                       # perhaps rank 1 was aborted because its peer had ended
                 (((1, {'time': 8.0}), aborted), 1), (((1, {'time': 6.2}), aborted), 1),
                 (((1, peer), (3, None, 6.0)), 1), ((runs, (1, peer)), 1), (((-9, None, 7.0), (-11, None, 6.0)), 1)):
             self.assertEqual(self.first(*ranks), blamed, ranks)

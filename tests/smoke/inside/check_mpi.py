@@ -31,7 +31,7 @@ class Group(object):
 
 
 class Context(object):
-    """Rank 0 of two, on this host unless told otherwise."""
+    """The context of rank 0 of two, on this host unless `host` names another one."""
     rank, world, group, folder = 0, 2, Group(), ''
 
     def __init__(self, host='127.0.0.1'):
@@ -67,7 +67,7 @@ class Places(unittest.TestCase):
     def test_leaving_ends_mpirun_and_removes_what_it_wrote(self):
         self.mpirun()
         world = mpi.World(Context())
-        self.assertEqual(os.path.dirname(world._folder), self.folder)       # of the launch, which removes it in any case
+        self.assertEqual(os.path.dirname(world._folder), self.folder)       # the launch's folder, which it always removes
         world.leave()
         self.assertIsNotNone(world._mpirun.poll())
         self.assertFalse(os.path.exists(world._folder))
@@ -75,7 +75,7 @@ class Places(unittest.TestCase):
     def test_a_rank_of_a_process_that_mpirun_started_takes_its_place(self):
         base = {'OMPI_COMM_WORLD_RANK': '1', 'OMPI_COMM_WORLD_SIZE': '2', 'PMIX_ID': 'one', 'OTHER': 'x'}
         self.assertEqual(mpi.handed_on(base, 0, 2), {})
-        self.assertEqual(mpi.handed_on(base, 1, 1), {})         # a launch of fewer is another world
+        self.assertEqual(mpi.handed_on(base, 1, 1), {})         # a launch with fewer ranks is not mpirun's world
         self.assertEqual(mpi.handed_on({}, 0, 1), {})
         os.environ.update(mpi.handed_on(base, 1, 2), PATH=self.folder)
         self.assertTrue(mpi.World(Context('10.0.0.1')).joined)
@@ -104,7 +104,7 @@ class Places(unittest.TestCase):
     def test_an_mpirun_that_gives_up_is_no_hang(self):
         self.mpirun(then='exit 1')
         shutil.copy('/bin/true', os.path.join(self.folder, 'python'))
-        kept, mpi.sys.executable = mpi.sys.executable, os.path.join(self.folder, 'python')      # a program that writes nothing
+        kept, mpi.sys.executable = mpi.sys.executable, os.path.join(self.folder, 'python')      # it writes nothing
         try:
             self.assertEqual(self.refused(mpi.World(Context())), 'mpirun does not start programs here')
         finally:
@@ -117,14 +117,14 @@ class Places(unittest.TestCase):
 
 class Idle(unittest.TestCase):
     def test_the_program_that_keeps_a_place_stays_until_mpirun_ends(self):
-        """A shell stands in for mpirun; it ends when it has read a line."""
+        """A shell stands in for mpirun. It ends after it has read a line."""
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
         words = ['sh', '-c', '"$@" & read line', 'sh', sys.executable, '-c', mpi.IDLE, folder]
         started = subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, OMPI_COMM_WORLD_RANK='0'))
         while not os.path.exists(os.path.join(folder, '0')) and started.poll() is None:
             time.sleep(0.01)
-        self.assertEqual(started.communicate(b'\n')[1], b'')    # it holds this pipe until it has ended
+        self.assertEqual(started.communicate(b'\n')[1], b'')    # returns only after the program has ended
 
 
 if __name__ == '__main__':

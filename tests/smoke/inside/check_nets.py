@@ -12,7 +12,7 @@ from reference_nets import Comparison, Reference
 
 
 def _tiny():
-    """Every kind of layer at its smallest: strides, padding, a shortcut, a flattened end."""
+    """A network with one layer of many kinds, each at its smallest: strides, padding, a shortcut, a flattened end."""
     net = nets.Net('tiny', (2, 8, 8), 'none')
     net.conv('c1', 3, 3, pad=1)
     net.norm('n1')
@@ -29,7 +29,7 @@ def _tiny():
 
 
 def _round():
-    """And the other way from an image to a vector."""
+    """A network with the layers that `_tiny` lacks: tanh, average pooling, and the mean over the image."""
     net = nets.Net('round', (2, 6, 6), 'none')
     net.conv('c', 3, 3)
     net.tanh('t')
@@ -89,7 +89,7 @@ class Gradient(unittest.TestCase):
 
 
 class Itself(object):
-    """The reference as an adapter; `fault` spoils one thing."""
+    """The reference as an adapter; `fault` plants one fault."""
 
     def __init__(self, fault=None):
         self.fault = fault

@@ -35,7 +35,7 @@ class Sources(unittest.TestCase):
     def test_torchrun(self):
         env = {'RANK': '2', 'WORLD_SIZE': '4', 'LOCAL_RANK': '0', 'LOCAL_WORLD_SIZE': '2', 'MASTER_ADDR': 'a', 'MASTER_PORT': '29500'}
         self.assertEqual(find(env), (2, 4, 0, 'a', 29500, 'torchrun'))
-        # its own agent listens on the port that it names
+        # the launcher's own agent listens on the port that it names
         self.assertEqual(find(dict(env, TORCHELASTIC_RUN_ID='x')), (2, 4, 0, 'a', 29501, 'torchrun'))
 
     def test_open_mpi(self):
@@ -56,7 +56,7 @@ class Sources(unittest.TestCase):
         self.assertEqual(find(SLURM), (3, 4, 1, 'gpu03', ranks.PORT, 'Slurm'))
         self.assertEqual(find(dict(SLURM, SLURM_STEP_NODELIST='gpu04'))[3], 'gpu04')
         without_step = dict((name, value) for name, value in SLURM.items() if not name.startswith('SLURM_STEP'))
-        self.assertIsNone(find(without_step))       # a batch script, not a step of srun
+        self.assertIsNone(find(without_step))       # this is a batch script, not a step of srun
         self.assertEqual(ranks.job(SLURM), '77')
 
     def test_kubernetes(self):

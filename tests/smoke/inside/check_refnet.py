@@ -77,7 +77,7 @@ class Training(unittest.TestCase):
 
 
 class Smooth(unittest.TestCase):
-    """The reference network starts where tanh is neither flat nor straight, and each parameter is moved by each step."""
+    """In the reference network, tanh starts between its flat part and its linear part, and each step moves each parameter."""
 
     def test_activations_are_far_from_saturation(self):
         images, _ = synth.digits(BATCH, 3)
@@ -90,7 +90,10 @@ class Smooth(unittest.TestCase):
                     self.assertGreater(np.abs(saved).std(), .1, (seed, layer.name))
 
     def test_noise_is_not_amplified(self):
-        """What the issue asks: no switch near zero. LeNet turns gradient noise of 1e-5 into 1e-3 on some seeds."""
+        """No activation switches near zero, so small noise stays small.
+
+        In LeNet, relative noise of 1e-5 in the gradients becomes an error of 1e-3 with some seeds.
+        """
         net, draw = nets.REFERENCE, np.random.RandomState(0)
         for seed in range(3):
             images, labels = synth.digits(STEPS * BATCH, seed + 100)

@@ -1,4 +1,4 @@
-"""Schemes other than averaging gradients, ranks as threads: what they promise, and what happens when they do not keep it."""
+"""Schemes other than averaging gradients, with ranks as threads: their promises, and what checks say of broken ones."""
 from __future__ import absolute_import, division, print_function
 
 import threading
@@ -24,7 +24,9 @@ WANT = refnet.train(nets.REFERENCE, START, IMAGES, LABELS, STEPS, BATCH, .05, .9
 
 
 def until_ahead(servers, by):
-    """Wait until rank 0 has sent so many steps more than rank 1, or all of them: no matter how fast the machine is."""
+    """Wait until rank 0 has sent `by` steps more than rank 1, or all of its steps. This does not depend on the speed of the
+    machine.
+    """
     deadline = now() + 60
     while not servers or servers[0].clocks[0] - servers[0].clocks[1] < by and servers[0].clocks[0] < STEPS:
         assert now() < deadline, servers and servers[0].clocks
@@ -32,7 +34,10 @@ def until_ahead(servers, by):
 
 
 def train(name, world=2, behind=0, gate=None):
-    """(weights of each rank after each step and at the end, facts of rank 0) under a scheme; rank 1 stays `behind` by so many steps."""
+    """Train under a scheme; rank 1 stays `behind` by so many steps.
+
+    Returns (the weights of each rank after each step and at the end, facts of rank 0).
+    """
     servers = []
 
     def work(group):
@@ -67,7 +72,7 @@ def same(one, other):
 
 
 class Equivalent(unittest.TestCase):
-    """From equal weights, averaging parameters in each step is averaging gradients."""
+    """With equal starting weights, averaging the parameters after each step is the same as averaging gradients."""
 
     def test_the_reference_network_judges_them(self):
         for name in ('parameters:1', 'async:0'):
@@ -76,14 +81,14 @@ class Equivalent(unittest.TestCase):
                 for seen in ranks:
                     self.assertLess(max(refnet.errors(seen[STEPS - 1], WANT, START)[1].values()), 1e-4, name)
                     self.assertTrue(all(same(mine, first) for mine, first in zip(seen, ranks[0])), name)
-                self.assertEqual(facts['distance'] < 1e-5, name == 'async:0')     # before they last met
+                self.assertEqual(facts['distance'] < 1e-5, name == 'async:0')     # measured before the last exchange
 
     def test_the_others_train_something_else_which_is_why_they_are_not_judged_so(self):
         ranks, facts = train('parameters:4')
         self.assertGreater(max(refnet.errors(ranks[0][STEPS - 1], WANT, START)[1].values()), 1e-2)
         self.assertTrue(same(ranks[0][3], ranks[1][3]))
         self.assertFalse(same(ranks[0][4], ranks[1][4]))
-        self.assertTrue(same(ranks[0][STEPS], ranks[1][STEPS]))         # brought together before the first question
+        self.assertTrue(same(ranks[0][STEPS], ranks[1][STEPS]))         # predict() has averaged them
         self.assertGreater(facts['distance'], 1e-3)
         self.assertNotIn('parameters:4', sync.EQUIVALENT)
 
@@ -91,13 +96,13 @@ class Equivalent(unittest.TestCase):
 class Bound(unittest.TestCase):
     def test_nobody_is_further_ahead_than_allowed(self):
         for bound in (0, 1, 3):
-            ranks, facts = train('async:%d' % bound, behind=bound + 1)       # of which it waits for the last one's answer
+            ranks, facts = train('async:%d' % bound, behind=bound + 1)       # rank 0 waits in the last one
             self.assertEqual(facts['staleness']['largest'], bound)
             self.assertEqual(judging.bounded(2, facts['staleness'])['status'], 'pass')
             self.assertTrue(same(ranks[0][STEPS], ranks[1][STEPS]))
 
     def test_a_gate_that_is_always_open_is_caught(self):
-        """The planted fault: a worker that is too far ahead is not held back."""
+        """The planted fault does not hold back a worker that is too far ahead."""
         _, facts = train('async:1', behind=2, gate=lambda worker: True)
         judged = judging.bounded(2, facts['staleness'])
         self.assertEqual(judged['status'], 'fail', judged)
@@ -150,7 +155,7 @@ class Names(unittest.TestCase):
 
 
 class Verdict(unittest.TestCase):
-    """A scheme whose parts are fine passes with its price in words; the worst of them decides."""
+    """A scheme whose checks pass also passes, and the message gives its cost. The worst check decides."""
 
     def results(self, right, largest):
         losses = [2.3] * 12 + [.1] * 12

@@ -1,4 +1,4 @@
-"""Speed: the figures computed from laps, and the sentences about them."""
+"""Speed: the figures computed from laps, and the sentences about these figures."""
 from __future__ import absolute_import, division, print_function
 
 import unittest
@@ -14,7 +14,7 @@ ASKED = {'scaling': ['weak'], 'min_speedup': {}, 'min_efficiency': {}}
 
 
 def measured(solo=1.0, indep=1.0, dp=1.1, fed=None, n=2, scaling='weak', noise=None, busy=None, workload='cifar', gpus=None):
-    """What bench.measure gives for constant laps, `noise` being factors for each round."""
+    """The result of bench.measure for constant laps; `noise` has a factor for each round."""
     rounds = []
     for factor in noise or [1.0] * 9:
         entry = {'order': '', 'solo_s': solo * factor, 'indep_s': indep, 'dp_s': dp, 'input_s': fed}
@@ -61,7 +61,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(speed.verdict(1, run, ASKED), [])
 
     def test_the_interval_holds_the_true_speedup_as_often_as_it_says(self):
-        """Laps that drift together and vary alone, as lognormal noise: the true ratio is 1.6."""
+        """Laps with a common drift and independent lognormal noise. The true ratio is 1.6."""
         draw, hits = np.random.RandomState(5), 0
         for _ in range(600):
             laps = measured()
@@ -82,12 +82,12 @@ class WarmUp(unittest.TestCase):
         self.assertFalse(bench._is_warm([.2] * 5 + [.1] * 5, self.plan))
         self.assertFalse(bench._is_warm([.1] * 11, self.plan))
         self.assertTrue(bench._is_warm([.2, .1] * 20, dict(self.plan, warmup_seconds=1e9)))
-        self.assertTrue(bench._is_warm([3.0, 3.0], self.plan))          # long steps
-        self.assertFalse(bench._is_warm([60.0], self.plan))             # of which the first may be a compiler
+        self.assertTrue(bench._is_warm([3.0, 3.0], self.plan))          # two long steps are enough
+        self.assertFalse(bench._is_warm([60.0], self.plan))             # the first step may include compiling
 
 
 class Simulated(object):
-    """A session whose time is counted, not passed: a step takes `launch_s` and `image_s` for each image."""
+    """A session with a simulated clock. A step takes `launch_s` seconds, and `image_s` seconds for each image."""
 
     def __init__(self, launch_s, image_s=0.0, clocks=None, batch=64):
         self.time, self.launch_s, self.image_s = 0.0, launch_s, image_s
@@ -106,7 +106,7 @@ class Simulated(object):
         self.time += self.launch_s + self.image_s * batch
 
     def clocks(self, since):
-        """What gpuwatch would have seen since then: a look every 0.2 s."""
+        """The GPU clock rates that gpuwatch would have recorded since then, one every 0.2 s."""
         looks = int((self.time - since) / .2)
         return [[self.rising(since + .2 * i) for i in range(looks)]] if self.rising else []
 
@@ -138,7 +138,9 @@ class Clocks(unittest.TestCase):
         self.assertIsNone(self.warm(None)[1].clocks_settled)
 
     def test_warm_up_lasts_until_the_clocks_have_settled(self):
-        """Steps of 2 ms take the same time from the first on, for the host makes them wait; the clock rises for three seconds."""
+        """Steps of 2 ms take the same time from the first one on, because the host limits them. The clock rate rises for three
+        seconds.
+        """
         took, mode = self.warm(lambda t: min(1980, 345 + 545 * t))
         self.assertTrue(3.0 < took < 4.5, took)
         self.assertTrue(mode.clocks_settled)
@@ -161,7 +163,7 @@ class Clocks(unittest.TestCase):
 
 class Launches(unittest.TestCase):
     def bound(self, launch_s, image_s):
-        """What is said of one GPU whose steps are so long."""
+        """The report about one GPU whose steps take these times."""
         with Simulated(launch_s, image_s) as session:
             solo = bench.Mode('solo', object(), lambda i: 64)
             half_s = bench._half(session, solo, 100, session)
@@ -230,7 +232,7 @@ class Judgement(unittest.TestCase):
         self.assertEqual(self.status(asked=asked, dp=1.1), 'fail')
         noisy = [.8, .5, .95, .6, 1.0, .7, .9, .8, 1.0]
         self.assertEqual(self.status(asked=asked, dp=1.1, noise=noisy), 'inconclusive')
-        self.assertEqual(self.status(asked=dict(ASKED, min_speedup={'2': 20.0}), dp=1.1, noise=noisy), 'fail')     # no noise explains so much
+        self.assertEqual(self.status(asked=dict(ASKED, min_speedup={'2': 20.0}), dp=1.1, noise=noisy), 'fail')     # too much for noise
 
     def test_a_median_below_the_floor_never_passes(self):
         _, made = judge(asked=dict(ASKED, min_speedup={'2': 1.9}), dp=1.1, noise=[1.0, .98, 1.07, .99, 1.05, 1.0, 1.06, 1.0, 1.04])

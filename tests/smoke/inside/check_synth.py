@@ -10,7 +10,7 @@ from envbuild_smoke.networks import nets
 
 class Digits(unittest.TestCase):
     def test_the_same_bits_on_every_python_numpy_and_processor(self):
-        # A change of the generator changes what accuracy means: give it a new NAME together with a new digest.
+        # A changed generator makes accuracies incomparable: give it a new NAME together with a new digest.
         self.assertEqual(synth.NAME, 'generated-digits/1')
         self.assertEqual(synth.digest(*synth.digits(3000, 1)), DIGITS)
 
@@ -35,7 +35,7 @@ class Digits(unittest.TestCase):
 
 class Shapes(unittest.TestCase):
     def test_the_same_bits_on_every_python_numpy_and_processor(self):
-        # A change of the generator changes what accuracy means: give it a new NAME together with a new digest.
+        # A changed generator makes accuracies incomparable: give it a new NAME together with a new digest.
         self.assertEqual(synth.digest(*shapes.shapes(600, 1)), SHAPES)
 
     def test_classes_in_equal_number(self):

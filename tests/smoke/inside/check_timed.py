@@ -1,4 +1,4 @@
-"""EXCHANGE and REPLICA of what was timed: what is said of copies, losses and distances."""
+"""EXCHANGE and REPLICA for the timed laps: what the checks say of copies, losses and distances."""
 from __future__ import absolute_import, division, print_function
 
 import unittest
@@ -62,7 +62,7 @@ class Exchange(unittest.TestCase):
     def test_rounding_is_allowed_for_and_where_it_is_too_much_nothing_is_told(self):
         self.assertEqual(self.judge(bench([entry(apart=.2, rounding=.1)]))['status'], 'pass')
         self.assertEqual(self.judge(bench([entry(apart=.9, rounding=.5)]))['status'], 'skip')
-        self.assertEqual(self.judge(bench([]))['status'], 'skip')        # an adapter that cannot set weights
+        self.assertEqual(self.judge(bench([]))['status'], 'skip')        # the adapter cannot set weights
 
     def test_numbers_that_are_not_finite_fail_on_one_copy_and_on_all(self):
         lost = dict(apart=looking.NOT_FINITE, rounding=0.0, others={}, parameter_apart=looking.NOT_FINITE)
@@ -91,7 +91,7 @@ class Exchange(unittest.TestCase):
 
 
 class Session(object):
-    """Two devices in one process, which share one framework: NumPy, without any harness."""
+    """Two devices in one process that share one framework (NumPy)."""
 
     net, plan = nets.LENET, {'momentum': 0.9, 'seed': 7}
 
@@ -140,7 +140,7 @@ def handle(n, divide, momentum=0.0):
 
 
 class Looking(unittest.TestCase):
-    """The measuring side, with whatever momentum the timed laps have left."""
+    """The measuring part of the check, with any momentum that the timed laps have left."""
 
     def apart(self, divide, momentum, alone=1):
         draw = np.random.RandomState(5)
@@ -153,7 +153,7 @@ class Looking(unittest.TestCase):
     def test_the_mean_is_the_mean_whatever_the_momentum(self):
         for momentum in (0.0, 0.01, 0.1):
             found = self.apart(2, momentum)
-            self.assertLess(found['apart'], timed.APART / 2)    # about 1e-3; a switch of a ReLU that rounding throws adds to it
+            self.assertLess(found['apart'], timed.APART / 2)    # about 1e-3, and more if rounding changes the sign at a ReLU
             self.assertLess(found['rounding'], .01)
 
     def test_what_is_not_finite_is_as_far_apart_as_can_be(self):
@@ -174,7 +174,7 @@ class Looking(unittest.TestCase):
     def test_one_device_is_compared_with_numpy(self):
         for entry in self.single(1):
             self.assertLess(entry['apart'], timed.APART / 2 + 2 * entry['rounding'])
-        for divide, apart in ((2., .5), (1e9, 1.)):         # half of its images is left out; nothing moves
+        for divide, apart in ((2., .5), (1e9, 1.)):         # half of the images are left out; the weights do not move
             for entry in self.single(divide):
                 self.assertAlmostEqual(entry['apart'], apart, delta=.1)
             made, = timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': self.single(divide)}]}}])
@@ -191,10 +191,10 @@ class Looking(unittest.TestCase):
             own = [{'phases': {'bench': [{'net': 'lenet', 'single': seen}]}}]
             made, = timed.single(1, own)
             self.assertEqual((made['id'], made['status'], made['message']), ('EXCHANGE', 'skip', 'not checked: ' + words))
-            self.assertEqual(timed.single(2, own), [])      # `exchange` says it
+            self.assertEqual(timed.single(2, own), [])      # with two devices, the check `exchange` reports it
 
     def test_a_step_that_counts_a_little_more_fails_where_arithmetic_is_exact(self):
-        """Of networks without normalised layers, unless a reduced precision is allowed."""
+        """For networks without normalised layers, unless a reduced precision is allowed."""
         more = {'lr': .05, 'apart': .1, 'holds': 1.1, 'rounding': 1e-5, 'rank': 0}
         for net, precisions, count in (('lenet', (), 1), ('lenet', {'bf16': ''}, 0), ('resnet20', (), 0)):
             made = timed.single(1, [{'phases': {'bench': [{'net': net, 'single': [more]}]}}], precisions)

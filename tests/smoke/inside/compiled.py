@@ -1,5 +1,7 @@
-"""The NumPy adapter with a compiler: it really compiles a C++ function and calls it. `--option` slow=SECONDS, wrong=1, none=WHY.
-Runs inside the guest."""
+"""The NumPy adapter with a compiler: it compiles a C++ function and calls it. Runs inside the guest.
+
+`--option slow=SECONDS` waits first, `wrong=1` makes the result wrong, and `none=WHY` says that there is nothing to compile.
+"""
 from __future__ import absolute_import, division, print_function
 
 import ctypes

@@ -17,8 +17,8 @@ from ..rank.group import Group
 from .numpy_ import Adapter as Healthy
 
 SLOW_S = .15        # far longer than a step of a few images
-LATER = 10          # steps: no check of the first ones sees it, and no benchmark is shorter
-COMPILING_S = 5     # longer than the limits on silence that tests give
+LATER = 10          # steps: later than the steps that checks look at, and earlier than the end of every benchmark
+COMPILING_S = 5     # longer than the stall limits that tests set
 
 
 class Adapter(Healthy):
@@ -31,7 +31,7 @@ class Adapter(Healthy):
         self.size = float(size or 0)
         if self.fault == 'import':
             raise ImportError('libexample.so.9: cannot open shared object file')
-        if self.fault == 'needs-colorsys':      # as a framework needs some module of Python
+        if self.fault == 'needs-colorsys':      # stands for a module of Python that a framework needs
             from colorsys import rgb_to_hsv  # noqa: F401
         other = ctx.options.get('other-nccl-on-rank-1')
         if other and ctx.rank == 1:
@@ -62,9 +62,9 @@ class Adapter(Healthy):
         return Healthy.put(self, handle, images, labels)
 
     def step(self, handle, batch, lr):
-        self.done = handle['steps']         # the same on every rank, unlike those of the process
+        self.done = handle['steps']         # the handle's steps are the same on every rank, the steps of the process are not
         self.steps += 1
-        if self.fault == 'raises-everywhere' and self.steps == 3:     # one after the other, the last rank first
+        if self.fault == 'raises-everywhere' and self.steps == 3:     # the ranks fail one after the other, the last rank first
             pause(0.5 * (self.ctx.world - self.ctx.rank))
             raise RuntimeError('out of memory on rank %d' % self.ctx.rank)
         if self.ctx.rank == int(self.ctx.options.get('on-rank', self.ctx.world - 1)) and self.steps == 3:
@@ -73,7 +73,7 @@ class Adapter(Healthy):
             raise RuntimeError('INTERNAL: Failed to load PTX text as a module: CUDA_ERROR_UNSUPPORTED_PTX_VERSION: the provided PTX was '
                                'compiled with an unsupported toolchain.')
         if self.fault == 'compiles' and self.steps == 1:
-            select.select([], [], [], COMPILING_S)      # no sleep: libclock.c lets it fail
+            select.select([], [], [], COMPILING_S)      # select instead of sleep, because libclock.c makes sleep fail
         if self.fault == 'slow-rank' and self.ctx.rank == self.ctx.world - 1:
             pause(SLOW_S)
         if self.fault.startswith('same-batch') and handle['sync'] == 'mean':
@@ -81,7 +81,7 @@ class Adapter(Healthy):
         self.lr = lr
         if self.fault == 'alone-same-batch' and handle['sync'] == 'none':
             batch = tuple(np.zeros_like(array) for array in batch)
-        if self.fault == 'no-waiting' and lr < 1e-3:      # what is timed is left for later
+        if self.fault == 'no-waiting' and lr < 1e-3:      # timed steps are only noted, and done later
             handle.setdefault('later', []).append((batch, lr))
             return handle
         loss = self.rounded_step(handle, batch, lr) if self.fault == 'bf16-layers' else Healthy.step(self, handle, batch, lr)
@@ -107,7 +107,7 @@ class Adapter(Healthy):
         return loss
 
     def disaster(self):
-        if self.fault in ('killed-parent', 'killed-parent-of-daemon'):      # what it started would outlive it
+        if self.fault in ('killed-parent', 'killed-parent-of-daemon'):      # this child would outlive the rank
             own_session = os.setsid if self.fault == 'killed-parent-of-daemon' else None
             subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)', '--plan', self.ctx.folder], preexec_fn=own_session)
         if self.fault in ('killed', 'killed-parent', 'killed-parent-of-daemon'):
@@ -140,18 +140,18 @@ class Adapter(Healthy):
         if self.fault == 'half-exchange':
             gradient = dict((name, g.astype('float16').astype('float32')) for name, g in gradient.items())
         gradient = Healthy.exchange(self, gradient)
-        if self.fault == 'noise':       # the same on all ranks
+        if self.fault == 'noise':       # the same noise on all ranks
             draw = np.random.RandomState(self.steps)
             gradient = dict((name, (g * (1 + self.size * draw.normal(0, 1, g.shape))).astype('float32'))
                             for name, g in sorted(gradient.items()))
-        if self.fault == 'second-bucket' and 'fc4_w' in gradient:      # the gradients that a backward pass gives last
+        if self.fault == 'second-bucket' and 'fc4_w' in gradient:      # these are the last gradients of a backward pass
             gradient.update((name, own[name]) for name in ('fc1_w', 'fc1_b', 'fc2_w', 'fc2_b'))
         if self.fault == 'not-exchanged-fc2_b':
             gradient['fc2_b'] = own['fc2_b']
         return gradient
 
     def moved(self, batch):
-        """The batch of rank 0, once some steps are done: a loader whose ranks all read the first part after a while."""
+        """After some steps, the batch of rank 0: as from a loader whose ranks all read the first part."""
         if self.done < LATER:
             return batch
         return tuple(self.ctx.group.broadcast_array(np.ascontiguousarray(array)) for array in batch)
@@ -167,7 +167,7 @@ class Adapter(Healthy):
         if self.fault == 'gradients-summed':
             return mean * np.float32(self.ctx.world)
         if self.fault == 'race' and self.ctx.world > 1:
-            mean[-100:] *= np.float32(1.1)          # too little for any other fault
+            mean[-100:] *= np.float32(1.1)          # too small a change for the name of another fault
         return mean / np.float32(self.ctx.world) if self.fault == 'averaged-twice' else mean
 
     def update(self, handle, gradient, lr):
@@ -202,6 +202,6 @@ class Adapter(Healthy):
 
 
 def short(array):
-    """Rounded to the seven bits of mantissa of bfloat16."""
+    """Round to the 7 mantissa bits of bfloat16."""
     bits = np.ascontiguousarray(array, dtype='float32').view('uint32')
     return ((bits + np.uint32(1 << 15)) & np.uint32(0xffff0000)).view('float32')

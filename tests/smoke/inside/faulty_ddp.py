@@ -34,7 +34,7 @@ class Adapter(Healthy):
         return self._mean(bucket) if bucket.index() == 0 else self._done(bucket.buffer().zero_())
 
     def _late(self, state, bucket):
-        """The gradients of the previous step."""
+        """Use the gradients of the previous step."""
         if bucket.index() == 0:
             return self._mean(bucket)
         mean = bucket.buffer().div_(self.ctx.world)
@@ -51,7 +51,7 @@ class Adapter(Healthy):
         return self._done(half.float())
 
     def _views_swapped(self, state, bucket):
-        """The two halves of a bucket are taken for each other."""
+        """Exchange the two halves of a bucket."""
         if bucket.index() == 0:
             return self._mean(bucket)
         mean = bucket.buffer().div_(self.ctx.world)

@@ -1,4 +1,4 @@
-"""Machines that are not there: facts as `probe.facts` would tell them, healthy but for what a test changes."""
+"""Simulated machines: facts in the form of `probe.facts`. A machine is healthy except for what a test changes."""
 from __future__ import absolute_import, division, print_function
 
 from envbuild_smoke import image
@@ -15,7 +15,7 @@ HOST = {
 
 
 def gpu(index, name='A', cc='8.0', **changes):
-    """One GPU that idles."""
+    """The facts of one idle GPU."""
     return dict({
         'index': index, 'name': name, 'cc': cc, 'mem_bytes': 16 * GB, 'uuid': 'GPU-%d' % index, 'multiprocessors': 80, 'clock_khz': 1000,
         'mem_free_bytes': 15 * GB, 'mem_used_bytes': GB // 2, 'util_pct': 0, 'processes': 0, 'compute_mode': 'default', 'persistence': True,
@@ -24,7 +24,11 @@ def gpu(index, name='A', cc='8.0', **changes):
 
 
 def found(devices=(), code=0, library=True, driver_cuda='12.4', host=None, cuda=None, nvml=None, links='NV4', **variables):
-    """`devices` are pairs of name and capability, or dicts of `gpu`; every pair reaches each other unless it says otherwise."""
+    """The facts of a machine.
+
+    `devices` are pairs of name and capability, or results of `gpu`. Every GPU can access the memory of the others unless its
+    `peers` say otherwise.
+    """
     made = [each if isinstance(each, dict) else gpu(place, *each) for place, each in enumerate(devices)]
     for each in made:
         each['peers'] = [other['index'] for other in made if other is not each] if each['peers'] is None else each['peers']
@@ -39,11 +43,11 @@ def found(devices=(), code=0, library=True, driver_cuda='12.4', host=None, cuda=
 
 
 def options(**changes):
-    """The options that a command line for a run gives."""
+    """The options that the command line of a run sets."""
     return dict({'device': 'auto', 'devices': 'auto', 'allow_cpu': False, 'expect': None, 'expect_gpus': 0, 'strict': False, 'counts': 'auto',
                  'threads': 0, 'workload': 'auto'}, **changes)
 
 
 def statuses(made):
-    """The result, without its texts."""
+    """The ids and statuses of the checks, without their texts."""
     return [(check['id'], check['status']) for check in made]

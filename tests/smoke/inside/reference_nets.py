@@ -1,10 +1,10 @@
-"""Any nets.Net in plain NumPy and float64, forward, backward and SGD: what an adapter's network is compared with.
+"""Any nets.Net in plain NumPy and float64, forward, backward and SGD. The networks of adapters are compared with it.
 
     python reference_nets.py ADAPTER NET [--replicas 2] [--batch 8] [--device cpu|cuda] [--option NAME=VALUE]
 
-ADAPTER is a recipe's name or an adapter's file. Its framework must be importable here, where the adapter runs as one process;
-adapters that it borrows from are found beside it. Every line is one comparison; exit code 1 if one is beyond its limit.
-Written to be checked by eye and by finite differences (check_nets.py), not for speed.
+ADAPTER is the name of a recipe or the file of an adapter. Its framework must be importable here; the adapter runs as one
+process. Adapters that it imports are found beside it. Every line of the output is one comparison; the exit code is 1 if one is
+above its limit. The code is written to be checked by eye and by finite differences (check_nets.py), not for speed.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -21,7 +21,7 @@ RECIPES = os.path.join(HERE, os.pardir, os.pardir, os.pardir, 'images', 'recipes
 
 
 class Reference(object):
-    """One network in training. `shards`: replicas, each with the statistics of its own part of the batch."""
+    """One network in training. `shards` is the number of replicas; each has the statistics of its own part of the batch."""
 
     def __init__(self, net, weights, shards=1, constants=(1e-5, 0.9)):
         self.net, self.shards = net, shards
@@ -29,12 +29,15 @@ class Reference(object):
         self.steps = 0
         self.p = dict((name, weights[name].astype('float64')) for name in net.names)
         self.v = dict((name, np.zeros_like(array)) for name, array in self.p.items())
-        # Per replica: mean, variance, and variance as frameworks count it that divide by one less.
+        # Per replica: mean, variance divided by n, and variance divided by n - 1, as some frameworks compute it.
         self.running = dict((layer.name, np.repeat([[[0.0], [1.0], [1.0]]], shards, axis=0).repeat(layer.shape[0], axis=2))
                             for layer in net.layers if layer.op == 'norm')
 
     def logits(self, images, unbiased=False, replica=0, debiased=False):
-        """Inference. `replica` None: with the mean of all replicas' running statistics; debiased: without where they began."""
+        """Inference. With `replica` None it uses the mean of the running statistics of all replicas.
+
+        `debiased` removes the effect of the initial values from the running statistics.
+        """
         running = {}
         for name, each in self.running.items():
             mine = each.mean(axis=0) if replica is None else each[replica]
@@ -45,7 +48,7 @@ class Reference(object):
         return self._forward(_scaled(images), running)[0]
 
     def loss_and_gradient(self, images, labels, replica=0):
-        """Training mode: mean cross-entropy, and its gradient for every parameter; the running statistics move."""
+        """In training mode, return the mean cross-entropy and its gradient for every parameter, and update the statistics."""
         logits, saved = self._forward(_scaled(images), None, replica)
         shifted = logits - logits.max(axis=1)[:, None]
         log_p = shifted - np.log(np.exp(shifted).sum(axis=1))[:, None]
@@ -54,7 +57,7 @@ class Reference(object):
         return -log_p[np.arange(len(labels)), labels].mean(), self._backward(dz / len(labels), saved)
 
     def step(self, images, labels, lr, momentum):
-        """One update with the mean of the replicas' gradients; the mean loss."""
+        """Make one update with the mean of the replicas' gradients; return the mean loss."""
         size, losses, total = len(images) // self.shards, [], None
         for replica in range(self.shards):
             part = slice(replica * size, (replica + 1) * size)
@@ -83,7 +86,7 @@ class Reference(object):
                 flows[name] = flows[name] + flow if name in flows else flow
         return gradient
 
-    # Each layer: (what it gives, what its way back needs); then (gradients of what it reads, {parameter: gradient}).
+    # Methods of each layer. Forward: (output, values for backward). Backward: (gradients of inputs, {parameter: gradient}).
 
     def _conv(self, layer, running, replica, x):
         w = self.p[layer.name + '_w']
@@ -192,7 +195,7 @@ def _channels(vector):
 
 
 def _patches(padded, layer):
-    """Every patch that a convolution reads, as a row: (n * height * width, channels * kernel * kernel)."""
+    """Every patch that a convolution reads, one per row: (n * height * width, channels * kernel * kernel)."""
     padded, s, k = np.ascontiguousarray(padded), layer.stride, layer.kernel
     n, c, at = padded.shape[0], padded.shape[1], padded.strides
     view = np.lib.stride_tricks.as_strided(padded, (n,) + layer.shape[1:] + (c, k, k),
@@ -201,15 +204,15 @@ def _patches(padded, layer):
 
 
 def apart(got, want):
-    """The largest difference, in units of the largest number wanted."""
+    """The largest difference, divided by the largest expected number."""
     return float(np.abs(np.asarray(got, 'float64') - want).max() / max(1e-30, np.abs(want).max()))
 
 
 def moved_apart(got, want, start):
-    """(the largest error over parameters, its name), each in units of how far the parameter had to move.
+    """(the largest error over parameters, its name). Each error is divided by the distance that the parameter had to move.
 
-    A parameter that stays behind the others, as a bias before a normalisation does, which rounding alone moves, is held to
-    the common way of all.
+    Some parameters hardly move, such as a bias before a normalisation, which moves by rounding alone. Their error is divided by
+    the mean distance of all parameters.
     """
     way = dict((name, _rms(want[name] - start[name])) for name in want)
     common = _rms(np.concatenate([(want[name] - start[name]).reshape(-1) for name in want]))
@@ -217,9 +220,11 @@ def moved_apart(got, want, start):
 
 
 def steady(net, seed):
-    """Starting weights with which rounding does not decide: in deep networks some of 10^6 numbers lie so near to zero that
-    a relu passes them in one precision and not in another, which shows as errors of 0.01 to 0.1. Here a normalisation moves its
-    channels far to one side of zero, three of four to the positive.
+    """Starting weights with which rounding does not decide.
+
+    In deep networks some of 10^6 numbers are so near to zero that a relu passes them in one precision and not in another, which
+    causes errors of 0.01 to 0.1. With these weights, normalisations move their channels far to one side of zero, three of four
+    to the positive side.
     """
     weights, draw = net.initial(seed), np.random.RandomState(seed)
     for layer in net.layers:
@@ -234,7 +239,7 @@ def _rms(array):
 
 
 class Comparison(object):
-    """One adapter that is set up, one network: everything the contract says that a single process can show."""
+    """Compare one adapter and one network: every part of the contract of adapters that a single process can show."""
 
     LR, MOMENTUM, STEPS = 0.05, 0.9, 2
 
@@ -247,7 +252,7 @@ class Comparison(object):
         self.failed = []
 
     def tell(self, what, error, limit=None, detail=''):
-        good = error <= (self.limit if limit is None else limit)        # not a number is not good either
+        good = error <= (self.limit if limit is None else limit)        # false for NaN, too
         if not good:
             self.failed.append(what)
         self.say('%-4s  %-44s %.1e  %s' % ('ok' if good else 'FAIL', what, error, detail))
@@ -292,7 +297,9 @@ class Comparison(object):
             self.tell('weights after step %d, copy %d' % (number + 1, copy) + label, error, detail=name)
 
     def _running(self, handle, reference, test, label):
-        """Frameworks differ in how they count the variance, and in whose statistics the copies keep: any of these is right."""
+        """Frameworks compute the variance in different ways and keep the statistics of different replicas: each of these
+        variants is right.
+        """
         got, told = self.adapter.predict(handle, test), 'logits of inference after training' + label
         rules = [(apart(got, reference.logits(test, unbiased, replica, debiased)), 'variance / %s, of %s%s' % (
             'n - 1' if unbiased else 'n', 'all replicas' if replica is None else 'replica %d' % replica,
@@ -334,7 +341,7 @@ class Comparison(object):
 
 
 def _guest(adapter):
-    """A copy of the guest, with every recipe's adapter in it as images have those that they need."""
+    """A copy of the guest with the adapter of every recipe. An image contains only the adapters that it needs."""
     folder = os.path.join(tempfile.mkdtemp(prefix='reference-nets-guest-'), 'smoke')
     shutil.copytree(os.path.join(HERE, os.pardir, os.pardir, os.pardir, 'envbuild', 'smoke'), folder,
                     ignore=shutil.ignore_patterns('__pycache__'))
@@ -378,7 +385,7 @@ def main():
     good = comparison.run(list(range(arguments.replicas)))
     sys.stdout.flush()
     shutil.rmtree(os.path.dirname(os.environ['ENVBUILD_SMOKE']))
-    os._exit(0 if good else 1)          # as the guest does: threads of a framework may wait for ever
+    os._exit(0 if good else 1)          # as the guest does, because threads of a framework possibly never end
 
 
 if __name__ == '__main__':

@@ -1,4 +1,7 @@
-"""Small files in the forms of MNIST and CIFAR-10, and a table of their checksums: write_data.py FOLDER. Also a module."""
+"""Write small files in the formats of MNIST and CIFAR-10, and a table of their checksums: write_data.py FOLDER.
+
+Tests also import it as a module.
+"""
 from __future__ import absolute_import, division, print_function
 
 import gzip
@@ -19,7 +22,7 @@ TRAIN, TEST = 1200, 200
 
 
 def mnist(folder, form, train, test):
-    """form: raw, gz, npz"""
+    """Write the files; `form` is raw, gz or npz."""
     if form == 'npz':
         arrays = {'x_train': train[0][:, 0], 'y_train': train[1], 'x_test': test[0][:, 0], 'y_test': test[1]}
         np.savez(os.path.join(folder, 'mnist.npz'), **arrays)
@@ -33,7 +36,7 @@ def mnist(folder, form, train, test):
 
 
 def cifar(folder, form, train, test):
-    """form: bin, py, bin.tar, py.tar"""
+    """Write the files; `form` is bin, py, bin.tar or py.tar."""
     ending, encode = ('.bin', _binary) if form.startswith('bin') else ('', _pickled)
     parts = [(train[0][k::5], train[1][k::5]) for k in range(5)] + [test]
     files = dict((name + ending, encode(*part)) for name, part in zip(datafiles._BATCHES, parts))
@@ -58,7 +61,7 @@ def _pickled(pictures, labels):
 
 
 def table(folder):
-    """The table for what lies in the folder, written beside it; its path."""
+    """Write the table of the files in the folder beside the folder; return its path."""
     facts = datafiles.files.read_json(datafiles.TABLE)
     for dataset in facts.values():
         present = [name for name in dataset['files'] if os.path.exists(os.path.join(folder, name))]

@@ -1,4 +1,4 @@
-"""What tests of the index's settings share."""
+"""Fixtures of the tests of the index's settings."""
 
 import os
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def configure(tmp_path, monkeypatch):
-    """A function that makes the given text pip's only configuration file."""
+    """A function that makes the given text the only configuration file of pip."""
     for name in os.environ:
         if name.upper().startswith(("PIP_", "UV_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)

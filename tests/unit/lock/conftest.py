@@ -1,4 +1,4 @@
-"""A small index and a lock that was made from it."""
+"""A small package index, and a lock that was made from it."""
 
 import pytest
 from lock_universe import Universe, environment, framework
