@@ -24,12 +24,12 @@ def test_where_driver_cudnn_and_nccl_all_have_to_go_the_cpu_is_what_is_left() ->
 
 
 FACTS = load_files(ROOT / "matrix.yaml")
-# A driver, a GPU and a CUDA that no build for GPUs accepts.
+# A driver, a GPU and a CUDA with which no GPU build works.
 REFUSED = {"driver": ("", {"driver": "300.1"}), "gpu": ("", {"gpu": "sm_13"}), "cuda": ("-cuda7.0", {})}
 
 
 def releases_for_both() -> list[str]:
-    """Of each framework the newest release that there are builds of for GPUs and for CPUs."""
+    """The newest release of each framework that has builds for GPUs and for CPUs."""
     found = []
     for table in FACTS.frameworks:
         for release in table.releases:

@@ -1,4 +1,4 @@
-"""Files that builds download, and base images: each is pinned and has a source, and the rows are right."""
+"""Files that builds download, and base images: each is pinned and has a source."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every release that the package index has is answered: resolved, or refused with the reason and its source.
+"""envbuild answers for every release on the package index: it resolves the release, or refuses it with a reason and its source.
 
-What the index has stands in ``index/``; ``tests/integration/test_matrix_index.py`` compares that with the index of today.
+``index/`` lists the releases; ``tests/integration/test_matrix_index.py`` compares the lists with the index of today.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def framework(facts: Matrix, name: str) -> FrameworkTable:
 
 
 def device(table: FrameworkTable, project: str) -> list[str]:
-    """The CUDA that a project's builds are all for, as words of a request; nothing where they differ."""
+    """The device or CUDA of all builds of a project, as words of a request; empty if the builds differ."""
     found = {v.cuda for release in table.releases for v in release.variants if v.package == project and not v.requirements}
     if len(found) != 1 or len(packages(table)) == 1:
         return []
@@ -45,7 +45,7 @@ def device(table: FrameworkTable, project: str) -> list[str]:
 
 
 def requests(table: FrameworkTable, listing: Listing) -> Iterator[tuple[str, list[str]]]:
-    """Each release with the request that means it alone."""
+    """Each release, with a request that means only this release."""
     spelt = {Version(release.version): release.version for release in table.releases}
     words = device(table, listing.project)
     for version in listing.releases:
@@ -92,7 +92,7 @@ def test_a_rule_of_what_is_left_out_covers_something(facts: Matrix) -> None:
     for table in facts.frameworks:
         own = {Version(release.version) for release in table.releases}
         if not all(indexed(variant) for release in table.releases for variant in release.variants):
-            continue  # a rule may be about releases on other indexes
+            continue  # rules of this framework may cover releases on other indexes
         projects = {listing for listing in LISTINGS if listing.framework == table.name or listing.project in packages(table)}
         without = {version for listing in projects for version in listing.releases if Version(version) not in own}
         for rule in (rule for rule in table.left_out if rule.origin.at.startswith("matrix/")):

@@ -1,4 +1,7 @@
-"""CuPy compiles every kernel at run time: from CUDA 12.2 on that takes the headers of the CUDA runtime, in the same version."""
+"""CuPy compiles every kernel at run time.
+
+From CUDA 12.2 on that needs the headers of the CUDA runtime in the same version.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ KERNEL = b'#include <cuda_fp16.h>\nextern "C" __global__ void k(float* y) { y[0]
 
 
 def headers(cuda: str) -> str:
-    """The project of the headers of a CUDA; empty where NVRTC needs none."""
+    """The project with the headers of a CUDA; empty if NVRTC needs no headers."""
     if Version(cuda) < Version("12.2"):
         return ""
     return "nvidia-cuda-runtime-cu12" if cuda.startswith("12.") else "nvidia-cuda-runtime"

@@ -1,4 +1,4 @@
-"""The page of detected faults shows the runs that are kept beside it."""
+"""The page of detected faults shows the recorded runs."""
 
 from __future__ import annotations
 

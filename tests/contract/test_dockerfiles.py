@@ -1,4 +1,7 @@
-"""Every committed environment equals the rendering of its lock and passes the linters; renderings depend on nothing else."""
+"""Every committed environment equals the rendering of its lock and passes the linters.
+
+A rendering depends on nothing but the lock, the recipes and the templates.
+"""
 
 from __future__ import annotations
 
@@ -72,21 +75,25 @@ def test_a_dockerfile_is_short_enough_to_be_read(name: str, lines: int) -> None:
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.parent.name)
 def test_no_line_is_there_more_than_three_times(dockerfile: Path) -> None:
-    """The command that installs another group of wheels is an exception: only its mounted file differs."""
+    """The command that installs a group of wheels is an exception: its lines differ only in the mounted file."""
     lines = [line for line in dockerfile.read_text().splitlines() if line and not line.startswith(("    pip-install ", "#"))]
     assert [line for line in set(lines) if lines.count(line) > 3] == []
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.parent.name)
 def test_no_step_is_there_only_to_fail(dockerfile: Path) -> None:
-    """What a lock misses is named without a hash, which the installer refuses: no step is written that can only fail."""
+    """A file that the lock lists as missing is named without a hash, so the installer refuses it. No step needs to fail on
+    purpose.
+    """
     for line in dockerfile.read_text().splitlines():
         assert not re.search(r"(;|&&)\s*(exit [1-9]|false)\s*$", line), line
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.parent.name)
 def test_no_build_finds_the_tree_of_another(dockerfile: Path) -> None:
-    """In a stack several sources are unpacked in the same folder, one after the other: each removes what the last one left."""
+    """In a stack several sources are unpacked into the same folder, one after the other. Each step removes the previous source
+    first.
+    """
     lines = [line.strip() for line in dockerfile.read_text().splitlines()]
     for before, line in itertools.pairwise(lines):
         if line.startswith("tar -xf /mnt/source.tar -C /built"):

@@ -1,4 +1,4 @@
-"""README and docs are true: links and files exist, and commands run and print what is shown."""
+"""README and docs are right: links and files exist, and commands run and print the shown output."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from envbuild.cli.session import Session
 ROOT = documents.ROOT
 PAGES = pages()
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-# Files of the checkout, by the folders that they begin with; a placeholder (<name>, *, NAME, …) ends what is checked.
+# Paths that begin with these folders must exist in the checkout, up to a placeholder (<name>, *, NAME, …).
 FOLDERS = ("docs", "envbuild", "images", "matrix", "tests", "benchmarks", ".ci", ".github")
-# The guest needs NumPy, which this interpreter need not have: its options are read from its source.
+# The guest cannot be imported here, because it needs NumPy. So its options are read from its source.
 GUEST_OPTIONS = {"--help", *re.findall(r"'(--[a-z-]+)'", (ROOT / "envbuild" / "smoke" / "cli.py").read_text())}
 COMMAND = re.compile(r"^(\$ |(sudo )?(envbuild|docker|make) \w)", re.MULTILINE)
 
@@ -58,7 +58,10 @@ def test_every_page_is_reached_from_the_index() -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "decisions" not in page.parts], ids=name)
 def test_files_that_are_named_exist(page: Path) -> None:
-    """Decisions tell of their day; every other page of the checkout of today, and of files that its reader writes."""
+    """Decisions describe the day of the decision.
+
+    Other pages name files of today's checkout and files that the reader writes.
+    """
     gone = []
     written = {block.file for block in documents.blocks(page)}
     for span in documents.spans(page):
@@ -85,7 +88,7 @@ def test_every_block_says_what_it_is() -> None:
 
 
 def parse(words: list[str]) -> None:
-    """Read a command line as the program does, and do nothing: an unknown option or a bad value raises."""
+    """Parse a command line as envbuild does, without running the command. Raises for an unknown option or a bad value."""
     if words[0] == "envbuild-smoke":
         unknown = [word for word in words if word.startswith("--") and word.partition("=")[0] not in GUEST_OPTIONS]
         if unknown:
@@ -94,7 +97,7 @@ def parse(words: list[str]) -> None:
     session = Session()
     for option, value in pairwise(words):
         if option in {"--data", "--to", "--folder"}:
-            Path(value).mkdir(exist_ok=True, parents=True)  # a folder that must exist
+            Path(value).mkdir(exist_ok=True, parents=True)  # the option needs an existing folder
     with warnings.catch_warnings(action="ignore"), frame.app.make_context("envbuild", words[1:], obj=session) as context:
         command: click.Command = frame.app
         while isinstance(command, click.Group) and context.protected_args + context.args:
@@ -109,7 +112,7 @@ def programs(block: Block) -> list[list[str]]:
 
 
 def complaint(words: list[str], where: str, *, partly: bool) -> list[str]:
-    """What is wrong with a command line; ``partly`` if the line may leave out arguments of the command."""
+    """The error in a command line, if any; with ``partly`` the line may lack arguments of the command."""
     try:
         parse([Path(words[0]).name, *words[1:]])
     except click.exceptions.Exit:  # --help, --version
@@ -128,7 +131,7 @@ def test_options_that_are_shown_are_options(page: Path, tmp_path: Path, monkeypa
     for block in (block for block in documents.blocks(page) if block.language in documents.COMMANDS):
         for words in programs(block):
             if Path(words[0]).name in {"envbuild", "envbuild-smoke"}:
-                # The name may be left out if the working folder has an envbuild.yaml; the test that runs the block checks this.
+                # A command may lack the name if the folder has an envbuild.yaml; the test that runs the block checks this.
                 wrong += complaint(words, block.where, partly=bool(block.needs))
     for span in documents.spans(page):
         if re.match(r"envbuild(-smoke)? \S", span):
@@ -143,7 +146,7 @@ def quick(page: Path) -> list[Block]:
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache folder for all pages, so that the matrix is compiled once."""
+    """One cache folder for all pages, so that the matrix is compiled only once."""
     return tmp_path_factory.mktemp("home")
 
 
@@ -204,7 +207,7 @@ def test_commands_within_a_line_are_found() -> None:
 
 
 def _where() -> list[tuple[str, str]]:
-    """The files and functions of the table "Where to look"."""
+    """The files and functions in the table under "Where to look"."""
     section = (ROOT / "docs" / "architecture.md").read_text().split("## Where to look", 1)[1].split("\n## ", 1)[0]
     return re.findall(r"\| `(envbuild/[^`]+)` \| `(\w+)` \|$", section, re.MULTILINE)
 

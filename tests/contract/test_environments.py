@@ -1,4 +1,4 @@
-"""The list of committed environments matches the folders, and together they cover what the list promises."""
+"""The list of committed environments matches the folders, and the environments cover what the list says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every GPU of the matrix is found in the spellings that people, clouds and nvidia-smi use."""
+"""Every GPU of the matrix is found by the spellings that people, cloud providers and nvidia-smi use."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_names_no_gpu_is_refused(facts: Matrix, name: str) -> None:
 
 
 def test_no_name_of_another_vendor_takes_a_gpu_of_ours(facts: Matrix) -> None:
-    """The patterns of other vendors match none of NVIDIA's names, even where the row was removed."""
+    """The patterns for other vendors match no name of an NVIDIA GPU, even if its row is removed."""
     for row in facts.gpus:
         without = facts._replace(gpus=())
         with pytest.raises(UnknownNameError) as caught:

@@ -1,4 +1,4 @@
-"""`matrix show` and `resolve` follow one rule about GPUs and CUDA, over all GPUs and all builds of the matrix."""
+"""`matrix show` and `resolve` agree about which CUDA supports which GPU, for all GPUs and all builds of the matrix."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def facts() -> Matrix:
 
 
 def builds(facts: Matrix) -> Iterator[tuple[str, Variant]]:
-    """Builds for GPUs, one of each group that all GPU rules treat alike."""
+    """GPU builds: one of each group of builds that all GPU rules treat in the same way."""
     found = {}
     for table in facts.frameworks:
         for release in table.releases:
@@ -86,7 +86,7 @@ def test_ptx_runs_on_its_own_and_later_capabilities_only(facts: Matrix) -> None:
 
 
 def test_the_patches_that_are_put_behind_are_those_of_the_decision(facts: Matrix) -> None:
-    """A new one has to be looked at: docs/decisions says for each whether it is right."""
+    """If this fails for a new patch release, decide whether its place is right and add it to the decision in docs/decisions."""
     narrowed = {
         f"{table.name} {release.version}": found.version
         for table in facts.frameworks

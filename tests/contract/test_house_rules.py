@@ -1,4 +1,4 @@
-"""Rules of the design that no linter knows."""
+"""Rules of the design that no linter checks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GUEST = PACKAGE / "smoke"
 
 
 def tracked(*patterns: str) -> list[Path]:
-    """Files that git tracks or that `git add` would add, without symbolic links and deleted files."""
+    """Files that git tracks or that `git add` would add, except symbolic links and deleted files."""
     command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns]
     names = procs.run(command).output.split("\0")
     return [ROOT / name for name in names if name and (ROOT / name).is_file() and not (ROOT / name).is_symlink()]
@@ -65,7 +65,7 @@ def test_no_python_outside_the_guest_names_a_framework():
     assert not hits, "\n".join(hits)
 
 
-# Archives of distributions and repositories of vendors are public: facts and documents may name them on every machine.
+# Public hosts of distributions and vendors, which facts and documents may name.
 _PUBLIC = (
     ".ubuntu.com",
     ".debian.org",
@@ -85,7 +85,7 @@ deb [signed-by=/etc/apt/keyrings/docker.asc] https://download.docker.com/linux/u
 
 
 def registry_hosts(*settings: str) -> set[str]:
-    """The hosts of pip's built-in index and those of ``settings`` (pip's and apt's) that only this machine may know."""
+    """The hosts of pip's built-in index, and the hosts in ``settings`` (of pip and apt) that are not public."""
     found = (re.findall(r"https?://(?:[^/\s'\"@]*@)?([a-z0-9.-]+\.[a-z]{2,})", text) for text in settings)
     hosts = {host for each in found for host in each if not f".{host}".endswith(_PUBLIC)}
     known = [repository.url for repository in facts().repositories] + [row.snapshot for row in facts().systems]
@@ -178,7 +178,7 @@ def test_modules_are_short_enough_to_read_at_once():
 
 
 def test_only_procs_starts_processes():
-    # ruff bans the import of subprocess; this closes the side doors
+    # ruff bans imports of subprocess; this test finds the other ways to start a process
     doors = re.compile(r"\bos\.(system|popen|exec\w+|spawn\w+|fork\w*|posix_spawn\w*)\(|\bpty\.|multiprocessing")
     hits = [str(path) for path in own_modules() if path.name != "procs.py" and doors.search(path.read_text())]
     assert not hits
@@ -189,7 +189,7 @@ def documents() -> list[Path]:
 
 
 def commands_in(path: Path) -> Iterator[list[str]]:
-    """Every `envbuild …` and `make …` command line in code blocks and code spans of a page."""
+    """Every `envbuild …` and `make …` command line in the code blocks and code spans of a page."""
     text = path.read_text()
     blocks = re.findall(r"^```(?:sh|console|shell)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = [
@@ -212,7 +212,7 @@ def test_commands_in_the_documents_exist(path):
             for word in words[1:]:
                 assert "=" in word or word in targets, words
             continue
-        rest = words[1 : words.index("--")] if "--" in words else words[1:]  # the rest is for another program
+        rest = words[1 : words.index("--")] if "--" in words else words[1:]  # the words after `--` are for another program
         assert rest[0] in VERBS or rest[0].startswith("-"), words
         if rest[0] in VERBS:
             command = app.get_command(None, rest[0])  # type: ignore[arg-type]
@@ -264,13 +264,15 @@ def test_pips_internal_modules_are_imported_in_one_place_only():
 
 
 def test_packages_offer_nothing_of_their_modules():
-    """Callers import the modules, whose names say what is in them. A package may hold code of its own."""
-    again = re.compile(r"^__all__\b|^from envbuild\S* import .*\b(\w+) as \1\b", re.MULTILINE)  # ruff reports the other ways
+    """Packages re-export nothing. Callers import the modules, whose names describe their contents. A package may contain code
+    itself.
+    """
+    again = re.compile(r"^__all__\b|^from envbuild\S* import .*\b(\w+) as \1\b", re.MULTILINE)  # ruff finds others
     assert not [str(path.relative_to(ROOT)) for path in own_modules() if again.search(path.read_text())]
 
 
 def test_only_the_edge_reads_environment_variables():
-    """procs and guard hand the whole environment to the programs that they start; cli, workspace and the settings read it."""
+    """procs and guard pass the whole environment to child processes; cli, workspace and the settings read variables."""
     edge = {"workspace.py", "index/settings.py", "engine/choice.py", "engine/containers.py", "procs.py", "guard.py"}
     reads = re.compile(r"\bos\.(environb?|getenvb?)\b|from os import .*\b(environ|getenv)|\bexpandvars\b")
     readers = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if reads.search(path.read_text())}
@@ -279,7 +281,7 @@ def test_only_the_edge_reads_environment_variables():
 
 
 def private_names(tree: ast.AST) -> Iterator[str]:
-    """The private names of envbuild's modules that a test imports, reads or replaces."""
+    """The private names of envbuild modules that a test imports, reads or replaces."""
     imports = [
         node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("envbuild")
     ]
@@ -310,7 +312,10 @@ def test_unit_tests_touch_no_private_names():
 
 
 def test_unit_tests_mirror_the_program():
-    """A test lies in the folder of its module. One that lies in no folder has the name of its module or package in front."""
+    """A test is in the folder that mirrors the package of its module.
+
+    The name of a test outside of such a folder begins with the name of its module or package.
+    """
     names = {path.stem for path in PACKAGE.iterdir() if path.suffix in ("", ".py") and not path.name.startswith("_")}
     hits = []
     for path in tracked("tests/unit/*.py"):
@@ -324,7 +329,7 @@ def test_unit_tests_mirror_the_program():
 
 
 def test_no_test_keeps_its_caches_in_the_checkout():
-    """What a test leaves there is taken for the project's own data by those that run after it."""
+    """Later tests would take files in such a cache for data of the project."""
     folders = re.compile(r"\bROOT\b|\bREPOSITORY\b|\brepository\b|__file__")
     hits = []
     for path in sorted((ROOT / "tests").rglob("*.py")):

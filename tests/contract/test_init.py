@@ -1,4 +1,4 @@
-"""What `init` writes resolves and locks: a sample of frameworks without an index, and some with the real one."""
+"""The file that `init` writes resolves and locks: a sample of frameworks without an index, and some with the real one."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class NoIndex:
     notes = ()
 
     def prefetch(self, *_: object) -> None:
-        """Nothing can be asked."""
+        """Do nothing."""
 
     def project_files(self, project: str, *_: object) -> list[IndexFile]:
-        """Raise as the real client does."""
+        """Raise the error of the real client."""
         raise BuildError(f"The index does not answer for {project}", code="index-unreachable", hint="Try again later.")
 
 

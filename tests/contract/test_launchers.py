@@ -1,4 +1,4 @@
-"""`envbuild launch` on the real matrix: its answers, and each refusal with its exit code and hint."""
+"""`envbuild launch` on the real matrix: its answers, and every refusal with exit code and hint."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The real matrix: every row says where it comes from, the tables agree with each other, and requests get the known answers."""
+"""The real matrix: every row has a source, the tables agree with each other, and requests get the known answers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def facts() -> Matrix:
 
 
 def rows_below(value: object, where: str) -> Iterator[tuple[str, Provenance]]:
-    """Every provenance in a value, however deep, with the way to it."""
+    """Every provenance in a value, at any depth, with its path."""
     if isinstance(value, Provenance):
         yield where, value
     elif hasattr(value, "_fields"):  # a row
@@ -100,7 +100,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def citations(value: Any) -> Iterator[str]:
-    """What the rows of a document cite."""
+    """The sources that the rows of a document cite."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from texts(item) if key in ("source", "field_source") else citations(item)
@@ -126,7 +126,7 @@ def test_the_entry_includes_every_file() -> None:
 
 
 def test_the_files_stay_small() -> None:
-    """They are read at every cold start without a cache."""
+    """envbuild reads all files at every cold start without a cache."""
     assert sum((ROOT / name).stat().st_size for name in FILES) < 640_000
 
 
@@ -175,7 +175,7 @@ def test_schema_and_loader_know_the_same_tables() -> None:
     assert {*Matrix._fields} == {*TABLES, "policy", "frameworks", "fingerprint"}
 
 
-# The tables among each other
+# Agreement between the tables
 
 
 def test_the_checks_of_the_program_find_nothing(facts: Matrix) -> None:
@@ -202,9 +202,9 @@ def test_native_code_lies_within_what_the_toolkit_can_build(facts: Matrix) -> No
 def test_cuda_is_older_than_what_was_built_with_it(facts: Matrix) -> None:
     released = {row.version: row.released for row in facts.cuda}
     for framework, release, variant in builds(facts):
-        if variant.cuda and not variant.repository:  # source is built with whatever CUDA compiles it
+        if variant.cuda and not variant.repository:  # a source may be older than the CUDA that compiles it
             earlier = released[variant.cuda]
-            # The row's date is that of the minor's last patch release, which may follow the framework by some months.
+            # The date of a row is that of the last patch release, which may be some months later than the framework.
             first = datetime.date.fromisoformat(f"{earlier[:7]}-01") - datetime.timedelta(days=365)
             assert first < datetime.date.fromisoformat(release.released), f"{framework.name} {release.version} {variant.name}"
 
@@ -224,7 +224,10 @@ def test_repositories_and_systems_are_known(facts: Matrix) -> None:
 
 
 def test_debian_13_installs_nothing_from_nvidia(facts: Matrix) -> None:
-    """Its apt refuses the key 3BF863CC since 2026-02: a provider there needs NVIDIA's repository for Debian 13."""
+    """apt of Debian 13 refuses the key 3BF863CC since 2026-02.
+
+    A provider there would need NVIDIA's repository for Debian 13.
+    """
     refused = {row.name for row in facts.repositories if "debian13" not in row.url}
     for row in facts.cuda:
         assert not any(p.system == "debian13" and set(p.repositories) & refused for p in row.providers), row.version
@@ -255,7 +258,7 @@ def test_every_build_has_a_place_and_its_decision_is_accepted(facts: Matrix) -> 
         if variant.origin.status == "known-bad":
             continue
         kind = f"cuda{variant.cuda}" if variant.cuda else "cpu"
-        # A version of two parts, 2.7, is a prefix in a name: 2.7.post2 may answer.
+        # A version with two parts, such as 2.7, is a prefix in a name and can mean 2.7.post2.
         exact = release.version.count(".") >= 2
         words = [f"{framework.short}-{release.version}-{kind}"] if exact else [f"{framework.short}==={release.version}", kind]
         environment = answer(facts, *words)
@@ -307,7 +310,7 @@ def test_known_answers(facts: Matrix, request_: str, name: str, package: str, pr
     assert environment.base.provider == provider
 
 
-# The stacks of two servers of 2018, framework by framework: the request, and the answer or the refusing row.
+# The frameworks of two servers of 2018: the request, and the answer or the row that refuses it.
 CONTAINER = {
     "tf-1.9.0-cuda9.0": "tf-1.9.0-cuda9.0-py35-ubuntu16.04",
     "pytorch-0.4.0-cuda9.0": "pytorch-0.4.0-cuda9.0-py36-ubuntu18.04",
@@ -370,9 +373,10 @@ def test_current_gpu_rows_take_cuda_from_the_index(facts: Matrix) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """What the index has of one package: the interpreters of its wheels for this platform, and its first day, by version.
+    """The files of one package on the index: the interpreters of its Linux wheels, and its first day, by version.
 
-    ``since`` is the first Python of a wheel for the stable ABI. A source distribution counts only where there is no wheel.
+    ``since`` is the first Python that a wheel for the stable ABI supports. A source distribution counts only if there is no
+    wheel.
     """
 
     interpreters: dict[Version, set[str]]
@@ -388,7 +392,7 @@ class Published:
 
 def published(client: Index, package: str) -> Published:
     found = Published(interpreters={}, since={}, days={})
-    archives: dict[Version, str] = {}  # the day of a source archive counts where there is no wheel
+    archives: dict[Version, str] = {}  # the day of a source archive counts only if there is no wheel
     days: dict[Version, str] = {}
     for file in client.project_files(package):
         try:
@@ -421,7 +425,7 @@ def source_version(filename: str) -> Version | None:
 @pytest.mark.network
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_index_has_every_wheel_at_the_stated_date(facts: Matrix, framework: str) -> None:
-    """Each release, package and Python of the default index has its wheel, first published on the day that we say."""
+    """Each release, package and Python of the default index has a wheel, whose first upload was on the day in the matrix."""
     table = next(row for row in facts.frameworks if row.name == framework)
     ours = [
         (release, variant)

@@ -1,4 +1,4 @@
-"""The table of named faults shows the counts that are kept beside it."""
+"""The table of named faults shows the recorded counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that rows pin by hash are wheels of that very build, for that Python, on an index that others may reach."""
+"""Files that rows pin by hash are wheels of exactly that build and Python, on an index that only some users can reach."""
 
 import pytest
 from packaging.version import Version

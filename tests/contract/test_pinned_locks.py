@@ -1,4 +1,4 @@
-"""Every committed lock pins what its build takes: the installers, pip, and on Debian each system package, all by sha256."""
+"""Every committed lock pins all inputs of its build by sha256: the installers, pip, and on Debian each system package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files around the program are true: targets exist, versions agree, hooks run."""
+"""The files around the program are right: targets exist, versions agree, hooks run."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Questions about the real matrix whose answers stand in public documents: one YAML file per topic in `questions/`.
+"""Questions about the real matrix whose answers are in public documents: one YAML file per topic in `questions/`.
 
-They are written down from the documents, not from the matrix, so that a wrong row is found. Five kinds::
+The answers are copied from the documents, not from the matrix, so that the tests find wrong rows. The kinds of questions::
 
     - ask: "tf-1.12-cuda9"                  # a request, with `options` (driver, gpu, python, system, base)
       is: {cuda: "9.0", frameworks.0.version: "1.12.0"}      # fields of `resolve --json`
@@ -11,21 +11,21 @@ They are written down from the documents, not from the matrix, so that a wrong r
       options: {gpu: "RTX 3090"}
       refused: {code: conflict, because: ["Ampere"]}         # words of the message or of the conflicting facts
       source: "https://…"                                    # `offers`: words of the alternatives; `code` may be left out
-    - ask: "tf1.12"                         # a mistaken spelling: refused, and the hint says the right one
+    - ask: "tf1.12"                         # a wrong spelling: refused, and the hint has the right one
       says: "tf-1.12"
       source: "https://…"
-    - row: [cuda, "9.0"]                    # [table, row]: a row by its version, name or branch; a release of CUDA too
+    - row: [cuda, "9.0"]                    # [table, row]: a row by its version, name or branch; also a release of CUDA
       is: {driver_min: "384.81"}
       source: "https://…"
     - gpu: "NVIDIA A100-SXM4-80GB"          # a GPU's name, as people and nvidia-smi write it
-      is: {capability: "8.0", first_cuda: "11.0"}            # its architecture's fields and its board's; or `refused`
+      is: {capability: "8.0", first_cuda: "11.0"}            # fields of its architecture and its board; or `refused`
       source: "https://…"
     - build: [tensorflow, "1.12.0", gpu]    # one build of a release, by the variant's name
       is: {cuda: "9.0", "cudnn.minimum": "7.2"}
       source: "https://…"
-    - pair: [keras, "2.2.4", tensorflow, "1.9.0"]            # two releases of which the first stands upon the second
-      is: tested                            # or `allowed`, `refused`; `resolves`: the document leaves open which
-      device: cpu                           # optional; else CUDA where the pair has builds for it
+    - pair: [keras, "2.2.4", tensorflow, "1.9.0"]            # two releases; the first is an add-on to the second
+      is: tested                            # or `allowed`, `refused`; `resolves`: either of the first two
+      device: cpu                           # optional; else CUDA if the pair has CUDA builds
       source: "https://…"
 """
 

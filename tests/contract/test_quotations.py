@@ -1,5 +1,6 @@
-"""Requirements that rows quote from packages are really in the packages: envbuild's own choice is never cited as upstream's
-fact."""
+"""Requirements that rows quote from packages are really in these packages. envbuild's own choices are not cited as upstream
+facts.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ def test_a_choice_that_is_cited_as_a_fact_is_found(facts: Matrix) -> None:
 
 
 def test_no_choice_stands_among_the_constraints(facts: Matrix) -> None:
-    """The vendor's packages are held in `choices`, or by a quotation."""
+    """Rows limit the vendor's packages only in `choices`, or by a requirement that is quoted from upstream."""
     own = [
         f"{framework.name} {release.version}: {each.requirement}"
         for framework in facts.frameworks

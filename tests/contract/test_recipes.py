@@ -62,7 +62,7 @@ def test_what_an_adapter_saves_with_is_asked_for_where_its_framework_does_not(us
 
 
 def test_every_recipe_is_of_a_framework_of_the_matrix() -> None:
-    """A framework may be in the matrix before it has a recipe; a recipe of no framework would never be used."""
+    """A framework may have rows before it has a recipe. A recipe without a framework would never be used."""
     files = sorted((ROOT / "matrix" / "frameworks").glob("*.yaml"))
     wanted = {yaml.safe_load(path.read_text())["framework"]["recipe"] for path in files}
     assert {folder.name for folder in FOLDERS} <= wanted
@@ -70,13 +70,13 @@ def test_every_recipe_is_of_a_framework_of_the_matrix() -> None:
 
 @pytest.mark.parametrize("name", sorted(TEMPLATES))
 def test_templates_compare_no_versions(name: str) -> None:
-    """A version threshold is a row of the matrix; templates branch on fields of the lock."""
+    """A version threshold belongs into a row of the matrix; templates branch on fields of the lock."""
     for expression in re.findall(r"\{[{%](.*?)[%}]\}", TEMPLATES[name], flags=re.S):
         assert not re.search(r"version\S*\s*(<|>|==|!=|in\b)|startswith|\bsplit\(", expression), expression
 
 
 def test_the_skeleton_is_a_recipe_once_it_has_a_name(tmp_path: Path) -> None:
-    """What the tutorial does: copy the folder, put a name in; the template must be one, and the adapter must be whole."""
+    """As in the tutorial: copy the folder and insert a name. The copy must be a valid recipe with a complete adapter."""
     skeleton = WORKSPACE.recipes / "_skeleton"
     copy = tmp_path / "images" / "recipes" / "exemplar"
     copy.mkdir(parents=True)
@@ -95,7 +95,7 @@ def test_the_skeleton_is_a_recipe_once_it_has_a_name(tmp_path: Path) -> None:
 
 
 def test_no_two_adapters_hold_the_same_function() -> None:
-    """Code that several adapters need is in the smoke test only; adapters contain only the differences."""
+    """Code that several adapters need belongs into the smoke test; adapters contain only the differences."""
     places: dict[str, list[str]] = {}
     for source in sorted([*WORKSPACE.recipes.glob("*/smoke.py"), *(ROOT / "envbuild" / "smoke" / "adapters").glob("*.py")]):
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):

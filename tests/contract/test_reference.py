@@ -1,4 +1,4 @@
-"""docs/reference/ says what the program says."""
+"""docs/reference/ agrees with the program."""
 
 from __future__ import annotations
 

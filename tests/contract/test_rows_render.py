@@ -1,4 +1,4 @@
-"""Whatever the matrix lists has a recipe that renders: one name of each kind, with a lock as the index would have it."""
+"""Every kind of row has a recipe that renders: one name of each kind is rendered with a lock like a real one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECIPES, TEMPLATES = recipes.load(WORKSPACE), recipes.templates(WORKSPACE)
 
 
 def kinds() -> dict[tuple[object, ...], str]:
-    """A name for each case that a template may see: the fields of the row, the place, and the Python."""
+    """A name for each case that templates can distinguish: the fields of the row, the place, and the Python."""
     said = {
         (table.name, release.version, variant.name): (*dict(variant.options), bool(variant.repository), variant.distribution)
         for table in FACTS.frameworks
@@ -43,7 +43,7 @@ def artifact(name: str, version: str = "1.0", suffix: str = "-py3-none-any.whl")
 
 
 def lock(environment: Environment) -> Lock:
-    """A wheel of every framework that is on an index, and sdists of a compiled project and of another one."""
+    """A lock with a wheel of every framework on an index, and source distributions of a compiled project and of another one."""
     return Lock(
         environment=environment,
         base=BaseLock(image=environment.base.image, digest="sha256:" + "ab" * 32, bootstrap=None),

@@ -1,4 +1,4 @@
-"""The same bytes from two checkouts that differ in all that must not matter: folder, times, the user's settings, umask."""
+"""Two checkouts give the same bytes although they differ in folder, times, the user's settings, and umask."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _PARTS = ("envbuild", "images", "matrix", "matrix.yaml")
-# What a build starts from, of one environment that fetches nothing for it: the context as an archive, names, rights and times
-# included. Owners are left out, as builders leave them out.
+# Makes the build context of one environment whose build downloads nothing, and prints its hash as an archive. Names,
+# permissions and times are included. Owners are left out, as builders leave them out.
 _PROGRAM = """
 import dataclasses, hashlib, io, sys, tarfile, zipfile
 from pathlib import Path
@@ -53,7 +53,7 @@ print(name, hashlib.sha256(whole.getvalue()).hexdigest())
 
 
 def answer(folder: Path, *, umask: int, time: int, **environment: str) -> str:
-    """What the program says of a copy of this checkout in ``folder``, whose files are all of ``time``."""
+    """The output of the program for a copy of this checkout in ``folder``; all files of the copy have the time ``time``."""
     for part in _PARTS:
         source = ROOT / part
         if source.is_dir():

@@ -1,4 +1,4 @@
-"""Every service that users' images can start: well formed, with a script that a shell understands, and told of in the docs."""
+"""Every service that users' images can start is well formed, has a valid shell script, and is in the docs."""
 
 from __future__ import annotations
 

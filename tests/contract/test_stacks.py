@@ -1,4 +1,4 @@
-"""Every stack on disk satisfies its schema, has the name of its file, and is divided into the expected prefixes."""
+"""Every stack in the repository is valid by its schema, has the name of its file, and is divided into the expected prefixes."""
 
 from __future__ import annotations
 
@@ -77,5 +77,5 @@ def test_each_further_prefix_says_what_forced_it(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(STACKS))
 def test_a_name_means_the_stack_alone(name: str) -> None:
-    """A framework's name in front would make two requests of one word."""
+    """If the name of a stack began with that of a framework, one word could mean two requests."""
     assert names.find_framework(FACTS, name) is None

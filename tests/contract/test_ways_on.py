@@ -1,4 +1,4 @@
-"""If a base cannot be reached, the error names what this machine can build: Debian in place of Ubuntu, CPU in place of CUDA."""
+"""If a base cannot be reached, the error names what this machine can build: Debian instead of Ubuntu, CPU instead of CUDA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``apt.sh`` installs the pinned packages of a lock: those of a folder, or those of several folders that a list names."""
+"""``apt.sh`` installs the pinned packages of a lock: all packages of a folder, or those that a list names, from several
+folders.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "images/partials/apt.sh"
 TAG = "envbuild-test/apt-script"
-# name, version, dependencies, the folder of its step
+# name, version, dependencies, the folder of the build step
 TOYS = (
     ("toy-core", "1:2.0", "", "build"),
     ("toy-core-dev", "1:2.0", "toy-core (= 1:2.0)", "build"),
@@ -38,7 +40,7 @@ RUN --mount=type=tmpfs,target=/tmp --mount=type=bind,source=apt.sh,target=/tmp/a
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A build context with the packages as locks' contexts have them: by folder, each with its hashes."""
+    """A build context with the packages in the layout of a real one: a folder per step, each with SHA256SUMS."""
     made = tmp_path / "context"
     for name, version, depends, where in TOYS:
         tree = tmp_path / name
@@ -66,7 +68,7 @@ def remove(engine: Engine) -> Iterator[None]:
 
 
 def built(engine: Engine, base: bases.RealisedBase, folder: Path, words: str, listed: str = "") -> dict[str, str]:
-    """The toys in the image, each with whether apt was asked for it."""
+    """Build the image; return its toy packages, each with whether apt has marked it as manually installed."""
     (folder / "packages").write_text(listed)
     (folder / "Dockerfile").write_text(DOCKERFILE.format(base=base.reference, words=words))
     image = engine.build(folder, tag=TAG).id
@@ -82,7 +84,7 @@ def built(engine: Engine, base: bases.RealisedBase, folder: Path, words: str, li
 @pytest.mark.usefixtures("remove")
 def test_what_a_list_names_is_installed_from_whichever_folder_has_it(engine, debian12, folder):
     words = "listed /tmp/packages /tmp/debs-1 /tmp/debs-2"
-    # libc6 is linked with, too, and is in the base.
+    # The list also names libc6, which is already in the base.
     assert set(built(engine, debian12, folder, words, "libc6\ntoy-core\ntoy-more\n")) == {"toy-core", "toy-more"}
 
 
@@ -115,7 +117,9 @@ def test_a_folder_is_installed_whole_and_what_was_not_asked_for_can_go_with_what
 
 
 def test_the_packages_of_a_program_are_named_with_all_that_they_need(engine, debian12):
-    """Folders as in the build of a compiled framework; the base's own apt takes the place of the framework."""
+    """The build of a compiled framework calls this function for the framework's files; here it is called for the base's
+    apt-get.
+    """
     text = (ROOT / "images/environments/caffe-1.0.0-cpu-py39-debian11/Dockerfile").read_text()
     assert "list-packages-of --recursive /built/caffe/packages /built/caffe/tree" in text
     functions, program, _ = (ROOT / "images/partials/step.sh").read_text().partition("\nmkdir -p")
@@ -123,12 +127,12 @@ def test_the_packages_of_a_program_are_named_with_all_that_they_need(engine, deb
     command = f"{functions}\nlist-packages-of --recursive /dev/stdout /usr/bin/apt-get"
     names = engine.run(debian12.reference, ["bash", "-c", command], network="none").output.split()
     assert {"libapt-pkg6.0", "libstdc++6", "libc6", "zlib1g"} <= set(names)
-    assert "libcrypt1" in names  # which libc6 needs and no program here is linked with
+    assert "libcrypt1" in names  # libc6 needs it, and no program here is linked with it
     assert [name for name in names if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", name)] == []
 
 
 def keystore(names: list[str], milliseconds: int) -> bytes:
-    """A keystore of Java's format JKS with these certificates, as the installation of Java makes one."""
+    """A keystore in Java's format JKS with these certificates, like the one that installing Java makes."""
     data = struct.pack(">III", 0xFEEDFEED, 2, len(names))
     for name in names:
         content = hashlib.sha256(name.encode()).digest() * 9

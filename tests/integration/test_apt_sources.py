@@ -1,7 +1,7 @@
-"""Apt sources that fail during a build: what takes their place, and that nothing of it stays in the image.
+"""Apt sources that fail during a build: other sources replace them, and nothing of that stays in the image.
 
-The base is a Debian whose own source is dead, as that of a system past its end of life. The sources that the lock names instead
-are this machine's mirror, an archive whose index is past its date, and one more dead source, which fails in each step.
+The base is a Debian whose own source is dead, like that of a system past its end of life. The lock names three sources instead:
+this machine's mirror, an archive whose index has expired, and another dead source, which fails in each step.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ INSTALL = '{{ m.apt_install_listed("built", "/built/packages") }}\n' + toy.INSTA
 
 @dataclass(frozen=True, kw_only=True)
 class Old:
-    """The tag of a base with a dead source, and the lines that stand in for it."""
+    """The tag of a base with a dead source, and the apt lines that replace the source."""
 
     tag: str
     archive: tuple[str, ...]
@@ -64,7 +64,9 @@ def old(engine: Engine, base: bases.RealisedBase, site: toy.Site, tmp_path: Path
 
 
 def built(engine: Engine, old: Old, lock: Lock, folder: Path, stage: str) -> str:
-    """The image up to ``stage``. Up to "frameworks", of which one is compiled, every form of step that asks apt is in it."""
+    """Build the image up to ``stage``. Up to "frameworks", with a compiled framework, it contains every kind of step that uses
+    apt.
+    """
     (folder / "source").mkdir(parents=True)
     (folder / "source" / "program.cu").write_text("__global__ void nothing() {}\n")
     (folder / "sources").mkdir()

@@ -1,8 +1,9 @@
-"""An old lock upon a Debian whose mirror has moved on: the same layers from the store, from a mirror, from the snapshots.
+"""Build an old lock on a Debian whose mirror has newer packages: the same layers from the store, a mirror, and the snapshots.
 
-The lock is made and built today. The mirror and the snapshot archive of later days are web servers on loopback. The mirror has
-moved on: its signed index names newer versions of all packages, and the pinned files are gone from it. The short form lets the
-builder take steps from its cache, which it does for equal files alone; the long one makes the base and every layer again.
+The test makes and builds the lock today. Web servers on loopback stand in for the mirror and the snapshot archive of later
+days. The signed index of that mirror names newer versions of all packages, and the pinned files are gone from it. The short
+variant of the tests lets the builder take steps from its cache if their files are equal; the long variant makes the base and
+every layer again.
 """
 
 from __future__ import annotations
@@ -55,11 +56,11 @@ class Month:
         return self.program.home / "downloads" / "debs"
 
     def later(self, home: Path) -> Program:
-        """The program on a machine of today, with this cache folder."""
+        """The program on another machine of today, with this cache folder."""
         return replace(self.program, home=home)
 
     def build(self, home: Path) -> Any:
-        """The image built again there from the same lock."""
+        """Build the image again on that machine from the same lock."""
         (home / "builds" / f"{NAME}.json").unlink(missing_ok=True)
         if not self.from_scratch and not (home / "bases").exists():
             home.mkdir()
@@ -91,7 +92,7 @@ def month(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             link_packages(then.home)
         then.run("lock", NAME, timeout=600).expect(0)
         lock = lock_file.read(root / "images" / "environments" / NAME / "lock.json")
-        then.run("fetch", NAME, timeout=3000).expect(0)  # the packages of a base that was made before, too
+        then.run("fetch", NAME, timeout=3000).expect(0)  # also the packages of a base that was already made
         built = then.run("build", NAME, "--json", *(["--no-cache"] if from_scratch else []), timeout=3000).expect(0).document
         key = moving.Key(folder / "key")
         today = replace(then, prefix=moving.machine(folder / "apt", mirror.url, SUITE, key))
@@ -108,7 +109,7 @@ def month(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def link_packages(home: Path) -> None:
-    """Put the Debian packages of the user's cache into the store; a test that adds one leaves the cache as it was."""
+    """Copy the Debian packages of the user's cache into the store, so that tests do not change the user's cache."""
     store = home / "downloads" / "debs"
     store.mkdir(parents=True)
     for file in (workspaces.find(str(ROOT)).downloads / "debs").glob("*.deb"):
@@ -116,7 +117,7 @@ def link_packages(home: Path) -> None:
 
 
 def extra_package(folder: Path) -> DebianPackage:
-    """A package that was not requested a month ago."""
+    """A package that was not in the lock a month ago."""
     control = folder / "toy-extra" / "DEBIAN" / "control"
     control.parent.mkdir(parents=True)
     control.write_text(
@@ -139,7 +140,7 @@ def pinned(month: Month) -> dict[str, bytes]:
 
 @pytest.fixture(autouse=True)
 def moved(month: Month) -> None:
-    """The mirror has the index of newer packages and none of the pinned files; the snapshot archive does not answer."""
+    """Let the mirror have only the index of newer packages, without the pinned files; let the snapshot archive be empty."""
     now = moving.moved_on(moving.stanzas(month.lock.debs(), month.store))
     month.mirror.files = {}
     for archive, entries in now.items():
@@ -154,7 +155,7 @@ def debs_of(server: ArchiveServer) -> list[str]:
 
 
 def kept(month: Month, pinned: dict[str, bytes]) -> dict[str, bytes]:
-    """The files below the addresses of the lock's snapshots."""
+    """The pinned files, by their paths below the snapshot addresses of the lock."""
     assert month.lock.apt is not None
     found = {}
     for url in month.lock.apt.snapshots:
@@ -217,7 +218,7 @@ def test_a_users_recipe_shares_the_packages_of_its_frameworks(month: Month) -> N
 
 
 def test_an_added_package_of_a_user_leaves_the_others_as_they_are(month: Month) -> None:
-    """It comes from the snapshots: the mirror no longer has what is installed below it."""
+    """The package comes from the snapshots, because the mirror no longer has the installed versions that it depends on."""
     of_then = moving.stanzas(month.lock.debs(), month.store)
     store = month.store
     (store / f"{month.extra.sha256}.deb").write_bytes((month.folder / month.extra.filename).read_bytes())

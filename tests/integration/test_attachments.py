@@ -1,4 +1,4 @@
-"""Attaching signed statements to images in registries: with the referrers API and without it, and through failures."""
+"""Attach signed statements to images in registries, with and without the referrers API, and with failures."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 def publish(
     image: ComposedImage, store: LayerStore, to: str, key: Path, predicate: Mapping[str, object] | None = None
 ) -> tuple[Pushed, list[str]]:
-    """Push with statements of each kind attached before the tags move; returns what was pushed, and what was attached."""
+    """Push an image, and attach statements of each kind before the tags move; return the push and the new digests."""
     signer = keys.signing_key(key, "")
     new: list[str] = []
 
@@ -106,7 +106,7 @@ def test_other_artifacts_and_damaged_ones_are_passed_over(registry, store, image
 
 
 def attach_raw(registry: Registry, subject: str, content: bytes, **layer: object) -> str:
-    """Attach a bundle with any content as a stranger with write access may do; returns the digest of the bundle."""
+    """Attach a bundle with arbitrary content, as a stranger with write access can do; return the digest of the bundle."""
     blob = f"sha256:{hashlib.sha256(content).hexdigest()}"
     registry.blobs["lab/env"][blob] = content
     told = {
@@ -149,7 +149,7 @@ def test_a_signature_is_found_behind_many_other_statements(store, image, pair, m
     with serve(Registry(knows_referrers=True)) as registry:
         to, public = f"{registry.host}/lab/env", keys.public_key(pair[1])
         digest, new = publish(image, store, to, pair[0])
-        for reference in list(registry.manifests):  # the API lists them by digest
+        for reference in list(registry.manifests):  # the referrers API lists them by digest
             if reference.removeprefix("lab/env:") in new[1:]:
                 for number in range(10):
                     told = json.loads(registry.manifests[reference]) | {"number": number}
@@ -191,7 +191,7 @@ def test_a_list_that_is_none_is_told(store, image, pair, listed):
 
 
 def require_order(registry: Registry, image: ComposedImage, to: str) -> None:
-    """If the tag that moves names the image, all statements are there."""
+    """Check that all statements are there if the moving tag names the image."""
     held = registry.manifests.get("lab/env:latest")
     if held == manifest.manifest(image).content:
         assert len(attached(to, f"sha256:{manifest.manifest(image).digest}")) == 3
@@ -199,7 +199,7 @@ def require_order(registry: Registry, image: ComposedImage, to: str) -> None:
 
 @pytest.mark.parametrize(("status", "step"), [(401, 8), (403, 1), (500, 8)])
 def test_after_a_failure_at_any_request_no_tag_names_what_is_not_proved(registry, store, image, pair, status, step):
-    """The registry refuses everything from the n-th request on, as if publishing had been killed there; then it goes on."""
+    """The registry refuses every request from the n-th on, as if publishing had been killed there. Later it answers again."""
     to = f"{registry.host}/lab/env"
     old = composed.image(image.layers[:1])
     push(old, store, to, Tags(moving=["latest"]), ignore_progress)
@@ -240,7 +240,7 @@ def test_two_who_publish_one_image_at_the_same_time_both_arrive(registry, store,
         thread.start()
     for thread in threads:
         thread.join(60)
-    for pair in pairs:  # whoever lost an entry of the list adds it with the next run
+    for pair in pairs:  # if one overwrote the entry of the other in the list, the next run adds it again
         publish(image, store, to, pair[0])
     assert len(attached(to, f"sha256:{manifest.manifest(image).digest}")) == 6
 
@@ -261,7 +261,7 @@ def test_an_image_that_is_not_signed_with_the_key_is_refused(registry, store, im
 
 
 def test_a_signature_of_another_image_is_refused(registry, store, image, pair):
-    """A person with write access moves the bundles of a signed image to another image."""
+    """A person with write access attaches the bundles of a signed image to another image."""
     to, public = f"{registry.host}/lab/env", keys.public_key(pair[1])
     signed, _ = publish(image, store, to, pair[0])
     other = composed.image(image.layers[:1])
@@ -307,7 +307,10 @@ def test_openssl_accepts_what_is_signed(tmp_path, pair):
 @pytest.mark.prove
 @pytest.mark.skipif(shutil.which("cosign") is None, reason="cosign (3 or newer) is not installed")
 def test_cosign_accepts_it_and_we_accept_cosigns_signature(store, image, tmp_path):
-    """Encrypted keys as cosign writes them; signatures, statements and the tree read by cosign; and its own read by us."""
+    """Both read keys that cosign has encrypted.
+
+    cosign reads our signatures, statements and the tree of attachments; envbuild reads a signature of cosign.
+    """
 
     def cosign(*words: str, code: int = 0) -> str:
         env = os.environ | {"COSIGN_PASSWORD": "word", "HOME": str(tmp_path)}

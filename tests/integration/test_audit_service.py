@@ -1,4 +1,4 @@
-"""The public services, which tests must not reach: the report says that they are unreachable, not that they found nothing."""
+"""Tests must not reach the public services. The report then says that they are unreachable, not that they found nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENVIRONMENTS = Path(__file__).parents[2] / "images" / "environments"
 @pytest.mark.parametrize("service", ["osv", "pypi"])
 def test_a_service_that_does_not_answer_is_no_clean_bill(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")  # the discard port: nobody listens
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # the discard port, on which no program listens
     monkeypatch.setenv("NO_PROXY", "")
     lock = lock_file.read(next(ENVIRONMENTS.glob("*/lock.json")))
     with pytest.raises(PublishError) as caught:
@@ -71,7 +71,7 @@ VERSIONS = [
 
 
 def test_versions_of_debian_are_in_dpkgs_own_order() -> None:
-    """Every pair, by dpkg itself."""
+    """dpkg itself compares every pair."""
     if shutil.which("dpkg") is None:
         pytest.skip("this machine has no dpkg")
     pairs = list(itertools.product(VERSIONS, repeat=2))

@@ -1,4 +1,4 @@
-"""Base images for real: bootstrapped from the host's mirror, pulled by digest from a registry, and out of reach."""
+"""Real base images: bootstrapped from the host's mirror, pulled by digest from a registry, and unreachable."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def mirror() -> None:
 
 @pytest.fixture
 def package_list() -> Iterator[Path]:
-    """A file as `apt-get update` leaves it on this machine."""
+    """A package list in the place where `apt-get update` writes it on this machine."""
     path = Path("/var/lib/apt/lists/envbuild.test_debian_dists_bookworm_main_binary-amd64_Packages")
     path.write_text("")
     yield path
@@ -71,7 +71,7 @@ def stored(place: Workspace, planned: Bootstrap) -> debs.Store:
 
 
 def sources_of(workspace: Workspace, suite: str) -> bytes:
-    """This machine's mirror, as a build's secret."""
+    """The apt sources of this machine's mirror, in the form of a build secret."""
     return bootstrap.source_lines(apt.with_host_options(bootstrap.mirror(workspace, suite), apt.host_options()))
 
 
@@ -118,7 +118,7 @@ def test_a_base_says_nothing_of_this_machine_or_its_mirror(engine, workspace, de
             seen[entry.path] = entry.open().read()
     assert seen["/etc/apt/sources.list"] == b""
     assert not {"/etc/machine-id", "/etc/hostname"} & seen.keys()
-    # Places for what engines mount there: without them a step would leave them behind.
+    # Engines mount files at these paths. If the files were missing, a step would leave them in the image.
     assert (seen["/etc/resolv.conf"], seen["/etc/hosts"]) == (b"", b"")
     assert not [path for path in seen if path.startswith(("/var/lib/apt/lists/", "/var/log/", "/etc/apt/sources.list.d/"))]
     assert [path for path, content in seen.items() if any(host in content for host in hosts)] == []
@@ -173,7 +173,7 @@ def test_killed_in_the_middle_the_next_run_succeeds_and_leaves_this_machines_apt
     process.wait()
     work = str(place.bases / "work")
     wait_for(lambda: not processes(lambda words: any(work in word for word in words)))
-    assert bootstrap.cached(place, planned) is None  # nothing half-made counts
+    assert bootstrap.cached(place, planned) is None  # an unfinished base is not used
     assert str(place.home) not in Path("/proc/self/mountinfo").read_text()
     made = bootstrap.make(place, planned, stored(place, planned), ignore_progress)
     assert made.bootstrap == planned
@@ -263,7 +263,7 @@ def test_without_an_engine_a_base_that_only_a_registry_has_is_missing(place):
 
 
 class Registry:
-    """A registry of one image, over real HTTP, as the distribution protocol has it."""
+    """A registry with one image, over real HTTP by the distribution protocol."""
 
     def __init__(self, word: str) -> None:
         layer = io.BytesIO()
@@ -327,7 +327,7 @@ class Registry:
                     self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Write no log."""
 
         return Handler
 
@@ -355,7 +355,7 @@ def test_a_pulled_base_is_locked_by_digest_and_built_from(engine, place, registr
     decided = environment(image=registry.image, suite="")
     pinned = bases.pin(decided, engine, place, ignore_progress)
     assert pinned == BaseLock(image=registry.image, digest=registry.digest, bootstrap=None)
-    assert not [path for path in registry.asked if path.endswith(registry.layer)]  # pinning pulls nothing
+    assert not [path for path in registry.asked if path.endswith(registry.layer)]  # pinning does not download the layer
     news: list[Progress] = []
     real = bases.provide(pinned, decided, engine, place, news.append)
     assert (real.how, real.digest, real.image_id) == ("pulled", registry.digest, registry.image_id)
@@ -364,7 +364,7 @@ def test_a_pulled_base_is_locked_by_digest_and_built_from(engine, place, registr
     (tmp_path / "Dockerfile").write_text(f"FROM {real.reference}\nCOPY Dockerfile /x\n")
     engine.build(tmp_path, tag="envbuild-test/pulled:1")
     engine.remove_image("envbuild-test/pulled:1")
-    assert registry.asked == []  # what the engine holds is not asked for again
+    assert registry.asked == []  # the engine has the image, so the registry gets no request
 
 
 def test_a_locked_digest_that_the_registry_no_longer_has(engine, place, registry):

@@ -1,4 +1,4 @@
-"""Several environments at the same time: real processes, real locks, a real git repository."""
+"""Several environments at the same time, with real processes, real locks, and a real git repository."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Workspace:
-    """A git repository with two files, of which one lies in the folder of an environment."""
+    """A git repository with two files; one of them is in the folder of an environment."""
     root = tmp_path / "repository" / "below"
     for path in ("matrix.yaml", "images/environments/a/lock.json"):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def reserved(workspace: Workspace, *devices: str) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether another process could not lock the file now."""
+    """Whether another process holds the lock of the file now."""
     with path.open("rb") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -159,7 +159,10 @@ def test_too_little_space_and_unknown_names_are_refused_before_anything_begins(p
 @pytest.mark.network
 @pytest.mark.slow
 def test_two_real_environments_are_made_at_once_interrupted_and_resumed(program, tmp_path):
-    """Ctrl-C once both have begun to build; then both pass, and their smoke tests never overlap; then nothing is left to do."""
+    """The run is interrupted by Ctrl-C when both builds have begun.
+
+    In the next run both pass, and their smoke tests never overlap. After that nothing is left to do.
+    """
     share_bases(program.home)
     words = ("make", *NAMES, "--jobs", "2", "--progress", "plain", "-v")
     cut = program.interrupt(
@@ -170,10 +173,10 @@ def test_two_real_environments_are_made_at_once_interrupted_and_resumed(program,
     assert is_quiet(program)
     junit = tmp_path / "junit.xml"
     made = program.run(*words, "--json", "--junit", str(junit), timeout=3000).expect(0)
-    # The first run may have finished one of them while the other had just begun to build.
+    # The first run possibly finished one of them before the other one began to build.
     assert "done" in states(made.document).values()
     assert set(states(made.document).values()) <= {"done", "kept"}
-    # What the tests themselves print comes in one piece for each: no test prints while another one runs.
+    # The output lines of each smoke test are contiguous, because no two smoke tests run at the same time.
     tests = [line.partition(":")[0] for line in made.err.splitlines() if ": [smoke] | " in line]
     assert len(list(itertools.groupby(tests))) == len(set(tests)) == list(states(made.document).values()).count("done")
     assert minidom.parse(str(junit)).getElementsByTagName("testsuite")[0].getAttribute("failures") == "0"
@@ -184,7 +187,7 @@ def test_two_real_environments_are_made_at_once_interrupted_and_resumed(program,
 
 
 def is_quiet(program: Program) -> bool:
-    """Whether no process of the program is left; killed processes may take a moment to disappear."""
+    """Whether all processes of the program have ended. Waits, because killed processes can take a moment to disappear."""
     end = time.monotonic() + 60
     while children_of(program) and time.monotonic() < end:
         time.sleep(0.1)
@@ -192,7 +195,7 @@ def is_quiet(program: Program) -> bool:
 
 
 def children_of(program: Program) -> list[int]:
-    """The processes of this machine that work for the program's cache folder."""
+    """The processes of this machine that use the program's cache folder."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

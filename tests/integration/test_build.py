@@ -29,7 +29,7 @@ STOLEN = "envbuild-test-base:stolen"
 
 
 class CanaryIndex(Index):
-    """The host's index, with one more line in the secret, which must never be seen again."""
+    """The host's index, with an additional line in the build secret that must not appear anywhere else."""
 
     def build_secrets(self) -> dict[str, bytes]:
         secrets = super().build_secrets()
@@ -38,7 +38,7 @@ class CanaryIndex(Index):
 
 
 class DeadProxyIndex(Index):
-    """The host's index behind a proxy that does not answer: the build's network is down."""
+    """The host's index behind a proxy that does not answer, so the build has no network."""
 
     def build_secrets(self) -> dict[str, bytes]:
         lines = [f"export {name}=http://127.0.0.1:9/" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")]
@@ -73,7 +73,7 @@ def built(
     made_from = inputs(place, locked, templates, CanaryIndex(), news.append)
     record = build.build(engine, made_from, aliases=["toy-1", "no tag!"], repository=REPOSITORY)
     yield record, news
-    for image in engine.client.images.list(REPOSITORY):  # changed inputs have names of their own
+    for image in engine.client.images.list(REPOSITORY):  # images of changed inputs have other names
         for tag in image.tags:
             engine.remove_image(tag)
 
@@ -144,7 +144,7 @@ def test_news_has_steps_bytes_or_seconds(built):
 
 
 def test_nothing_of_this_machine_is_in_the_image(engine, built):
-    """Every file of every layer, the configuration and the history, against all that the secrets held."""
+    """Search every file of every layer, the configuration and the history for every value in the secrets."""
     record, _ = built
     words = {CANARY.encode(), b"ENVBUILD_CANARY"}
     for line in CanaryIndex().build_secrets()["envbuild-env"].decode().splitlines():
@@ -162,7 +162,7 @@ def test_nothing_of_this_machine_is_in_the_image(engine, built):
 
 
 def documented(path: str) -> bool:
-    """Files of packages that name public hosts by themselves, in every installation of them."""
+    """Whether a path is a file of a package that names public hosts in every installation."""
     return path.startswith(("/usr/share/doc/", "/usr/lib/python3")) or path.endswith((".py", ".pyc", "METADATA"))
 
 
@@ -213,7 +213,7 @@ def test_an_image_that_is_refused_gets_no_tag_and_moves_none(engine, built, plac
         adapter.write_text(text)
     assert seen
     assert seen[0] != record.image
-    assert engine.image(seen[0]) is None  # nothing of it is left over
+    assert engine.image(seen[0]) is None  # the image was removed
     assert engine.client.images.list(build_start.UNVERIFIED) == []
     assert {tag: engine.image(tag).id for tag in record.tags} == before
     assert build.read_record(place, record.name) == record
@@ -243,9 +243,9 @@ def test_packages_in_another_version_than_pinned_stop_the_build_before_any_tag(e
 def steal(
     engine: Engine, built: tuple[build.BuildRecord, list[Progress]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], None]]:
-    """Gives the name of the base to an image with the same packages and one more file.
+    """Give the name of the base to an image with the same packages and one more file.
 
-    The base has a name of its own here, because others may build on the same engine.
+    The base has a separate name here, because other builds can use the same engine.
     """
     record, _ = built
     if record.base.how != "bootstrapped":
@@ -307,8 +307,8 @@ def test_a_changed_adapter_rebuilds_the_last_layers_only(engine, built, place, l
         adapter.write_text(before)
     assert not changed.kept
     assert changed.image != record.image
-    assert engine.image(record.image) is None  # it had lost its last name
-    assert changed.cached >= changed.steps - 5  # the guest, the lock, the command, the folder
+    assert engine.image(record.image) is None  # no tag was left, so it was removed
+    assert changed.cached >= changed.steps - 5  # steps of the guest, the lock, the command and the folder run again
     back = again(engine, place, locked, templates)
     assert back.inputs == record.inputs
     assert engine.image(changed.image) is None
@@ -388,7 +388,7 @@ def test_a_file_that_is_edited_while_its_image_is_built_makes_the_next_run_build
 
 
 def test_two_builds_from_scratch_have_the_same_layers(engine, built, place, locked, templates):
-    """The same for images of two engines of different ages, if they can set the creation time."""
+    """The images are the same, too, if both engines can set the creation time."""
     record, _ = built
     second = again(engine, place, locked, templates, no_cache=True)
     assert second.layers == record.layers == engine.image(second.image).layers

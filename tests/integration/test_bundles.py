@@ -1,4 +1,4 @@
-"""Bundles: their contents, how they are made, completed and checked, and which bundles of strangers are refused."""
+"""Bundles: their contents; how they are made, completed and checked; and which bundles of strangers are refused."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sha256(content: bytes) -> str:
 
 
 class Servers:
-    """Every file that the locks pin, by name; ``fails`` are those that raise, each once for every error it has."""
+    """Servers with every file that the locks pin, by name. ``fails`` has the errors to raise, once each, for a file name."""
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
@@ -76,7 +76,7 @@ class Servers:
 
 
 def deb(workspace: Workspace, name: str) -> DebianPackage:
-    """A package whose file is in the store already."""
+    """A Debian package whose file is already in the store."""
     content = f"the package {name}".encode()
     path = f"debian/pool/{name}_1_all.deb"
     made = DebianPackage(name=name, version="1", sha256=sha256(content), architecture="all", size=len(content), path=path)
@@ -100,7 +100,7 @@ def base_tar(path: Path, package: DebianPackage, more: bytes = b"") -> Path:
 
 
 class World:
-    """Two environments that share a tool and a base; their locks, servers, and a machine that has all Debian packages."""
+    """Two environments that share a tool and a base, with their locks and servers, on a machine with all Debian packages."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / "root/images").mkdir(parents=True)
@@ -118,7 +118,7 @@ class World:
         assert planned is not None
         archive = base_tar(folder / "base.tar", bash)
         made = bootstrap.adopt(self.workspace, planned, archive, sha256(archive.read_bytes()))
-        note = made.path.with_name("manifest.json")  # as if it had been made here
+        note = made.path.with_name("manifest.json")  # as if this machine had made the base
         note.write_text(json.dumps({key: value for key, value in json.loads(note.read_text()).items() if key != "adopted"}))
         monkeypatch.setattr(locking, "require_lock", lambda _tools, name: self.locked(name))
         monkeypatch.setattr(fetching, "WAIT_S", 0.0)
@@ -163,7 +163,7 @@ class World:
         return {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file()}
 
     def elsewhere(self, folder: Path) -> Tools:
-        """The tools of a machine with nothing but this bundle."""
+        """The tools of a machine that has only this bundle."""
         place = Workspace(root=self.workspace.root, output=folder / "checkout", home=folder / "home")
         return offline.tools_for(place, self.folder, [], Tools)
 
@@ -209,7 +209,7 @@ def test_an_interrupted_run_leaves_no_manifest_and_goes_on_where_it_was(world: W
         world.bundle("one")
     assert not (world.folder / "bundle.json").exists()
     assert not [path for path in world.folder.iterdir() if path.name != "files"], "work folders and locks are removed"
-    held = {path.name for path in world.folder.glob("files/*")}  # perhaps none, if it was interrupted at once
+    held = {path.name for path in world.folder.glob("files/*")}  # possibly empty, if the run was interrupted at once
     assert all(sha256((world.folder / "files" / name).read_bytes()) == name for name in held)
     world.servers.asked.clear()
     plan = world.bundle("one")
@@ -219,7 +219,7 @@ def test_an_interrupted_run_leaves_no_manifest_and_goes_on_where_it_was(world: W
 
 
 def spoil(world: World, how: str) -> str:
-    """Spoil the wheel of ``one`` in the bundle and return its name."""
+    """Damage the wheel of ``one`` in the bundle and return its name."""
     wheel = world.locks["one"].prefixes[0].artifacts[0]
     path = world.folder / "files" / wheel.sha256
     content = path.read_bytes()
@@ -253,7 +253,7 @@ def test_a_file_that_is_not_whole_is_named_before_anything_is_built_and_is_fetch
 def test_a_machine_without_anything_gets_all_from_the_bundle_and_changes_nothing_in_it(world, tmp_path, monkeypatch):
     world.bundle("one")
     before = {path: (path.stat().st_mtime_ns, path.stat().st_mode) for path in [world.folder, *world.folder.rglob("*")]}
-    monkeypatch.setattr(procs, "find", lambda program: None)  # no mmdebstrap: the base comes from the bundle, too
+    monkeypatch.setattr(procs, "find", lambda program: None)  # without mmdebstrap the base comes from the bundle, too
     machine, lock = world.elsewhere(tmp_path / "machine"), world.locks["one"]
     assert lock_file.read(machine.workspace.lock_file("one-1.0-cpu")) == lock
     assert not (tmp_path / "machine/checkout").exists(), "the locks of a checkout are left alone"
@@ -334,7 +334,10 @@ def test_without_mmdebstrap_on_either_machine_the_base_is_told_to_be_missing(wor
 @pytest.mark.parametrize("has_mmdebstrap", [True, False])
 @pytest.mark.parametrize("state", ["damaged", "missing", "never bundled"])
 def test_doctor_says_of_a_bad_base_what_a_build_here_would_do(world, tmp_path, monkeypatch, capsys, state, has_mmdebstrap):
-    """With mmdebstrap, the base is made from the Debian packages; without it, nothing can be built. The build agrees."""
+    """With mmdebstrap, a build makes the base from the Debian packages; without it, nothing can be built.
+
+    doctor and the build agree.
+    """
     monkeypatch.setattr(procs, "find", lambda _program: None)
     if state == "never bundled":
         for made in (world.workspace.home / "bases").rglob("manifest.json"):
@@ -462,7 +465,7 @@ def test_the_lock_of_a_bundle_is_read_as_any_lock(world: World):
 
 
 def with_lock(world: World, lock: Lock) -> BundleFolder:
-    """The bundle with ``lock`` in place of that of ``one``."""
+    """The bundle with ``lock`` instead of the lock of ``one``."""
     world.bundle("one")
     (environment,) = world.manifest()["environments"]
     content = lock_file.dumps(lock).encode()
@@ -656,7 +659,7 @@ def test_errors_of_one_environment_do_not_hide_the_others(world: World):
 
 @pytest.fixture
 def lab(world: World, tmp_path: Path) -> Tools:
-    """The tools for a user's own environment, which copies a folder and has a requirements file."""
+    """The tools for a user's own environment with a copied folder and a requirements file."""
     folder = tmp_path / "lab"
     (folder / "data/in").mkdir(parents=True)
     (folder / "envbuild.yaml").write_text("frameworks: [toy]\nrequirements: more.txt\n")

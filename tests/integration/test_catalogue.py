@@ -25,7 +25,7 @@ SOME = ("tf-2.21.0-cpu-py311-debian12", "pytorch-1.12.1-cuda10.2-py39-debian11")
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    """The program, with two environments of the checkout and their evidence."""
+    """envbuild with two environments of the checkout and their evidence."""
     root = fresh_root(tmp_path / "root")
     (root / "images/evidence").mkdir(exist_ok=True)
     for name in SOME:
@@ -78,13 +78,13 @@ def test_the_same_checkout_gives_the_same_bytes(program: Program, tmp_path: Path
 
 @pytest.mark.prove
 def test_what_else_is_asked_is_told(program: Program, registry: Registry, tmp_path: Path) -> None:
-    """A registry, a database, this machine's report, and an earlier catalogue."""
+    """The catalogue uses a registry, a vulnerability database, this machine's report, and an earlier catalogue."""
     first, site = tmp_path / "first", tmp_path / "site"
     program.run("catalogue", "-o", str(first)).expect(0)
     earlier = json.loads((first / "catalogue.json").read_text(encoding="utf-8"))
     (lock,) = (entry["lock"] for entry in earlier["entries"] if entry["name"] == SOME[0])
     numpy = next(file for part in lock["parts"] for file in part["files"] if file["name"] == "numpy")
-    numpy["version"] = "0.1"  # as if the last release had an older one
+    numpy["version"] = "0.1"  # as if the earlier catalogue had an older numpy
     lock["sha256"] = "0" * 64
     (tmp_path / "last.json").write_text(json.dumps(earlier))
     affected = {
@@ -141,7 +141,7 @@ def test_what_else_is_asked_is_told(program: Program, registry: Registry, tmp_pa
 @pytest.mark.network
 @pytest.mark.skipif(not (BROWSER and NODE and NPM), reason="no Chromium, node or npm here: apt-get install chromium nodejs npm")
 def test_the_site_of_the_checkout_in_a_real_browser(tmp_path: Path) -> None:
-    """Both widths, both themes, axe's rules, the keyboard alone, and each key press with all names under 50 ms."""
+    """Both widths, both themes, the rules of axe, the keyboard alone; each key press takes less than 50 ms with all names."""
     program = Program(root=ROOT, home=tmp_path / "home")
     site, drawn, modules = tmp_path / "site", tmp_path / "drawn", tmp_path / "npm"
     for folder in (drawn, modules):

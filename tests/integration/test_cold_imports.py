@@ -1,4 +1,4 @@
-"""What `resolve` does not import: each of these modules takes longer to import than finding the answer takes."""
+"""Modules that `resolve` must not import, because importing one of them takes longer than finding the answer."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def test_resolve_imports_only_what_it_uses_once_the_matrix_is_compiled(tmp_path:
         for _ in range(2)
     )
     imported = [set(text.splitlines()[-1].split()) for text in (first, second)]
-    assert "yaml" in imported[0]  # the matrix was compiled
+    assert "yaml" in imported[0]  # the first run compiles the matrix
     assert not imported[1] & SLOW

@@ -1,4 +1,4 @@
-"""A build compiles a source archive to the same file each time, although pip unpacks it into random folders."""
+"""A build compiles a source archive to the same wheel each time, although pip unpacks the archive into random folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import uv
 
 STEP = Path(__file__).parents[2] / "images/partials/step.sh"
-# What it was built in gets into the wheel, as a compiler's __FILE__ does.
+# This build backend writes the path of the build folder into the wheel, as __FILE__ does in compiled code.
 BACKEND = """\
 import os
 import zipfile
@@ -51,7 +51,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 def built(archive: Path, folder: Path, **more: str) -> str:
-    """What the module says of the place that it was built in."""
+    """The path of the build folder that the built module contains."""
     (archive / "requirements.txt").write_text(
         f"toy==1 --hash=sha256:{hashlib.sha256((archive / 'toy-1.tar.gz').read_bytes()).hexdigest()}\n"
     )
@@ -83,7 +83,7 @@ def test_a_path_of_the_build_is_the_same_each_time(archive: Path, tmp_path: Path
 
 
 def test_an_installed_wheel_does_not_say_when_it_was_made(tmp_path: Path) -> None:
-    """uv records that of a wheel that is a local file."""
+    """uv records the time of a wheel that is a local file."""
     mounted, prefix = tmp_path / "mnt", tmp_path / "env"
     (mounted / "wheels").mkdir(parents=True)
     (mounted / "tools").mkdir()

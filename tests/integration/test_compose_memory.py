@@ -1,4 +1,4 @@
-"""A layer is written piece by piece: a wheel larger than the memory that the process may take becomes one, too."""
+"""A layer is written in pieces, so a wheel can be larger than the memory that the process may use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from wheel_files import metadata
 
-ALLOWED = 64 << 20  # bytes of address space beside those that the program has when it begins
+ALLOWED = 64 << 20  # bytes of address space in addition to those in use when the limit is set
 PROGRAM = """
 import pathlib, re, resource, sys
 from envbuild.compose import wheel_layer
@@ -58,7 +58,7 @@ def test_a_wheel_larger_than_the_memory(tmp_path: Path, method: int) -> None:
 
 
 def test_the_bound_is_one(tmp_path: Path) -> None:
-    """Without memory for a single piece the same program fails: so the limit of the other tests is really in force."""
+    """With no additional memory the same program fails. So the limit of the other tests has an effect."""
     done = write_bounded(large_wheel(tmp_path, 8, zipfile.ZIP_STORED), allowed=0)
     assert done.returncode != 0
 

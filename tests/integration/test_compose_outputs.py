@@ -35,15 +35,15 @@ def store(tmp_path: Path) -> LayerStore:
 
 @pytest.fixture
 def docker(engine: Engine) -> Iterator[Engine]:
-    """The engine, without this module's images before and after."""
+    """The engine; images of this module are removed after each test."""
     yield engine
     for listed in engine.client.images.list(all=True):
-        if "envbuild-test" in str(listed.labels):  # what another run left under these names, too
+        if "envbuild-test" in str(listed.labels):  # also images that another run left
             engine.remove_image(str(listed.id))
 
 
 def greeting(store: LayerStore, words: str, **config: object) -> ComposedImage:
-    """An image that prints ``words``; every test has a base of its own, so that none finds another's layers."""
+    """An image that prints ``words``. Every test has a different base layer, so that no test finds another test's layers."""
     program = composed.tarred({"greet": composed.greeter(), "of": str(store.folder).encode()}, programs=["greet"])
     content, base = composed.blob(program)
     store.add(composed.key("base"), composed.writer(content, base))
@@ -65,7 +65,7 @@ def test_an_image_runs_and_its_sibling_sends_only_what_the_engine_lacks(docker: 
     assert found.layers == tuple(f"sha256:{layer.diff_id}" for layer in first.layers)
     assert news[-1].total == sum(layer.size for layer in first.layers)
 
-    store.blob(first.layers[0].digest).unlink()  # the engine has it: it is not even looked at
+    store.blob(first.layers[0].digest).unlink()  # the engine has this layer, so its file is not needed
     news.clear()
     assert engines.load(docker, second, store, [NAME, "envbuild-test/composed:2"], news.append) != loaded
     assert news[-1].total == second.layers[1].size
@@ -119,8 +119,8 @@ def test_what_could_not_be_loaded_before_is_loaded_with_the_image(
     with Preload(docker, store, ignore_progress) as preload:
         with monkeypatch.context() as patched:
             patched.setattr(engines, "present_layers", lambda *_: frozenset([image.layers[0].digest]))
-            preload.add(image.layers[0])  # said to be there, though it is not
-            preload.add(image.layers[1])  # fails: what is below it is missing
+            preload.add(image.layers[0])  # the patch says that the engine has this layer, which is wrong
+            preload.add(image.layers[1])  # fails, because the layer below is missing
         engines.load(docker, image, store, [NAME], ignore_progress)
     assert said_by(docker, NAME) == "hello"
 
@@ -128,7 +128,7 @@ def test_what_could_not_be_loaded_before_is_loaded_with_the_image(
 def test_nameless_images_of_killed_processes_are_removed_the_next_day(docker: Engine, store: LayerStore) -> None:
     image = greeting(store, "hello")
     first = Preload(docker, store, ignore_progress)
-    first.add(image.layers[0])  # and then it was killed
+    first.add(image.layers[0])  # the process is killed now, so it does not clean up
     (left,) = [each for each in nameless(docker) if docker.image(each).layers == (f"sha256:{image.layers[0].diff_id}",)]  # type: ignore[union-attr]
     with Preload(docker, store, ignore_progress):
         assert left in nameless(docker)
@@ -143,7 +143,7 @@ def test_a_layer_with_other_contents_than_its_digest_is_refused_and_no_name_move
     engines.load(docker, good, store, [NAME], ignore_progress)
     place = store.blob(bad.layers[1].digest)
     content = bytearray(place.read_bytes())
-    content[-5] ^= 1  # in the checksum of the last gzip member
+    content[-5] ^= 1  # change the checksum of the last gzip member
     place.unlink()
     place.write_bytes(content)
     with pytest.raises(BuildError) as caught:
@@ -174,7 +174,7 @@ def test_the_archive_is_what_docker_load_takes(docker: Engine, store: LayerStore
 
 def test_podman_runs_what_was_composed(podman: str, workspace: Workspace, store: LayerStore, tmp_path: Path) -> None:
     engine = connect(workspace, {"DOCKER_HOST": podman})
-    for words in ("hello", "good day"):  # the second has a layer that Podman has
+    for words in ("hello", "good day"):  # Podman already has one layer of the second image
         engines.load(engine, greeting(store, words), store, [NAME], ignore_progress)
         assert said_by(engine, NAME) == words
     docker_archive.write(greeting(store, "from a file"), store, tmp_path / "image.tar", [NAME], ignore_progress)

@@ -1,4 +1,4 @@
-"""Composed images in engines that this machine may have beside Docker: Apptainer, and dockers and podmans at other addresses.
+"""Composed images in other engines that this machine possibly has: Apptainer, and Docker or Podman at other addresses.
 
 ENVBUILD_TEST_ENGINES names further engines, for example ``unix:///run/docker-28.sock unix:///run/podman.sock``.
 """
@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> LayerStore:
 
 @pytest.fixture
 def image(store: LayerStore) -> ComposedImage:
-    """An image of two layers as wheels make them, with the list of their files behind each; it prints a greeting."""
+    """An image that prints a greeting. Its two layers are made as from wheels, each with the list of its files at the end."""
 
     def add(path: str, content: bytes) -> Layer:
         stream = io.BytesIO()

@@ -1,4 +1,4 @@
-"""An image composed from its wheels has the contents of the one that its Dockerfile gives: every path, mode, owner and byte."""
+"""An image composed from its wheels has the contents of its Dockerfile's image: every path, mode, owner and byte."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def compare(program: Program, engine: Engine, name: str) -> None:
 
 
 def require_whole(layout: Path, image: str) -> None:
-    """The one image of the layout has this id, and every blob is what its name and the configuration say."""
+    """Check the only image of the layout: it has this id, and every blob has the expected digest."""
 
     def blob(descriptor: dict[str, Any]) -> bytes:
         content = (layout / "blobs" / descriptor["digest"].replace(":", "/")).read_bytes()
@@ -73,7 +73,7 @@ def require_whole(layout: Path, image: str) -> None:
 
 
 def test_a_composed_image_equals_the_one_of_the_dockerfile(program: Program, engine: Engine) -> None:
-    """Its layers are kept: the next image that needs them, or the same one again, takes them from the store."""
+    """The layers stay in the store, and later images that need the same layers use them."""
     compare(program, engine, NAME)
     layers = program.home / "layers"
     before = {path.name for path in (layers / "blobs/sha256").iterdir()}

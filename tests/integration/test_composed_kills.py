@@ -1,6 +1,6 @@
-"""``build --to``, killed at random moments: the next run goes on, and the image is that of an undisturbed run.
+"""``build --to`` is killed at random moments. The next run continues, and its image equals that of an undisturbed run.
 
-ENVBUILD_KILLS says how often it is killed.
+ENVBUILD_KILLS sets the number of kills.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KILLS = int(os.environ.get("ENVBUILD_KILLS", "30"))
 
 
 def placed(program: Program, folder: Path) -> tuple[dict[str, str], float]:
-    """The files of the layout by path, and how long it took to make it."""
+    """The files of the layout by path, and the seconds that making it took."""
     answer = program.run("build", NAME, "--to", f"oci:{folder}", timeout=900).expect(0)
     files = {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -45,7 +45,7 @@ def test_killed_at_any_moment(tmp_path: Path, engine: Engine) -> None:
     wanted, seconds = placed(program, tmp_path / "undisturbed")
     moments, killed = random.Random(14), 0
     for number in range(KILLS):
-        if number % 5 == 0:  # else what the runs before left would soon be all that is needed
+        if number % 5 == 0:  # otherwise earlier runs would soon have made everything
             shutil.rmtree(home / "layers")
             shutil.rmtree(tmp_path / "out", ignore_errors=True)
         argv = program.argv("build", NAME, "--to", f"oci:{tmp_path}/out")

@@ -1,4 +1,4 @@
-"""A composed layer holds what the installers of a build make of the same wheels: every path, mode and byte."""
+"""A composed layer has the same contents as the installers of a build make from the same wheels: every path, mode and byte."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from envbuild.compose import wheel_layer
 from envbuild.compose.model import Place
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
-OLD_PIP = "pip==20.3.4"  # what matrix/build_tools.yaml installs by into Pythons that are too old for uv
+OLD_PIP = "pip==20.3.4"  # the installer in matrix/build_tools.yaml for Pythons that are too old for uv
 ENTRY_POINTS = """\
 [console_scripts]
 tool = toy.cli:main.run [all]
@@ -37,7 +37,7 @@ show = toy:show
 
 
 def toy(folder: Path, *more: Part) -> Path:
-    """A wheel with all that installers treat in a way of their own."""
+    """A wheel with every feature that installers treat specially."""
     parts = [
         Part(name=f"toy/{name}", content=b"x", mode=mode, system=system)
         for name, mode, system in (
@@ -89,7 +89,7 @@ def install_by_uv(wheels: Path, prefix: Path, names: Sequence[str]) -> None:
     settings = {"UV_LINK_MODE": "copy", "UV_NO_CONFIG": "1", "UV_CACHE_DIR": str(wheels.parent / "cache")}
     subprocess.run([uv.find_uv_bin(), *words, "-q", *names], env=os.environ | settings, check=True, timeout=600)
     (prefix / ".lock").unlink(missing_ok=True)
-    for dated in prefix.rglob("*.dist-info/uv_cache.json"):  # of wheels in a folder; images/partials/step.sh does the same
+    for dated in prefix.rglob("*.dist-info/uv_cache.json"):  # step.sh removes them, too
         record = dated.with_name("RECORD")
         rows = record.read_bytes().splitlines(keepends=True)
         record.write_bytes(b"".join(row for row in rows if b".dist-info/uv_cache.json," not in row))
@@ -104,7 +104,7 @@ def install_by_old_pip(wheels: Path, prefix: Path, names: Sequence[str]) -> None
 
 
 def compare(tmp_path: Path, files: Sequence[Path], installer: Literal["uv", "pip"]) -> None:
-    """The wheels lie in one folder, and their names before the first dash are different."""
+    """Compare for the wheels in one folder. Their names must differ before the first dash."""
     prefix, bare = tmp_path / "env", tmp_path / "bare"
     venv.create(prefix, symlinks=True)
     shutil.copytree(prefix, bare, symlinks=True)
@@ -131,7 +131,7 @@ def compare(tmp_path: Path, files: Sequence[Path], installer: Literal["uv", "pip
 
 
 def unpack(layer: Path, folder: Path) -> None:
-    """Unpack the layer by tar, which stops at the end of the tar; the list of files behind it is read to its end, too."""
+    """Unpack the layer with tar, which stops at the end of the tar. The list of files after it is still read to its end."""
     script = 'set -o pipefail; gzip -dc "$1" | { tar -x --overwrite -C "$2" && cat > /dev/null; }'
     subprocess.run(["bash", "-c", script, "-", layer, folder], check=True)
 

@@ -1,6 +1,6 @@
-"""The base provider conda: the step that unpacks CUDA, as it is rendered, on toy files and with a stand-in for micromamba.
+"""The base provider conda: the rendered step that unpacks CUDA, with toy files and a stand-in for micromamba.
 
-The real packages are on hosts that tests cannot reach. The rendered step runs unchanged, below another root.
+Tests cannot reach the hosts of the real packages. The rendered step runs unchanged, below another root folder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import render_locks as locks
 
 CHANNEL = "https://conda.anaconda.org/conda-forge/linux-64"
 INSTALLER = "https://github.com/mamba-org/micromamba-releases/releases/download/1/micromamba-linux-64"
-# It unpacks each package below the prefix, and leaves the record that conda's own programs leave.
+# It unpacks each package below the prefix and writes the same record as conda's own programs.
 STAND_IN = """#!/bin/sh
 set -eu
 test "$1 $2 $3 $4 $5" = 'create --yes --offline --no-rc --prefix'
@@ -37,7 +37,7 @@ sed 1d "$8" | while read -r file; do tar -xf "${file#file://}" -C "$6"; echo "$f
 
 @dataclass(frozen=True, kw_only=True)
 class Mirror:
-    """The folder that stands for both hosts, and the lock whose files lie there."""
+    """A folder that stands in for both hosts, and the lock whose files are in it."""
 
     folder: Path
     lock: Lock
@@ -67,7 +67,7 @@ def mirror(tmp_path: Path) -> Mirror:
 
 
 def run_step(mirror: Mirror, root: Path) -> subprocess.CompletedProcess[str]:
-    """The step of the stage ``cuda-files`` with the functions of step.sh; the folders that it writes to are below ``root``."""
+    """Run the step of the stage ``cuda-files`` with the functions of step.sh; it writes only to folders below ``root``."""
     repository = Path(__file__).parents[2]
     found = recipes.templates(workspaces.find(str(repository)))
     text = render(mirror.lock, locks.RECIPES, {**found, "recipes/alpha/install.j2": ""})["Dockerfile"]

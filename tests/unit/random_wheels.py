@@ -1,4 +1,4 @@
-"""Wheels as no two publishers make them: names, sizes, compressors, headers, folders of data, scripts and records by chance."""
+"""Random wheels, more varied than those of any publisher: names, sizes, compression, headers, data folders, scripts, RECORD."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def installed(file: Path, prefix: str, python: str, unpacked: Path | None = None
                     continue
                 is_program = True
                 if content.startswith(b"#!python"):
-                    rest = content.splitlines(keepends=True)[1:]  # splitlines of bytes splits at newlines and carriage returns only
+                    rest = content.splitlines(keepends=True)[1:]  # bytes split at \n and \r only
                     content = f"#!{prefix}/bin/python\n".encode() + b"".join(rest)
             target = f"{folders[kind]}/{path}".removeprefix("/").rstrip("/")
             found[target] = (0o755, None) if member.is_dir() else (0o755 if is_program else 0o644, content)

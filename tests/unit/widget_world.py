@@ -1,4 +1,4 @@
-"""A small world for stages: a framework called widget, its recipe, the real partials, and a package index with few packages."""
+"""The environment of tests of stages: a framework called widget, its recipe, the real partials, and a small package index."""
 
 from __future__ import annotations
 
