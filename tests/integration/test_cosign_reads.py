@@ -1,4 +1,4 @@
-"""cosign accepts every statement that `publish` attaches, and refuses them by another key."""
+"""cosign accepts every statement that `publish` attaches, and refuses each with another key."""
 
 from __future__ import annotations
 

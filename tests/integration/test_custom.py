@@ -1,4 +1,4 @@
-"""A user's own recipe for real: begun, locked, refused; and, in `make prove`, built, with its services answering inside."""
+"""A user's own recipe with the real program: created, locked, refused; in `make prove` also built and started."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_from_init_to_a_lock_that_is_kept_and_a_package_that_is_refused(program:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory, engine_endpoint: str) -> Iterator[tuple[Program, Path, str]]:
-    """Built once for all that look at it; the image goes at the end."""
+    """Build the environment once for all tests of this module; remove the image at the end."""
     folder = tmp_path_factory.mktemp("own")
     share_bases(folder / "home")
     program = Program(root=fresh_root(folder / "root"), home=folder / "home", environment={"DOCKER_HOST": engine_endpoint})

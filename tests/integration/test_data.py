@@ -1,4 +1,4 @@
-"""Public data sets, fetched from servers of this test that break off, lie, or are not there."""
+"""Public data sets, downloaded from test servers that break off, send wrong data, or do not exist."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from program import ROOT, Program
 
-CONTENT = {"one.gz": b"1" * 100, "two.gz": bytes(range(256)) * 100_000}  # the second in several pieces
+CONTENT = {"one.gz": b"1" * 100, "two.gz": bytes(range(256)) * 100_000}  # the second file is downloaded in several pieces
 
 
 class Mirror:
-    """Serves what it is given; ``gives_out`` bytes in all, then every connection breaks off."""
+    """A server of data files. After ``gives_out`` bytes in total, every connection breaks off."""
 
     def __init__(self, content: dict[str, bytes]) -> None:
         self.content, self.asked, self.ranges, self.gives_out = content, [], True, float("inf")
@@ -43,7 +43,7 @@ class Mirror:
                 self.close_connection = mirror.gives_out < 0
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Write no log."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -64,7 +64,7 @@ def mirrors() -> Iterator[list[Mirror]]:
 
 @pytest.fixture
 def program(tmp_path: Path, mirrors: list[Mirror]) -> Program:
-    """Asks the mirrors of this test, whatever proxy this machine has."""
+    """envbuild with the mirrors of this test, whatever proxy this machine uses."""
     files = {name: {"bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()} for name, body in CONTENT.items()}
     toy = {"title": "Toy", "about": "for the test", "folders": ["", "toy"], "files": files, "fetch": list(files)}
     table = tmp_path / "table.json"
@@ -83,7 +83,7 @@ def test_what_is_fetched_is_whole_and_found_again(program: Program, mirrors: lis
     mirrors[0].asked.clear()
     program.run("data", "fetch", "toy").expect(0)
     assert mirrors[0].asked == []
-    (folder / "one.gz").write_bytes(b"2" * 100)  # damaged since
+    (folder / "one.gz").write_bytes(b"2" * 100)  # damaged after the download
     program.run("data", "fetch", "toy").expect(0)
     assert (folder / "one.gz").read_bytes() == CONTENT["one.gz"]
 

@@ -167,7 +167,7 @@ def test_a_run_killed_while_it_fetches_leaves_nothing_that_counts(place, mirror,
 def test_packages_that_another_run_fetches_are_waited_for_and_not_fetched_again(place, mirror, asked):
     mirror.files[on("mirror")] = CONTENT
     store, waits = Store(place), threading.Event()
-    with files.locked(store.folder / ".collecting"):  # the other run
+    with files.locked(store.folder / ".collecting"):  # stands for the other run
         mine = threading.Thread(target=store.collect, args=([package()], asked, lambda _news: waits.set()))
         mine.start()
         assert waits.wait(60)

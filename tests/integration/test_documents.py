@@ -1,6 +1,6 @@
-"""The blocks of README and docs that need an engine or a package index, run as a reader would run them, page by page.
+"""Run the blocks of README and docs that need an engine or a package index, page by page, as a reader would.
 
-They build and train, which takes minutes: `make prove` runs them all.
+They build and train, which takes minutes, so only `make prove` runs all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LIMIT_S = 1800
 
 
 def to_run(page: Path) -> list[Block]:
-    """The files to write and the commands to run, in the order of the page."""
+    """The blocks with files to write and commands to run, in the order of the page."""
     found = [block for block in documents.blocks(page) if block.file or block.language in documents.COMMANDS]
     return [block for block in found if not block.needs & NEVER_RUN]
 
@@ -42,7 +42,7 @@ def test_some_pages_build_and_train() -> None:
 def test_commands_that_build_and_train(page: Path, engine: Engine, tmp_path: Path) -> None:
     root = fresh_root(tmp_path / "root")
     shutil.copytree(ROOT / "images" / "environments", root / "images" / "environments")
-    # A page that adds to the checkout works in the checkout, others in a folder of the reader's.
+    # Pages that add files to the checkout run in the checkout, other pages in a folder of their own.
     inside = any((block.file or "").startswith("matrix/frameworks/") for block in to_run(page))
     work = root if inside else tmp_path / "work"
     work.mkdir(exist_ok=True)
@@ -54,7 +54,7 @@ def test_commands_that_build_and_train(page: Path, engine: Engine, tmp_path: Pat
             (work / block.file).write_text(block.text)
             continue
         for command in block.commands():
-            # The folder stays as the command before left it, as in a reader's shell.
+            # The next command starts in the folder where this one ends, as in a reader's shell.
             ending = f"echo $? > {tmp_path}/code; pwd > {tmp_path}/folder"
             done = subprocess.run(
                 ["bash", "-c", f"{command.line}\n{ending}"],

@@ -1,4 +1,4 @@
-"""Builds on a real engine: secrets stay out, failures are told, cancelled ones leave nothing."""
+"""Builds on a real engine: secrets stay out of the image, failures are reported, and cancelled builds leave nothing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_secret_is_there_for_the_step_and_in_no_layer(engine, debian12, contex
         "RUN --mount=type=secret,id=absent,required=false test ! -e /run/secrets/absent",
     )
     built = engine.build(context, tag=TAG, secrets={"word": SECRET.encode()}, on_progress=lines.append, no_cache=True)
-    assert str(len(SECRET)) in [news.message for news in lines if news.log]  # the step really had it
+    assert str(len(SECRET)) in [news.message for news in lines if news.log]  # the step really had the secret
     assert built.steps == 3
     seen = 0
     for entry in engine.layer_files(TAG):
@@ -65,7 +65,7 @@ def test_a_secret_is_there_for_the_step_and_in_no_layer(engine, debian12, contex
 
 
 def test_the_search_would_find_what_is_there(engine, debian12, context):
-    """The counterpart: a secret that a step writes down is found, so that the test above can fail."""
+    """The opposite case: a secret that a step writes into the image is found. So the test above can fail."""
     write(context, debian12, "RUN --mount=type=secret,id=word cp /run/secrets/word /leaked")
     engine.build(context, tag=TAG, secrets={"word": SECRET.encode()})
     assert any(SECRET.encode() in e.open().read() for e in engine.layer_files(TAG) if e.path == "/leaked")
@@ -91,7 +91,7 @@ def test_a_second_build_is_cached_and_no_cache_is_not(engine, debian12, context)
     assert engine.build(context, tag=TAG).cached <= 1
     again = engine.build(context, tag=TAG)
     assert again.steps == 3
-    assert again.cached >= 2  # builders do not always call the base itself cached
+    assert again.cached >= 2  # builders do not always report the base as cached
     assert engine.build(context, tag=TAG, no_cache=True).cached <= 1
 
 
@@ -105,7 +105,10 @@ def test_steps_are_reported_with_their_total(engine, debian12, context):
 
 
 def test_steps_have_no_network_where_it_is_forbidden(engine, debian12, context):
-    """A kernel may add tunnels to every network, so the routes decide; the loopback device proves that the files were read."""
+    """A kernel may add tunnel devices to every network, so the test looks for routes.
+
+    The loopback device proves that the step could read these files.
+    """
     write(context, debian12, "RUN cat /proc/net/dev /proc/net/route > /network")
     with network.forbidden():
         engine.build(context, tag=TAG, no_cache=True)
@@ -168,7 +171,7 @@ def test_a_stopped_build_stops_in_the_engine_and_leaves_no_secret(engine, debian
     seconds = nap(number)
     write(context, debian12, f"RUN --mount=type=secret,id=word sleep {seconds}")
     code = (
-        # a shell starts what it puts into the background with SIGINT ignored, which would be inherited here
+        # a shell starts background processes with SIGINT ignored, and this program would inherit that
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from pathlib import Path; from envbuild.engine.choice import connect; from envbuild.workspace import Workspace\n"
         f"w = Workspace(root=Path({str(workspace.root)!r}), output=Path('/nowhere'), home=Path({str(workspace.home)!r}))\n"

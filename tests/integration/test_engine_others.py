@@ -1,4 +1,4 @@
-"""Engines that are not a Docker daemon on this machine: Podman's service, and a Docker reached by ssh."""
+"""Engines that are not a local Docker daemon: Podman's service, and Docker over ssh."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_podman_is_named_podman_runs_what_it_holds_and_says_that_it_cannot_build
     base = bases.provide(pinned, environment(), engine, workspace, ignore_progress)  # type: ignore[arg-type]
     done = engine.run(base.reference, ["sh", "-c", "echo hi; echo x > /tmp/out; exit 3"], network="none", collect=["/tmp/out"])
     assert (done.code, done.output, done.files) == (3, "hi\n", {"/tmp/out": b"x\n"})
-    for number in range(3):  # a line that comes at once is neither lost nor repeated
+    for number in range(3):  # a line that is printed at once must be neither lost nor repeated
         assert engine.run(base.reference, ["echo", str(number)], network="none").output == f"{number}\n"
     assert "/etc/debian_version" in {entry.path for entry in engine.layer_files(base.reference)}, "a search sees its layers"
     (tmp_path / "Dockerfile").write_text(f"FROM {base.reference}\nRUN true\n")
@@ -43,7 +43,7 @@ def test_podman_is_named_podman_runs_what_it_holds_and_says_that_it_cannot_build
     assert "Podman" in told.splitlines()[0] and "cannot build" in told
 
 
-# What ssh does with `ssh OPTIONS HOST COMMAND`, on this machine.
+# A stand-in for `ssh OPTIONS HOST COMMAND` that runs the command on this machine.
 SSH = """#!/bin/sh
 for last; do :; done
 exec env DOCKER_HOST={endpoint} sh -c "$last"

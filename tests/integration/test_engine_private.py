@@ -1,4 +1,4 @@
-"""The private engine on this machine, beside whatever other engine runs here, and what it leaves: nothing."""
+"""The private engine on this machine, beside other engines. After it ends, nothing of it is left."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("root_machine")]
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Workspace]:
-    """A workspace whose engine is taken down whatever a test does."""
+    """A workspace; its engine is stopped at the end of the test in any case."""
     found = Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
     yield found
     private_engine.down(found, purge=True)
 
 
 def test_root_follows_no_link_that_a_user_can_place(place: Workspace, tmp_path: Path) -> None:
-    """/run/lock is open to everybody: a link there once had a file of root's emptied."""
+    """Everybody can write to /run/lock. A symbolic link there once made envbuild empty a file of root."""
     victim = tmp_path / "victim"
     victim.write_text("precious")
     trap = Path("/run/lock/envbuild-network")
@@ -70,7 +70,7 @@ def firewall() -> list[str]:
 
 
 def foreign() -> dict[str, list[str]]:
-    """The firewall and the interfaces of this machine, without those of private engines: several may run at once."""
+    """The firewall rules and network interfaces of this machine, without those of private engines, of which several may run."""
     links = [path.name for path in Path("/sys/class/net").iterdir() if not path.name.startswith(("veth", "envb"))]
     return {
         "links": sorted(links),
@@ -81,12 +81,12 @@ def foreign() -> dict[str, list[str]]:
 
 
 def namespaces(pid: int) -> set[str]:
-    """The PID and mount namespaces of a process: whoever is in them was started by the private engine."""
+    """The PID and mount namespaces of a process. All processes in them were started by the private engine."""
     return {os.readlink(f"/proc/{pid}/ns/{kind}") for kind in ("pid", "mnt")}  # noqa: PTH115 - no file, a name
 
 
 def left_of(place: Workspace, inside: set[str]) -> list[str]:
-    """Whatever of this workspace's engine is still on the machine: processes, mounts, rules, links, groups, sockets."""
+    """Everything of this workspace's engine that is still on the machine: processes, mounts, rules, links, groups, sockets."""
     status = private_engine.status(place)
     mark = private_engine._Places(folder=place.engine).mark
     found = [f"process {pid}" for pid in processes(lambda _: True) if inside & _namespaces_or_none(pid)]
@@ -110,7 +110,7 @@ def ours(state: Workspace) -> list[int]:
 
 
 def test_up_serves_and_down_leaves_nothing(place, engine, debian12):
-    """``engine`` is another one, running all the time: it must neither suffer nor change."""
+    """``engine`` is another engine that runs all the time. The private engine must not disturb or change it."""
     before = foreign()
     status = private_engine.up(place)
     try:
@@ -172,7 +172,7 @@ while (my $client = $listener->accept) {
 
 @pytest.mark.parametrize("published", ["127.0.0.1:{port}:8000", "{port}:8000"])
 def test_a_published_port_answers_on_the_host(place, workspace, debian12, published):
-    """With docker's own program, as the README says; without an address only loopback listens."""
+    """Run as in the README, with Docker's own program. Without an address, only loopback listens."""
     engine = start(place)
     reference = hold(engine, workspace, debian12)
     with socket.socket() as chosen:
@@ -209,7 +209,7 @@ def test_up_twice_is_one_engine(place):
     first = private_engine.up(place)
     again = private_engine.up(place)
     assert first == again
-    assert len(ours(place)) == 3  # unshare, its init, dockerd
+    assert len(ours(place)) == 3  # the processes: unshare, its init, dockerd
 
 
 def test_two_at_once_make_one_engine(place):
@@ -250,7 +250,7 @@ def test_killed_outright_it_takes_everything_along_and_comes_back(place, workspa
     engine.client.containers.run(reference, ["sleep", str(seconds)], detach=True)
     tree = descendants(ours(place))
     os.kill(next(pid for pid in tree if Path(f"/proc/{pid}/comm").read_text().strip() == victim), signal.SIGKILL)
-    if victim != "containerd":  # dockerd starts that one again by itself
+    if victim != "containerd":  # dockerd itself starts containerd again
         wait_for(lambda: not ours(place))
         wait_for(lambda: not sleeping(seconds))
         assert not private_engine.status(place).running
@@ -285,7 +285,7 @@ def test_a_start_that_is_killed_can_be_repeated_and_taken_down(place, delay):
 def test_a_stale_socket_and_pid_file_are_no_engine(place):
     place.engine.mkdir(parents=True)
     (place.engine / "docker.sock").touch()
-    (place.engine / "docker.pid").write_text(f"{os.getpid()}\n")  # a living process that is not ours
+    (place.engine / "docker.pid").write_text(f"{os.getpid()}\n")  # a running process that is not the engine
     assert not private_engine.status(place).running
     assert private_engine.up(place).running
     private_engine.down(place)
@@ -338,7 +338,7 @@ def test_a_full_disk_is_named(tmp_path, workspace, debian12):
             engine.build(context, tag="t:1")
         assert caught.value.code == "no-space"
         (context / "Dockerfile").write_text(f"FROM {reference}\nRUN echo small\n")
-        assert engine.build(context, tag="t:1").id  # nothing half-written is in the way
+        assert engine.build(context, tag="t:1").id  # unfinished files do not disturb the next build
     finally:
         private_engine.down(place, purge=True)
         subprocess.run(["umount", str(home)], check=True)
@@ -369,7 +369,7 @@ def engine_of(place: Workspace) -> Engine:
 
 
 def hold(engine: Engine, workspace: Workspace, base: bases.RealisedBase) -> str:
-    """Have ``engine`` hold the session's base, which another engine holds already."""
+    """Load the session's base, which another engine has, into ``engine``; return its reference."""
     from engine_toy import environment
 
     from envbuild.model.lock import BaseLock

@@ -1,4 +1,4 @@
-"""Containers on a real engine: what goes in, what comes out, and that none stays."""
+"""Containers on a real engine: inputs and outputs, and that no container is left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ pytestmark = [pytest.mark.engine, pytest.mark.network]
 
 
 def ours(engine: Engine, pid: int = 0) -> list[str]:
-    """The containers that this process, or the one of ``pid``, has in the engine: others may be using it, too."""
+    """The containers in the engine that belong to this process, or to the process ``pid``.
+
+    Other processes can use the same engine.
+    """
     found = engine.client.api.containers(all=True, filters={"label": "org.envbuild.owner"})
     return [each["Id"] for each in found if f"/{pid or os.getpid()}@" in each["Labels"]["org.envbuild.owner"]]
 
@@ -44,7 +47,10 @@ def test_code_output_and_lines(engine, image):
 
 
 def test_each_line_of_containers_that_end_at_once_comes_exactly_once(engine, image):
-    """Several at a time: under load, output once came before the attachment, and again from the log."""
+    """Several containers at the same time.
+
+    Under load, output once came both before the attachment and again from the log.
+    """
 
     def run(number: int) -> list[str]:
         lines: list[str] = []
@@ -104,7 +110,7 @@ def test_settings_reach_the_container(engine, image, tmp_path):
     assert lines[:3] == ["from outside", "1234", "a b"]
     assert lines[3].split()[1] == "321"
     assert lines[4] == "lo"
-    assert lines[5].split()[0] in {"127.0.0.1", "::1"}  # the container finds itself by its own name
+    assert lines[5].split()[0] in {"127.0.0.1", "::1"}  # the container resolves its own host name
     assert "Read-only file system" in lines[-1] or "Permission denied" in lines[-1]
 
 
@@ -130,7 +136,7 @@ def test_files_are_collected_from_the_container(engine, image):
 def test_the_time_limit_stops_and_removes(engine, image):
     started = time.monotonic()
     with pytest.raises(TimedOutError) as caught:
-        # Its start counts, too, which takes seconds on a slow machine.
+        # The limit includes the start of the container, which takes seconds on a slow machine.
         engine.run(image, ["sh", "-c", f"echo before; exec sleep {nap(1)}"], timeout_s=6)
     assert time.monotonic() - started < 120
     assert caught.value.exit_code == 124
@@ -166,7 +172,7 @@ def test_the_container_of_a_killed_process_goes_by_itself(engine, image, workspa
     process.send_signal(signal.SIGKILL)
     process.wait()
     wait_for(lambda: not ours(engine, process.pid) and not sleeping(nap(3)))
-    time.sleep(2 if moment != "running" else 0)  # one that was being made
+    time.sleep(2 if moment != "running" else 0)  # the engine may just have been creating a container
     wait_for(lambda: not ours(engine, process.pid) and not sleeping(nap(3)))
 
 

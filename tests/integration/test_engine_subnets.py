@@ -1,4 +1,4 @@
-"""The subnet of a private engine that starts again after another one took the subnet it had."""
+"""The subnet of a private engine that starts again after another engine has taken the subnet it used before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from envbuild.engine import private_engine
 from envbuild.workspace import Workspace
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("root_machine")]
-OTHER = "envbother"  # stands for another engine's bridge
+OTHER = "envbother"  # stands in for the bridge of another engine
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""How an image starts: the message of its entry point about a mounted work folder, and the variables of a program."""
+"""The start of an image: the message of its entry point about a mounted work folder, and the environment variables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def toy(engine: Engine, workspace: Workspace, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def roots(tmp_path: Path) -> Path:
-    """A folder as root makes it on a machine; the tests of the engine run as root."""
+    """A folder that root owns. The tests with an engine run as root."""
     folder = tmp_path / "of-root"
     folder.mkdir()
     folder.chmod(0o755)
@@ -73,7 +73,7 @@ def test_plots_go_to_files_unless_the_user_says_otherwise(engine: Engine, toy: T
 
 @pytest.mark.parametrize(("given", "found"), [("Agg", "none"), ("svg", "svg"), (None, "none")])
 def test_notebooks_keep_their_own_way_of_showing_plots(tmp_path: Path, given: str | None, found: str) -> None:
-    """IPython's kernel shows plots in the notebook only where MPLBACKEND says nothing."""
+    """IPython's kernel shows plots in the notebook only if MPLBACKEND is not set."""
     program = tmp_path / "jupyter"
     program.write_text('#!/bin/sh\necho "${MPLBACKEND:-none}"\n')
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Files of committed locks, really downloaded: a sample, an interruption, and a folder that pip installs from."""
+"""Real downloads of the files of committed locks: a sample, an interruption, and a folder from which pip installs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from program import ROOT, Program, fresh_root, share_downloads
 
-# The least to download of all; its interpreter is not needed for that.
+# The environment with the smallest downloads. They do not need its Python.
 SMALL = "chainer-4.3.1-cpu-py27-debian11"
 LARGER = "opencv-5.0.0.93-cpu-py311-debian12"
 

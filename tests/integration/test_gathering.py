@@ -1,4 +1,4 @@
-"""`envbuild evidence NAME --from HOST/REPOSITORY`: which reports of other machines are believed, and what becomes of them."""
+"""`envbuild evidence NAME --from HOST/REPOSITORY`: which reports of other machines are accepted, and as which evidence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GPU = {
 
 
 class Place:
-    """A registry with the published image, and the means to attach statements to it."""
+    """A registry with the published image, and methods to attach statements to it."""
 
     def __init__(self, registry: Registry, stages: Stages, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.registry, self.to, self._capsys = registry, f"{registry.host}/lab/dl", capsys
@@ -44,13 +44,13 @@ class Place:
         return code, json.loads(self._capsys.readouterr().out)
 
     def gather(self, *pairs: tuple[Path, Path]) -> list[dict[str, Any]]:
-        """What is made of the statements about smoke tests."""
+        """The answers about the statements of other signers about smoke tests."""
         words = [word for pair in pairs for word in ("--key", str(pair[1]))]
         code, told = self.run("evidence", NAME, "--from", self.to, *words)
         assert code == 0, told
         (answer,) = told["gathered"]
         assert answer["digest"] == self.digest
-        ours = keys.public_key(self.ours[1]).hint  # what `publish` stated stands in for a report, and is none
+        ours = keys.public_key(self.ours[1]).hint  # leave out the statement of `publish`, which contains no real report
         return [each for each in answer["statements"] if each["kind"] == statements.SMOKE and each["signer"] != ours]
 
     def report(self, **changed: Any) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 # ruff: noqa: E501 - bytes and texts of attackers, one a line
-"""An index that lies: malformed files and pages never end a lock, never take all memory or time, and never leave a file."""
+"""An index that lies.
+
+Malformed files and pages never stop a lock, never use up memory or time, and never leave a file behind.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
     """Serves the entry of a path: bytes with a content type, or a function that makes the answer."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else each answer waits 40 ms for an acknowledgement
+    disable_nagle_algorithm = True  # otherwise each answer waits 40 ms for an acknowledgement
 
     def log_message(self, *_args: object) -> None:
         pass
@@ -81,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Site:
-    """A loopback index."""
+    """A package index on loopback."""
 
     def __init__(self, server: ThreadingHTTPServer) -> None:
         self.pages: dict[str, Any] = server.pages
@@ -93,7 +96,7 @@ class Site:
         )  # fmt: skip
 
     def offer(self, *files: tuple[str, bytes]) -> None:
-        """A page of ``alpha`` with these files."""
+        """Offer a page of ``alpha`` with these files."""
         self.pages["/simple/alpha/"] = hostile.page([hostile.entry(name, content) for name, content in files])
         for name, content in files:
             self.pages[f"/simple/alpha/files/{name}"] = ("application/octet-stream", content)
@@ -113,7 +116,7 @@ def site() -> Iterator[Site]:
 
 
 def lock(site: Site, folder: Path, said: list[str] | None = None) -> Lock:
-    """Lock ``alpha``, whatever its version, from this index."""
+    """Lock ``alpha`` in any version from this index."""
 
     def listen(news: Progress) -> None:
         if said is not None:
@@ -124,7 +127,7 @@ def lock(site: Site, folder: Path, said: list[str] | None = None) -> Lock:
 
 
 def offer_tools(site: Site) -> None:
-    """Good ones, by which source archives are built."""
+    """Offer valid build tools for source archives."""
     for tool in ("setuptools", "wheel", "pip", "uv", "x"):
         wheel = lock_universe.wheel(tool, "1.0")
         filename = f"{tool}-1.0-py3-none-any.whl"
@@ -133,14 +136,14 @@ def offer_tools(site: Site) -> None:
 
 
 def holds(made: Lock, folder: Path) -> None:
-    """The lock can be read again, and nothing was left outside the cache."""
+    """Check that the lock can be read again and that nothing was left outside the cache."""
     assert lock_file.parse(lock_file.dumps(made), folder / "lock.json") == made
     assert {path.name for path in folder.iterdir()} <= {"cache"}
     assert not (folder.parent / "x").exists()
 
 
 def one(site: Site, folder: Path, number: int) -> None:
-    """One malformed thing beside a good file, and alone."""
+    """Lock with one malformed file beside a good file, and with the malformed file alone."""
     chance = random.Random(number)
     name, make = hostile.KINDS[number % 3]
     content = make(chance)
@@ -229,7 +232,7 @@ def test_what_was_left_out_is_told_and_named_where_it_was_alone(site, tmp_path):
 
 
 def limited(program: str, *words: str, memory: int = 1200 * 2**20) -> subprocess.CompletedProcess[str]:
-    """Run a process with this limit of memory; allocating more is an error there."""
+    """Run a process with a memory limit. Allocating more is an error in it."""
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), *words],
         capture_output=True, text=True, check=False, timeout=120,
@@ -444,11 +447,11 @@ def test_the_names_of_one_run_share_the_hosts_that_do_not_answer(site):
     assert heard, "what is waited for is told to whoever listens now"
 
 
-# --- Tools of a build in the cache of downloads --------------------------------------------------------------------------
+# --- Build tools in the download cache ---------------------------------------------------------------------------------
 
 
 def uv_wheel(version: str) -> bytes:
-    """A valid wheel of a uv: a program that tells its version."""
+    """A valid wheel of uv whose program prints its version."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as wheel:
         wheel.writestr(f"uv-{version}.data/scripts/uv", f"#!/bin/sh\necho uv {version}\n")
@@ -479,7 +482,7 @@ def test_another_uv_under_the_locked_name_is_never_what_installs(site, tmp_path)
 
     assert b"uv 0.13.9" in build_tool()
     assert (place.downloads / name).read_bytes() == locked
-    site.pages[f"/simple/uv/files/{name}"] = ("application/octet-stream", other)  # the index offers the other one, too
+    site.pages[f"/simple/uv/files/{name}"] = ("application/octet-stream", other)  # now the index also offers the other uv
     with pytest.raises(BuildError) as refused:
         build_tool()
     assert (refused.value.code, refused.value.exit_code) == ("hash-differs", 7)

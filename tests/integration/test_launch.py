@@ -1,4 +1,4 @@
-"""Real launchers start the smoke test on two machines, which are network namespaces of this one."""
+"""Real launchers start the smoke test on two machines, which are network namespaces of this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IMAGE = "registry.example/lab/x:1"
 GUEST = ("--adapter", "numpy", "--phases", "coll,oracle", "--counts", "4")
 
 
-# As `docker run`: the command sees only the variables that it was given, and /report where it was mounted.
+# Stands in for `docker run`: the command gets only the variables passed to it, and the mounted folder as /report.
 DOCKER = """#!PYTHON
 import json, os, socket, sys
 words = sys.argv[1:]
@@ -51,7 +51,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for PATH, with the guest's command as an image has it."""
+    """A folder for PATH with the guest's command, as in an image."""
     folder = tmp_path_factory.mktemp("commands")
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envbuild" / "test-guests"
     site = cache / f"launch-py{sys.version_info.major}.{sys.version_info.minor}"
@@ -84,7 +84,7 @@ def launch(
     kind: str = "inside",
     variables: Mapping[str, str] = {},
 ) -> tuple[int, dict[str, Any], str]:
-    """`envbuild launch --run` on the first machine, two devices on each: status, report, output."""
+    """Run `envbuild launch --run` on the first machine, with two devices on each; return exit code, report and output."""
     shell = machines.remote_shell(folder)
     reports = folder / "reports"
     reports.mkdir()
@@ -169,7 +169,7 @@ def test_slurm(machines: Machines, commands: Path, tmp_path: Path) -> None:
 
 
 def _containers(folder: Path) -> list[tuple[str, list[str], str]]:
-    """The host, the words and the cores of each `docker run`, in the order of the hosts."""
+    """The host, the arguments and the cores of each `docker run`, sorted by host."""
     lines = (folder / "reports" / "docker.log").read_text().splitlines()
     return sorted((host, words, cores) for host, words, cores in map(json.loads, lines))
 
@@ -177,7 +177,7 @@ def _containers(folder: Path) -> list[tuple[str, list[str], str]]:
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
 def test_open_mpi_starts_a_container_with_a_hosts_gpus(machines: Machines, commands: Path, tmp_path: Path) -> None:
     name = "tf-2.21.0-cuda12.5-py311-debian12"
-    options = ("--skip-preflight", "--", *GUEST)  # the stand-in for Docker can only run
+    options = ("--skip-preflight", "--", *GUEST)  # the stand-in for Docker only knows `run`
     code, report, said = launch(machines, commands, tmp_path, "mpirun", *options, name=name, kind="docker")
     assert code == 0, said
     _spans(machines, report, "Open MPI")

@@ -1,7 +1,7 @@
-"""An MPIJob as the MPI operator starts it: sshd and mpirun with the words of the manifest, as the image's user, in two pods.
+"""An MPIJob as the MPI operator starts it: two pods in which sshd and mpirun run as the image's user, as the manifest says.
 
-The pods are network namespaces with the operator's names for them. This test plays the operator: it makes the keys, mounts them
-(owned by root, readable by all), and gives the launcher the host file and its variables.
+The pods are network namespaces with the names that the operator gives. This test acts as the operator: it makes the keys,
+mounts them (owned by root, readable by all), and gives the launcher the host file and its variables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from machines import Machines, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = tuple(f"envbuild-smoke-worker-{number}.envbuild-smoke.ml.svc" for number in range(2))
-# The image's user, its home, and the mount of the Secret; then the command as that user.
+# Sets up the image's user, its home and the mounted Secret, and runs a command as that user.
 POD = """
 mount --bind {folder}/passwd /etc/passwd && mount -t tmpfs none /home && mkdir -p /home/envbuild/.ssh &&
 cp {folder}/keys/* /home/envbuild/.ssh && chmod 644 /home/envbuild/.ssh/* && chown 1000:1000 /home/envbuild &&
@@ -37,7 +37,7 @@ MISSING = [
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that the image's user can read, which pytest's own is not."""
+    """A folder that the image's user can read; pytest's own temporary folder is readable by root only."""
     made = Path(tempfile.mkdtemp(prefix="mpijob-"))
     made.chmod(0o755)
     yield made

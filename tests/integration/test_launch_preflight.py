@@ -1,4 +1,4 @@
-"""`envbuild launch --preflight` looks at real hosts: two network namespaces, and this machine by a real ssh."""
+"""`envbuild launch --preflight` examines real hosts: two network namespaces, and this machine over a real ssh."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from machines import Machines, why_not
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "registry.example/lab/x:1"
 GPU_IMAGE = "tf-2.21.0-cuda12.5-py311-debian12"
-# Docker and nvidia-smi as they answer on two hosts: ant has all, bee lacks the image and has one GPU with an old driver.
+# Stand-ins for Docker and nvidia-smi. Host ant has everything; bee lacks the image and has one GPU with an old driver.
 DOCKER = """#!/bin/sh
 case "$(hostname):$*" in
 *:version*) echo 27.0.1 ;;
@@ -64,7 +64,7 @@ def programs(tmp_path: Path) -> Path:
 
 
 def preflight(*words: str, env: dict[str, str]) -> tuple[int, dict[str, Any], str]:
-    """Exit code; for each host its findings by id; what people read."""
+    """Run the preflight; return the exit code, the findings of each host by id, and the text output."""
     argv = [sys.executable, "-m", "envbuild", "launch", *words, "--preflight", "--json"]
     done = subprocess.run(argv, cwd=ROOT, env=os.environ | env, capture_output=True, text=True, check=False, timeout=120)
     assert done.stdout, done.stderr
@@ -122,7 +122,7 @@ def test_run_starts_nothing_where_a_host_is_not_ready(machines: Machines, progra
     started = subprocess.run(
         [*argv, "--skip-preflight"], cwd=ROOT, env=os.environ | env, capture_output=True, text=True, check=False
     )
-    assert started.returncode == 9, started.stderr  # the stand-in for Docker knows no `run`
+    assert started.returncode == 9, started.stderr  # the stand-in for Docker has no `run`
 
 
 def listens(port: int) -> bool:
@@ -133,7 +133,7 @@ def listens(port: int) -> bool:
 
 @pytest.fixture
 def ssh(tmp_path: Path) -> Iterator[str]:
-    """The command that enters this machine by ssh, with a server of its own on loopback."""
+    """The command that enters this machine over ssh; a server for the test listens on loopback."""
     server = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     if server is None or os.geteuid() != 0:
         pytest.skip("no sshd here, or not root")

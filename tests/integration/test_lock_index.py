@@ -1,4 +1,4 @@
-"""The index client over real sockets: both page forms, credentials, damaged and broken answers, downloads that are cut off."""
+"""The index client over real sockets: both page formats, credentials, damaged and broken answers, interrupted downloads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAME = "demo-1.0-py3-none-any.whl"
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves one project in the form and with the faults that the server object says."""
+    """Serves one project in the format and with the faults that the server object names."""
 
     protocol_version = "HTTP/1.1"
 
@@ -102,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def site(monkeypatch, tmp_path):
-    """A server on this machine, and pip configured to use it alone."""
+    """A server on this machine that is the only index in the configuration of pip."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.site = {"form": "text/html", "sha": SHA, "asked": [], "url": f"http://127.0.0.1:{server.server_port}/simple"}
@@ -196,7 +196,7 @@ def test_a_file_of_an_address_of_its_own_is_named_and_no_index():
     for name in (
         "python-3.6.6-h6e4f718_2.tar.bz2",
         "openssl-1.0.2u-h516909a_0.tar.bz2",
-    ):  # the host is asked once, and each file named
+    ):  # the host gets one request, and the error names each file
         file = IndexFile.pinned(f"http://{host}/conda-forge/linux-64/{name}", name, "0" * 64)
         with pytest.raises(BuildError, match=f"^{re.escape(name)} could not be fetched from {host}: .*refused"):
             index.inspect(file)
@@ -276,7 +276,7 @@ def test_killed_while_downloading_leaves_no_file_and_the_next_run_has_it(site, t
 
 
 def test_ctrl_c_does_not_wait_for_questions_that_are_still_open(tmp_path):
-    """A server that takes connections and never answers must not hold up the end of the program."""
+    """A server that accepts connections and never answers must not delay the end of the program."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         program = (
             "from envbuild.index.client import Index; i = Index(); i.prefetch(['a', 'b', 'c'] * 9);"
@@ -297,7 +297,7 @@ def test_ctrl_c_does_not_wait_for_questions_that_are_still_open(tmp_path):
 
 
 def test_uv_and_pip_reach_the_same_index_by_what_they_are_handed(site, tmp_path):
-    """The variables are right in the eyes of those they are for."""
+    """uv and pip themselves use the environment variables and reach the index."""
     site["form"] = "application/vnd.pypi.simple.v1+json"
     index = Index()
 

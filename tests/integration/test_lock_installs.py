@@ -1,4 +1,4 @@
-"""From a name to a framework that imports: the lock of the real matrix, installed by its hashes alone into a fresh prefix."""
+"""From a name to a framework that can be imported: a lock of the real matrix is installed by its hashes into a fresh prefix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from envbuild.pipeline.tools import Tools
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
-# One for each way that locks are installed, and for each end of the Pythons; all of one row prove the same of other files.
+# One case for each way to install a lock, with the oldest and newest Pythons.
 SMALL = [("opencv-cpu-py313", "cv2")]
 CASES = [
     ("theano-1.0.4-cpu-py27", "theano"),
@@ -39,7 +39,7 @@ CASES = [
 
 
 def locked(request: str, downloads: Path):
-    """The lock that ``envbuild lock`` would write, of packages alone."""
+    """The lock that ``envbuild lock`` would write, with packages only."""
     tools = Tools(workspace.find(None, []))
     environment = resolving.resolve_buildable(tools, [request], Constraints()).environment
     known = tools.recipes
@@ -64,7 +64,7 @@ def run(*argv: object, **more: str) -> str:
 
 
 def installed(prefix, house: Path, into: Path) -> Path:
-    """The interpreter of a fresh prefix with what ``prefix`` pins, by the installer that images use."""
+    """Install the pinned files of ``prefix`` into a fresh prefix with the installer of images; return its Python."""
     ours = into / "v" / "bin" / "python"
     python = interpreter(prefix.python.version)
     tools, packages = (requirements(into / f"{kind}.txt", getattr(prefix, kind)) for kind in ("build_artifacts", "artifacts"))
@@ -82,7 +82,7 @@ def installed(prefix, house: Path, into: Path) -> Path:
 
 
 def prefix_of(request: str, folder: Path):
-    """Its lock, and the interpreter of a fresh prefix that holds it."""
+    """The lock of a request, and the Python of a fresh prefix with its packages."""
     made = locked(request, folder / "downloads")
     assert [gap.what for gap in made.missing] == ["base"]
     (prefix,) = made.prefixes
@@ -100,7 +100,7 @@ def test_a_lock_of_any_python_installs_by_its_hashes_alone_and_imports(tmp_path,
     program = f"import sys, {module}; print('%d.%d %s' % (sys.version_info[:2] + ({module}.__version__,)))"
     python_version, version = run(python, "-c", program, CUDA_VISIBLE_DEVICES="", HOME=str(tmp_path)).split()[-2:]
     assert python_version == made.environment.python.version
-    # Of OpenCV the binding's build number is no part of the library's own version.
+    # The version of opencv-python has a build number that cv2.__version__ lacks.
     assert Version(version).release[:2] == Version(made.environment.frameworks[0].version).release[:2]
 
 
@@ -112,7 +112,7 @@ def test_releases_far_from_those_that_an_adapter_was_written_for_train_with_it(t
     adapter = tools.recipes / made.environment.frameworks[0].recipe / "smoke.py"
     options = ["--counts", "1,2", "--phases", "oracle,train", "--workload", "mnist", "--train-images", "2048"]
     assert "PASS" in run(python, tools.guest, "run", "--adapter", adapter, *options, HOME=str(tmp_path))
-    # A few steps of the deeper network: whether it learns in them is not asked.
+    # Only a few steps of the deeper network, so the test does not check whether it learns.
     report = tmp_path / "report.json"
     options = ["--counts", "1", "--phases", "train", "--workload", "cifar", "--train-images", "128", "--test-images", "64"]
     argv = [python, tools.guest, "run", "--adapter", adapter, *options, "--epochs", "1", "--json", report]

@@ -1,4 +1,4 @@
-"""Real locks from the real index: the versions of their time, the same bytes twice, and installs that import."""
+"""Real locks from the real index: versions of the right time, the same bytes twice, and packages that can be imported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ GLIBC = {"ubuntu16.04": "2.23", "ubuntu18.04": "2.27", "debian11": "2.31", "debi
 
 
 def environment(package, version, python, system, newer, *, requirement="", constraints=()):
-    """A decision like the resolver's, written here so that these tests depend on no row of the matrix."""
+    """An environment like those of the resolver.
+
+    It is written here, so that these tests depend on no row of the matrix.
+    """
     framework = Framework(
         name=package, version=version, package=package, variant="x", requirements=(requirement or f"{package}=={version}",),
         constraints=constraints, recipe=package, released=newer, index="default", cuda_libraries="none", options={},
@@ -85,7 +88,7 @@ def downloads(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def locks(downloads):
-    """Each environment's lock, made once."""
+    """The lock of each environment; each is made only once."""
     made = {}
 
     def of(name):
@@ -112,7 +115,7 @@ def test_real_locks_hold_and_fit_the_schema(locks, name):
     jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(lock_file.dumps(made)))
     assert "numpy" in versions(made)
     assert all(a.size and a.size > 500 for a in made.prefixes[0].artifacts)
-    # No host and nothing of this machine: the lock must mean the same everywhere.
+    # A lock must mean the same everywhere, so it contains no host and no path of this machine.
     assert re.findall(r"https?://|file:|/opt/(?!env)", lock_file.dumps(made).replace(str(Path.home()), "file:")) == []
 
 
@@ -151,7 +154,7 @@ def test_cuda_from_wheels_is_locked_file_by_file(locks):
 
 @pytest.mark.parametrize("name", ["tf-today", "tf-cuda", "torch", "mxnet"])
 def test_another_resolver_chooses_the_same_versions(locks, tmp_path, name):
-    """uv, which shares no code with ours, is asked the same question."""
+    """uv, which shares no code with envbuild, resolves the same requirements."""
     made = locks(name)
     env, framework = made.environment, made.environment.frameworks[0]
     (tmp_path / "constraints.txt").write_text("\n".join(framework.constraints))
@@ -173,7 +176,7 @@ def test_progress_is_never_silent_for_long(tmp_path):
     make(ENVIRONMENTS["tf-gpu-py35"], tmp_path, lambda _news: times.append(time.monotonic()))
     assert len(times) > 20
     longest = max(after - before for before, after in itertools.pairwise(times))
-    assert longest < max(5.0, (times[-1] - times[0]) / 2)  # a slow machine or index makes all of it longer
+    assert longest < max(5.0, (times[-1] - times[0]) / 2)  # on a slow machine or index all times are longer
 
 
 def test_without_a_network_it_ends_within_seconds_and_says_which_host(tmp_path):
@@ -220,7 +223,7 @@ def test_killed_at_any_moment_the_next_run_goes_on(locks, tmp_path, after_s):
 
 
 def interpreter(version):
-    """A CPython of that version: on PATH, or one that pyenv built."""
+    """A CPython of that version, from PATH or pyenv."""
     found = shutil.which(f"python{version}")
     built = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}*/bin/python"))
     for candidate in ([found] if found else []) + [str(path) for path in built]:

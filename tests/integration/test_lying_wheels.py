@@ -1,4 +1,4 @@
-"""Wheels that lie about themselves, pinned by their hash as honest ones are: no image of theirs gets a tag."""
+"""Wheels with wrong metadata or RECORD, pinned by their hash like honest ones: no image with such a wheel gets a tag."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ RULES = rules.load(smoke_toy.ROOT / "images")
 
 
 def wheel(*, metadata: str = METADATA, files: Mapping[str, str], lines: Mapping[str, str], info: str = "honest-1.0") -> bytes:
-    """A wheel of ``files``, whose RECORD is right but for the ``lines`` that it has for some paths; an empty one conceals."""
+    """A wheel of ``files`` whose RECORD is right except for ``lines``, which replace the lines of some paths.
+
+    An empty line hides the file.
+    """
     own = {"METADATA": metadata, "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
     held = {f"{info}.dist-info/{name}": text for name, text in own.items()} | dict(files)
     told = {path: record_line(path, text) for path, text in held.items()} | dict(lines)
@@ -45,13 +48,13 @@ def wheel(*, metadata: str = METADATA, files: Mapping[str, str], lines: Mapping[
 
 
 def record_line(path: str, text: str) -> str:
-    """See https://packaging.python.org/en/latest/specifications/recording-installed-packages/."""
+    """A line of RECORD: https://packaging.python.org/en/latest/specifications/recording-installed-packages/."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
     return f"{path},sha256={digest},{len(text.encode())}"
 
 
 class IndexWith(Index):
-    """The host's index and more wheels, which the build gets in its secret: no layer holds that."""
+    """The host's index and more wheels. The build gets the wheels in its secret, so that no layer contains them."""
 
     def __init__(self, wheels: Mapping[str, bytes]) -> None:
         super().__init__()
@@ -73,7 +76,9 @@ export UV_FIND_LINKS="{folder}${{UV_FIND_LINKS:+,${{UV_FIND_LINKS}}}}"
 
 
 def build(engine: Engine, workspace: Workspace, folder: Path, content: bytes, more: Mapping[str, bytes] | None = None) -> None:
-    """The toy with this wheel, verified before it gets a tag, as `envbuild build` does it. ``more`` are further wheels."""
+    """Build the toy environment with this wheel and ``more`` wheels. As in `envbuild build`, it is verified before it gets a
+    tag.
+    """
     wheels = {FILE: content} | dict(more or {})
 
     def locked(lock: Lock) -> Lock:
@@ -130,7 +135,7 @@ def test_what_a_wheel_says_wrongly_or_requires_in_vain_is_a_difference(
 
 
 def sharing() -> dict[str, bytes]:
-    """Three packages with different files at the same paths, of which uv writes any. Their RECORDs list a folder."""
+    """Three packages with different files at the same paths; uv keeps any one of them. Their RECORDs list a folder."""
     return {
         f"shared_{name}-1.0-py3-none-any.whl": wheel(
             metadata=METADATA.replace("honest", f"shared-{name}"),
@@ -145,7 +150,7 @@ def sharing() -> dict[str, bytes]:
 def test_a_record_that_lists_files_which_the_wheel_lacks_stops_every_build(
     engine: Engine, workspace: Workspace, tmp_path: Path
 ) -> None:
-    """uv tells of it when it unpacks a wheel. The second build must not find it unpacked."""
+    """uv reports the error when it unpacks a wheel. The second build must not find the wheel already unpacked."""
     content = wheel(files={"right.py": ""}, lines={name: f"{name},," for name in ("folder/", "ghost.py", "more/ghost.py")})
     for name in ("first", "second"):
         with pytest.raises(BuildError) as refused:

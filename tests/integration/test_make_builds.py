@@ -1,4 +1,4 @@
-"""Real builds, trained in their containers, through the program as a person runs it."""
+"""Real builds that are trained in their containers; the program is run as a person would run it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory, engine_endpoint: str) -> Iterator[Program]:
-    """One workspace for all builds, so that what they share is downloaded and built once; its images go at the end."""
+    """One workspace for all builds, so that they download and build shared parts only once."""
     folder = tmp_path_factory.mktemp("builds")
     share_bases(folder / "home")
     yield Program(root=fresh_root(folder / "root"), home=folder / "home", environment={"DOCKER_HOST": engine_endpoint})
@@ -54,7 +54,7 @@ def workers(report: dict) -> dict[int, dict]:
 
 
 def passed_on_cpu(answer: Answer) -> dict:
-    """The document of a ``make`` that passed, its report checked for what every pass must show."""
+    """The JSON document of a ``make`` that passed. Checks what the report of every pass must contain."""
     document = answer.expect(0).document
     report = document["report"]
     assert document["status"] == "pass"
@@ -78,7 +78,10 @@ def evidence_of(program: Program, name: str) -> set[str]:
 
 
 def test_a_current_build_survives_being_killed_in_every_stage_and_then_does_nothing_twice(program):
-    """kill -9 while locking, kill -9 while building, Ctrl-C while training; then it passes; then it is a no-op."""
+    """kill -9 while locking, kill -9 while building, Ctrl-C while training.
+
+    Then the command passes, and the next run has nothing to do.
+    """
     words = ("make", "tf-2.21-cpu", "--progress", "plain", "-v")
     cut = program.interrupt(signal.SIGKILL, lambda text: "[lock] reading" in text, *words)
     assert cut.code == -signal.SIGKILL
@@ -111,7 +114,7 @@ def test_a_current_build_survives_being_killed_in_every_stage_and_then_does_noth
     assert document["nothing_to_do"]
     assert document["replayed"]
     assert document["report"] == made["report"]
-    assert again.seconds < first.seconds  # which trained for a minute; benchmarks/repeated_verbs.py has the budget
+    assert again.seconds < first.seconds  # the first run trained for a minute; benchmarks/repeated_verbs.py has the time limit
 
     text = program.run("make", "tf-2.21-cpu").expect(0)
     assert "stored verdict" in text.err
@@ -130,7 +133,7 @@ def test_the_image_of_a_current_build_is_tagged_labelled_and_unprivileged(progra
     who = docker(program, "run", "--rm", "--network", "none", document["image"], "sh", "-c", "id -u; cat /proc/1/comm")
     assert who.split()[0] != "0"
     assert who.split()[1] == "tini"
-    # Two requests that mean the same environment: one job, and a tag for each.
+    # Two requests that mean the same environment are one job, and the image gets a tag for each.
     several = program.run("build", "tf-2.21-cpu", "tf-2.21.0-cpu", "--json").expect(0).document["environments"]
     assert [(each["request"], each["also"]) for each in several] == [("tf-2.21-cpu", ["tf-2.21.0-cpu"])]
     (tagged,) = json.loads(docker(program, "image", "inspect", "envbuild:tf-2.21.0-cpu"))
@@ -152,7 +155,7 @@ def test_verify_smoke_and_report_work_alone_on_a_built_image(program, tmp_path):
 
 
 def test_the_reported_times_agree_with_a_stopwatch_outside_and_a_speedup_that_was_asked_for_counts(program):
-    """Our clock on the lines as they arrive, against the times that the container reports of itself."""
+    """Compare the times at which output lines arrive with the times that the container reports."""
     answer, lines = program.timed("smoke", "tf-2.21-cpu", "-v", "--progress", "plain", "--json", "--min-speedup", "2:50")
     report = answer.expect(10).document["report"]
     assert "was asked for" in answer.document["error"]["message"] + answer.err
@@ -164,7 +167,7 @@ def test_the_reported_times_agree_with_a_stopwatch_outside_and_a_speedup_that_wa
     for n, phrase in ((1, "1 worker"), (2, "2 workers")):
         watched = between(f"{phrase}: train mnist", f"{phrase}: end" if n == 1 else f"{phrase}: train mnist check")
         reported = workers(report)[n]["seconds"]
-        # A line may arrive late on a loaded machine. Only our time includes evaluation and start.
+        # A line can arrive late on a loaded machine. Only the time measured here includes evaluation and start.
         assert 0.4 * watched - 2 <= reported <= 1.1 * watched + 2, (n, reported, watched)
 
     (run,) = [run for run in report["runs"] if run["n"] == 2]
@@ -197,14 +200,14 @@ def test_mxnet_trains(program):
 
 
 def python36() -> Path | None:
-    """A Python 3.6 of this machine that can be carried into an image: one that pyenv built."""
+    """A Python 3.6 of this machine that can be copied into an image: one that pyenv built."""
     found = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/3.6.*/bin/python3.6"))
     return found[-1].parents[1] if found else None
 
 
 @pytest.fixture
 def base_with_python36(program: Program, tmp_path: Path) -> Iterator[str]:
-    """A local base image: a bootstrapped Debian of this machine's release with its Python 3.6 copied in."""
+    """A local base image: a bootstrapped Debian of this machine's release, with this machine's Python 3.6 copied into it."""
     source = python36()
     if source is None:
         pytest.skip("this machine has no Python 3.6 to make a local base image of")
@@ -215,7 +218,7 @@ def base_with_python36(program: Program, tmp_path: Path) -> Iterator[str]:
     )
     with tarfile.open(rootfs, "a") as tar:
         tar.add(source, "opt/python3.6", filter=lambda info: None if info.name.endswith((".a", ".pyc", "/test")) else info)
-        # The interpreter looks for its library where it was built; the loader's own folder serves every image.
+        # The interpreter looks for its library in the folder where it was built. In the loader's folder it is found, too.
         for library in source.glob("lib/libpython3.6*.so.*"):
             tar.add(library, f"usr/lib/x86_64-linux-gnu/{library.name}")
     name = "envbuild-test/python36:latest"
@@ -234,7 +237,10 @@ def base_with_python36(program: Program, tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("verb", ["build", pytest.param("make", marks=pytest.mark.prove)])
 def test_the_old_framework_is_built_upon_python_3_6_of_a_local_base(program, base_with_python36, verb):
-    """The image is verified. That it trains as well is in the long form: the same framework trains on Python 2.7 above."""
+    """The image is verified.
+
+    Only the long variant also trains, because another test trains the same framework on Python 2.7.
+    """
     words = ("tf-1.12-cpu-py36-debian12", "--base", base_with_python36, "--json")
     if verb == "build":
         program.run("lock", *words).expect(0)
@@ -244,7 +250,7 @@ def test_the_old_framework_is_built_upon_python_3_6_of_a_local_base(program, bas
     remove_images(program, document["name"])
 
 
-# One wheel that holds its CUDA, and many wheels of CUDA beside the framework's, three times as large.
+# CUDA inside the framework's wheel, and CUDA as separate wheels, which are three times as large.
 @pytest.mark.parametrize(
     "request_", ["pytorch-1.8-cuda10.2-py39-debian11", pytest.param("pytorch-2.15-cuda13", marks=pytest.mark.prove)]
 )

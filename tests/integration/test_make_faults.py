@@ -1,4 +1,4 @@
-"""Bad input and faults, through the program: one clear error, the documented exit code, nothing half-written."""
+"""Bad input and faults: the program gives one clear error and the documented exit code, and leaves no unfinished file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from program import Program, fresh_root
 
 CURRENT = "tf-2.21-cpu"
 NO_ENGINE = {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
-# Nothing listens on the discard port of the loopback: an index that cannot be reached, at once.
+# An unreachable index: nothing listens on the discard port of loopback, so connections fail at once.
 NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL": "", "PIP_CONFIG_FILE": os.devnull}
 
 
@@ -26,12 +26,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Program:
-    """One whose facts the test may break."""
+    """A program whose facts the test may damage."""
     return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home")
 
 
 def one_error(err: str) -> str:
-    """The single error of a run, its block as one text."""
+    """The only error of a run, as one text."""
     assert err.count("error: ") == 1, err
     assert "hint: " in err
     return err[err.index("error: ") :]
@@ -103,7 +103,7 @@ def test_a_broken_lock_is_5_and_says_how_to_make_it_again(own):
 def test_evidence_that_cannot_be_read_is_5(own):
     name = own.run("resolve", CURRENT, "--json", timeout=60).expect(0).document["name"]
     own.run("lock", CURRENT, env=NO_ENGINE, timeout=300).expect(0)
-    path = own.root / f"images/evidence/{name}.json"  # the committed one
+    path = own.root / f"images/evidence/{name}.json"  # the path of the committed evidence
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("[")
     one_error(own.run("show", CURRENT, timeout=60).expect(5).err)
@@ -202,7 +202,7 @@ def test_planning_needs_neither_network_nor_engine(program, words):
         pytest.skip("this machine does not let us make a network namespace")
     alone = Program(root=program.root, home=program.home, prefix=("unshare", "-rn"), environment=NO_ENGINE)
     answer = alone.run(*words, timeout=60)
-    # doctor may say that no engine answers; nothing may need one
+    # doctor may report that no engine answers; no other command may need one
     answer.expect(answer.code if words == ["doctor"] and answer.code == 6 else 0)
 
 

@@ -1,4 +1,4 @@
-"""The wheel carries facts, recipes and templates: what a checkout plans, an installed package plans too."""
+"""The wheel contains facts, recipes and templates: an installed package plans the same environments as a checkout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.network
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel's contents, as pip would put it into site-packages."""
+    """A folder with the contents of the wheel, as pip would install it."""
     folder = tmp_path_factory.mktemp("package")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
     subprocess.run(command, check=True)
@@ -49,12 +49,12 @@ def test_planning_says_the_same_as_in_the_checkout(installed):
 
 
 def test_locks_go_to_the_users_own_folder_and_renderings_to_the_working_folder(installed):
-    done = run(installed, "lock", "tf-2.21-cpu", "-q", "--relock")  # the package may carry a lock of it
+    done = run(installed, "lock", "tf-2.21-cpu", "-q", "--relock")  # --relock, because the package possibly contains this lock
     assert done.returncode == 0, done.stderr
     before = {path for path in (installed / "site").rglob("*") if "__pycache__" not in path.parts}
     done = run(installed, "render", "tf-2.21-cpu")
     assert done.returncode == 0, done.stderr
-    (dockerfile,) = installed.glob("tf-2.21.0-cpu-*/Dockerfile")  # the working folder
+    (dockerfile,) = installed.glob("tf-2.21.0-cpu-*/Dockerfile")  # in the working folder
     assert "FROM" in dockerfile.read_text() and (dockerfile.parent / "lock.json").is_file()
     assert {path for path in (installed / "site").rglob("*") if "__pycache__" not in path.parts} == before
     (dockerfile.parent / "notes.txt").write_text("mine")
@@ -65,7 +65,10 @@ def test_locks_go_to_the_users_own_folder_and_renderings_to_the_working_folder(i
 
 
 def test_a_lock_of_the_users_leaves_the_packages_evidence_alone(installed):
-    """The package's proofs belong to its own lock: a user's other lock neither fails a check nor writes into the package."""
+    """The package's proofs belong to its own lock.
+
+    Another lock of the user neither makes a check fail nor changes files of the package.
+    """
     shipped = installed / "site/envbuild/_data/images"
     evidence = next(path for path in sorted((shipped / "evidence").glob("*.json")) if json.loads(path.read_text())["proofs"])
     proofs = evidence.read_bytes()

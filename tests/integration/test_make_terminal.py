@@ -1,4 +1,4 @@
-"""On a terminal: live progress, a typed Ctrl-C, and a screen left as it was found."""
+"""On a terminal: live progress, a typed Ctrl-C, and a screen that is restored at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.network
 
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
-    # No engine: the lock alone lasts long enough to see something move.
+    # No engine is needed, because locking alone takes long enough to show progress.
     return Program(
         root=fresh_root(tmp_path / "root"),
         home=tmp_path / "home",
@@ -26,7 +26,10 @@ def program(tmp_path: Path) -> Program:
 def on_a_terminal(
     program: Program, *words: str, env: dict[str, str] | None = None, typed: bytes = b"", when: str = ""
 ) -> tuple[int, str]:
-    """Run on a pseudo terminal, type ``typed`` once ``when`` has been shown; the exit code and everything shown."""
+    """Run a command on a pseudo terminal.
+
+    As soon as ``when`` was shown, ``typed`` is typed. Returns the exit code and everything shown.
+    """
     pid, screen = pty.fork()
     if pid == 0:
         os.execvpe(program.argv()[0], program.argv(*words), program.env({"TERM": "xterm", "COLUMNS": "120", **(env or {})}))
@@ -35,7 +38,7 @@ def on_a_terminal(
     while time.monotonic() < deadline:
         try:
             piece = os.read(screen, 65536)
-        except OSError:  # the other side has closed
+        except OSError:  # the program has closed the terminal
             break
         if not piece:
             break

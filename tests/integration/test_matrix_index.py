@@ -1,4 +1,4 @@
-"""`matrix check --online` and `matrix update` through the program, against the real package index."""
+"""`matrix check --online` and `matrix update` with the real package index."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL":
 FACTS = load_files(ROOT / "matrix.yaml")
 PROBLEMS = _problems(ROOT)
 INDEXED = [table.name for table in FACTS.frameworks if packages(table)]
-FEW = ["tensorflow", "torchvision"]  # one that brings CUDA as packages, one that stands upon another
+FEW = ["tensorflow", "torchvision"]  # one that brings CUDA as packages, and one add-on
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache folder for all tests, which keeps the metadata of wheels."""
+    """One cache folder for all tests, so that the metadata of wheels is downloaded once."""
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture
 def own(tmp_path: Path, home: Path) -> Program:
-    """One whose matrix the test may change."""
+    """A program whose matrix the test may change."""
     return Program(root=fresh_root(tmp_path / "root"), home=home)
 
 
@@ -69,7 +69,10 @@ def release_of(facts: Matrix, framework: str, version: str) -> Release:
 
 
 def without_newest(program: Program, framework: str) -> str:
-    """Remove the newest release that could be proposed, and the add-ons based on it, from their files; return its version."""
+    """Remove the newest release that can be proposed, and the add-ons to it, from their files.
+
+    Returns the version of the release.
+    """
     table = next(table for table in FACTS.frameworks if table.name == framework)
     proposable = [each for each in table.releases[:-1] if any(map(indexed, each.variants)) and not known_bad(each)]
     if not proposable:
@@ -92,7 +95,7 @@ def known_bad(release: Release) -> bool:
 
 
 def _without(text: str, versions: set[str]) -> str:
-    """``text`` of a framework's file without some releases; a series that loses all of them goes too."""
+    """``text`` of a framework's file without some releases. A series without any other release is removed, too."""
     top: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     dropped: set[int] = set()
     for series in next(value for key, value in top.value if key.value == "series").value:
@@ -106,7 +109,7 @@ def _without(text: str, versions: set[str]) -> str:
 
 
 def admitted(need: LibraryNeed | None, by: LibraryNeed | None) -> bool:
-    """Whether a row's version of a library is one that the other row accepts."""
+    """Whether the library version of one row is one that the other row accepts."""
     if need is None or by is None or need.taken_from != by.taken_from:
         return need == by or need is None or need.taken_from == "bundled"
     least, ours = (tuple(map(int, (each.minimum or each.prefer).split("."))) for each in (by, need))
@@ -138,7 +141,7 @@ def test_a_release_taken_out_is_proposed_and_written_as_it_was(own: Program, fra
 
 
 def _same_builds(was: Release, found: Release) -> Iterator[tuple[Variant, Variant]]:
-    """The builds of the package index that both rows have, by CUDA."""
+    """The builds on the package index that both releases have, paired by package and CUDA."""
     theirs = {(variant.package, variant.cuda): variant for variant in found.variants if indexed(variant)}
     for variant in was.variants:
         if (variant.package, variant.cuda) in theirs:
@@ -179,7 +182,7 @@ def test_a_wrong_date_an_invented_release_and_another_cuda_are_found(own: Progra
 
 @pytest.mark.network
 def test_the_lists_are_what_the_index_has() -> None:
-    """New releases of upstream are reported and are no failure: `matrix update` proposes it."""
+    """New upstream releases are a warning, not a failure, because `matrix update` proposes them."""
     index = Index()
     try:
         index.prefetch(listing.project for listing in index_lists.every())
@@ -209,7 +212,7 @@ def test_an_index_that_cannot_be_reached_is_7_and_changes_nothing(own: Program) 
 
 
 class Nothing(BaseHTTPRequestHandler):
-    """An index that has none of the projects; slow, so that a user has the time to interrupt."""
+    """An index without any project. It answers slowly, so that a user has time to interrupt."""
 
     pause = threading.Event()
 
@@ -218,7 +221,7 @@ class Nothing(BaseHTTPRequestHandler):
         self.send_error(404)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+        """Write no log."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`matrix measure` through the program: on files made here, on a real wheel, and beside NVIDIA's own cuobjdump."""
+"""`matrix measure` on files made here, on a real wheel, and compared with NVIDIA's own cuobjdump."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from envbuild.measure import fatbin
 
 # 5 MB, with GPU code in four libraries.
 SMALL = "jax-cuda12-plugin==0.7.2"
-# Files for the judge: compressed and plain code, old and new, with PTX and without.
+# Wheels to compare with cuobjdump: compressed and plain code, old and new, with PTX and without.
 JUDGED = ("cupy-cuda12x==13.3.0", "jax-cuda12-plugin==0.7.2", "jax-cuda13-plugin==0.10.2")
 
 
@@ -40,7 +40,7 @@ def valid(answer: Answer) -> list[dict]:
 
 
 def _tensor(folder: Path, native: tuple[int, ...]) -> Path:
-    """A wheel that says it is a release in the matrix."""
+    """A wheel with the name of a release in the matrix."""
     code = container(*(entry(NATIVE, each) for each in native), *(entry(PTX, each) for each in native))
     path = folder / "tensorflow_gpu-1.12.0-cp36-cp36m-manylinux1_x86_64.whl"
     library = Shared(fatbins={".nv_fatbin": code}, needed=["libcudart.so.9.0"], versions={"libc.so.6": ["GLIBC_2.14"]})
@@ -81,7 +81,7 @@ def test_files_without_a_network(own: Program, tmp_path: Path) -> None:
     other.write_bytes(wheel({"widget/code.py": b""}))
     answer = own.run("matrix", "measure", str(other)).expect(10)
     assert "compared with nothing: no row of the matrix is for widget 1.0" in answer.out
-    # One target that fails takes nothing from the others.
+    # If one target fails, the others are measured all the same.
     gone = str(tmp_path / "gone.so")
     some = own.run("matrix", "measure", "--json", "--record", "--no-compare", gone, str(other)).expect(5).document
     assert [each["filename"] for each in some["files"]] == [other.name]
@@ -116,7 +116,7 @@ def test_a_wheel_of_the_index(own: Program) -> None:
 
 @pytest.mark.network
 def test_records_are_compared_with_the_index(own: Program, tmp_path: Path) -> None:
-    """A number that somebody changed is found, and a file of the same name in the current folder is not read."""
+    """A changed number in a record is found. A file of the same name in the current folder is not read."""
     folder = own.root / "matrix/measured"
     path = folder / "jax-cuda12-plugin.json"
     true = next(each for each in json.loads(path.read_text())["files"] if each["version"] == "0.7.2")
@@ -141,7 +141,7 @@ def test_records_are_compared_with_the_index(own: Program, tmp_path: Path) -> No
 @pytest.mark.prove
 @pytest.mark.parametrize("wanted", JUDGED)
 def test_nvidia_counts_the_same(own: Program, tmp_path: Path, wanted: str) -> None:
-    """cuobjdump 13 lists the same entries of each library, GPU by GPU."""
+    """cuobjdump 13 lists the same entries for each library and GPU."""
     pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(tmp_path)]
     judge = subprocess.run([*pip, "nvidia-cuda-cuobjdump==13.5.37"], capture_output=True, text=True, check=False)
     if judge.returncode:
@@ -166,14 +166,14 @@ def test_nvidia_counts_the_same(own: Program, tmp_path: Path, wanted: str) -> No
     shutil.rmtree(tmp_path / "unpacked")
 
 
-# One GPU, one exact GPU, and two families of GPUs.
+# Targets: a GPU, exactly one GPU (a), and two families of GPUs (f).
 TARGETS = {"75": "7.5", "90a": "9.0a", "100f": "10.0f", "120f": "12.0f"}
 
 
 @pytest.mark.network
 @pytest.mark.prove
 def test_nvidias_compiler_marks_exact_gpus_and_families_so(tmp_path: Path) -> None:
-    """Its assembler compiles the same kernel for each target, and its `fatbinary` packs them."""
+    """NVIDIA's assembler compiles the same kernel for each target, and `fatbinary` packs the results."""
     pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(tmp_path)]
     got = subprocess.run([*pip, "nvidia-cuda-nvcc==13.5.37"], capture_output=True, text=True, check=False)
     if got.returncode:

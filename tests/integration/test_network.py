@@ -1,4 +1,4 @@
-"""With --offline connections that nobody asked for are refused, too; this machine stays reachable."""
+"""With --offline unexpected connections are refused, too. This machine itself stays reachable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from envbuild import network
 from envbuild.errors import BuildError
 
-ELSEWHERE = "192.0.2.1"  # an address for documentation, which nobody has
+ELSEWHERE = "192.0.2.1"  # an address that is reserved for documentation
 
 
 def refused(call) -> str:

@@ -1,4 +1,4 @@
-"""Environments made from a bundle on a machine with no network at all, with an empty cache and an engine of its own."""
+"""Make environments from a bundle on a machine without a network, with an empty cache and a separate engine."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from program import ROOT, Program, fresh_root, share_bases
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow, pytest.mark.prove]
 
 NAMES = ("opencv-5.0.0.93-cpu-py311-debian12", "chainer-4.3.1-cpu-py27-debian11")
-PATIENCE_S = 4 * 3600  # a slow machine compiles packages for an hour
-# Only the loopback device, which Docker needs; the engine's mounts stay in the namespace.
+PATIENCE_S = 4 * 3600  # on a slow machine compiling packages takes an hour
+# A namespace with only the loopback device, which Docker needs. The engine's mounts stay in the namespace.
 APART = ("unshare", "--net", "--mount", "--propagation=slave", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 
 
@@ -54,7 +54,7 @@ def test_an_environment_is_made_from_a_bundle_alone(offline: Program, bundle: Pa
 
 
 def test_several_environments_are_made_at_once_from_a_bundle_alone(online: Program, offline: Program, tmp_path: Path):
-    """Each by a request of its own, and one of them by two: the names are resolved, and all is done, without a network."""
+    """Each environment has its own request, and one has two. Names are resolved and everything is made without a network."""
     other = "opencv-4.5.1.48-cpu-py39-debian11"
     online.run("lock", other).expect(0)
     folder = tmp_path / "bundle"

@@ -1,4 +1,4 @@
-"""Steps of a build with the files of a bundle: the functions of step.sh, with the secret of a build without a network."""
+"""Build steps with the files of a bundle: the functions of step.sh, with the build secret for a build without a network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ URL = "https://files.example/python 3.11.tar.gz"
 
 @pytest.fixture
 def build(tmp_path: Path):
-    """Run a command as a step would; the folder of the step is ``tmp_path/mnt``."""
+    """Run a command as a build step would. The folder of the step is ``tmp_path/mnt``."""
     functions = (ROOT / "images/partials/step.sh").read_text().partition('\nmkdir -p "${scratch}"')[0]
     (secret,) = build_secret.joined(build_secret.offline()).values()
     mnt = tmp_path / "mnt"

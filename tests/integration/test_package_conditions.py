@@ -1,4 +1,4 @@
-"""Conditions on packages that are no frameworks: the command of the refusal's hint works as it stands, in an empty folder."""
+"""Conditions on packages that are no frameworks: the command in the hint of the error works unchanged in an empty folder."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _hinted(asked: list[str], folder: Path) -> tuple[str, str]:
     return hint[1], hint[2]
 
 
-# Each asks the package index, for up to a minute; what is built of a lock is tested elsewhere.
+# Each case uses the package index for up to a minute. Other tests build images from locks.
 @pytest.mark.network
 @pytest.mark.parametrize(
     ("asked", "packages"),

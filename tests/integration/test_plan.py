@@ -1,4 +1,4 @@
-"""The plan names exactly the images whose inputs changed, against a git revision and against a registry."""
+"""The plan names exactly the images whose inputs changed, compared with a git revision and with a registry."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def other_base(lock):
 
 
 def comment(place: Workspace) -> None:
-    """Say more in a comment of the template, where it prints nothing."""
+    """Lengthen a comment of the template, which is not part of any rendering."""
     path = place.partials / "Dockerfile.j2"
     assert "{##\n" in path.read_text()
     path.write_text(path.read_text().replace("{##\n", "{##\n  More.\n", 1))
@@ -145,7 +145,7 @@ def renamed(place: Workspace, old: str, new: str) -> None:
 
 
 def test_the_plan_has_the_images_whose_inputs_changed_and_no_other(place):
-    """One input of each kind is changed at a time. The digest that names images says the same as the plan."""
+    """One input of each kind is changed at a time. The digest in an image's name changes in the same cases."""
     before = inputs(place)
     wrong = {}
     for case, (edit, expected) in CASES.items():
@@ -241,14 +241,14 @@ def test_every_image_has_one_part_and_a_large_wheel_too(place):
 
 @pytest.fixture
 def published(place: Workspace, registry: Registry, docker_config: Path, tmp_path: Path) -> Iterator[Registry]:
-    """A registry that has the image of each candidate, with the provenance that `publish` attaches."""
+    """A registry with the image of each candidate, and with the provenance that `publish` attaches."""
     for each in candidates(place).values():
         send(place, registry, each, tmp_path / each.name)
     yield registry
 
 
 class Unsigned:
-    """A key whose signatures nobody checks."""
+    """A key whose signatures are not checked."""
 
     class public:
         hint = "none"

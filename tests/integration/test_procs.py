@@ -1,4 +1,4 @@
-"""Processes are started, timed out and stopped with all their children."""
+"""Processes are started, stopped after a timeout, and stopped with all their children."""
 
 import contextlib
 import os
@@ -122,7 +122,7 @@ def sleepers(seconds: int) -> list[int]:
 
 @pytest.mark.parametrize("delay", [None, 0.0, 0.05, 0.1, 0.2, 0.4])
 def test_nothing_is_left_of_a_process_that_is_killed_outright(tmp_path, delay):
-    """At several moments: once its children run, and while they are being started."""
+    """At several moments: when its children run, and while they are being started."""
     seconds = 20_000_000 + os.getpid() * 10 + [None, 0.0, 0.05, 0.1, 0.2, 0.4].index(delay)
     argv = [sys.executable, "-c", KILLED, str(tmp_path), str(seconds)]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
@@ -135,16 +135,16 @@ def test_nothing_is_left_of_a_process_that_is_killed_outright(tmp_path, delay):
     process.kill()
     process.wait()
     _wait_for(lambda: not sleepers(seconds) and not list(tmp_path.iterdir()))
-    time.sleep(0.3)  # nothing starts late
+    time.sleep(0.3)  # nothing may start later
     assert sleepers(seconds) == []
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        # between the start of a program and the note of it
+        # killed after a program was started and before the guard knows it
         "guard._GUARD.hold = lambda *words: os.kill(os.getpid(), 9)\nprocs.run(['mkdir', sys.argv[1] + '/left'])",
-        # right after a folder was made
+        # killed right after a folder was made
         "make = Path.mkdir\nPath.mkdir = lambda *words, **more: (make(*words, **more), os.kill(os.getpid(), 9))\n"
         "with guard.temporary_folder('left-', Path(sys.argv[1])): pass",
     ],
@@ -156,7 +156,7 @@ def test_a_kill_between_two_steps_leaves_nothing(tmp_path, code):
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=env, check=False)
     assert done.returncode == -signal.SIGKILL
     _wait_for(lambda: not list(tmp_path.iterdir()))
-    time.sleep(0.3)  # nothing starts late
+    time.sleep(0.3)  # nothing may start later
     assert not list(tmp_path.iterdir())
 
 
@@ -186,7 +186,7 @@ begun.wait()
 
 
 def test_what_threads_still_do_when_a_process_ends_in_order_is_ended(tmp_path):
-    """As after Ctrl-C, when the main thread does not wait for a build that another one has started."""
+    """As after Ctrl-C: the main thread does not wait for a build in another thread."""
     seconds = 30_000_000 + os.getpid()
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     subprocess.run([sys.executable, "-c", ABANDONED, str(tmp_path), str(seconds)], env=env, check=True)
@@ -267,7 +267,7 @@ def test_a_killed_write_leaves_the_old_file_or_the_new_one_and_nothing_that_stay
     time.sleep(delay)
     process.kill()
     process.wait()
-    # A file needs two steps to replace another. What a kill between them leaves is there until the next write.
+    # Replacing a file takes two steps. A file left by a kill between the steps stays until the next write.
     assert {path.name for path in tmp_path.iterdir()} <= {"kept.json", ".kept.json.new"}
     assert target.read_bytes() == b"x" * 3_000_000
     files.write_atomic(target, b"new")
@@ -376,7 +376,7 @@ def test_ctrl_c_after_the_last_line_of_a_process_leaves_nothing_to_wait_for():
 
 
 class Interrupted:
-    """A process that is waited for when Ctrl-C comes."""
+    """A process; waiting for it raises KeyboardInterrupt, as Ctrl-C does."""
 
     def wait(self) -> int:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""`envbuild push` and `envbuild pull` as a user runs them, without an engine: images of a few bytes, a registry on loopback."""
+"""`envbuild push` and `envbuild pull` as a user runs them, without an engine: small images, and a registry on loopback."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def space(program: Program) -> Workspace:
 
 @pytest.fixture
 def image(space: Workspace) -> ComposedImage:
-    """An image that was composed here: its layers, what is remembered of it, and the record of the build."""
+    """An image that was composed on this machine: its layers, its remembered description, and the record of the build."""
     store = LayerStore(space.layers)
     made = composed.image([composed.add(store, word) for word in ("base", "wheels")])
     engine_image.remember(space.composed_images, made)
@@ -60,7 +60,7 @@ def image(space: Workspace) -> ComposedImage:
 
 
 def test_an_image_is_pushed_on_without_its_layers_and_pulled_as_files(program, space, image, registry, tmp_path):
-    """Every layer is in the registry, so that neither wheels nor layers need to be here to push it to another repository."""
+    """The registry has every layer. So a push to another repository needs neither wheels nor layers on this machine."""
     (told,) = program.run("push", NAME, "--to", f"{registry.host}/lab/one", "--json").expect(0).document["images"]
     assert (told["present"], told["mounted"], told["tags"][-1]) == (0, 0, FIXED)
     program.run("cache", "prune", "--keep", "0").expect(0)

@@ -1,5 +1,7 @@
-"""`envbuild publish` is killed (SIGKILL) at any moment, against Debian's docker-registry: the registry never lies, and the
-next run completes."""
+"""`envbuild publish` is killed (SIGKILL) at any moment, with Debian's docker-registry as the registry.
+
+At no moment a tag names an unproved image, and the next run completes the publication.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def host(tmp_path: Path) -> Iterator[str]:
 
 
 def run_and_kill(words: list[str], *, after_requests: int = 0, after_seconds: float = 0.0) -> int:
-    """Run the command in a process of its own, and kill it; its exit code, negative if it was killed."""
+    """Run the command in a child process and kill it; return its exit code, which is negative if it was killed."""
     child = os.fork()
     if child == 0:
         code = 70
@@ -59,7 +61,7 @@ def run_and_kill(words: list[str], *, after_requests: int = 0, after_seconds: fl
 
 
 def _kill_after(count: int) -> None:
-    """Kill this process as soon as the registry has answered so many requests."""
+    """Let this process kill itself as soon as the registry has answered ``count`` requests."""
     plain, answers = registry_client.Client._send, iter(range(1, 100_000))
 
     def send(*words: Any, **named: Any) -> requests.Response:
@@ -72,7 +74,7 @@ def _kill_after(count: int) -> None:
 
 
 class Judge:
-    """Reads the registry without our code."""
+    """Reads the registry without envbuild's code."""
 
     def __init__(self, host: str) -> None:
         self._base = f"http://{host}/v2/lab/dl"
@@ -93,7 +95,7 @@ class Judge:
         return digest, answer.json()
 
     def stated(self, digest: str) -> set[str]:
-        """The kinds of statements about an image, each of which must be about this very image."""
+        """The kinds of statements about an image. Checks that each is about this very image."""
         tag = digest.replace(":", "-")
         if self.get(f"manifests/{tag}").status_code == 404:
             return set()
@@ -110,7 +112,10 @@ class Judge:
         return kinds
 
     def require_truth(self) -> dict[str, str]:
-        """Each tag names a whole image, each moving tag one with all its statements; returns the digests by tag."""
+        """Check that each tag names a complete image, and each moving tag an image with all its statements.
+
+        Returns the digests by tag.
+        """
         found = {}
         for tag in self.tags():
             if re.fullmatch("sha256-[0-9a-f]{64}", tag):
@@ -118,7 +123,7 @@ class Judge:
                 continue
             digest, document = self.document(tag)
             found[tag] = digest
-            if "manifests" in document:  # a release: it may be killed before it is signed, and then has no tag
+            if "manifests" in document:  # a release; one that was killed before it was signed has no tag
                 assert self.stated(digest) == {statements.SIGNED}, tag
                 for member in document["manifests"]:
                     assert self.stated(member["digest"]) >= KINDS, tag
@@ -139,7 +144,7 @@ def kills(
     moments: Iterator[dict[str, Any]],
     before: Callable[[], None],
 ) -> int:
-    """Kill the command at each of the moments, each time with new images; how often it was killed before it had ended."""
+    """Kill the command at each of the moments, each time with new images; return how often the kill came before its end."""
     killed = 0
     for number, moment in enumerate(moments):
         stages.contents |= dict.fromkeys(names, f"content {number}")
@@ -177,7 +182,7 @@ def test_a_killed_publisher_leaves_no_lie(stages, host, tmp_path, count):
 
 @pytest.mark.prove
 def test_a_publisher_is_killed_a_hundred_times(stages, host, tmp_path):
-    """After each request until it needs no more, and then at random moments."""
+    """Kill it after each request until it needs no more requests, then at random moments."""
     words, judge = publish_words(host, tmp_path, ONE), Judge(host)
     began = time.monotonic()
     assert run_and_kill(words) == 0
@@ -188,7 +193,9 @@ def test_a_publisher_is_killed_a_hundred_times(stages, host, tmp_path):
 
 @pytest.mark.prove
 def test_a_release_is_killed_after_each_request(stages, host, tmp_path):
-    """Both images are there, and the release moves their tags; then it is taken back, killed in the same way."""
+    """The registry has both images, and the release moves their tags. Then the release is rolled back and killed in the same
+    way.
+    """
     judge = Judge(host)
     held = [publish_words(host, tmp_path, name, "--hold-tags") for name in (ONE, TWO)]
     turns = iter(range(1_000))

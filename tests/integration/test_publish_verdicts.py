@@ -1,5 +1,7 @@
-"""`envbuild publish` for each verdict: which images are pushed, with which statements, and which are not. Stages are stood in
-for."""
+"""`envbuild publish` for each verdict: which images are pushed, and with which statements.
+
+Stand-ins replace the stages.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,10 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The verdict of the smoke test, which a test may change. The image is one of a few bytes, made of a real lock and
-    verified."""
+    """The verdict of the smoke test, which a test may change.
+
+    The image has a few bytes; it is made from a real lock and verified.
+    """
     chosen: dict[str, Any] = {"status": "pass"}
     for name, value in (("ENVBUILD_HOME", tmp_path / "home"), ("ENVBUILD_ROOT", ROOT), ("DOCKER_CONFIG", tmp_path)):
         monkeypatch.setenv(name, str(value))
@@ -101,7 +105,7 @@ def verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 class Verified:
-    """The answer of `verify`."""
+    """The answer of the stand-in for `verify`."""
 
     report: Mapping[str, Any] = {
         "problems": [], "counts": {"files": 3}, "seconds": 1.5, "notes": ["not checked: a", "other", "not checked: b"],
@@ -114,7 +118,7 @@ def publish(capsys: pytest.CaptureFixture[str], registry: Registry, key: Path, *
 
 
 def stated(registry: Registry, pair: tuple[Path, Path], digest: str) -> dict[str, Any]:
-    """What is stated of the image, by the type of the statement."""
+    """The contents of the statements about the image, by the type of the statement."""
     bundles = referrers.read(f"{registry.host}/lab/dl", digest, statements.BUNDLE)
     found = [statements.opened(each, digest, keys.public_key(pair[1])) for each in bundles]
     assert len({each.kind for each in found}) == len(found)
@@ -151,7 +155,7 @@ def test_a_dry_run_tells_what_would_be_sent_and_sends_nothing(capsys, registry, 
     assert (code, would["make"], would["layers"], would["statements"], len(would["tags"])) == (0, False, 2, 6, 3)
     assert would["bytes"] > 0 and not document["nothing_to_do"]
     assert {line.split()[0] for line in registry.asked} == {"HEAD", "GET"}
-    registry.answers_left = 24  # enough for the image and its fixed tag, and for one statement or two
+    registry.answers_left = 24  # enough for the image, its fixed tag, and one or two statements
     publish(capsys, registry, pair[0])
     registry.answers_left = -1
     would = publish(capsys, registry, pair[0], "--dry-run")[1]["would"]
@@ -214,7 +218,7 @@ def test_a_later_pass_is_stated_beside_the_inconclusive_run(capsys, registry, pa
 
 
 def test_a_gpu_image_that_passed_without_its_gpus_is_inconclusive(capsys, registry, pair, verdict):
-    """`--allow-cpu --expect cpu` lets the smoke test pass, which proves nothing of the GPU build."""
+    """`--allow-cpu --expect cpu` lets the smoke test pass, but that proves nothing about the GPU build."""
     verdict["gpu"] = "yes"
     for words in ((), ("--dry-run",)):
         code, document = publish(capsys, registry, pair[0], *words)
@@ -364,7 +368,7 @@ def test_pull_fetches_only_what_is_signed_with_the_key(capsys, registry, pair, v
 
 
 def test_a_digest_is_pulled_although_the_registry_tells_another_one(capsys, registry, pair, verdict, tmp_path, monkeypatch):
-    """`--key` leaves the pinned digest as it is: a registry could name another image with a right signature."""
+    """With `--key`, too, the pinned digest counts: a registry could name another image with a valid signature."""
     wanted = publish(capsys, registry, pair[0])[1]["published"]["digest"]
     other = "sha256:" + "0" * 64
     monkeypatch.setattr(stand_in_registry._Handler, "_digest", lambda _self, _content: other)
@@ -408,7 +412,7 @@ def test_an_image_that_is_built_meanwhile_is_not_published_with_the_proof_of_thi
 
 
 def written(folder: Path, **changed: Any) -> Path:
-    """A whole smoke report of this environment, with changes."""
+    """Write a complete smoke report of this environment, with changes."""
     report = json.loads((ROOT / "tests/unit/data/report-pass.json").read_text())
     report["environment"] |= {"name": NAME, "lock": files.sha256_of(ROOT / f"images/environments/{NAME}/lock.json")}
     path = folder / "report.json"

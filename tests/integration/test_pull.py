@@ -1,5 +1,7 @@
-"""Pulling from registries: which layers are fetched, compared and refused, from a registry that breaks off and from a real
-one."""
+"""Pull from registries: which layers are downloaded, compared and refused.
+
+One registry is real, another one breaks off.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,13 @@ pytestmark = pytest.mark.usefixtures("docker_config")
 
 @pytest.fixture
 def there(tmp_path: Path) -> LayerStore:
-    """The store of whoever pushed."""
+    """The layer store of the machine that pushes."""
     return LayerStore(tmp_path / "there")
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> LayerStore:
-    """The store of whoever pulls."""
+    """The layer store of the machine that pulls."""
     return LayerStore(tmp_path / "here")
 
 
@@ -46,7 +48,7 @@ def image(there: LayerStore) -> ComposedImage:
 
 
 def share(image: ComposedImage, store: LayerStore, registry: Registry) -> str:
-    """Push the image; returns its digest."""
+    """Push the image; return its digest."""
     return push(image, store, f"{registry.host}/lab/env", Tags(moving=["v1"]), ignore_progress).digest
 
 

@@ -1,4 +1,4 @@
-"""Pushing to registries: a real one, and one that answers 401, 429 and 500 and breaks uploads off."""
+"""Push to registries: a real one, and one that answers 401, 429 and 500 and breaks uploads off."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def image(store: LayerStore) -> ComposedImage:
 
 
 def no_pause(_seconds: float) -> None:
-    """Replace the waiting, so that tests are fast."""
+    """Replaces waiting, so that tests are fast."""
 
 
 def to(registry: Registry, name: str = "lab/env") -> str:
@@ -103,7 +103,7 @@ def test_layers_are_mounted_from_another_repository(registry, store, image):
 
 
 def test_layers_are_sent_before_their_image_is_known(registry, store, image):
-    """What could not be sent early is sent, or refused, by the push of the image."""
+    """If a layer could not be sent early, the push of the image sends it or reports the error."""
     with pushes.EarlyPush(store, to(registry)) as early:
         early.require_access("latest")
         early.add(image.layers[0])
@@ -176,7 +176,7 @@ def test_uploads_that_break_off_are_sent_again_alone(registry, store, image):
 
 
 def test_a_push_that_failed_goes_on_with_what_is_missing(registry, store, image):
-    registry.faults["PUT"] = [400]  # one layer is refused for good
+    registry.faults["PUT"] = [400]  # one layer is refused, which is no temporary error
     with pytest.raises(PublishError, match="TROUBLE: as told") as caught:
         pushed(image, store, registry)
     assert caught.value.code == "registry-refused" and not registry.manifests
@@ -305,7 +305,7 @@ def test_what_names_no_repository_is_refused(store, image, text):
 
 
 def test_a_registry_that_does_not_answer_is_unreachable(store, image):
-    with socket.socket() as taken:  # bound, and nobody listens
+    with socket.socket() as taken:  # the port is bound, but nothing listens
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}/lab/env"
         with pytest.raises(PublishError) as caught:

@@ -1,7 +1,7 @@
-"""Pythons that builds fetch by themselves, on a real engine: an interpreter of this machine, packed as publishers pack them.
+"""Pythons that builds download themselves, on a real engine. The test packs a Python of this machine as publishers do.
 
-Their hosts are out of reach here: a folder of the base is the mirror, named by the variables that uv and conda know.
-micromamba, which is fetched too, is replaced by a script that unpacks the given files.
+The real hosts cannot be reached here. A folder of the base stands in for them; it is named by the variables that uv and conda
+read. A script that unpacks the given files replaces micromamba, which is downloaded, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.network]
 REPOSITORY = "envbuild-test-python"
 VERSION = "3.11"
 INTERPRETERS = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{VERSION}.*/bin/python{VERSION}"))
-LIBRARIES = ("libssl3", "libsqlite3-0", "libffi8", "libbz2-1.0", "liblzma5", "zlib1g")  # a real archive brings its own
+LIBRARIES = ("libssl3", "libsqlite3-0", "libffi8", "libbz2-1.0", "liblzma5", "zlib1g")  # real archives contain their own
 UV = "https://github.com/astral-sh/python-build-standalone/releases/download/1/cpython%2B1-install_only_stripped.tar.gz"
 CONDA = "https://conda.anaconda.org/conda-forge/linux-64/python-3.11.7-h0_0.tar.bz2"
 MICROMAMBA = "https://github.com/mamba-org/micromamba-releases/releases/download/1/micromamba-linux-64"
@@ -50,7 +50,7 @@ grep '^file://' "$8" | while read -r url; do tar -xf "${url#file://}" -C "$6"; d
 
 
 def packed(root: str) -> bytes:
-    """The interpreter and its library below ``root``, found wherever they are unpacked, with nothing that it does not need."""
+    """The Python and its library below ``root``, without files that it does not need. It works wherever it is unpacked."""
     home = INTERPRETERS[-1].parent.parent
     whole = io.BytesIO()
 
@@ -87,7 +87,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, workspace: Workspace) -> Wor
 def base(
     engine: Engine, debian12: bases.RealisedBase, files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[bases.RealisedBase]:
-    """Debian 12 with the mirror in it."""
+    """Debian 12 with the mirror folder in it."""
     context = tmp_path_factory.mktemp("mirror")
     for url, content in files.items():
         (context / "mirror" / PLACES[url]).parent.mkdir(parents=True)
@@ -112,7 +112,7 @@ def remote(url: str, files: dict[str, bytes]) -> RemoteFile:
 
 
 def locked(engine: Engine, workspace: Workspace, python: Python) -> Lock:
-    """The toy environment under another Python."""
+    """The toy environment with another Python."""
     decided = environment()
     pinned = bases.pin(decided, engine, workspace, ignore_progress)
     assert not hasattr(pinned, "why"), pinned
@@ -134,7 +134,7 @@ def made(engine: Engine, place: Workspace, workspace: Workspace, python: Python)
 
 # Faults that additional steps plant in the image.
 _HOME = f"/opt/python/{VERSION}"
-FAULTS = (  # the last forges the list
+FAULTS = (  # the last fault changes the list of files
     f"RUN printf X >> {_HOME}/bin/python{VERSION}",
     f"RUN rm {_HOME}/lib/python{VERSION}/this.py",
     f"RUN touch {_HOME}/lib/python{VERSION}/evil.py",
@@ -143,7 +143,7 @@ FAULTS = (  # the last forges the list
 
 
 def differences(engine: Engine, image: str, python: Python, *faults: str, scratch: Path) -> dict[str, str]:
-    """What the list of the fetched Python finds in ``image``, with ``faults`` upon it."""
+    """The differences between ``image`` with ``faults`` and the list of the downloaded Python's files."""
     tag = f"{REPOSITORY}:faults"
     if faults:
         scratch.joinpath("Dockerfile").write_text("\n".join([f"FROM {image}", "USER 0", *faults, ""]), encoding="utf-8")

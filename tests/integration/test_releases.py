@@ -1,4 +1,4 @@
-"""`envbuild publish --release` and `--rollback`: the tags of a set move together or not at all, and go back."""
+"""`envbuild publish --release` and `--rollback`: the tags of a set of images move together or not at all, and can go back."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 class Lab:
-    """Publishes to one repository, and looks at its tags without our code."""
+    """Publishes to one repository, and reads its tags without envbuild's code."""
 
     def __init__(self, host: str, key: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.to, self._key, self._capsys = f"{host}/lab/dl", key, capsys
@@ -58,7 +58,7 @@ class Lab:
         return code, json.loads(self._capsys.readouterr().out)
 
     def hold(self, *names: str) -> dict[str, str]:
-        """Publish the images without their moving tags; their digests."""
+        """Publish the images without their moving tags; return their digests."""
         return {name: self.publish(name, "--hold-tags")[1]["published"]["digest"] for name in names}
 
     def digest(self, tag: str) -> str:
@@ -118,7 +118,7 @@ def lab(registry: Registry, stages: Stages, pair: tuple[Path, Path], capsys: pyt
 
 
 def members(lab: Lab, stages: Stages, word: str) -> list[Member]:
-    """Publish both images with this content, without their tags."""
+    """Publish both images with this content, without their moving tags."""
     stages.contents |= {ONE: word, TWO: word}
     found = []
     for name in (ONE, TWO):
@@ -154,7 +154,7 @@ def test_an_image_without_its_statements_or_with_another_digest_keeps_all_tags(l
         with pytest.raises(PublishError) as caught:
             releases.publish(lab.to, "one", listed, signer, dry_run=False)
         assert caught.value.code == code
-    registry.knows_referrers = False  # the lists are under tags that nobody wrote: the statements are gone
+    registry.knows_referrers = False  # without the API envbuild reads lists under tags, which do not exist here
     with pytest.raises(PublishError) as caught:
         releases.publish(lab.to, "one", whole, key, dry_run=False)
     assert caught.value.code == "release-incomplete" and lab.tags() == {ONE: "", TWO: ""} and not lab.digest("release")
@@ -162,7 +162,7 @@ def test_an_image_without_its_statements_or_with_another_digest_keeps_all_tags(l
 
 @pytest.mark.parametrize("change", ["publish", "roll back"])
 def test_after_a_refusal_at_any_request_the_next_run_completes(lab, stages, pair, registry, change):
-    """The registry refuses everything from the n-th request on; each tag is on an image of one of the two releases."""
+    """The registry refuses every request from the n-th on. Each tag then names an image of one of the two releases."""
     key = keys.signing_key(pair[0], "")
     first, second = members(lab, stages, "first"), members(lab, stages, "second")
     releases.publish(lab.to, "one", first, key, dry_run=False)
@@ -307,7 +307,7 @@ def test_a_name_that_no_tag_can_hold_is_refused_before_anything_is_made(lab, reg
 
 
 def test_the_publisher_who_is_overtaken_by_another_image_is_told(lab, stages, registry, monkeypatch):
-    """Two publish the same name: a moving tag that was moved meanwhile is not taken back silently."""
+    """Two publish the same name. A moving tag that the other one has moved meanwhile is not silently moved back."""
     lab.publish(ONE)
     stages.contents[ONE] = "mine"
     plain, theirs = referrers.attach, lab.digest(ONE)

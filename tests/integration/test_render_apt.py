@@ -1,4 +1,4 @@
-"""The apt provider for real: keys, exact versions, files with hashes, and nothing left behind."""
+"""The apt provider on a real engine: keys, exact versions, files with hashes, and nothing left in the image."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ import render_locks as locks
 
 pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
-# Two repositories, each signed with a key of its own. `cuda` holds two versions of one package, `ml` a package that needs it.
-# The toy's compiler is a script: it answers as nvcc does, and what it makes of a source says which headers it saw.
+# Two repositories, each signed with its own key. `cuda` has two versions of one package; `ml` has a package that needs it. The
+# compiler of the toy framework is a script: it answers like nvcc, and its output says which headers it found.
 MAKE_REPOSITORIES = r"""
 set -eu
 package() {  # repository name version depends
@@ -100,7 +100,7 @@ INSTALL = """{{ m.run(m.of("built", "/built/program", "packages")) }}
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """A web server inside the engine's own network, with what a lock says of its files."""
+    """A web server inside the engine's own network, with the facts about its files that a lock needs."""
 
     url: str
     fingerprints: dict[str, str]
@@ -159,7 +159,7 @@ def _templates() -> dict[str, str]:
 
 
 def _lock(site: Site | None = None) -> Lock:
-    """The toy lock with CUDA 9.0 from apt, on debian:12 and, where it is known, from this site."""
+    """The toy lock with CUDA 9.0 from apt on debian:12, and with packages of ``site`` if it is given."""
     lock = locks.gpu()
     system = replace(locks.NEW, name="debian12", image="debian:12", bootstrap_suite="bookworm", codename="bookworm")
     python = replace(lock.environment.python, version="3.11", executable="/usr/bin/python3.11", packages=("python3",))
@@ -187,7 +187,7 @@ def _lock(site: Site | None = None) -> Lock:
 
 
 def _until(dockerfile: str, stage: str) -> str:
-    """The Dockerfile's text up to the end of ``stage``, which then is the image."""
+    """The text of the Dockerfile up to the end of ``stage``, so that this stage becomes the image."""
     parts = re.split(r"(?m)^(?=FROM )", dockerfile)
     names = [part.splitlines()[0].rsplit(" AS ", 1)[-1] for part in parts[1:]]
     return "".join(parts[: names.index(stage) + 2])
@@ -201,7 +201,7 @@ def _build(engine: Engine, base: bases.RealisedBase, context: Path, tag: str, **
 
 
 def put_step(context: Path) -> None:
-    """What runs the steps, as every context has it."""
+    """Write the scripts that run the steps, as in every build context."""
     build_context.put_mount_points(context)
     for name in ("step.sh", "apt.sh"):
         (context / "step" / name).write_bytes((Path(__file__).parents[2] / "images/partials" / name).read_bytes())
@@ -293,7 +293,7 @@ def test_a_file_that_is_not_the_locked_one_stops_the_build(
 
 
 def _compiled(site: Site, **base: object) -> Lock:
-    """The toy lock with a framework that is compiled by nvcc, and holds nothing of an index."""
+    """The toy lock with a framework that nvcc compiles, and without packages of an index."""
     lock = _lock(site)
     build = (
         AptPackage(name="toy-core", version="9.0.176.3-1", repository="toy-cuda", url="", sha256=""),
@@ -310,7 +310,7 @@ def _compiled(site: Site, **base: object) -> Lock:
 
 
 def _frameworks_image(engine: Engine, base: bases.RealisedBase, lock: Lock, folder: Path) -> str:
-    """The image up to what is installed of the compiled framework, whose source is beside the Dockerfile."""
+    """Build the image up to the installation of the compiled framework; its source is beside the Dockerfile."""
     (folder / "source").mkdir()
     (folder / "source" / "program.cu").write_text("__global__ void nothing() {}\n")
     (folder / "sources").mkdir()

@@ -1,4 +1,4 @@
-"""The page of a report in a real browser: on a narrow screen nothing needs to be scrolled sideways."""
+"""The HTML page of a report in a real browser: on a narrow screen nothing has to be scrolled sideways."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from report_files import NAMES, load
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-# Everything that is wider than the screen, or than the box which would scroll it. What is hidden for the eye is one pixel wide.
+# Finds elements that are wider than the screen or than their box. Visually hidden elements are one pixel wide.
 MEASURE = """
 const page = document.getElementById("page").contentDocument;
 const wide = [];
@@ -36,7 +36,7 @@ LONG = "x" * 300
 
 
 def _worst() -> dict[str, Any]:
-    """A failing report with everything that is long: words, logs, 16 GPUs, several frameworks."""
+    """A failing report in which everything is long: words, logs, 16 GPUs, several frameworks."""
     content = load("schemes")
     content.update(status="fail", reason=LONG, notes=[LONG, "many words " * 40], logs={LONG: LONG * 5})
     content["environment"]["name"] = LONG
@@ -50,7 +50,7 @@ def _worst() -> dict[str, Any]:
 
 
 def _measured(text: str, width: int, folder: Path) -> dict[str, Any]:
-    # The frame is as wide as a telephone: a browser's own window cannot be made so narrow.
+    # A frame as wide as a telephone, because the window of a browser cannot be made so narrow.
     frame = (
         f'<iframe id="page" style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(text, quote=True)}"></iframe>'
     )

@@ -1,4 +1,4 @@
-"""`envbuild registry list` and `prune` against registries that let manifests be deleted; Debian's is one."""
+"""`envbuild registry list` and `prune` with registries that allow deleting manifests, such as Debian's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 class Lab:
-    """One repository, and the commands."""
+    """Runs commands for one repository."""
 
     def __init__(self, host: str, folder: Path, stages: Stages, capsys: pytest.CaptureFixture[str]) -> None:
         self.to, self._stages, self._capsys = f"{host}/lab/dl", stages, capsys

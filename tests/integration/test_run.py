@@ -1,4 +1,7 @@
-"""`envbuild run` and `export` with a real engine: a plain Debian with the tag of a locked environment stands for its image."""
+"""`envbuild run` and `export` with a real engine.
+
+A plain Debian with the tag of a locked environment stands in for its image.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ OWNER = 4321
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One cache folder, so that the matrix is compiled once."""
+    """One cache folder, so that the matrix is compiled only once."""
     return tmp_path_factory.mktemp("home")
 
 
@@ -55,7 +58,7 @@ def tag_of(program: Program, name: str = NAME) -> str:
 
 @pytest.fixture
 def built(program: Program, engine: Engine, debian12: bases.RealisedBase) -> Iterator[Program]:
-    """The program with an engine that has an image by the tag of the environment."""
+    """The program with an engine that has an image with the tag of the environment."""
     program.environment["DOCKER_HOST"] = engine.endpoint
     tag = tag_of(program)
     engine.tag(debian12.image_id, tag)
@@ -65,7 +68,7 @@ def built(program: Program, engine: Engine, debian12: bases.RealisedBase) -> Ite
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A working folder of another user."""
+    """A working folder that another user owns."""
     made = tmp_path / "my work"
     made.mkdir()
     if os.geteuid() == 0:
@@ -261,7 +264,9 @@ def test_a_taken_port_is_replaced_by_a_free_one(program, tmp_path):
 @pytest.mark.network
 @pytest.mark.parametrize("name", [NAME, GPU])
 def test_the_programs_that_read_the_files_accept_them(program, name, engine, tmp_path):
-    """check-jsonschema has the schema of Compose; the command of development containers asks the engine for old containers."""
+    """check-jsonschema has the schema of Compose files; the program for development containers asks the engine for old
+    containers.
+    """
     program.run("export", name, "--format", "compose", "-o", str(tmp_path)).expect(0)
     program.run("export", name, "--format", "devcontainer", "-o", str(tmp_path)).expect(0)
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=300)

@@ -1,6 +1,7 @@
-"""Two builds of a real environment have the same layers: one for each way in which files get into an image.
+"""Two builds of a real environment have the same layers.
 
-The first build may take steps that another test left in the builder's cache; the second one makes every layer again.
+There is one environment for each way in which files get into an image. The first build may take steps that another test left in
+the builder's cache; the second one makes every layer again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LONG = {
     "compiled upon other packages": "horovod-0.28.1-cpu-py39-debian11",
     "several prefixes": "two-pythons-cpu",
 }
-# What Debian packages write when they are installed: caches, keys, numbers, bytecode, Java's keystore and archive of classes.
+# These packages write files during installation: caches, keys, ids, bytecode, Java's keystore and class archive.
 RECIPE = """\
 schema: 1
 name: layered
@@ -56,15 +57,16 @@ def build_twice(program: Program, engine: Engine, name: str) -> None:
 def test_plain_docker_makes_the_same_layers_of_a_folder_without_envbuild(
     program: Program, engine: Engine, tmp_path: Path
 ) -> None:
-    """Python 3.9: Debian compiles it with a random hash seed, which decides the order of sets in bytecode before 3.11.
+    """With Python 3.9, because Debian compiles its bytecode with a random hash seed.
 
-    Engines import the base's file differently, but the layers on it are the same.
+    Before 3.11 the seed decides the order of sets in bytecode. Engines import the file of the base differently, but the layers
+    on top of it are the same.
     """
     name, folder, tag = "opencv-4.5.1.48-cpu-py39-debian11", tmp_path / "folder", "envbuild-test/by-hand"
     program.run("lock", name, timeout=600).expect(0)
     made = program.run("build", name, "--json", timeout=3000).expect(0).document
     program.run("render", name, "--context", str(folder), timeout=600).expect(0)
-    program.run("render", name, "--context", str(folder), timeout=600).expect(0)  # it may be written again
+    program.run("render", name, "--context", str(folder), timeout=600).expect(0)  # writing the folder again is allowed
     (tmp_path / "home").rename(tmp_path / "away")
     secrets = build_secret.joined(Index().build_secrets())
     try:

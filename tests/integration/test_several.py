@@ -1,4 +1,4 @@
-"""A real image with two sets of packages: entered, verified, trained, and with faults planted in one of them."""
+"""A real image with two prefixes: it is entered, verified and trained; then faults are planted in one prefix."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_one_command_lists_the_prefixes_and_enters_each_with_its_own_variables(e
     code, words = said(engine, toy, "envbuild-use")
     assert code == 0 and {"first", "second", "3.11"} <= set(words)
     show = ("sh", "-c", "python -c 'import sys; print(sys.prefix)'; echo ${PYTHONPATH-none}")
-    assert said(engine, toy, *show) == (0, ["/opt/envs/first", "none"])  # how the image starts
+    assert said(engine, toy, *show) == (0, ["/opt/envs/first", "none"])  # the default when the image starts
     assert said(engine, toy, "envbuild-use", "first", *show) == (0, ["/opt/envs/first", "none"])
     assert said(engine, toy, "envbuild-use", "second", *show) == (0, ["/opt/envs/second", "/opt/other"])
     assert said(engine, toy, "envbuild-use", "third", "true")[0] == 2

@@ -1,4 +1,4 @@
-"""The folder of a site is replaced as a whole, and never holds half of one."""
+"""The folder of a site is replaced as a whole, and never contains an unfinished site."""
 
 from __future__ import annotations
 

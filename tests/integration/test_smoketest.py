@@ -1,4 +1,4 @@
-"""The guest trains in real containers; the host judges: pass, fail, inconclusive, hang, killed, silent, stopped."""
+"""The guest trains in real containers, and the host judges: pass, fail, inconclusive, hang, killed, silent, stopped."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def toy(engine: Engine, workspace: Workspace, tmp_path_factory: pytest.TempPathF
 
 
 def with_adapter(engine: Engine, toy: Toy, folder: Path, body: str) -> str:
-    """The toy with an adapter whose class ends in ``body``."""
+    """The toy's image with an adapter whose class ends with ``body``."""
     return derive(engine, toy, folder, PUT_ADAPTER, files={"toy.py": ADAPTER + body})
 
 
 def containers(engine: Engine) -> int:
-    """The containers of this process: another run may be using the same engine."""
+    """The number of containers of this process. Another run may use the same engine."""
     found = engine.client.containers.list(all=True, filters={"label": "org.envbuild.owner"})
     return sum(f"/{os.getpid()}@" in container.labels["org.envbuild.owner"] for container in found)
 
@@ -57,16 +57,16 @@ def test_a_sound_image_passes_with_every_format_written(engine: Engine, toy: Toy
     assert (outcome.status, outcome.exit_code) == ("pass", 0), outcome.sentence
     assert outcome.report["environment"]["name"] == toy.lock.environment.name
     assert outcome.report["image"] == {"ref": toy.tag, "id": toy.image}
-    assert [run["n"] for run in outcome.report["runs"]] == [2]  # one worker is timed between the rounds of two
+    assert [run["n"] for run in outcome.report["runs"]] == [2]  # one worker is timed in the rounds of two workers
     assert all(run["images_per_s"]["solo"] > 0 for run in outcome.report["runs"])
     assert {training["n"] for training in outcome.report["training"]} == {1, 2}
     assert all(training["accuracy"] >= 0.97 for training in outcome.report["training"])
     assert json.loads(outcome.paths["json"].read_bytes()) == outcome.report
-    assert outcome.paths["html"].read_text().count("<svg") == 8  # four of speed, two of training, bandwidth, time
+    assert outcome.paths["html"].read_text().count("<svg") == 8  # pictures: four of speed, two of training, bandwidth, time
     assert "2 workers" in outcome.paths["markdown"].read_text() or "| 2 |" in outcome.paths["markdown"].read_text()
     suite = ElementTree.fromstring(outcome.paths["junit"].read_bytes())[0]
     assert suite.attrib["failures"] == suite.attrib["errors"] == "0"
-    assert any("2 workers" in news.message for news in seen)  # progress came while it ran
+    assert any("2 workers" in news.message for news in seen)  # progress was reported during the run
     assert stored_outcome(tmp_path) == outcome
     assert containers(engine) == 0
 
@@ -225,7 +225,7 @@ def test_wrong_arguments_are_told_in_the_guests_words(engine: Engine, toy: Toy, 
 
 def test_an_image_without_the_guest_says_so(engine: Engine, toy: Toy, tmp_path: Path) -> None:
     bare = derive(engine, toy, tmp_path / "bare", "RUN rm /usr/local/bin/envbuild-smoke")
-    for image in (bare, toy.base):  # with an init, which answers 127, and without, where the engine does
+    for image in (bare, toy.base):  # with an init, which exits with 127, and without one, where the engine reports the error
         with pytest.raises(SmokeFailedError) as raised:
             smoketest.run(engine, image, toy.lock, SmokeOptions(), tmp_path / "out")
         assert raised.value.code == "no-guest"

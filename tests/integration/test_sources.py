@@ -1,4 +1,4 @@
-"""Sources of repositories, fetched by the real git from repositories made here: no network."""
+"""Source repositories, fetched by the real git from local repositories without a network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's own clone that git is told to take instead of the public address."""
+    """A local clone that git uses instead of the public address."""
     folder = tmp_path / "clone"
     folder.mkdir()
     git(folder, "init", "--quiet", "-b", "main")
@@ -73,7 +73,7 @@ def test_an_archive_that_changed_in_the_cache_is_fetched_again(clone: Path, tmp_
 
 
 def test_an_archive_of_which_no_hash_is_known_is_fetched_again(clone: Path, tmp_path: Path) -> None:
-    """Such as one of an envbuild that wrote none, or of a run that was killed between the two files."""
+    """An older envbuild wrote no hash, or a run was killed after it wrote the archive and before it wrote the hash."""
     first = git_sources.archive(ADDRESS, "v1", tmp_path / "cache", ignore_progress)
     whole = first.read_bytes()
     first.with_suffix(".sha256").unlink()

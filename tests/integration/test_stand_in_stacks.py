@@ -1,10 +1,9 @@
-"""Stacks whose hosts are out of reach, built to the last step against a stand-in of these hosts.
+"""Stacks whose download hosts cannot be reached, built to the last step with a stand-in for these hosts.
 
-Their locks are the committed ones with other addresses, file names and hashes. Partials and recipes are the real ones.
-The files of Ubuntu, NVIDIA, conda, PyTorch and the package index are small ones of the same names and versions
-(`stand_in/make_site.py`). Debian 11 from mmdebstrap stands for Ubuntu 16.04, its Python 3.9 for 3.5 and 3.6. This
-proves the order of the stages, every command and mount, and what one stage hands to the next. It does not prove what
-the real files do.
+The locks are the committed ones with other addresses, file names and hashes. Partials and recipes are the real ones.
+`stand_in/make_site.py` makes small files with the names and versions of those of Ubuntu, NVIDIA, conda, PyTorch and the package
+index. Debian 11 from mmdebstrap stands in for Ubuntu 16.04, and its Python 3.9 for 3.5 and 3.6. This proves the order of the
+stages, every command and mount, and the files that stages pass on. It does not prove that the real files work.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PORT = 8000
-# The setuptools of 2018 asks for a method that Python 3.9 no longer has.
+# The setuptools of 2018 calls a method that Python 3.9 no longer has.
 _OLD_NAMES = "echo 'HTMLParser.unescape = staticmethod(unescape)' >> /usr/lib/python3.9/html/parser.py"
-# What the stand-in's base takes from Debian as it is: tools that steps run, and what they are linked with.
+# Real Debian packages in the stand-in's base: tools that steps run, and their libraries.
 REAL = {
     "apt-transport-https", "ca-certificates", "cmake", "curl", "dumb-init", "g++", "gnupg", "libc6", "libgomp1", "libquadmath0",
     "make", "python2.7", "python3",
@@ -66,7 +65,7 @@ STACKS = ["two-gpu-server", pytest.param("cluster-2018", marks=pytest.mark.prove
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """The stand-in as a build reaches it, and what its files are."""
+    """The stand-in: its address in builds, and the hashes of its files."""
 
     url: str
     manifest: dict[str, Any]
@@ -82,7 +81,7 @@ def debian(engine: Engine, workspace: Workspace) -> bases.RealisedBase:
 
 @pytest.fixture(scope="module")
 def sources(workspace: Workspace) -> bytes:
-    """The apt sources of this machine's mirror, as a build takes them where its lock pins no packages."""
+    """The apt sources of this machine's mirror, as in builds whose lock pins no packages."""
     return bootstrap.source_lines(apt.with_host_options(bootstrap.mirror(workspace, "bullseye"), apt.host_options()))
 
 
@@ -99,8 +98,10 @@ def _derived(
 def ubuntu(
     engine: Engine, debian: bases.RealisedBase, sources: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """Make the image that takes the place of ubuntu:16.04: it has the libraries of conda's Python, and a Python with the right
-    name."""
+    """Make the image that stands in for ubuntu:16.04.
+
+    It has the libraries of conda's Python, and a Python with the right name.
+    """
     tag = "envbuild-test/stand-in-ubuntu:16.04"
     libraries = "python3-distutils libsqlite3-0 libffi7 libssl1.1 libexpat1 libbz2-1.0 zlib1g libreadline8"
     command = f"ln -s python3.9 /usr/bin/python3.5; {_OLD_NAMES}"
@@ -179,7 +180,7 @@ def test_a_stack_is_built_to_the_last_step(
 
 
 def _check(engine: Engine, image: str, lock: Lock) -> None:
-    """Everything that the lock names is in the image, in its place, with the version that it names."""
+    """Check that everything in the lock is in the image, at its place and in its version."""
 
     def lines(script: str) -> list[str]:
         return engine.run(image, ["bash", "-c", script], network="none").output.split()
@@ -215,7 +216,7 @@ def _lock(name: str) -> Lock:
 
 
 def _torch(framework: Framework) -> dict[str, str]:
-    """The file that the lock lists as missing, from the stand-in of its index."""
+    """The file that the lock lists as missing, with its address on the stand-in."""
     index = urlsplit(framework.index).path.lstrip("/")
     name = framework.package
     return {
@@ -228,8 +229,10 @@ def _torch(framework: Framework) -> dict[str, str]:
 
 
 def _spec(lock: Lock) -> dict[str, Any]:
-    """The files that the stand-in must serve: those that the lock pins or misses, and the packages that the Dockerfile
-    installs."""
+    """The files that the stand-in must serve.
+
+    They are the pinned and missing files of the lock, and the packages that the Dockerfile installs.
+    """
     artifacts = [
         {"name": each.name, "version": each.version, "filename": each.filename, "project": each.project, "index": "simple"}
         for prefix in lock.prefixes
@@ -260,7 +263,7 @@ def _remote(lock: Lock) -> list[RemoteFile]:
 
 
 def _standing_in(lock: Lock, site: Site) -> Lock:
-    """The same lock, with the stand-in's addresses, file names and hashes, and nothing missing."""
+    """The same lock with the stand-in's addresses, file names and hashes, and without missing files."""
 
     def file(old: RemoteFile) -> RemoteFile:
         return replace(old, sha256=site.manifest["files"][urlsplit(old.url).path])
@@ -308,7 +311,7 @@ def _settings(site: Site) -> bytes:
 
 
 def _context(lock: Lock, site: Site, folder: Path) -> Path:
-    """The build context, as the real one but for the tools and sources, which the stand-in gives."""
+    """The build context. It equals the real one, except that tools and sources come from the stand-in."""
     known, templates = recipes.load(_HERE), recipes.templates(_HERE)
     files: dict[str, bytes] = {path: text.encode() for path, text in render(lock, known, templates).items()}
     files["envbuild/lock.json"] = lock_file.dumps(lock).encode()

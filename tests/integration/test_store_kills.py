@@ -1,4 +1,4 @@
-"""The layer store between processes: killed at any moment, a writer leaves no bad layer; two writers make one."""
+"""Several processes use the layer store: a writer killed at any moment leaves no damaged layer; two writers make one layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from envbuild.model.progress import ignore_progress
 UNIT = Path(__file__).parents[1] / "unit"
 _LAYERS = 6
 
-# Adds layers of 2 MB each, in pieces, and says which it begins with. Every one of them is added under two keys.
+# Adds layers of 2 MB each, in pieces, and prints a line when it begins one. Each layer is added under two keys.
 _WRITER = """
 import hashlib, random, sys
 from pathlib import Path
@@ -50,7 +50,7 @@ def start(store: LayerStore) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str]) -> int:
-    """How many layers it wrote."""
+    """The number of layers that the process wrote."""
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0 and output.endswith("done\n")
     return output.count("writing")
@@ -62,7 +62,7 @@ def contents(store: LayerStore) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object], set[str], float]:
-    """The files of an undisturbed writer, and how long it takes."""
+    """The entries and files of an undisturbed writer, and the seconds that it takes."""
     store = LayerStore(tmp_path_factory.mktemp("whole") / "store")
     began = time.monotonic()
     assert finish(start(store)) == 2 * _LAYERS
@@ -77,26 +77,26 @@ def test_a_writer_killed_at_any_moment_leaves_no_bad_layer(undisturbed, tmp_path
     for _ in range(times):
         process = start(store)
         assert process.stdout is not None
-        for _ in range(chance.randrange(3)):  # some are killed before they write, others in their first or second layer
+        for _ in range(chance.randrange(3)):  # the kill comes before the first layer, or in the first or second one
             process.stdout.readline()
-        time.sleep(chance.uniform(0, seconds / 4))  # where exactly does not matter: each moment must be harmless
+        time.sleep(chance.uniform(0, seconds / 4))  # any moment will do, because each must be harmless
         process.send_signal(signal.SIGKILL)
         process.communicate()
         found = contents(store)
         assert found.items() <= entries.items()
         for layer in found.values():
             assert store.has(layer)
-        if len(found) == len(entries):  # it went on where the ones before were killed, until nothing was left to do
+        if len(found) == len(entries):  # all layers are there, so there is nothing left to write
             break_up(store, chance)
     verified = upkeep.verify(store, ignore_progress)
     assert (verified.damaged, verified.entries) == ((), ())
     store.forget(composed.key("one0"))
-    finish(start(store))  # a writer also removes what others left
+    finish(start(store))  # a writer also removes the files that killed ones left
     assert contents(store) == entries and composed.tree(store.folder) == tree
 
 
 def break_up(store: LayerStore, chance: random.Random) -> None:
-    """Forget half of the layers, so that the next writer has something to do."""
+    """Remove half of the layers, so that the next writer has something to do."""
     for entry in store.entries():
         if chance.random() < 0.5:
             store.forget(entry.key)
@@ -113,7 +113,7 @@ def test_two_processes_write_each_layer_once(undisturbed, tmp_path: Path) -> Non
 
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
-    """A real one, of 3 MB, which the second layer does not fit on."""
+    """A real file system of 3 MB, on which the second layer does not fit."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if subprocess.run(
@@ -131,7 +131,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
         subprocess.run(["umount", str(disk)], check=True)
 
 
-# Forks children that add one layer, each killed one file operation later than the one before, until one gets to the end.
+# Forks children that add one layer. Each is killed one file operation later than the child before, until one finishes.
 _STEPS = """
 import os, signal, sys
 from pathlib import Path

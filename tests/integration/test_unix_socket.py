@@ -1,4 +1,4 @@
-"""Queries to an engine at a unix socket without the docker SDK, and the errors for strange or missing answers."""
+"""Requests to an engine at a Unix socket without the docker SDK, and errors for malformed or missing answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real image, as built and with faults planted: each one is found, all at once."""
+"""A real image, unchanged and with planted faults: all faults are found in one run."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_secret_is_found_in_a_deleted_layer_and_in_the_configuration(engine: E
 
 
 def test_no_program_of_the_base_keeps_a_right_of_its_own(engine: Engine, toy: Toy) -> None:
-    """su, mount, passwd and eight others come setuid or setgid with Debian's base."""
+    """In Debian's base su, mount, passwd and eight other programs are setuid or setgid."""
 
     def programs(image: str) -> set[str]:
         look = "find / -xdev -type f -perm /6000"

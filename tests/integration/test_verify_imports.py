@@ -1,4 +1,4 @@
-"""The script that imports modules in images, under the Pythons of this machine: it must not matter which one runs it."""
+"""The script that imports modules in images, with every Python of this machine: all must give the same answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PYTHONS = ["python2.7", "python3.5", "python3.8", Path(sys.executable).name, "py
 
 
 def interpreter(name: str) -> str:
-    """The path of a Python of this name that starts; this test's own always does."""
+    """The path of a working Python of this name. The Python of this test always works."""
     found = sys.executable if name == Path(sys.executable).name else shutil.which(name)
     if found is None or not version(found):
         pytest.skip(f"{name} is not on this machine")
@@ -31,7 +31,7 @@ def version(python: str) -> str:
 
 
 def site(folder: Path, modules: dict[str, str], **headers: str) -> None:
-    """One distribution of these modules, and its list of files."""
+    """A distribution with these modules and its list of files."""
     name = headers["Name"]
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)
