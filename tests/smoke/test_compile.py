@@ -1,4 +1,4 @@
-"""COMPILE: what a framework compiles when a program runs. The adapter of these tests really runs a C++ compiler."""
+"""COMPILE: code that a framework compiles when a program runs. The adapter of these tests really runs a C++ compiler."""
 
 from __future__ import annotations
 

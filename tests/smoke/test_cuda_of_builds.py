@@ -1,4 +1,7 @@
-"""Which CUDA adapters tell on a machine without a GPU, where images for GPUs are built and verified, too."""
+"""The CUDA version that adapters report on a machine without a GPU.
+
+Images for GPUs are built and verified on such machines, too.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pytest
 
 from .conftest import GUEST, REPOSITORY, Guest
 
-# Prints what each adapter says of a build for CPUs, and of one with CUDA. The fakes have what `versions` looks at.
+# Prints the answers of each adapter for a CPU build and a CUDA build. The fakes have the fields that `versions` reads.
 PROGRAM = """
 import json, os, sys, types
 
@@ -81,7 +84,7 @@ print(json.dumps(told))
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """The guest with every adapter."""
+    """A copy of the guest with every adapter."""
     folder = tmp_path / "smoke"
     shutil.copytree(GUEST, folder, ignore=shutil.ignore_patterns("__pycache__"))
     for adapter in (REPOSITORY / "images/recipes").glob("*/smoke.py"):

@@ -1,4 +1,4 @@
-"""The driver's side, with small C libraries in place of libcuda and NVML: every answer a real driver may give."""
+"""The checks of the driver, with small C libraries instead of libcuda and NVML: every answer that a real driver can give."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TWO = "Tesla A|8|0|40;Tesla A|8|0|40"
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, str]]:
-    """Environment variables that put the stand-ins in place of the driver."""
+    """A function that returns the environment variables which replace the driver by the stand-ins."""
     folder = tmp_path_factory.mktemp("stubs")
     compiled(folder, "libcuda", "libnvml", "libcudnn", "libnccl", "libcublas")
     libraries = {"ENVBUILD_SMOKE_LIBCUDA": str(folder / "libcuda.so"), "ENVBUILD_SMOKE_LIBNVML": str(folder / "libnvml.so")}
@@ -84,11 +84,11 @@ def test_an_unusable_driver_is_told_with_its_cause(
     assert words in found["message"]
     assert found["next_step"]
     assert answer.report is not None
-    assert answer.report["framework"] is None  # nothing was started
+    assert answer.report["framework"] is None  # no rank was started
 
 
 def _on_gpus(guest: Guest, folder: Path, env: dict[str, str], *arguments: str, **how: Any) -> Answer:
-    """The NumPy adapter claiming to run on GPUs: what the guest does with a CUDA run, without its arithmetic."""
+    """Run the guest with the NumPy adapter, which claims to use GPUs: a CUDA run without CUDA arithmetic."""
     numpy = guest.numpy.name.split("numpy")[1]
     options = {"fault": "elsewhere", "cuda_build": "12.4", "load": "cuda,cudnn,nccl"}
     framework = {"name": "f", "version": numpy, "recipe": "numpy", "options": options}
@@ -138,12 +138,12 @@ def test_warm_up_waits_for_the_clocks_of_the_gpus(guest: Guest, driver: Callable
     answer = _on_gpus(guest, tmp_path, stubs, "--phases", "bench", *quick)
     (run,) = valid(answer)["runs"]
     assert {mode["clocks_settled"] for mode in run["warmup"].values()} == {True}, answer.err
-    assert run["warmup"]["solo"]["steps"] > run["warmup"]["indep"]["steps"]  # its clock had settled by then
+    assert run["warmup"]["solo"]["steps"] > run["warmup"]["indep"]["steps"]  # then the clock has settled
     assert {gpu["sm_clock_mhz"] for lap in run["rounds"] for gpu in lap.get("gpus", ())} == {1380}
     assert "clocks" in run["warmup_rule"]
 
 
-# One machine with everything wrong at once: each is told by its own check, before anything is started.
+# A machine with many faults. Each is reported by its own check before any rank is started.
 WRONG = {
     "devices": ";".join([*["A|8|0|40"] * 4, *["B|8|0|16"] * 2]), "count": "6", "apart": "0-1", "level": "50", "mig_5": "1",
     "used_2": "15900", "load_1": "88", "remap_3": "1", "held_1": "64", "lanes": "16", "lanes_1": "4",
@@ -167,7 +167,7 @@ def test_each_fault_of_the_gpus_is_told(guest: Guest, driver: Callable[..., dict
         assert (found["status"], words in found["message"]) == (status, True), found
         assert found["next_step"]
     assert answer.code == 1
-    assert valid(answer)["framework"] is None  # nothing was started
+    assert valid(answer)["framework"] is None  # no rank was started
 
 
 def test_a_run_uses_the_largest_set_of_equal_gpus(guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_docker_s_shared_memory_is_told_to_be_little(
 ) -> None:
     if subprocess.run([*LITTLE_SHM, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine lets nobody mount a file system")
-    stubs = driver(devices=TWO, driver="550.54", count="2", used="15900")  # which fails, so that nothing is started
+    stubs = driver(devices=TWO, driver="550.54", count="2", used="15900")  # fails before any rank starts
     answer = _on_gpus(guest, tmp_path, stubs, "--phases", "oracle", prefix=LITTLE_SHM)
     found = answer.check("SHM")
     assert (found["status"], found["value"]) == ("warn", 64 << 20)
@@ -204,7 +204,7 @@ def test_gpus_that_sleep_and_libraries_of_another_version_fail(
     assert "NCCL 2.4.8 is loaded, from" in answer.check("NCCL", 1)["message"]
 
 
-# What NVML and CUDA may tell of a GPU that works, beside the usual: (what they tell, words of the verdict).
+# Unusual answers of NVML and CUDA about a working GPU: (answers, words of the verdict).
 WORKING = {
     "no-load": ({"load_then": "-1"}, "memory rose by 400 MB; NVML does not tell the load"),
     "vgpu": ({"load_then": "0", "virtual": "2"}, "memory rose by 400 MB; NVML does not tell the load"),
@@ -245,7 +245,7 @@ def test_a_gpu_that_holds_memory_through_a_training_and_does_nothing_fails(
 def test_memory_errors_that_were_not_corrected_fail(
     guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path, settings: dict[str, str], n: int | None
 ) -> None:
-    """Whether they were counted before the test or during it."""
+    """They fail if they were counted before the test, and if they were counted during it."""
     stubs = driver(devices=TWO, driver="550.54", count="2", **settings)
     answer = _on_gpus(guest, tmp_path, stubs, "--phases", "oracle", "--counts", "2")
     assert (answer.code, answer.failed()) == (1, {"HEALTH"}), answer.err
@@ -255,7 +255,7 @@ def test_memory_errors_that_were_not_corrected_fail(
 def test_gpus_asked_for_without_a_lock_are_checked_as_well(
     guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path
 ) -> None:
-    """`--device cuda` in an image that is not ours: driver, variables and slices matter as much."""
+    """`--device cuda` in an image that envbuild did not make: driver, variables and MIG slices are checked, too."""
     planted = ("run", "--adapter", FAULTY, "--option", "fault=elsewhere", "--device", "cuda", "--phases", "oracle")
 
     def look(*arguments: str, visible: str = "", **settings: str) -> Answer:
@@ -276,7 +276,10 @@ def test_gpus_asked_for_without_a_lock_are_checked_as_well(
 def test_ptx_that_is_newer_than_the_driver_is_named(
     guest: Guest, driver: Callable[..., dict[str, str]], tmp_path: Path
 ) -> None:
-    """The libraries' native code runs by minor-version compatibility; what XLA makes at run time is refused by the driver."""
+    """Native code of the libraries runs, because the driver has the same major version.
+
+    The driver refuses the PTX that XLA makes at run time.
+    """
     stubs = driver(devices="Tesla A|8|0|40", driver="535.54", count="1", version="12020")
     answer = _on_gpus(guest, tmp_path, stubs, "--phases", "oracle", "--counts", "1", "--option", "fault=newer-ptx")
     assert (answer.code, answer.failed()) == (1, {"RUN"}), answer.err

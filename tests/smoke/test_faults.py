@@ -1,4 +1,4 @@
-"""For each check a planted fault that it catches, and for each fault of averaging the name it must be given."""
+"""For each check a planted fault that it finds; for each fault of gradient averaging, the name that the check must give."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from .conftest import FAULTY, Answer, Guest
 from .test_run import SHORT, valid
 
-# fault → checks that must fail, and the hypothesis that must be named; the whole table is inside/check_faults.py
+# fault → checks that must fail, and the cause that must be named; inside/check_faults.py has all faults
 AVERAGING = {
     "no-exchange": ({"ORACLE", "REPLICA"}, "no-exchange"),
     "gradients-summed": ({"ORACLE"}, "gradients-summed"),
@@ -80,11 +80,11 @@ def test_what_one_device_does_exactly_and_two_do_not_is_no_matter_of_precision(g
         ("nan", "train", {"LOSS"}),
         ("no-update", "train", {"LOSS", "ACC"}),
         ("labels", "train", {"ACC"}),
-        ("no-exchange", "train", {"REPLICA", "EXCHANGE"}),  # and it learns all the same
+        ("no-exchange", "train", {"REPLICA", "EXCHANGE"}),  # the network learns all the same
         ("import", "oracle", {"IMPORT"}),
-        # What no look at the first steps sees:
+        # Faults that begin only after the first steps:
         ("same-shard-later", "train", {"EXCHANGE"}),
-        ("same-batch-unexchanged-later", "bench", {"EXCHANGE"}),  # and the replicas hold the same bits
+        ("same-batch-unexchanged-later", "bench", {"EXCHANGE"}),  # here the replicas are equal bit for bit
         ("unexchanged-in-bench", "oracle,bench", {"REPLICA", "EXCHANGE"}),
         ("no-waiting", "bench", {"TIME"}),
     ],
@@ -100,7 +100,7 @@ def test_other_faults_fail_their_own_check(guest: Guest, tmp_path: Path, fault: 
     [
         ("", "average the gradients of 2 devices to"),
         ("same-shard-later", "ranks 0 and 1 had the same images in"),
-        # It depends on chance which rank and which mode show it first.
+        # The message ends with these words; which rank and mode it names depends on chance.
         ("unexchanged-in-bench", "): nothing is exchanged"),
         ("summed-later", "): gradients are summed"),
     ],
@@ -110,12 +110,12 @@ def test_what_is_timed_is_checked_and_the_fault_is_named(guest: Guest, tmp_path:
     exchange = answer.check("EXCHANGE", 2)
     assert exchange["status"] == ("fail" if fault else "pass"), answer.err
     assert words in exchange["message"]
-    assert fault or exchange["value"] < exchange["limit"] / 2  # how many steps were made before differs from machine to machine
+    assert fault or exchange["value"] < exchange["limit"] / 2  # the number of earlier steps depends on the machine
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_steps_that_do_nothing_are_not_timed_as_training(guest: Guest, tmp_path: Path, count: int) -> None:
-    """Copies that all stand still are equal, and their steps are fast."""
+    """Without updates all replicas stay equal, and their steps are fast."""
     planted = ("--adapter", FAULTY, "--option", "fault=no-update-later", "--counts", str(count))
     answer = guest.run("run", *planted, "--phases", "oracle,bench", *SHORT, folder=tmp_path)
     assert (answer.code, answer.failed(), answer.check("ORACLE", count)["status"]) == (1, {"EXCHANGE"}, "pass"), answer.err

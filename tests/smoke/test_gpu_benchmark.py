@@ -18,14 +18,14 @@ from .test_driver import driver
 __all__ = ["driver"]
 HERE = REPOSITORY / "benchmarks" / "gpu"
 DATE, DEVICE = "2026-11-22", "Tesla A"
-PATIENT = ("--slower", "20", "--minutes", "30")  # the limits are those of a GPU
+PATIENT = ("--slower", "20", "--minutes", "30")  # longer limits, because the normal ones are for a GPU
 
 
 def _run(guest: Guest, env: dict[str, str], folder: Path, *arguments: str) -> tuple[int, str, dict[str, Any]]:
     adapters = folder / "adapters"
     for name in ("pytorch", "jax"):
         (adapters / name).mkdir(parents=True, exist_ok=True)
-        # The plan has no options for the adapter here: it claims its GPU by itself.
+        # benchmarks/gpu/run passes no options to adapters, so the copy has its fault built in.
         text = FAULTY.read_text().replace("ctx.options.get('fault', '')", "'elsewhere'")
         (adapters / name / "smoke.py").write_text(text)
     argv = [
@@ -58,7 +58,7 @@ def test_every_part_has_its_file_and_its_end(guest: Guest, driver: Callable[...,
     assert [ended[name]["status"] for name in ("probe", "two-ranks")] == [0, 0], said
     report = json.loads((tmp_path / "out" / "two-ranks.json").read_text())
     assert [run["why_not_judged"] for run in report["runs"]] == ["ranks share a GPU"] * len(report["runs"])
-    # No PyTorch is here: that is told, and the parts before it are kept.
+    # PyTorch is not installed: the part says so, and the results of earlier parts are kept.
     assert (code, ended["plain"]["file"]) == (1, None)
     assert "No module named 'torch'" in ended["plain"]["output_end"]
     code, said = _take_in(tmp_path / "out", "--dry-run")
@@ -75,7 +75,7 @@ def test_a_part_that_hangs_is_stopped_with_all_it_started(guest: Guest, tmp_path
 
 
 def _folder(tmp_path: Path, **changes: Any) -> Path:
-    """The files of a run in which all is well, but for the changes."""
+    """The files of a run without problems, except for the changes."""
     folder = tmp_path / "out"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Several machines: ranks that launchers start find each other, and one that is lost ends the run in bounded time, named."""
+"""Several machines: ranks started by launchers find each other; a lost one is named and ends the run in limited time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .conftest import FAULTY, Answer, Guest, compiled
 from .test_run import valid
 
 QUICK = ("--adapter", "numpy", "--phases", "coll,oracle")
-# The 15 s that docs/how-to/cluster.md promises are held by check_hosts.Promise, on a clock of its own. Here real
-# hosts are lost on a machine that may be busy: without the watch the ranks would wait for 300 s.
+# check_hosts.Promise tests the 15 s that docs/how-to/cluster.md promises, with a simulated clock. Here real hosts are lost
+# on a machine that may be loaded, so the limit is longer. Without the watchdog the ranks would wait for 300 s.
 LOST_WITHIN_S = 150
 
 
@@ -42,7 +42,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 
 
 class Job:
-    """Ranks started as a launcher does: two on each machine."""
+    """Four ranks, started as by a launcher: two on each machine."""
 
     def __init__(
         self,
@@ -73,24 +73,24 @@ class Job:
             )
 
     def answer(self) -> tuple[Answer, list[int]]:
-        """Rank 0's answer, and the exit status of the others."""
+        """The answer of rank 0, and the exit codes of the other ranks."""
         out, err = self.ranks[0].communicate(timeout=600)
         others = [rank.wait(timeout=600) for rank in self.ranks[1:]]
         report = json.loads(self._target.read_text()) if self._target.exists() else None
         return Answer(self.ranks[0].returncode, out, err, report), others
 
     def stop(self, *ranks: int) -> None:
-        """Stop processes of the launcher; not the ranks, which have sessions of their own."""
+        """Stop the processes that the launcher started. Their ranks run on, because they have separate sessions."""
         for rank in ranks:
             os.killpg(self.ranks[rank].pid, signal.SIGSTOP)
 
     def go_on(self, *ranks: int) -> None:
-        """Let them go on."""
+        """Continue stopped processes."""
         for rank in ranks:
             os.killpg(self.ranks[rank].pid, signal.SIGCONT)
 
     def wait_for(self, words: str) -> None:
-        """Until rank 0 says so."""
+        """Wait until rank 0 prints a line with these words."""
         assert self.ranks[0].stderr is not None
         for line in self.ranks[0].stderr:
             if words in line:
@@ -130,7 +130,7 @@ def test_a_fault_on_another_machine_is_told_from_there(guest: Guest, machines: M
 
 
 def test_the_clocks_of_two_machines_need_not_agree(guest: Guest, machines: Machines, tmp_path: Path) -> None:
-    """On one of them the time of day is two hours late, and the monotonic clock began 100,000 s earlier."""
+    """The time of day of one machine is two hours late, and its monotonic clock began 100,000 s earlier."""
     if subprocess.run(["unshare", "--time", "--monotonic", "9", "--fork", "true"], capture_output=True, check=False).returncode:
         pytest.skip("no time namespaces here")
     compiled(tmp_path, "libclock")
@@ -146,14 +146,17 @@ def test_the_clocks_of_two_machines_need_not_agree(guest: Guest, machines: Machi
 def test_a_rank_that_met_rank_0_within_its_host_is_not_sent_to_the_loopback(
     guest: Guest, machines: Machines, tmp_path: Path
 ) -> None:
-    """Debian gives a host's own name the address 127.0.1.1, so its connection to rank 0 says nothing of the network."""
+    """Debian maps a host's own name to 127.0.1.1.
+
+    So the connection of a rank on the host of rank 0 does not show which network interface to use.
+    """
     planted = ("--adapter", FAULTY, "--option", "fault=tells-interface", "--option", "on-rank=1", "--counts", "4")
     answer, _others = Job(guest, machines, tmp_path, *planted, "--phases", "oracle", beside="127.0.1.1").answer()
     assert 'NCCL is told "eth0"' in answer.check("RUN", 4)["message"], answer.err
 
 
 def _asleep(guest: Guest, machines: Machines, folder: Path) -> Job:
-    """A run that stands still in its third step, and would for long."""
+    """Start a run that stands still for a long time in its third step."""
     planted = ("--adapter", FAULTY, "--option", "fault=asleep", "--counts", "4", "--phases", "oracle", "--stall", "300")
     job = Job(guest, machines, folder, *planted)
     job.wait_for("4 workers: oracle")
@@ -174,7 +177,10 @@ def test_a_cut_cable_ends_the_run_on_both_sides(guest: Guest, machines: Machines
 
 
 def test_a_process_that_is_stopped_is_lost_like_a_dead_host(guest: Guest, machines: Machines, tmp_path: Path) -> None:
-    """Its kernel still answers, so only the missing beats tell. Its ranks run on: those of rank 0's side end them."""
+    """Its kernel still answers, so only the missing beats show the loss.
+
+    Its ranks run on until those on the side of rank 0 end them.
+    """
     job = _asleep(guest, machines, tmp_path)
     job.stop(2, 3)
     start = time.monotonic()
@@ -220,7 +226,7 @@ def test_a_hang_elsewhere_shows_the_stacks_of_all(guest: Guest, machines: Machin
     assert (answer.code, answer.failed()) == (4, {"HANG"}), answer.err
     assert "look at rank 3" in answer.check("HANG", 4)["message"]
     assert "stopped by a signal" in answer.check("HANG", 4)["message"]
-    assert "_exchange" in valid(answer)["logs"]["4 workers, rank 2"]  # on the other machine: it waits for rank 3
+    assert "_exchange" in valid(answer)["logs"]["4 workers, rank 2"]  # rank 2, on the other machine, waits for rank 3
 
 
 def test_ranks_that_do_not_come_are_named(guest: Guest, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The guest's own parts under every Python that this machine has."""
+"""Run the tests of the guest's parts (folder inside) with every Python of this machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ JUDGING = [
     "check_horovod",
 ]
 
-TIMEOUT_S = 1800  # a hang; a machine with much else to do takes ten times as long as an idle one
+TIMEOUT_S = 1800  # longer than that is a hang; a loaded machine needs ten times as long as an idle one
 
 
 def _unittest(guest: Guest, *names: str) -> None:

@@ -45,7 +45,7 @@ def test_size_and_imports(source: Path) -> None:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The guest with every adapter, as in an image that holds them all: one may import another."""
+    """A copy of the guest with every adapter, because adapters can import each other."""
     folder = tmp_path_factory.mktemp("guest") / "smoke"
     shutil.copytree(GUEST, folder, ignore=shutil.ignore_patterns("__pycache__"))
     for adapter in ADAPTERS:
@@ -55,7 +55,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", [adapter.parent.name for adapter in ADAPTERS])
 def test_an_adapter_can_be_read_without_its_framework(guest: Guest, installed: Path, name: str) -> None:
-    """The parent reads `style` and `limits` from it and must stay free of the framework."""
+    """The parent process reads `style` and `limits` of the adapter, and must not import the framework."""
     program = (
         "import sys, types; guest = types.ModuleType('envbuild_smoke'); guest.__path__ = [sys.argv[1]]\n"
         "sys.modules['envbuild_smoke'] = guest\n"

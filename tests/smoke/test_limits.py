@@ -1,4 +1,4 @@
-"""What does not apply to a framework is skipped with its reason, and never makes a pass of anything else."""
+"""Checks that do not apply to a framework are skipped with a reason. A skipped check never makes another check pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured, in whole runs: slowness by its cause, collectives in each type, other schemes, an earlier report."""
+"""Measurements of whole runs: the cause of slowness, collectives of each type, other schemes, comparison with a report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BENCH = (
     "--round-seconds",
     "0.05",
     "--batch",
-    "4",  # so that on any machine a step takes far less than a fault adds
+    "4",  # small, so that a step takes much less time than a fault adds, on any machine
     "--warmup-max",
     "10",
 )

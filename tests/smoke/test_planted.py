@@ -1,4 +1,4 @@
-"""Each check of the guest is made to fail or warn by some test: none that cannot fail may be added."""
+"""For each check of the guest some test makes it fail or warn, so no check without such a test can be added."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ BAD = {"fail", "warn", "inconclusive"}
 
 
 def _tests(source: Path) -> Iterator[tuple[str, set[str]]]:
-    """Every test of a file with the words in it and in its parameters; a table in capitals counts for those that name it."""
+    """Each test of a file, with the texts in it and in its parameters.
+
+    The texts of a table (a name in capitals) count for tests that use the table.
+    """
     tree = ast.parse(source.read_text(encoding="utf-8"))
     tables = {
         node.targets[0].id: _words(node)
@@ -30,7 +33,7 @@ def _tests(source: Path) -> Iterator[tuple[str, set[str]]]:
 
 
 def _words(node: ast.AST) -> set[str]:
-    """Texts; and `fail` for what asks a report which checks failed."""
+    """The texts in a node, and `fail` if the node asks a report which checks failed."""
     found = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)}
     asks = any(isinstance(each, ast.Attribute) and each.attr == "failed" for each in ast.walk(node))
     return found | ({"fail"} if asks else set())
@@ -38,7 +41,7 @@ def _words(node: ast.AST) -> set[str]:
 
 @pytest.fixture(scope="module")
 def planted() -> dict[str, list[str]]:
-    """Check → the tests that speak of it and of a bad end."""
+    """Check → the tests that mention it together with a failing status."""
     found: dict[str, list[str]] = {}
     for source in sorted([*HERE.glob("test_*.py"), *(HERE / "inside").glob("check_*.py")]):
         for name, words in _tests(source):

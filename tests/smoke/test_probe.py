@@ -1,4 +1,4 @@
-"""`probe`: what the machine can do, measured; with stand-ins for the driver where that is about GPUs."""
+"""`probe` measures what the machine can do. For GPUs there are stand-ins for the driver."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_disk_and_network_are_measured(guest_of: Callable[[str], Guest], tmp_pat
     assert min(disk[key] for key in ("read_MBps", "write_MBps", "read_4k_per_s", "write_4k_per_s")) > 0
     assert min(network[key] for key in ("there_GBps", "back_GBps", "there_4_GBps", "back_4_GBps", "latency_us")) > 0
     assert "MB/s in sequence" in answer.out
-    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]  # nothing is left behind
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]  # no other file is left
 
 
 def test_processor_and_gpu_are_measured_with_what_they_should_reach(
@@ -43,11 +43,11 @@ def test_processor_and_gpu_are_measured_with_what_they_should_reach(
     assert min(found["cpu"][key] for key in ("fp32_gflops", "fp64_gflops", "memory_GBps")) > 0
     gpu = found["gpu"]["devices"][0]
     assert gpu["not_measured"] == {}
-    # The stand-in takes 2 ms or more for each multiplication, whatever its size.
+    # The stand-in takes at least 2 ms for each multiplication of any size.
     assert 0 < gpu["fp32_gflops"] < 2.0 * 4096**3 / 0.002 / 1e9
     assert min(gpu[key] for key in ("fp64_gflops", "tf32_gflops", "fp16_gflops")) > 0
     assert min(gpu[key] for key in ("memory_GBps", "from_host_GBps", "to_host_GBps")) > 0
-    assert "of 1555 nominal" in answer.out  # 1215 MHz, 5120 bits
+    assert "of 1555 nominal" in answer.out  # nominal: 1215 MHz, 5120 bits
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from .conftest import GUEST, INSIDE, PYTHONS, REPOSITORY, Guest
 
 CHAINER = ("chainer==7.8.1", "mpi4py==4.1.2", "numpy==1.23.5", "setuptools==69.5.1")
-# Fault → (the checks that fail, the cause that is named).
+# Fault → (the checks that must fail, the cause that must be named).
 FAULTS = {
     "": (set(), None),
     "not-exchanged": ({"ORACLE", "REPLICA"}, "no-exchange"),
@@ -21,7 +21,7 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def with_chainer(tmp_path_factory: pytest.TempPathFactory) -> Guest:
-    """Chainer and mpi4py under Python 3.9, and a guest that holds Chainer's adapter and the faulty one."""
+    """Chainer and mpi4py for Python 3.9, and a copy of the guest with Chainer's adapter and the faulty one."""
     if "3.9" not in PYTHONS:
         pytest.skip("this machine has no Python 3.9")
     said = (

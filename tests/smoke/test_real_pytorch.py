@@ -1,4 +1,4 @@
-"""Faults planted in real PyTorch, in its optimizer and in DistributedDataParallel: each fails and is named."""
+"""Faults planted in the real PyTorch, in its optimizer and in DistributedDataParallel: each fails and is named."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from .conftest import GUEST, INSIDE, PYTHONS, REPOSITORY, Guest
 
-TORCH = ("torch==1.12.1", "numpy==1.23.5")  # one wheel that holds all that it needs
+TORCH = ("torch==1.12.1", "numpy==1.23.5")  # this torch needs no other wheels
 SECOND = ["fc1_w", "fc1_b", "fc2_w", "fc2_b"]
-# Faults of benchmarks/faulty_pytorch.py → the checks that fail, the cause that is named.
+# Faults of benchmarks/faulty_pytorch.py → (the checks that must fail, the cause that must be named).
 OF_TRAINING = {
     "": (set(), None),
     "lr=1.01": ({"ORACLE"}, "learning-rate"),
@@ -23,7 +23,7 @@ OF_TRAINING = {
     "noise=1e-3": ({"ORACLE"}, "noise"),
     "fp16": ({"ORACLE"}, "gradients-in-float16"),
     "kept-fp16": ({"ORACLE"}, "weights-in-float16"),
-    "by-fewer": ({"ORACLE"}, "gradients-summed"),  # of two ranks
+    "by-fewer": ({"ORACLE"}, "gradients-summed"),  # divided by 1 instead of 2 ranks
     "silent-fc2_b": ({"ORACLE"}, "silent-fc2_b-rank-1"),
     "stale-rank": ({"ORACLE"}, "stale-rank-1"),
     "state-lost": ({"ORACLE", "REPLICA"}, "no-momentum-rank-1"),
@@ -34,7 +34,7 @@ OF_BUCKETS = {
     "": None,
     "not-exchanged": "bucket-not-exchanged",
     "lost": "bucket-lost",
-    "late": "bucket-lost",  # in the first step that has a second bucket nothing came before
+    "late": "bucket-lost",  # in the first step with a second bucket there is no earlier gradient
     "half-precision": "bucket-rounded",
     "views-swapped": None,
 }
@@ -42,7 +42,7 @@ OF_BUCKETS = {
 
 @pytest.fixture(scope="module")
 def with_torch(tmp_path_factory: pytest.TempPathFactory) -> Guest:
-    """PyTorch under Python 3.10, and a guest that holds its adapter and the faulty one."""
+    """PyTorch for Python 3.10, and a copy of the guest with its adapter and the faulty one."""
     if "3.10" not in PYTHONS:
         pytest.skip("this machine has no Python 3.10")
     folder = tmp_path_factory.mktemp("torch")

@@ -1,4 +1,4 @@
-"""Whole runs with the NumPy adapter: the answer, its form, its independence of Python, and where it must work."""
+"""Whole runs with the NumPy adapter: the answer, the same answer with every Python, and the places where it must work."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_a_healthy_framework_passes_on_one_and_two_workers(runs: Callable[[str],
     assert report["framework"]["python"].startswith(version)
     for n in (1, 2):
         oracle = answer.check("ORACLE", n)
-        assert oracle["value"] < oracle["limit"] / 2  # libraries of other processors round otherwise
+        assert oracle["value"] < oracle["limit"] / 2  # libraries round differently on other processors
     assert answer.check("REPLICA", 2)["status"] == answer.check("COLL", 2)["status"] == "pass"
     assert [training["n"] for training in report["training"]] == [1, 2]
-    assert [run["n"] for run in report["runs"]] == [2]  # which times one worker in its own rounds
+    assert [run["n"] for run in report["runs"]] == [2]  # the run with two workers also times one worker
     assert answer.check("SPEED", 2)["status"] == "skip"
     assert report["allocator"]["set_by_test"] == sorted(report["allocator"]["variables"]) != []
-    (plain,) = report["plain_runs"]  # a launch whose ranks do not get these settings
+    (plain,) = report["plain_runs"]  # the launch whose ranks do not get the allocator settings
     assert (plain["n"], plain["allocator"]) == (2, {})
     assert all(plain["images_per_s"][mode] > 0 for mode in ("solo", "dp"))
     assert plain["page_faults_per_step"] >= 0
@@ -242,7 +242,7 @@ def test_of_several_frameworks_the_probe_needs_a_choice(guest: Guest, tmp_path: 
     assert "--framework" in err
 
 
-# Loopback up (by ioctl where there is no `ip`), everything read-only, then another user without HOME.
+# Starts loopback (by ioctl if there is no `ip`), makes everything read-only, and runs a command as a user without HOME.
 BARE = """
 ip link set lo up 2>/dev/null || "$1" -c 'import fcntl, socket, struct
 fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sH14s", b"lo", 1, b""))'
@@ -251,7 +251,7 @@ mount -o remount,bind,ro / && exec setpriv --reuid 54321 --regid 54321 --clear-g
 
 
 def test_bare_container_no_home_no_name_nothing_writable_but_tmp(guest_of: Callable[[str], Guest]) -> None:
-    """A user id without a passwd entry, HOME unset, no network but loopback, a read-only root and a small /tmp."""
+    """A user id without a passwd entry, HOME unset, only the loopback network, a read-only root and a small /tmp."""
     if os.getuid() != 0:
         pytest.skip("only root can take everything away")
     if (

@@ -1,4 +1,4 @@
-"""Images of several frameworks: each in its own prefix, one report, and what is left of it when a part goes wrong."""
+"""Images of several frameworks: each in its own prefix, one common report, and the report if one part fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUICK = ("--phases", "oracle", "--counts", "1")
 
 
 class Image:
-    """What an image holds below /opt: the guest, a lock of frameworks in two prefixes, and the list that envbuild-use reads."""
+    """The files below /opt in an image: the guest, a lock with two prefixes, and the list that envbuild-use reads."""
 
     def __init__(self, folder: Path, old: Guest, new: Guest) -> None:
         self.folder, self.guests = folder, {"old": old, "new": new}
@@ -96,7 +96,7 @@ def test_each_framework_passes_under_its_own_python_with_its_own_variables(image
         part = parts(answer)[name]
         assert (part["prefix"], part["status"], part["report"]["status"]) == (prefix, "pass", "pass")
         made = part["report"]["framework"]
-        # Its NumPy is the one that only the variables of its own prefix lead to.
+        # It has found this NumPy, which only the variables of its own prefix name.
         assert made["version"] == image.guests[prefix].numpy.name.split("numpy")[1]
         assert made["python"].startswith(image.guests[prefix].version)
     assert [check["id"] for check in answer.report["checks"]] == ["PART", "PART"]
@@ -161,7 +161,7 @@ def test_a_part_whose_python_cannot_start_is_an_error_with_its_last_words(image:
 
 
 def test_a_part_that_does_not_even_watch_itself_is_ended(image: Image) -> None:
-    """It stops before its own watchdog can run, and does not react to being asked."""
+    """The part hangs before its own watchdog runs, and it ignores SIGTERM."""
     image.add("stuck", "new")
     image.add("odd", "old", recipe="nothing_here")
     image.write()
@@ -171,7 +171,7 @@ def test_a_part_that_does_not_even_watch_itself_is_ended(image: Image) -> None:
     python.chmod(0o755)
     started = time.monotonic()
     answer = image.run(*QUICK, "--part-timeout", "1.5")
-    assert time.monotonic() - started < 300  # of the 600 s that it would sleep
+    assert time.monotonic() - started < 300  # without the limit it would sleep for 600 s
     assert (answer.code, parts(answer)["stuck"]["status"]) == (4, "fail"), answer.err
     assert answer.failed() == {"HANG"}
 

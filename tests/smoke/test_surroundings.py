@@ -1,4 +1,4 @@
-"""What surrounds the guest and is no part of it: a root that cannot be written, files that hide modules."""
+"""The environment of the guest: a read-only root, and files that hide modules."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from .conftest import FAULTY, FEW, NEWEST, OLDEST, Guest
 
 QUICK = ("run", "--adapter", "numpy", "--phases", "coll,oracle", "--counts", "1")
-# A container that was started with --read-only: nothing can be written but what is mounted.
+# As in a container that was started with --read-only, where only mounted folders are writable.
 READ_ONLY = "mount -o remount,bind,ro / && for each in /tmp /var/tmp /dev/shm; do mount -t tmpfs -o ro none $each; done"
 
 
 def read_only(*mounts: str) -> tuple[str, ...]:
-    """What to put before a command for it to see a read-only root, with these folders writable."""
+    """The words to put before a command so that it sees a read-only root, with these folders writable."""
     writable = "".join(f" && mount -t tmpfs none {folder}" for folder in mounts)
     prefix = ("unshare", "--mount", "sh", "-c", f'{READ_ONLY}{writable} && cd / && exec "$@"', "sh")
     probe = subprocess.run([*prefix, "sh", "-c", "! touch /usr/written"], capture_output=True, text=True, check=False)
@@ -64,7 +64,7 @@ def test_a_folder_that_becomes_full_is_named(guest: Guest) -> None:
 def test_a_file_that_hides_a_module_is_named_with_its_path(
     guest_of: Callable[[str], Guest], tmp_path: Path, version: str, module: str
 ) -> None:
-    """A user's own random.py in the working folder, which is on PYTHONPATH."""
+    """The user's own random.py is in the working folder, which is on PYTHONPATH."""
     guest = guest_of(version)
     hiding = tmp_path / f"{module}.py"
     hiding.write_text("mine = 1\n")
@@ -78,7 +78,7 @@ def test_a_file_that_hides_a_module_is_named_with_its_path(
 
 
 def test_a_file_that_hides_a_module_of_a_framework_is_named(guest: Guest, tmp_path: Path) -> None:
-    """It is found only when a rank needs the module: the guest itself does not import it."""
+    """The guest finds it only when a rank imports the module, because the guest itself does not import it."""
     (tmp_path / "work").mkdir()
     hiding = tmp_path / "work" / "colorsys.py"
     hiding.write_text("mine = 1\n")

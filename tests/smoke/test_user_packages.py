@@ -1,4 +1,7 @@
-"""What users add with pip lies above the locked packages, which stay as they are: under every Python, with its real pip."""
+"""Packages that users install with pip are put above the locked packages, which stay unchanged.
+
+The tests run with every Python and its real pip.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,13 @@ from .conftest import FEW, PYTHONS, REPOSITORY
 
 OVERLAY = REPOSITORY / "images" / "overlay"
 WHEELS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envbuild" / "test-wheels"
-NAME = "tf-1.0"  # of the lock
+NAME = "tf-1.0"  # the name in the lock
 pytestmark = pytest.mark.network
 
 
 @dataclass(frozen=True)
 class Inside:
-    """A prefix as an image has it, in a folder of the test: its Python, and the environment of a user."""
+    """A prefix as in an image, in a folder of the test, with the user's added environment."""
 
     python: Path
     overlay: Path
@@ -48,7 +51,7 @@ class Inside:
 
 
 def fetched(project: str, version: str) -> Path:
-    """The wheel of one release, kept between runs."""
+    """The wheel of one release. It is kept between runs."""
     WHEELS.mkdir(parents=True, exist_ok=True)
     found = list(WHEELS.glob(f"{project}-{version}-*.whl"))
     if not found:
@@ -64,7 +67,7 @@ def fetched(project: str, version: str) -> Path:
 
 
 def offer(folder: Path, name: str, version: str, *needs: str) -> None:
-    """A wheel of one module that says its version, and of a program that does."""
+    """Write a wheel with a module and a program that give its version."""
     info = f"{name}-{version}.dist-info"
     files = {
         f"{name}.py": f"VERSION = {version!r}\ndef main():\n    print(VERSION)\n",
@@ -105,7 +108,7 @@ def pip_for(version: str) -> Path:
 
 
 def make(version: str, folder: Path) -> Inside:
-    """What a build does, in `folder` instead of /opt."""
+    """Do the same as a build, in `folder` instead of /opt."""
     prefix, overlay = folder / "opt" / "env", folder / "opt" / "envbuild" / "overlay"
     virtual_environment(version, prefix)
     lock = lock_for(version, prefix)
@@ -163,7 +166,7 @@ def test_a_users_packages_lie_above_the_locked_ones(version: str, tmp_path: Path
 
     inside.run("-m", "pip", "uninstall", "-y", "base")
     assert inside.version("base") == "1.0"
-    inside.run("-m", "pip", "uninstall", "-y", "base")  # nothing of the user's is left: the locked one stays
+    inside.run("-m", "pip", "uninstall", "-y", "base")  # the user's package is already gone, so the locked one stays
     assert inside.version("base") == "1.0"
     now = {
         path: path.read_bytes() for path in inside.python.parent.parent.rglob("*") if path.is_file() and path.suffix != ".pyc"

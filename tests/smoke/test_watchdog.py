@@ -1,4 +1,7 @@
-"""Ranks that freeze, sleep, die or raise, and parents that are stopped: bounded time, the culprit named, nobody left behind."""
+"""Ranks that freeze, sleep, die or raise, and parent processes that are stopped.
+
+The run ends in limited time, names the cause, and leaves no process.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def _disaster(guest: Guest, folder: Path, fault: str, *arguments: str) -> tuple[
 
 
 def _ranks(scratch: Path) -> set[int]:
-    """Process ids of the ranks whose plan lies below `scratch`."""
+    """The process ids of the ranks whose plan is below `scratch`."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -61,7 +64,7 @@ def test_a_sleeping_rank_shows_its_stack(guest: Guest, tmp_path: Path) -> None:
     assert answer.code == 4, answer.err
     logs = valid(answer)["logs"]
     assert "disaster" in logs["2 workers, rank 1"]  # the function that sleeps
-    assert "_exchange" in logs["2 workers, rank 0"]  # and the one that waits for it
+    assert "_exchange" in logs["2 workers, rank 0"]  # the function that waits for the sleeping rank
 
 
 def test_the_time_limit_ends_a_run(guest: Guest, tmp_path: Path) -> None:
@@ -84,7 +87,7 @@ def test_a_killed_rank_is_the_culprit_and_not_its_peer(guest_of: Callable[[str],
 def test_what_a_killed_rank_had_started_ends_as_well(
     guest_of: Callable[[str], Guest], tmp_path: Path, version: str, fault: str
 ) -> None:
-    """Also a child that has made a session of its own."""
+    """Child processes of the rank end, too, even one in a separate session."""
     guest = guest_of(version)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -102,7 +105,7 @@ def test_what_a_killed_rank_had_started_ends_as_well(
 def test_a_rank_that_exits_without_a_result_is_blamed(
     guest_of: Callable[[str], Guest], tmp_path: Path, version: str, counts: str
 ) -> None:
-    """Status 0 is not enough, and its peers, which say that they lost it, are not at fault."""
+    """Exit code 0 is not enough. Its peers, which report that they lost it, are not to blame."""
     answer, seconds = _disaster(guest_of(version), tmp_path, "exits", "--counts", counts)
     assert (answer.code, answer.failed()) == (1, {"RUN"}), answer.err
     check = answer.check("RUN", int(counts))
@@ -164,7 +167,7 @@ def test_a_stopped_parent_leaves_no_rank_behind(guest: Guest, tmp_path: Path, nu
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("hours", [2, -2])
 def test_setting_the_clock_changes_nothing(guest_of: Callable[[str], Guest], tmp_path: Path, version: str, hours: int) -> None:
-    """Somebody sets the time of day by two hours while the ranks compute: no hang, no pass in minus two hours."""
+    """The time of day jumps by two hours while the ranks compute. There is no hang and no negative duration."""
     guest, wrong_by, target = guest_of(version), tmp_path / "wrong-by", tmp_path / "r.json"
     wrong_by.write_text("0")
     compiled(tmp_path, "libclock")

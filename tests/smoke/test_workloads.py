@@ -1,4 +1,4 @@
-"""Workloads: each with its data and network, real files and damaged ones, and models that are saved and restored."""
+"""Workloads: the data and network of each, real and damaged files, and models that are saved and restored."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def test_a_network_beyond_the_adapter_is_no_pass(guest: Guest, tmp_path: Path) -
 
 @pytest.fixture(scope="module")
 def files(guest_of: Callable[[str], Guest], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MNIST and CIFAR-10 in small, written by the oldest Python: its pickles are what the public ones are."""
+    """Small files in the formats of MNIST and CIFAR-10. The oldest Python writes them, so that their pickles are like the
+    public ones.
+    """
     guest, folder = guest_of(OLDEST), tmp_path_factory.mktemp("files") / "data"
     folder.mkdir()
     command = [guest.executable, "write_data.py", str(folder)]

@@ -19,7 +19,7 @@ from envbuild.workspace import Workspace
 
 
 class NoIndex:
-    """An index that must not be asked."""
+    """An index that must not be used."""
 
     def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: object = None) -> Path:
         raise AssertionError(f"{artifact.name} was asked for")
@@ -29,7 +29,7 @@ class NoIndex:
 
 
 class Wheels(NoIndex):
-    """An index with wheels of one file each: a program, where the wheel is said to have one."""
+    """An index whose wheels have one file each, at the path ``program``."""
 
     def __init__(self, folder: Path, program: str = "{name}-{version}.data/scripts/{name}") -> None:
         self.folder = folder
@@ -174,7 +174,7 @@ def test_a_context_is_whole_normalised_and_made_anew(place, lock, index):
 
 
 def test_the_time_of_a_file_in_a_context_is_that_of_its_content(place, lock, index):
-    """BuildKit sends only what differs in size or time from the last build: another text of the same length must differ."""
+    """BuildKit sends only files whose size or time has changed. So a changed text of the same length must get another time."""
 
     def times(text: str) -> dict[str, int]:
         folder = assemble(place, lock, {"Dockerfile": text, "requirements.txt": "a\n"}, index)

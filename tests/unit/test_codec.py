@@ -1,4 +1,4 @@
-"""Round trips and refusals of the one JSON form."""
+"""JSON of the model: values survive writing and reading, and other forms are refused."""
 
 import json
 from dataclasses import dataclass

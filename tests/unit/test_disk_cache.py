@@ -1,4 +1,4 @@
-"""Stamps of programs and files: they change with every change, and with nothing else."""
+"""Stamps of programs and files change with every change, and with nothing else."""
 
 from __future__ import annotations
 

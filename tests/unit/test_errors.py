@@ -1,4 +1,4 @@
-"""One class per exit code, and an error object that scripts can read."""
+"""There is one error class per exit code, and scripts can read the error object."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""With --offline every place that reaches out is refused before it does."""
+"""With --offline every function that would use the network is refused before it does so."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from envbuild.model.lock import DebianPackage
 from envbuild.model.progress import ignore_progress
 from envbuild.workspace import Workspace
 
-ELSEWHERE = "192.0.2.1"  # an address for documentation, which nobody has
+ELSEWHERE = "192.0.2.1"  # an address that is reserved for documentation
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Recipes are read strictly, every problem of every recipe at once."""
+"""Recipes are read strictly, and all problems of all recipes are reported at once."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_templates_that_are_not_text_are_an_error_of_ours(tmp_path: Path) -> Non
 
 
 def test_some_recipes_are_read_without_the_others(tmp_path: Path) -> None:
-    place = workspace(tmp_path, {"alpha": GOOD, "beta": GOOD})  # beta names itself alpha, which is refused
+    place = workspace(tmp_path, {"alpha": GOOD, "beta": GOOD})  # the text of beta says alpha, which is refused
     whole = recipes.load_some(place, ["alpha", "gamma"])
     assert list(whole) == ["alpha"]
     with pytest.raises(InvalidInputError, match="beta"):

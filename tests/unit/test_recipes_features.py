@@ -1,4 +1,4 @@
-"""What some releases get beside their framework: a compiler where programs compile at run time."""
+"""Packages that some releases get in addition: a compiler, if programs compile at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rendering: what goes where, what is refused, and that no value leaves its place."""
+"""Rendering: the place of each part, the refused locks, and that values cannot break out of their place."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_large_wheels_small_ones_and_sources_are_apart() -> None:
 
 
 def stages(dockerfile: str) -> dict[str, str]:
-    """Stage name to text, its first line included."""
+    """Stage name → text of the stage, including its first line."""
     parts = re.split(r"(?m)^(?=FROM )", dockerfile)
     return {part.splitlines()[0].rsplit(" AS ", 1)[1]: part.rstrip() for part in parts[1:]}
 
@@ -200,7 +200,10 @@ def test_final_image_is_a_user_s_and_has_an_init() -> None:
 
 
 def test_what_fetches_gets_the_secret_and_nothing_else_does() -> None:
-    """A step whose packages are pinned needs no network, nor does one that installs what an earlier stage built."""
+    """Steps that download get the secret.
+
+    A step with pinned packages needs no network, nor does a step that installs the results of an earlier stage.
+    """
     fetches = re.compile(r" (apt-install(?!-listed)|apt-archive|fetch|fetch-key|pip-install|pip-build|apt-install-held) ")
     for name in locks.ALL:
         for step in logical_lines(rendering(locks.ALL[name]())["Dockerfile"]):
@@ -211,14 +214,14 @@ def test_what_fetches_gets_the_secret_and_nothing_else_does() -> None:
 
 @pytest.mark.parametrize("name", sorted(locks.ALL))
 def test_every_mount_has_its_place_in_the_folder_of_the_script(name: str) -> None:
-    """Where a mount point does not exist, BuildKit 0.8 would make it in the image, or fail in a read-only folder."""
+    """If a mount point is missing, BuildKit 0.8 makes it in the image, or fails in a read-only folder."""
     places = {"/mnt", *(f"/mnt/{each}" for each in (*MOUNT_FILES, *MOUNT_FOLDERS))}
     for step in logical_lines(rendering(locks.ALL[name]())["Dockerfile"]):
         assert set(re.findall(r"--mount=\S*target=([^,\s]+)", step)) <= places
 
 
 def framework_of(lock: Lock, **changes: Any) -> Lock:
-    """``lock`` with its first framework changed."""
+    """``lock`` with changes of its first framework."""
     first, *others = lock.environment.frameworks
     return replace(lock, environment=replace(lock.environment, frameworks=(replace(first, **changes), *others)))
 
@@ -279,7 +282,7 @@ def test_packages_that_belong_to_a_python_follow_it_and_stay_out_where_the_base_
 
 
 def test_sources_that_need_the_packages_are_compiled_above_them_and_leave_only_their_wheels() -> None:
-    """``compiled`` of a recipe, and a source at a revision, which the recipe's build.j2 turns into files."""
+    """Source packages in the recipe's ``compiled``, and a source at a git revision, which build.j2 of the recipe compiles."""
     recipe = replace(locks.RECIPES["alpha"], compiled=("old-*",), builds=True)
     steps = (
         '{{ m.build_wheels(prefix, prefix.compiled, ["ALPHA_WITH=1"]) }}\n'
@@ -306,7 +309,7 @@ def test_sources_that_need_the_packages_are_compiled_above_them_and_leave_only_t
 
 
 def test_a_recipe_that_compiles_some_versions_compiles_nothing_of_the_others() -> None:
-    """Only a row with a repository has a source; the other versions are packages, which need no compiler here."""
+    """Only a row with a repository has a source. The other versions are packages, which need no compiler here."""
     recipe = replace(locks.RECIPES["alpha"], builds=True, apt_build=("only-to-compile",))
     templates = {**TEMPLATES, "recipes/alpha/build.j2": "{{ m.run(m.source(framework)) }}\n    true\n"}
     lock = locks.wheels()
@@ -368,18 +371,18 @@ HOSTILE = (
 
 
 def logical_lines(dockerfile: str) -> list[str]:
-    """Instructions with their continuations joined; comments left out."""
+    """The instructions with continuation lines joined, without comments."""
     kept = "\n".join(line for line in dockerfile.splitlines() if not line.startswith("#"))
     return [line for line in kept.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 def shape(line: str) -> tuple[str, int]:
-    """The instruction and the number of its shell words: what no value may change."""
+    """The instruction and the number of its shell words. No value may change these."""
     return line.split(maxsplit=1)[0], len(shlex.split(line, comments=True))
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of every non-empty text in an encoded lock."""
+    """The paths of all non-empty texts in an encoded lock."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from leaves(item, (*path, key))

@@ -1,4 +1,4 @@
-"""Bills of materials: valid, whole, and the same for the same lock."""
+"""Bills of materials are valid and complete, and the same for the same lock."""
 
 from __future__ import annotations
 

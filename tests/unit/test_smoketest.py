@@ -1,4 +1,4 @@
-"""How the host judges what the guest left behind: values only, containers are in tests/integration."""
+"""How the host judges the results of the guest. These tests use values only; tests/integration has the containers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ INFO = ImageInfo(
     architecture="amd64",
 )
 TRIAL = smoketest.Trial(
-    engine=cast(Engine, None),  # judging never asks the engine
+    engine=cast(Engine, None),  # judging does not use the engine
     image="toy:latest",
     info=INFO,
     lock=lock(),
@@ -119,7 +119,7 @@ def test_no_report_is_an_error_with_its_cause(result: RunResult, cause: str, ste
     content = smoketest.judge(TRIAL, result)
     sentence, hint = view.summary(content)
     assert content["status"] == "error" and cause in sentence and step in hint
-    assert smoketest.read_report(json.dumps(content).encode())[1] == []  # the host's own report follows the guest's schema
+    assert smoketest.read_report(json.dumps(content).encode())[1] == []  # the host's report is valid, too
 
 
 def test_refused_arguments_are_a_usage_error_with_the_guests_own_words() -> None:

@@ -1,4 +1,4 @@
-"""Where facts are found, and where things may be written."""
+"""The places where facts are found, and the places where files may be written."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every problem of a file at once, each with its line; nothing guessed, nothing executed."""
+"""All problems of a file are reported at once, each with its line. Nothing is guessed or executed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_bytes_that_are_no_text() -> None:
 def test_text_that_yaml_would_garble_has_to_be_quoted(written: str, kind: str) -> None:
     found, problems = table(f"version: {written}\n")
     found.text("version")
-    if written == "1e3":  # YAML 1.1 wants a dot in a float: this is text already
+    if written == "1e3":  # in YAML 1.1 a float needs a dot, so this is text
         assert problems == []
         return
     assert lines(problems) == [(1, f'version: YAML reads {written} as {kind}: quote it, "{written}"')]

@@ -1,4 +1,4 @@
-"""Keys in the forms of cosign and openssl, and what is refused with its reason."""
+"""Keys in the formats of cosign and openssl, and keys that are refused with a reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def key() -> ec.EllipticCurvePrivateKey:
 
 
 def as_cosign_writes(key: ec.EllipticCurvePrivateKey, password: str, **changed: object) -> bytes:
-    """The key in the form of `cosign generate-key-pair`, with a cheap cost."""
+    """The key in the format of `cosign generate-key-pair`, with a low cost of the password hash."""
     salt, cost = b"s" * 32, {"N": 1024, "r": 8, "p": 1}
     secret = hashlib.scrypt(password.encode(), salt=salt, n=1024, r=8, p=1, dklen=32)
     box = SecretBox(secret).encrypt(key.private_bytes(DER, PKCS8, PLAIN), b"n" * 24)
@@ -123,7 +123,7 @@ def test_a_key_that_is_nested_without_end_is_refused(tmp_path):
 
 @pytest.mark.parametrize("kind", ["public", "private"])
 def test_a_key_of_an_unknown_kind_is_refused(tmp_path, key, monkeypatch, kind):
-    """Of a curve that the library does not know, for example."""
+    """For example, a key for a curve that the library does not know."""
 
     def load(*_words: object, **_named: object) -> None:
         raise UnsupportedAlgorithm("this curve is not known")

@@ -1,4 +1,4 @@
-"""Statements in signed bundles: their form, and what is not believed."""
+"""Statements in signed bundles: their form, and which statements are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def key(tmp_path: Path) -> keys.SigningKey:
 
 
 def signed(key: keys.SigningKey, payload: Any, kind: str = "application/vnd.in-toto+json") -> bytes:
-    """A bundle of any payload, rightly signed."""
+    """A bundle with any payload and a valid signature."""
     body = json.dumps(payload).encode()
     signature = key.sign(b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(body), body))
     envelope = {"payload": base64.b64encode(body).decode(), "payloadType": kind}

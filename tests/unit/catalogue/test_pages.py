@@ -1,4 +1,4 @@
-"""The files of the site: escaped, well formed, without any request, and honest about what is not known."""
+"""The files of the site are escaped and well formed, make no request, and say so if something is unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several environments on one command line: which options mean that, the children's command lines, and the answers."""
+"""Several environments on one command line: the options for that, the command lines of child processes, the answers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MADE = {
 
 
 def outcomes() -> list[Outcome]:
-    """One outcome of each state."""
+    """One outcome for each state."""
     return [
         outcome_of(Job(name="good", request="good-1", also=("good-1.0",)), 0, MADE, 12.0),
         outcome_of(Job(name="same", request="same"), 0, {**MADE, "nothing_to_do": True}, 0.1),
@@ -80,7 +80,9 @@ def test_one_name_alone_runs_as_ever(names, options, several):
 
 
 def test_a_pinned_package_is_a_request_of_its_own_and_a_condition_is_not():
-    """`tensorflow==1.15.0` names an environment as `tf-1.15.0` does; `numpy<2` beside a name was meant for that environment."""
+    """`tensorflow==1.15.0` names an environment, as `tf-1.15.0` does. `numpy<2` after a name is a condition for that
+    environment.
+    """
     found = batch.asked(("tensorflow==1.15.0", "pytorch-2.15-cpu"), dict(OPTIONS))
     assert found is not None
     assert found.selection.texts == ("tensorflow==1.15.0", "pytorch-2.15-cpu")
@@ -213,7 +215,7 @@ def test_bytes_get_a_rate_and_the_time_left():
     now[0] = 2.0
     assert figures(20e6) == "20.0/100.0 MB, 10.0 MB/s, 8 s left"
     assert figures(100e6) == "100.0/100.0 MB, 50.0 MB/s"
-    assert figures(1e6) == "1.0/100.0 MB"  # the download began again
+    assert figures(1e6) == "1.0/100.0 MB"  # the download was restarted
     now[0] = 5.0
     assert figures(4e6) == "4.0/100.0 MB, 1.0 MB/s, 96 s left"
     assert speeds.figures(Progress(stage="build", message="y", done=1, total=2, unit="steps")) == "1/2 steps"

@@ -1,4 +1,4 @@
-"""The verb that shows, checks and removes layers."""
+"""The command that lists, checks and removes layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame of the command line: errors, JSON discipline, exit codes, signals, progress; no verb does real work here."""
+"""The frame of the command line: errors, JSON output, exit codes, signals, progress. No command does real work here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from envbuild.model.progress import Progress
 
 @pytest.fixture
 def verb(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[BaseException | int]]:
-    """A verb ``try`` that raises, or returns, what the test puts into the list."""
+    """A command ``try`` that raises or returns the value that the test puts into the list."""
     ending: list[BaseException | int] = []
 
     @click.command("try")
@@ -146,7 +146,7 @@ def test_signals_unwind_once_and_handlers_come_back(number, verb, capsys):
         try:
             os.kill(os.getpid(), number)
         finally:
-            os.kill(os.getpid(), number)  # a second one must not cut the clean-up short
+            os.kill(os.getpid(), number)  # a second signal must not interrupt the clean-up
             sys.stderr.write("cleaned\n")
 
     with pytest.raises(KeyboardInterrupt), frame.signals_as_interrupts():

@@ -1,4 +1,4 @@
-"""Shared options and how answers read."""
+"""Shared options, and the text of answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Broken surroundings: no home folder, a working folder that is gone, a cache that somebody else made, an engine that ended."""
+"""Faults of the machine: no home folder, a removed working folder, a cache of another user, a stopped engine."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_cache_that_everybody_may_write_to_is_refused(tmp_path, monkeypatch):
 
 
 def stranger(monkeypatch, home: Path, *, shared: bool) -> None:
-    """Let ``home`` look as if another user had made it, below a folder where everybody may make some."""
+    """Make ``home`` look as if another user had made it, in a folder where everybody can make folders."""
     real = Path.stat
 
     def stat(path, **options):

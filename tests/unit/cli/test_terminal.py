@@ -1,4 +1,4 @@
-"""What strangers wrote is shown and never obeyed by a terminal, whatever prints it."""
+"""Text from strangers is shown, but its control sequences never reach the terminal."""
 
 from __future__ import annotations
 
@@ -79,6 +79,6 @@ def test_no_way_out_of_the_program_lets_it_through(evil, kind, capsys, monkeypat
             session.document(sessions.refusal(error))
     out, err = capsys.readouterr()
     assert "result" in out
-    # rich draws its own bars with sequences of its own: those hold no text of strangers
+    # rich uses control sequences for its progress bars; they contain no text of strangers
     text = out + (err if kind != "rich" else re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", err).replace("\r", ""))
     assert not OBEYED.search(text), ascii(OBEYED.search(text))

@@ -1,4 +1,4 @@
-"""Archives that lie, and those that are unusual and right."""
+"""Archives with wrong information are refused; unusual but valid archives are accepted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_unusual_and_right(descriptor: str, is_wide: bool, method: int, tmp_path
 
 
 def test_names_that_differ_in_case_alone_are_two_files(tmp_path: Path) -> None:
-    """As on Linux. Such a wheel cannot be installed on a Mac, which concerns no image."""
+    """As on Linux. Such a wheel cannot be installed on a Mac, but images are for Linux."""
     found = layer_of(wheel_of([Part(name="toy/a", content=b"1"), Part(name="toy/A", content=b"2")]), tmp_path)
     assert (found[f"{SITE}/toy/a"], found[f"{SITE}/toy/A"]) == ((0o644, b"1"), (0o644, b"2"))
 
@@ -173,7 +173,7 @@ LYING = {
 
 @pytest.mark.parametrize(("reason", "parts"), LYING.values(), ids=LYING)
 def test_an_archive_that_lies_is_refused(reason: str, parts: list[Part], tmp_path: Path) -> None:
-    """RECORD gives no sizes and hashes here: the archive alone must be enough to see it."""
+    """RECORD has no sizes and hashes here, so the archive alone must show the fault."""
     with pytest.raises(BuildError, match=re.escape(reason)) as caught:
         layer_of(wheel_of(parts, is_vague=True), tmp_path)
     assert caught.value.code == "bad-wheel"
@@ -209,7 +209,7 @@ def test_every_truncation_and_every_addition_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_changed_byte_is_refused_or_gives_the_same_files(tmp_path: Path) -> None:
-    """A time, a version of zip and the like may change. Content, names and what RECORD says may not."""
+    """Fields such as times or the zip version may change. Content, names and RECORD must not change."""
     parts = [
         Part(name="toy/a", content=b"abc" * 9), Part(name="toy/b", content=b"b", method=0), Part(name="ä", descriptor="sL"),
     ]  # fmt: skip
@@ -225,7 +225,7 @@ def test_every_changed_byte_is_refused_or_gives_the_same_files(tmp_path: Path) -
             assert error.code == "bad-wheel"
             refused += 1
         else:
-            # Whether a file is a program stands in the directory alone.
+            # Modes are not compared, because only the central directory has them.
             assert {path: content for path, (_, content) in found.items()} == {p: c for p, (_, c) in wanted.items()}
     assert refused > len(whole) // 2
 
@@ -236,7 +236,7 @@ def test_a_missing_file_is_no_bad_wheel(tmp_path: Path) -> None:
 
 
 def test_make_wheel_is_right(tmp_path: Path) -> None:
-    """What the other tests damage."""
+    """The wheel that the other tests damage is valid."""
     stream = io.BytesIO()
     wheel_layer.write(stream, [(make_wheel(tmp_path, [Part(name="toy.py", content=b"pass")]), True)], PLACE, {})
     assert unpack(stream.getvalue())[f"{SITE}/toy.py"] == (0o644, b"pass")

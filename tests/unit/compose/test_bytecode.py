@@ -1,4 +1,4 @@
-"""Which module a file of bytecode belongs to, and which wheels are compiled together."""
+"""The module to which a bytecode file belongs, and the wheels that are compiled together."""
 
 from __future__ import annotations
 

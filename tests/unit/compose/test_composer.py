@@ -1,4 +1,4 @@
-"""An image is composed in several threads: the first failure ends all of it."""
+"""Several threads compose an image; the first failure stops all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAME = "opencv-5.0.0.93-cpu-py311-debian12"
 
 
 class Machine:
-    """In place of the engine: containers that do nothing."""
+    """Replaces the engine; its containers do nothing."""
 
     def __init__(self) -> None:
         self.open = 0

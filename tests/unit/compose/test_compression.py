@@ -1,4 +1,4 @@
-"""Images in every compression: the same unpacked bytes, the same digests every time, read by other programs."""
+"""Images in every compression have the same unpacked bytes and stable digests, and other programs can read them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_what_was_never_made_is_not_known(store, image):
 
 
 def test_the_bytes_depend_on_the_version_of_zstd_alone(store):
-    """Not on how the layer was compressed before, which decides the pieces that it is read in."""
+    """They do not depend on the earlier compression of the layer, which decides in which pieces it is read."""
     layers = [composed.add(store, "gzip", CONTENTS), composed.add(store, "plain", CONTENTS, gzipped=False)]
     made = compression.converted(composed.image(layers), store, "zstd", ignore_progress)
     assert made.layers[0].digest == made.layers[1].digest

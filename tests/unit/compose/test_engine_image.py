@@ -1,4 +1,4 @@
-"""What is written down of a composed image."""
+"""The stored description of a composed image."""
 
 from __future__ import annotations
 

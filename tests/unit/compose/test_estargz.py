@@ -1,4 +1,4 @@
-"""The list of files in a layer, read as a runtime reads it: the footer first, then the list, then single files."""
+"""The list of files in a layer, read as a container runtime reads it: first the footer, then the list, then single files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def written(contents: dict[str, Content | None]) -> tuple[bytes, Layer]:
 
 
 def toc(blob: bytes) -> tuple[dict[str, Any], str]:
-    """The list and its digest, by the 51 bytes at the end and one gzip member alone."""
+    """The list and its digest, read from the 51 bytes at the end and from one gzip member."""
     footer = blob[-51:]
     assert footer[:10] == bytes.fromhex("1f8b08040000000000ff") and footer[10:16] == b"\x1a\x00SG\x16\x00"
     assert footer[32:38] == b"STARGZ" and footer[38:] == b"\x01\x00\x00\xff\xff" + bytes(8)
@@ -53,7 +53,7 @@ def toc(blob: bytes) -> tuple[dict[str, Any], str]:
 
 
 def fetched(blob: bytes, entry: dict[str, Any]) -> bytes:
-    """The content of a file, by its place alone: as many gzip members as it takes."""
+    """The content of a file, read only from its offset: as many gzip members as it has."""
     rest, content = blob[entry["offset"] :], b""
     while len(content) < entry["size"]:
         member = zlib.decompressobj(wbits=31)
@@ -86,7 +86,7 @@ def test_every_file_can_be_fetched_alone(tmp_path: Path) -> None:
 
 
 def test_nobody_else_sees_the_list() -> None:
-    """The list and the landmark stand behind the end of the tar, so that an image has the same files for every runtime."""
+    """The list and the landmark come after the end of the tar. So the image has the same files with every runtime."""
     blob, _ = written({"/opt": None, "/opt/a": InMemory(b"a")})
     assert set(unpack(blob)) == {"opt", "opt/a"}
     with tarfile.open(fileobj=io.BytesIO(gzip.decompress(blob)), ignore_zeros=True) as archive:

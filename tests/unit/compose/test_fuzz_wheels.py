@@ -1,6 +1,6 @@
-"""Thousands of wheels made by chance: what their layers hold is what is in them, and a damaged one is refused or harmless.
+"""Thousands of random wheels: their layers have the same contents, and a damaged wheel is refused or gives the same files.
 
-The ten thousand wheels that `make prove` compares with what unzip and tar say: tests/integration/test_composed_wheels.py.
+tests/integration/test_composed_wheels.py, run by `make prove`, compares ten thousand wheels with the output of unzip and tar.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from envbuild.errors import BuildError
 
 PLACE = Place(prefix="/opt/env", python="3.11", installer="uv")
 NUMBERS = integers(0, 2**40)
-FOLDER = tempfile.TemporaryDirectory()  # one for all: a thousand folders cost more than the wheels
+FOLDER = tempfile.TemporaryDirectory()  # one folder for all, because making a thousand folders takes longer than the wheels
 
 
 def layer_of(file: Path) -> dict[str, tuple[int, bytes | None]]:
@@ -42,11 +42,11 @@ def layers_hold_what_is_in_the_wheels(number: int) -> None:
     more = {path for path in found.keys() - wanted.keys() - own if found[path][1] is not None}
     assert {path.rpartition("/")[0] for path in more} <= {"opt/env/bin"}, number
     listed = found[record][1].decode().count("\n")
-    assert listed >= sum(content is not None for _, content in found.values()) - 1, number  # RECORD.jws is not listed
+    assert listed >= sum(content is not None for _, content in found.values()) - 1, number  # RECORD does not list RECORD.jws
 
 
 def damage_is_refused_or_changes_nothing(number: int) -> None:
-    """Some bytes of the archive are other ones: what is neither content nor name, like a time, may be anything."""
+    """Some bytes of the archive are changed. Values that are neither content nor name, such as a time, may differ."""
     chance = random.Random(number)
     file = random_wheel(Path(FOLDER.name), number % 1000)
     wanted = layer_of(file)
@@ -60,7 +60,7 @@ def damage_is_refused_or_changes_nothing(number: int) -> None:
     except BuildError as error:
         assert error.code == "bad-wheel", number
         return
-    # The mode stands in the directory alone, and so does whether a folder is there that is empty.
+    # Modes and empty folders are not compared, because only the central directory has them.
     assert {path: content for path, (_, content) in found.items()} == {
         path: content for path, (_, content) in wanted.items()
     }, number

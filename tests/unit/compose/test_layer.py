@@ -14,7 +14,7 @@ from envbuild.compose.layer import EPOCH, LayerWriter, header
 from envbuild.compose.members import COMPRESSOR, PIECE, InMemory, OnDisk
 from envbuild.errors import BuildError
 
-# Names on both sides of what fits into an old header, with and without characters beyond ASCII.
+# Names just short enough and too long for an old tar header, with and without non-ASCII characters.
 NAMES = ["a", "b" * 99, "c" * 100, "d" * 101, "ä" * 60, "e" * 120 + "/" + "f" * 200, "名前" * 100]
 
 
@@ -33,7 +33,10 @@ def test_a_layer_is_known_by_what_was_written() -> None:
 
 
 def test_a_layer_has_the_same_bytes_on_every_machine() -> None:
-    """The digest of a layer must not depend on the machine: envbuild names layers by it that another machine has made."""
+    """The digest of a layer must not depend on the machine.
+
+    envbuild names layers by the digest, also layers that another machine has made.
+    """
     stream = io.BytesIO()
     writer = LayerWriter(stream)
     writer.add_folder("/opt")
@@ -60,7 +63,7 @@ def test_long_and_foreign_names(name: str) -> None:
 @pytest.mark.parametrize("name", ["x", "ä", "with/parts"])
 @pytest.mark.parametrize("kind", [tarfile.DIRTYPE, tarfile.REGTYPE])
 def test_headers_are_those_of_tarfile(name: str, kind: bytes) -> None:
-    """Their bytes decide the digest of a layer, and those of long names have a length that counts itself."""
+    """The bytes of headers decide the digest of a layer. Records for long names contain their own length."""
     for length in (*range(1, 260), *range(980, 1020)):
         member = tarfile.TarInfo(name * length)
         member.type, member.mode, member.size, member.mtime = kind, 0o755, length, EPOCH

@@ -1,4 +1,4 @@
-"""The layers of a prefix are made as its wheels arrive, and do not depend on the order in which they do."""
+"""The layers of a prefix are made as its wheels arrive, and do not depend on the order of arrival."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ HUGE, SMALL, OTHER = (
 
 
 class Container:
-    """In place of the container: closing it does nothing."""
+    """Replaces the container; closing it does nothing."""
 
     def close(self) -> None: ...
 
 
 class FromNames:
-    """In place of the compiler: the bytecode of a wheel is its file's name."""
+    """Replaces the compiler; the bytecode of a wheel is the name of its file."""
 
     def __init__(self, folder: Path) -> None:
         self.workshop = Container()
@@ -75,7 +75,7 @@ def begun(prefix: Prefix, folder: Path, wheels: Sequence[Wheel] = (HUGE, SMALL, 
 
 
 def made(prefix: Prefix, folder: Path, order: list[Wheel], compiler: FromNames | None = None) -> list[Layer]:
-    """The layers, lowest first, with the wheels arriving in this order."""
+    """The layers, lowest first, if the wheels arrive in this order."""
     making = begun(prefix, folder / "store", sorted(order, key=lambda wheel: wheel.sha256))
     making.begin_files()
     compiling = DaemonPool(1).submit(making.compile_all, cast(Compiler, compiler or FromNames(folder)))
@@ -97,7 +97,7 @@ def test_layers_do_not_depend_on_the_order_of_arrival(prefix: Prefix, tmp_path: 
 
 
 def test_a_layer_with_one_wheel_less_compiles_nothing(prefix: Prefix, tmp_path: Path) -> None:
-    """What was compiled once is kept, and gives the same bytes as what is compiled again."""
+    """Compiled bytecode is kept, and equals bytecode that is compiled again."""
     made(prefix, tmp_path, [HUGE, SMALL, OTHER])
     assert not begun(prefix, tmp_path / "store", [HUGE, OTHER]).needs_compiler
     again = made(prefix, tmp_path, [HUGE, OTHER], Failing(tmp_path))

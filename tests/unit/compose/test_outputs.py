@@ -1,4 +1,4 @@
-"""Layouts and archives written from the store."""
+"""Layouts and archives written from the layer store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def sha256(content):
 
 
 def read_image(folder, name):
-    """The image of this name: every descriptor in it followed, every digest and size compared."""
+    """Read the image of this name; follow every descriptor and compare every digest and size."""
     (found,) = (
         each
         for each in json.loads((folder / "index.json").read_text())["manifests"]
@@ -189,7 +189,7 @@ def test_an_archive_says_the_same_to_docker_and_to_containerd(store, tmp_path):
         names = tar.getnames()
         tar.extractall(tmp_path / "out", filter="data")
     assert len(names) == len(set(names))
-    for position, name in enumerate(names):  # Apptainer 1.4 makes no folder that comes after its files, or not at all
+    for position, name in enumerate(names):  # Apptainer 1.4 needs each folder before its files
         above = name.rpartition("/")[0]
         assert not above or above in names[:position]
     (docker,) = json.loads((tmp_path / "out/manifest.json").read_text())
@@ -269,7 +269,7 @@ def test_full_names(short, full):
         (["abc"], "abc"),
         (["abcd", "a"], "abc"),
         (["ab", "a"], "ab"),
-        (["bc", "xbc", "cba"], ""),  # the same layers above others are not the same
+        (["bc", "xbc", "cba"], ""),  # a layer above other layers is not the same layer
         (["axc"], "a"),
     ],
 )

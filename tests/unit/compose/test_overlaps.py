@@ -1,4 +1,4 @@
-"""Of wheels with different files at one path, the last in the order of installation wins, whatever the order of layers is."""
+"""If wheels have different files at one path, the wheel installed last wins, whatever the order of the layers is."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def prefix() -> Prefix:
 
 
 def composed(prefix: Prefix, folder: Path, order: Sequence[str], contents: dict[str, dict[str, bytes]]) -> list[Path]:
-    """The layers' blobs, lowest first, of wheels with these files, installed in this ``order``; ``a-huge`` is a huge one."""
+    """The blobs of the layers, lowest first, of wheels with these files, installed in this ``order``."""
     store, files, wheels = LayerStore(folder / "store"), {}, []
     for number, (name, parts) in enumerate(contents.items()):
         (folder / name).mkdir()
@@ -74,7 +74,7 @@ PAIRS = [pair for kinds in KINDS for pair in itertools.permutations(kinds.split(
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_the_last_in_the_order_of_installation_wins(prefix: Prefix, tmp_path: Path, pair: tuple[str, str]) -> None:
-    """A module and its bytecode come from the same wheel; an empty file wins as any other."""
+    """A module and its bytecode come from the same wheel. An empty file wins like any other file."""
     contents = {name: {"shared/a.py": name.encode(), "shared/b.txt": name.encode()} for name in sorted(pair)}
     contents["g-small"] = {"other/__init__.py": b""}
     contents[pair[1]]["shared/b.txt"] = b""

@@ -1,4 +1,4 @@
-"""Which layers wheels become, and what decides the key of each."""
+"""The division of wheels into layers, and the inputs of the key of each layer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ def test_large_wheels_have_a_layer_each_and_small_ones_share_the_last(prefix: Pr
 
 
 def test_huge_wheels_and_their_bytecode_lie_below_the_large_and_the_small_ones(prefix: Prefix) -> None:
-    """So an engine loads their files first, and where a large wheel has the same module, both it and its bytecode win."""
+    """An engine loads the lowest layers first.
+
+    If a large wheel has the same module as a huge one, its module and its bytecode both win.
+    """
     wheels = [wheel("a", 300_000_000), wheel("b", 5_000_000), wheel("c", 20), wheel("d", 60_000_000)]
     layers = wheel_layers(prefix, wheels, "python")
     found = [("".join(each.filename[0] for each in layer.wheels), layer.holds) for layer in layers]

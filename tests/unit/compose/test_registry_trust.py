@@ -1,4 +1,4 @@
-"""Who gets the password and the token for a registry: the registry itself, by https, and nobody else."""
+"""Only the registry itself gets the password and the token for it, and only by https."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ Answer = tuple[int, Mapping[str, str], bytes]
 
 
 class Network(BaseAdapter):
-    """Answers from a table of addresses; what is not in it accepts everything. It notes who was sent which secret."""
+    """Answers from a table of addresses, and accepts every request to other addresses.
+
+    It records which address was sent which secret.
+    """
 
     def __init__(self, answers: Mapping[str, Answer]) -> None:
         super().__init__()
@@ -44,7 +47,7 @@ class Network(BaseAdapter):
         return answer
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because no connection is open."""
 
 
 def client(answers: Mapping[str, Answer], **who: str) -> tuple[Client, Network]:

@@ -1,4 +1,4 @@
-"""The skeleton of a Dockerfile: all of its steps but those that install wheels."""
+"""The skeleton of a Dockerfile: all of its steps except those that install wheels."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lock_of(name: str) -> Lock:
 
 
 def steps(dockerfile: str) -> list[str]:
-    """The instructions, each on one line."""
+    """The instructions, one per line."""
     joined = dockerfile.replace("\\\n", " ")
     return [" ".join(line.split()) for line in joined.splitlines() if line and not line.startswith("#")]
 

@@ -1,4 +1,4 @@
-"""The layer store: what is in it is whole, and what is not is not found."""
+"""The layer store: every layer in it is complete, and a layer that is not in it is not found."""
 
 from __future__ import annotations
 

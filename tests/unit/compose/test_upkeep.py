@@ -1,4 +1,4 @@
-"""What the store holds; removing what was not used for longest; reading all of it again."""
+"""Maintenance of the layer store: list its contents, remove the layers unused for longest, read all layers again."""
 
 from __future__ import annotations
 

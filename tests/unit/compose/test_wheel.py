@@ -1,4 +1,7 @@
-"""What is installed of a wheel: as the installers do it, which tests/integration/test_composed_wheels.py runs beside us."""
+"""The files that installing a wheel makes, as the installers do it.
+
+tests/integration/test_composed_wheels.py compares with the real installers.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,7 @@ def test_data_goes_where_its_folder_says(place: Place, tmp_path: Path) -> None:
 
 
 def test_a_link_of_the_virtual_environment_stays_one(tmp_path: Path) -> None:
-    """The venv module makes lib64 a link to lib. A folder of this name in a layer would take its place."""
+    """The venv module makes lib64 a link to lib. A folder lib64 in a layer would replace the link."""
     file = make_wheel(tmp_path, [data("data/lib64/a/b")])
     found = install(UV, file)
     assert found["opt/env/lib/a/b"] == (0o644, b"x")
@@ -162,7 +165,7 @@ def test_the_installer_says_who_it_was(place: Place, tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_a_program(tmp_path: Path) -> None:
-    """As in selenium 4.50: uv leaves the mode as it is, pip does not."""
+    """In selenium 4.50, RECORD is marked executable. uv keeps the mode, pip does not."""
     own = [Part(name=path, content=content) for path, content in metadata().items()]
     record = record_of(own)
     record.mode = FILE | 0o755
@@ -265,12 +268,12 @@ def test_entry_points_that_make_no_sense_are_refused(place: Place, text: str, tm
     refused(place, make_wheel(tmp_path, entry_points=text))
 
 
-DIGEST = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"  # of nothing
+DIGEST = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"  # the hash of an empty file
 
 
 @BOTH
 def test_of_two_wheels_with_the_same_path_the_last_wins(place: Place, tmp_path: Path) -> None:
-    """A build's step has the same rule (see `install_in_order`); locks are in the order of names."""
+    """A step of a build has the same rule (see `install_in_order`). Locks list packages in the order of their names."""
     first, second = (
         make_wheel(tmp_path, [Part(name="shared.py", content=name.encode()), Part(name=f"{name}.py")], name=name)
         for name in ("first", "second")
@@ -282,7 +285,7 @@ def test_of_two_wheels_with_the_same_path_the_last_wins(place: Place, tmp_path: 
 
 
 def test_a_record_may_list_folders(tmp_path: Path) -> None:
-    """cmake 3.26.4 lists 75 of them. uv leaves these rows out; pip keeps them."""
+    """The RECORD of cmake 3.26.4 lists 75 folders. uv leaves these rows out; pip keeps them."""
     own = [Part(name=path, content=content) for path, content in metadata().items()]
     record = record_of([Part(name="a/b"), *own])
     record.content += b"a/,,\nnowhere/,,\n"
@@ -319,7 +322,7 @@ def test_a_record_that_disagrees_is_refused(place: Place, rows: str, reason: str
 
 
 def test_a_record_that_lacks_files(tmp_path: Path) -> None:
-    """PyTorch 1.0.0 lacks 200 of them. uv adds rows, but for those that it moves; pip adds rows without sizes."""
+    """In PyTorch 1.0.0, RECORD lacks 200 files. uv adds rows, except for files that it moves; pip adds rows without sizes."""
     file = tmp_path / "toy-1.0-py3-none-any.whl"
     own = [Part(name=path, content=content) for path, content in metadata().items()]
     file.write_bytes(zip_file([Part(name="a", content=b"abc"), *own, record_of(own)]))
@@ -334,7 +337,7 @@ def test_a_record_that_lacks_files(tmp_path: Path) -> None:
 
 @BOTH
 def test_records_as_some_publishers_make_them(place: Place, tmp_path: Path) -> None:
-    """Hashes in hexadecimal (gmsh 4.15.2), or with padding; a METADATA that was edited after RECORD was made."""
+    """Hashes in hexadecimal (gmsh 4.15.2) or with padding, and a METADATA that was edited after RECORD was made."""
     own = [Part(name=path, content=content) for path, content in metadata().items()]
     record = record_of(own)
     own[0].content += b"Summary: added later\n"
@@ -379,7 +382,7 @@ def test_metadata_that_is_wrong_is_refused(
 
 
 def test_a_record_too_large_to_be_read_is_refused(tmp_path: Path) -> None:
-    """It is held in memory."""
+    """RECORD is read into memory, so its size is limited."""
     own = [Part(name=path, content=content) for path, content in metadata().items()]
     record = record_of(own)
     record.content += b"\n" * 2**24

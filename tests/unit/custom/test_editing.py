@@ -1,4 +1,4 @@
-"""Entries added to the lists of an ``envbuild.yaml``: everything else stays, comments too."""
+"""Entries are added to the lists of an ``envbuild.yaml``; everything else stays, comments included."""
 
 from __future__ import annotations
 

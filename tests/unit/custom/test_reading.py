@@ -1,4 +1,4 @@
-"""``envbuild.yaml``: read strictly, everything that is wrong at once; what `init` writes is read again."""
+"""``envbuild.yaml`` is read strictly, and all errors are reported at once. The file that `init` writes can be read again."""
 
 from __future__ import annotations
 
@@ -208,11 +208,11 @@ def test_what_init_writes_is_read_again(folder: Path, wishes: Wishes) -> None:
     assert recipe.custom.pip == wishes.pip
     assert tuple(service.name for service in recipe.custom.services) == wishes.services
     written = {line.lstrip("# ").partition(":")[0] for line in text.splitlines()}
-    assert set(SCHEMA["properties"]) - written == {"base"}  # every other key is shown
+    assert set(SCHEMA["properties"]) - written == {"base"}  # the file shows every other key
 
 
 def test_its_comments_are_right_too(folder: Path) -> None:
-    """Taking up every commented key gives a recipe that is well formed."""
+    """With every commented key activated, the recipe is valid."""
     text = writing.text(Wishes(name="lab", frameworks=("alpha",), python="", pip=(), apt=(), services=()), ("web", "shell"))
     lines = [line.removeprefix("# ") if _is_a_key(line) else line for line in text.splitlines()]
     (folder / "requirements.txt").write_text("six\n")

@@ -1,4 +1,4 @@
-"""Base images: how one is pinned, compared and refused."""
+"""Base images: how they are pinned, compared and refused."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_repository_of_an_image(image, repository):
 
 
 class Registry:
-    """An engine of which only the registry is asked; without a digest it cannot be reached."""
+    """An engine of which only the registry is used. Without a digest the registry cannot be reached."""
 
     def __init__(self, digest: str = "") -> None:
         self.digest = digest

@@ -1,4 +1,4 @@
-"""Root file systems made from a mirror: their keys, the cache of them, apt's sources."""
+"""Root file systems made from a mirror: their cache keys, the cache, and apt's sources."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_only_a_whole_base_of_another_run_saves_making_it(tmp_path, monkeypatch,
     manifest = bootstrap.Manifest(bootstrap=wanted, archive_sha256=digest, layout=bootstrap.LAYOUT)
     (folder / "manifest.json").write_text(codec.dumps(manifest))
     monkeypatch.setattr(bootstrap.procs, "find", lambda _: "/bin/true")
-    empty = SimpleNamespace(holds=lambda _: False)  # making begins with its packages
+    empty = SimpleNamespace(holds=lambda _: False)  # the packages are missing, so making the base begins with downloading them
 
     def make():
         return bootstrap.make(workspace, wanted, empty, ignore_progress)

@@ -1,4 +1,4 @@
-"""A builder's output becomes the right error."""
+"""The output of a builder becomes the right error."""
 
 from __future__ import annotations
 

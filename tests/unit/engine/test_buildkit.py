@@ -1,4 +1,4 @@
-"""Secrets of builds, and the options of the docker program."""
+"""Build secrets, and the options of the docker program."""
 
 from __future__ import annotations
 

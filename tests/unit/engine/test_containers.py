@@ -30,7 +30,10 @@ def test_gpus_are_asked_for_as_devices(gpus, request_):
 
 
 class SlowEngine:
-    """An engine that reads a container's log for ``logs=True`` only after the container has run, as one under load does."""
+    """An engine that is slow, as under load.
+
+    With ``logs=True`` it reads the log of a container only after the container has run.
+    """
 
     def __init__(self) -> None:
         self.api = self

@@ -22,7 +22,7 @@ def tar_of(**files: bytes) -> bytes:
 
 
 class Saved:
-    """An engine that answers ``docker save`` in uneven pieces."""
+    """An engine that answers ``docker save`` in pieces of different sizes."""
 
     def __init__(self, content: bytes) -> None:
         self.api = self

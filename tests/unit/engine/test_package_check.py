@@ -1,4 +1,4 @@
-"""Comparing an image's dpkg with the packages that its lock pins."""
+"""Compare the Debian packages of an image with those that its lock pins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PINNED = package_check.pinned(make_lock())
 
 
 class Image:
-    """An engine with one image, whose dpkg answers as it is told to."""
+    """An engine with one image; the test sets the answer of its dpkg."""
 
     def __init__(self, said: dict[str, str], code: int = 0) -> None:
         self.said = said

@@ -1,4 +1,4 @@
-"""What `envbuild doctor` finds on a machine."""
+"""The findings of `envbuild doctor` about a machine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def place(tmp_path: Path) -> Workspace:
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A machine with every program, no GPU, and as much disk as asked for."""
+    """A machine with every program, no GPU, and the free disk space that the test wants."""
 
     def make(*, absent=(), free=100 * GB, shm=10 * GB, gpu=False, root=True):
         monkeypatch.setattr(procs, "find", lambda name, **_: None if name in absent else f"/usr/bin/{name}")

@@ -18,7 +18,7 @@ def card(index: int, name: str, capability: str, memory: int = 16) -> Gpu:
 
 @pytest.fixture(scope="module")
 def real():
-    """The real matrix, because it knows what runs on a GPU."""
+    """The real matrix, because these tests need real GPUs and builds."""
     return cache.load(workspace.find())
 
 
@@ -35,7 +35,7 @@ def test_what_of_the_matrix_runs_here_and_what_the_gpus_should_reach(real):
     first, second, mixed = fits.fits(real, nvidia.Driver(version="384.130", cuda="9.0"), cards)
     assert (first.title, first.status) == (f"2 x {V100}", "ok")
     assert "CUDA 9.0; nominal fp64 7.8, fp32 15.7, fp16 31.4 TFLOPS; memory 900 GB/s" in first.message
-    assert (second.status, second.message.startswith("0 builds")) == ("warn", True)  # this driver knows no Ampere
+    assert (second.status, second.message.startswith("0 builds")) == ("warn", True)  # this driver does not support Ampere
     assert (mixed.id, mixed.status) == ("mixed-gpus", "warn")
     assert "one queue" in mixed.hint
 

@@ -22,7 +22,7 @@ def test_cdi_files_that_name_nvidia_devices_count(monkeypatch, tmp_path):
 
 
 class Binding(types.ModuleType):
-    """The binding's functions with a machine of two GPUs behind them."""
+    """The functions of the NVML binding, for a machine with two GPUs."""
 
     NVMLError = type("NVMLError", (Exception,), {})
     nvmlInit = nvmlShutdown = staticmethod(lambda: None)
@@ -64,6 +64,6 @@ def test_no_library_needs_no_binding(monkeypatch):
         raise OSError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", absent)
-    monkeypatch.setitem(sys.modules, "pynvml", None)  # importing it would fail
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # importing pynvml now fails
     assert driver() is None
     assert gpus() == ()

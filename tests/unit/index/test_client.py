@@ -4,7 +4,10 @@ from envbuild.index.settings import read_settings
 
 
 def test_threads_that_ask_at_once_read_the_configuration_once(monkeypatch):
-    """Reading pip's configuration captures standard output, which would stay captured if two threads did it at once."""
+    """Reading pip's configuration captures standard output.
+
+    If two threads did that at the same time, standard output would stay captured.
+    """
     import threading
     import time
 

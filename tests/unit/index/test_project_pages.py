@@ -1,4 +1,4 @@
-"""Project pages in both standard forms become the same values."""
+"""Project pages in both standard formats give the same values."""
 
 import json
 

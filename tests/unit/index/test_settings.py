@@ -1,4 +1,4 @@
-"""pip's configuration is read as pip reads it, and nothing that only this machine has gets through."""
+"""envbuild reads pip's configuration as pip does, and passes on no setting that only this machine may use."""
 
 import pytest
 

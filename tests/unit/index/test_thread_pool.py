@@ -1,4 +1,4 @@
-"""Threads that answer, and waiting for them in pieces, so that a Ctrl-C is always heard."""
+"""A pool of threads. Waiting for its results is done in short pieces, so that Ctrl-C always works."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_answers_come_as_they_are_done_however_many_pieces_that_takes() -> None:
     first.set()
     for future in finished([late, early]):
         came.append(future)
-        threading.Timer(0.05, second.set).start()  # dozens of pieces later
+        threading.Timer(0.05, second.set).start()  # dozens of waiting pieces later
     assert came == [early, late]
 
 

@@ -1,4 +1,4 @@
-"""Launchers are data."""
+"""Launchers are read from data files."""
 
 import dataclasses
 

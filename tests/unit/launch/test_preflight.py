@@ -1,4 +1,4 @@
-"""What each host lacks, judged from the lines that the script writes there."""
+"""The findings about each host, judged from the lines that the script prints there."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ READY = (
 
 
 def look(lines, order=PLAIN, fits=lambda _driver, _gpu: (), failure=""):
-    """Two hosts, the first ready, the second as told: what the second lacks."""
+    """Judge two hosts: the first is ready, the second has these lines. Return the findings about the second."""
     looked = [
         Looked(host=order.hosts[0], lines=READY, at=1000),
         Looked(host=order.hosts[1], lines=lines, failure=failure, at=1000),

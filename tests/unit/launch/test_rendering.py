@@ -1,4 +1,4 @@
-"""Runs on several machines: hosts are read, launchers are data, and what is rendered holds what was asked for."""
+"""Runs on several machines: host lists, launchers as data, and rendered files that contain every requested option."""
 
 import dataclasses
 import itertools
@@ -29,7 +29,7 @@ def test_each_kind_says_what_was_asked(launcher, kind):
     ("launcher", "kind"), [each for each in KINDS if each[0].name == "kubernetes"], ids=lambda value: value.name
 )
 def test_a_second_job_of_the_same_name_is_refused_by_kubectl(launcher, kind):
-    """`kubectl apply` would change or keep the job that is there; the manifest says how to delete that one."""
+    """`kubectl apply` would change or keep the existing job. The manifest says how to delete that job."""
     assert [words[1] for words in (kind.run, kind.rehearse)] == ["create", "create"]
     assert "kubectl delete" in text_of(launcher, kind, PLAIN)
 

@@ -1,4 +1,4 @@
-"""Manifests: each field is one that the published schemas have, and each option stands where it takes effect."""
+"""Manifests: each field is in the published schemas, and each option is where it has an effect."""
 
 import dataclasses
 import itertools
@@ -118,6 +118,6 @@ def test_ssh_of_an_mpijob_works_for_the_images_user(user):
     launcher = specs["Launcher"]["template"]["spec"]["containers"][0]["args"]
     client = launcher[launcher.index("plm_rsh_args") + 1].split()
     port = server[server.index("-p") + 1]
-    assert int(port) > 1023  # a user other than root cannot open a smaller one
+    assert int(port) > 1023  # only root can listen on a lower port
     assert server[0] == "/usr/sbin/sshd" and client[client.index("-p") + 1] == port
     assert f"AuthorizedKeysFile={keys}/authorized_keys" in server and f"{keys}/id_rsa" in server and f"{keys}/id_rsa" in client

@@ -1,4 +1,4 @@
-"""What a site's launcher is asked for: batch settings, names of images, and programs that the image must hold."""
+"""Requests to a site's launcher: batch settings, names of images, and programs that the image must contain."""
 
 import dataclasses
 import re

@@ -1,4 +1,4 @@
-"""The offline check of a lock: every part that the environment settles, and nothing beside it."""
+"""The offline check of a lock: it checks every field that the environment determines, and no other field."""
 
 from dataclasses import replace
 
@@ -91,7 +91,7 @@ def test_facts_are_those_of_the_matrix_today_and_choices_may_stay(made):
     assert against(driver_min="384.81") == "driver_min is absent here, and 384.81 in the matrix"
     assert "compute_capability" in against(compute_capability=ComputeCapability(sass=("6.1",), ptx=()))
     assert "frameworks[0].recipe is alpha here, and gamma in the matrix" in against(frameworks=(framework(recipe="gamma"),))
-    assert against(frameworks=(framework(cuda="9.0"),)) == ""  # a field that older locks do not have
+    assert against(frameworks=(framework(cuda="9.0"),)) == ""  # older locks lack this field
     told = against(frameworks=(framework(options={"controller": "mpi"}),))
     assert "frameworks[0].options" in told
     assert "mpi in the matrix" in told

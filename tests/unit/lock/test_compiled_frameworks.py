@@ -1,4 +1,7 @@
-"""What is compiled for GPUs: what its build stage gets, that the image keeps none of it, and who is refused for want of it."""
+"""Frameworks that are compiled for GPUs: the contents of their build stage, and the error if a base cannot compile.
+
+The image keeps nothing of the build stage.
+"""
 
 from __future__ import annotations
 
@@ -174,7 +177,7 @@ def test_a_lock_from_before_the_compiler_was_known_is_stale(tmp_path: Path) -> N
 
 
 def compiled(**base: object) -> str:
-    """The Dockerfile of the toy for GPUs, whose framework nvcc compiles; ``base`` are changes of its base."""
+    """The Dockerfile of the GPU toy lock, whose framework nvcc compiles; ``base`` has changes of its base."""
     plain = toys.gpu()
     framework = replace(
         plain.environment.frameworks[0], nvcc=True, options={"repository": "https://example.org/a", "revision": "a" * 40}

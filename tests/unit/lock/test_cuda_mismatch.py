@@ -1,4 +1,4 @@
-"""What of a lock's CUDA is not the CUDA of its name."""
+"""The packages of a lock that are not for the CUDA version in its name."""
 
 from dataclasses import replace
 
@@ -35,7 +35,7 @@ def held(cuda, *packages):
         ("12.5", "nvidia-cuda-nvrtc-cu12", "12.9.86", True),
         ("12.1", "nvidia-nvjitlink-cu12", "12.3.101", True),
         ("13.0", "nvidia-cuda-nvcc", "13.5.37", True),
-        ("13.0", "nvidia-cublas", "13.1.0.3", False),  # cuBLAS of CUDA 13.0: it has numbers of its own
+        ("13.0", "nvidia-cublas", "13.1.0.3", False),  # the cuBLAS of CUDA 13.0, which has its own version numbers
         ("11.7", "nvidia-cublas-cu11", "11.10.3.66", False),
         ("12.5", "nvidia-cufft-cu12", "11.2.3.61", False),
         ("12.5", "nvidia-cudnn-cu12", "9.3.0.75", False),

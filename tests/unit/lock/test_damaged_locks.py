@@ -1,4 +1,7 @@
-"""Damaged locks: every verb that reads one ends with exit 5 and one clear line, never with a traceback, never by waiting."""
+"""Damaged locks: every command that reads one ends with exit code 5 and one clear line.
+
+It never prints a traceback and never waits.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def changed(change: Callable[[Any], object]) -> bytes:
-    """The lock with one thing changed."""
+    """The lock with one change."""
     lock = copy.deepcopy(json.loads(WHOLE))
     change(lock)
     return json.dumps(lock).encode()
@@ -161,7 +164,7 @@ KINDS = (broken_folder, broken_pipe, broken_zero, broken_loop, broken_dangling, 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """A workspace of the real facts and recipes, in which one lock may be damaged."""
+    """A workspace with the real facts and recipes, and with a folder for a damaged lock."""
     folder = tmp_path_factory.mktemp("root")
     shutil.copy(ROOT / "matrix.yaml", folder)
     for name in ("matrix", "images/partials", "images/recipes", "images/services", "images/stacks"):
@@ -188,7 +191,7 @@ def lock(root, home, monkeypatch):
 
 
 def refuses(capsys, *words: str) -> str:
-    """Run a verb on the damaged lock: exit 5, one error, no traceback, nothing that a terminal would obey."""
+    """Run a command on the damaged lock: exit code 5, one error, no traceback, no control sequences. Returns the error."""
     code = frame.run([*words, NAME])
     out, err = capsys.readouterr()
     assert "Traceback" not in err + out
@@ -222,7 +225,7 @@ def test_the_hint_names_the_command_that_makes_it_again(lock, capsys):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_lock_with_a_few_bytes_changed_is_refused_or_read(lock, capsys, seed):
-    """Bytes that a bad disk or a bad merge changed: whatever comes of it, it is one of the answers that DESIGN lists."""
+    """Bytes that a bad disk or a bad merge has changed. The answer is either a normal one or the error for a damaged lock."""
     import random
 
     chance = random.Random(seed)

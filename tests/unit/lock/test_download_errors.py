@@ -1,4 +1,4 @@
-"""A build that fails for a file that is gone or was replaced names the file, its project and the lock."""
+"""If a build fails because a file is gone or was replaced, the error names the file, its project and the lock."""
 
 import pytest
 

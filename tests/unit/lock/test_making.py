@@ -1,4 +1,4 @@
-"""Locking in a small world of packages: what is chosen, what is refused, what is missing, and that bytes are stable."""
+"""Locking with a small package index: which versions are chosen, refused or missing, and that the bytes are stable."""
 
 import json
 import random
@@ -272,7 +272,7 @@ def test_completing_what_lacks_only_the_base_asks_no_index(make, world, tmp_path
 
 
 def several(*frameworks_of):
-    """An environment of several prefixes, one per Python, each with the frameworks named."""
+    """An environment with several prefixes: one per Python, with the named frameworks."""
     whole = environment(*(framework(name, "1.0") for _, names in frameworks_of for name in names))
     plans = tuple(
         PrefixPlan(
@@ -302,11 +302,11 @@ def test_each_prefix_is_locked_for_its_own_python_frameworks_recipes_and_time(wo
     assert any("the recipe requires gone" in each.message for each in checking.check(made, [], {**asked, "omega": ("gone",)}))
     jsonschema.validate(json.loads(lock_file.dumps(made)), SCHEMA)
     followed = making.make(env, making.LockInputs(recipe_requirements=asked, **options))
-    assert next((a.name, a.version) for a in followed.prefixes[1].artifacts) == ("beta", "1.0")  # of its own time
+    assert next((a.name, a.version) for a in followed.prefixes[1].artifacts) == ("beta", "1.0")  # of its own date limit
 
 
 def test_what_is_built_from_source_leaves_the_index_of_its_name_to_the_package(world, tmp_path):
-    """Two frameworks may call different things by one name, as one that is built and one that is a package."""
+    """Two frameworks may use one name for different things: one is built from source, the other is a package."""
     elsewhere = "https://wheels.example/cu90"
     world.add(f"omega-1.0-{ANY}", index=elsewhere, day="")
     source = {"repository": "https://x.example/other", "revision": "a" * 40}
@@ -437,7 +437,7 @@ def test_the_schema_knows_exactly_the_fields_of_the_model():
     }  # fmt: skip
     assert set(SCHEMA["$defs"]) == set(kinds)
     for name, kind in kinds.items():
-        if name == "debian_package":  # a line of text; older locks have an object
+        if name == "debian_package":  # a line of text; older locks have an object here
             continue
         assert [f.name for f in dataclasses.fields(kind)] == list(SCHEMA["$defs"][name]["properties"]), name
     assert [f.name for f in dataclasses.fields(lock.Lock)] == list(SCHEMA["properties"])

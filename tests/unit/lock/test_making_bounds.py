@@ -1,4 +1,4 @@
-"""Bounds hold while an index does not answer: those of rows, recipes, dates and of the user's own conditions."""
+"""Bounds of rows, recipes, dates and the user's conditions also hold while an index does not answer."""
 
 from dataclasses import replace
 

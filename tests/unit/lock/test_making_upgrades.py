@@ -1,4 +1,4 @@
-"""Upgrading: what is chosen anew, what stays, and how the difference of two locks is told."""
+"""Upgrades: which versions are chosen again, which stay, and how the difference between two locks is described."""
 
 from dataclasses import replace
 
@@ -52,7 +52,7 @@ def versions(made):
 
 @pytest.fixture
 def moved(world, make):
-    """A lock, and a world that has moved on since: newer versions of everything, one of which needs a newer delta."""
+    """A lock, and an index that later got newer versions of everything; one of them needs a newer delta."""
     before = make()
     world.add(f"beta-1.1-{ANY}", ("delta>=2",))
     world.add(f"gamma-1.1-{ANY}")
@@ -85,7 +85,7 @@ def test_a_version_that_is_asked_for_counts_whatever_its_date_and_is_kept_later(
 
 @pytest.fixture
 def ahead(world, moved):
-    """The same world, in which a gamma of 2021 requires what is of that year, too, directly and by way of it."""
+    """The same index with a gamma of 2021 that requires, directly or indirectly, other packages of 2021."""
     world.add(f"gamma-4.0-{ANY}", ("fresh[more]>=1", "delta>=3", "plain"), day="2021-06-01")
     world.add(f"fresh-0.9-{ANY}")
     world.add(f"fresh-1.0-{ANY}", ("below", "extra; extra == 'more'", "other; extra == 'less'"), day="2021-05-01")
@@ -100,11 +100,11 @@ def ahead(world, moved):
 
 def test_what_a_version_past_the_date_requires_comes_with_it_and_nothing_else_does(make, ahead, world):
     world.pages["default", "beta"] = [f for f in world.pages["default", "beta"] if "1.0" not in f.filename]
-    world.add(f"beta-1.0.1-{ANY}")  # the lock's version is gone, and so is its bound on delta
+    world.add(f"beta-1.0.1-{ANY}")  # the locked beta 1.0 is gone, and with it its bound on delta
     said = []
     after = make(like=ahead, upgrading=[Requirement("gamma==4.0")], on_progress=lambda news: said.append(news.message))
     kept = {name: version for name, version in versions(ahead).items() if name not in {"beta", "delta"}}
-    # The date has a plain that will do. fresh 1.1 came after gamma 4.0.
+    # plain 1.0 is within the date limit and satisfies gamma. fresh 1.1 was published after gamma 4.0.
     brought = {"delta": "3.0", "fresh": "1.0", "below": "1.0", "plain": "1.0", "extra": "1.0"}
     assert versions(after) == {**kept, **brought, "gamma": "4.0", "beta": "1.1"}
     assert "gamma==4.0 requires versions from after 2018-06-30 of: below, delta, extra, fresh" in said

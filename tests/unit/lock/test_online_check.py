@@ -1,4 +1,4 @@
-"""What an index says of locked files today: gone, changed, yanked, refused, unreachable; asked once for all locks."""
+"""The answers of an index about locked files today: gone, changed, yanked, refused, unreachable; one request for all locks."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Files that the matrix pins by hash: locked while their index is out of reach, and held against it once it answers."""
+"""Files that the matrix pins by hash: they are locked while their index is unreachable, and compared with it later."""
 
 from dataclasses import replace
 

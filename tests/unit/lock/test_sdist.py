@@ -1,4 +1,4 @@
-"""What a source archive declares, in each of the forms that two decades left behind."""
+"""The metadata of source archives, in each of the formats of two decades."""
 
 import io
 import tarfile
@@ -45,7 +45,10 @@ def test_requires_txt_with_extras_and_markers(tmp_path, name):
 
 
 def test_what_setuptools_found_nothing_to_require_for_requires_nothing(tmp_path):
-    """It writes requires.txt only where there is something to write; what setup.py would say elsewhere does not count."""
+    """setuptools writes requires.txt only if there are requirements.
+
+    What setup.py would require on other systems does not count.
+    """
     setup = "import sys, setuptools\nold = ['x'] if sys.version_info < (3,) else []\nsetuptools.setup(install_requires=old)"
     files = {"PKG-INFO": OLD, "setup.py": setup, "src/demo.egg-info/SOURCES.txt": "setup.py\n"}
     assert sdist.read(archive(tmp_path, files)).requires == ()

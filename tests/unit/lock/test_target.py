@@ -1,4 +1,4 @@
-"""Tags, markers and Python bounds as the target sees them, checked against what is known of real wheels."""
+"""Tags, markers and Python bounds for a target, checked with facts about real wheels."""
 
 import sys
 
@@ -54,7 +54,7 @@ def test_the_most_specific_wheel_and_the_highest_build_win():
 
 
 def test_markers_and_tags_are_those_of_the_running_interpreter_when_it_is_the_target():
-    """The one interpreter that can be asked agrees with what is worked out for it."""
+    """For the running Python, its own tags and markers agree with those computed for it as a target."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     glibc = next(t for t in tags.platform_tags() if t.startswith("manylinux_")).split("_")
     here = Target(python=version, glibc=f"{glibc[1]}.{glibc[2]}")
@@ -109,7 +109,7 @@ def test_old_spellings_are_understood_and_nonsense_is_not():
     assert str(read_requirement("numpy (>=1.13.3)").specifier) == ">=1.13.3"
     assert str(read_requirement("six (>=1.5.*) ; python_version<'3'").specifier) == ">=1.5"
     assert str(read_requirement("b (>=1.0,)").specifier) == ">=1.0"
-    # pandas to 0.24 asks for the first, Celery for the second.
+    # pandas up to 0.24 requires the first, Celery the second.
     assert str(read_requirement("pytz (>=2011k)").specifier) == ">=2011"
     assert str(read_requirement("pytz (>dev) ; python_version<'3'").specifier) == ""
     assert str(read_requirement("a>=2011k,<3.0rc1").specifier) == "<3.0rc1,>=2011"

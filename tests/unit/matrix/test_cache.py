@@ -1,4 +1,4 @@
-"""The compiled copy of the matrix: it saves reading YAML, and is never taken on trust."""
+"""The compiled copy of the matrix saves reading YAML, and is always checked before use."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Counts how often YAML was read."""
+    """Records each time that YAML is read."""
     counted: list[int] = []
     original: Callable[..., Matrix] = loader.compile_matrix
 
@@ -59,7 +59,7 @@ def test_packing_is_a_round_trip() -> None:
 
 def test_rows_of_two_classes_with_the_same_values_stay_two_rows() -> None:
     rows = (Requirement("a", "b", "c"), NameHint("a", "b", "c"))
-    assert rows[0] == rows[1]  # they are tuples
+    assert rows[0] == rows[1]  # they are equal as tuples
     assert [type(row) for row in cache.unpack(cache.pack(rows))] == [Requirement, NameHint]
 
 
@@ -83,7 +83,7 @@ def test_any_changed_source_is_noticed(workspace: Workspace, reads: list[int]) -
     cache.load(workspace)
     path = workspace.root / CUDA
     times = path.stat()
-    path.write_bytes(path.read_bytes().replace(b'"384.81"', b'"384.82"'))  # the same length, and the same time
+    path.write_bytes(path.read_bytes().replace(b'"384.81"', b'"384.82"'))  # same length; the next line restores the time
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert next(row for row in cache.load(workspace).cuda if row.version == "9.0").driver_min == "384.82"
     assert len(reads) == 2
@@ -95,18 +95,18 @@ def test_any_changed_source_is_noticed(workspace: Workspace, reads: list[int]) -
 def test_sources_are_read_again_only_if_their_stamp_is_new(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     original, read = files.read_bytes, []
     monkeypatch.setattr(files, "read_bytes", lambda path, *rest: read.append(path.suffix) or original(path, *rest))
-    monkeypatch.setattr(disk_cache, "SETTLED_NS", 0)  # nobody edits while this test looks
+    monkeypatch.setattr(disk_cache, "SETTLED_NS", 0)  # files count as unchanged without waiting
     cache.load(workspace)
     read.clear()
     assert cache.load(workspace) == TOY
     assert ".yaml" not in read
-    (workspace.root / CUDA).touch()  # another stamp, the same bytes
+    (workspace.root / CUDA).touch()  # a new modification time, the same bytes
     assert cache.load(workspace) == TOY
     assert read.count(".yaml") == len(SOURCES)
 
 
 def test_a_stamp_of_files_that_changed_just_now_is_not_trusted(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_cache, "stamp", lambda _places: ("same", time.time_ns()))  # as of a clock that stands still
+    monkeypatch.setattr(disk_cache, "stamp", lambda _places: ("same", time.time_ns()))  # as with a clock that stands still
     cache.load(workspace)
     path = workspace.root / CUDA
     path.write_bytes(path.read_bytes().replace(b'"384.81"', b'"384.82"'))

@@ -1,4 +1,4 @@
-"""`matrix check` on planted faults: each kind is reported at its own row, and all of them in one run."""
+"""`matrix check` with planted faults: each kind is reported at its row, and all are reported in one run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spoilt overlays as users give them, by ``--matrix`` and ``ENVBUILD_MATRIX``: refused by the file's own name, or answered."""
+"""Damaged overlays of users, given by ``--matrix`` or ``ENVBUILD_MATRIX``: refused with the file name, or answered."""
 
 from __future__ import annotations
 

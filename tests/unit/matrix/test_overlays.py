@@ -1,4 +1,4 @@
-"""Rows of the user's own over those of the matrix: as strict as the matrix, named by file and line, never silent."""
+"""Rows of the user laid over the matrix: checked as strictly as the matrix, named by file and line, and always mentioned."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_the_checks_across_tables_name_the_overlay(tmp_path: Path) -> None:
 def test_an_overlay_that_contradicts_is_not_used(tmp_path: Path) -> None:
     path = overlay(tmp_path, HEAD + 'gpus: [{name: Mine, aliases: [], architecture: Ant, capability: "6.1"}]\n')
     plain = Workspace(root=TOY_ENTRY.parent, output=tmp_path / "out", home=tmp_path / "home")
-    for _ in range(2):  # it is not kept either
+    for _ in range(2):  # the faulty matrix is not cached, so the second load fails, too
         with pytest.raises(InvalidInputError, match="The overlay has a problem") as caught:
             cache.load(Workspace(root=plain.root, output=plain.output, home=plain.home, overlays=(path,)))
     assert [(problem.where, problem.line) for problem in caught.value.problems] == [(str(path), 2)]
@@ -158,7 +158,7 @@ def test_the_compiled_copy_follows_the_overlay(tmp_path: Path) -> None:
     path = overlay(tmp_path, OURS)
     plain = Workspace(root=TOY_ENTRY.parent, output=tmp_path / "out", home=tmp_path / "home")
     place = Workspace(root=plain.root, output=plain.output, home=plain.home, overlays=(path,))
-    for _ in range(2):  # the second time from the copy
+    for _ in range(2):  # the second time it is read from the compiled copy
         assert "1.12.9" in versions(cache.load(place))
         assert "1.12.9" not in versions(cache.load(plain))
     overlay(tmp_path, OURS.replace("1.12.9", "1.12.8"))

@@ -1,4 +1,4 @@
-"""Asking the matrix itself: rows by any of their names, what goes with them, and how it reads."""
+"""Queries of the matrix: rows by any of their names, related rows, and the text of the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Releases that are left out of the matrix on purpose: how they are written, and which versions a rule covers."""
+"""Releases that the matrix leaves out on purpose: how the rules are written, and which versions a rule covers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rules(framework: str, overlay: str = "") -> tuple[LeftOut, ...]:
         ("3.1.1.0", "withdrew"),  # the same version by PEP 440
         ("2", "nobody has looked"),
         ("2.9.post1", "nobody has looked"),
-        ("2.9rc1", "nobody has looked"),  # its own framework's reason before the general one
+        ("2.9rc1", "nobody has looked"),  # the rule of the framework comes before the general one
         ("3.2.0.dev20250101", "pre-release"),
         ("3.3.0", None),
         ("<2", None),

@@ -1,4 +1,4 @@
-"""What a measured wheel says, beside the rows of the toy matrix; and the data files of measurements."""
+"""A measured wheel compared with the rows of the toy matrix, and the data files of measurements."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_no_gpu_code_where_the_row_has_it(tmp_path):
 
 
 def _with_extra():
-    """The toy matrix, in which `widget-gpu[cuda9]` installs the GPU code of 1.12."""
+    """The toy matrix, changed so that `widget-gpu[cuda9]` installs the GPU code of 1.12."""
     name = "matrix/frameworks/widget.yaml"
     text = SOURCES[name].replace("package: widget-gpu\n", 'package: widget-gpu\n        requirement: "widget-gpu[cuda9]"\n')
     assert text != SOURCES[name]
@@ -96,7 +96,10 @@ def _with_extra():
 
 
 def test_gpu_code_in_another_package(tmp_path):
-    """The plugin that an extra installs is compared with the row; the pure wheel beside it is not judged by that code."""
+    """The plugin that an extra installs is compared with the row.
+
+    The pure wheel of the framework is not compared with the GPU code of the row.
+    """
     facts = _with_extra()
     plugin = summary(tmp_path, project="widget-gpu-cuda9-plugin")
     assert {each.field: each.verdict for each in compare(facts, plugin)}["native"] == "agrees"
@@ -128,7 +131,10 @@ def test_unclear_gpu_code_is_not_judged(tmp_path):
     ],
 )
 def test_code_for_a_family_or_one_gpu(tmp_path, native, ptx, agree):
-    """The first GPU of a family runs native code for the family; PTX for it, or code for one exact GPU, is for fewer GPUs."""
+    """Native code for a family runs on the first GPU of the family.
+
+    PTX for a family, and code for exactly one GPU, run on fewer GPUs.
+    """
     measured = summary(tmp_path)
     measured["gpu_code"] |= {"native": native, "ptx": ptx}
     said = verdicts(measured)

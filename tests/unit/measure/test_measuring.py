@@ -1,4 +1,4 @@
-"""What is read from libraries and wheels: the files are made here, byte by byte."""
+"""The data that is read from libraries and wheels. The files are made here, byte by byte."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def compressed(kernel, how):
 
 @pytest.mark.parametrize("how", [0, LZ4, ZSTD])
 def test_kernels_of_cuda_libraries_linked_statically_are_not_the_own_ones(tmp_path, how):
-    """Theirs may even be the most."""
+    """The kernels of CUDA libraries may even be the majority."""
     theirs = [container(compressed(f"_Z{number}gemv_kernelI6float219cublasGemvParams", how)) for number in range(60)]
     own = [container(entry(NATIVE, 37, cubin(f"_Z{number}pointwise")), entry(NATIVE, 70)) for number in range(40)]
     other = [container(entry(NATIVE, 60, cubin("_Z8magma_lu")))] * 10
@@ -143,7 +143,7 @@ def test_a_wheel(tmp_path):
 
 
 def overlapping(content):
-    """The library with the whole file in the last three sections but one."""
+    """The library with headers that give the whole file as the content of three sections."""
     begin = int.from_bytes(content[40:48], "little")
     heads = bytearray(content[begin:])
     for number in (4, 5, 6):
@@ -152,7 +152,7 @@ def overlapping(content):
 
 
 def section_sizes(content, size):
-    """The library with this size in every header of a section with GPU code."""
+    """The library with this size in the header of its section with GPU code."""
     begin = int.from_bytes(content[40:48], "little")
     at = begin + 64 * 5 + 32
     return content[:at] + struct.pack("<Q", size) + content[at + 8 :]
@@ -223,13 +223,13 @@ def test_damaged_libraries(tmp_path, name):
 
 
 def _lying(content, name, size):
-    """The wheel whose directory states another unpacked size for a member."""
+    """The wheel with another unpacked size for a member in its central directory."""
     at = content.index(name.encode(), content.index(b"PK\1\2")) - 46
     return content[: at + 24] + struct.pack("<L", size) + content[at + 28 :]
 
 
 def _placed_at(content, place):
-    """The wheel whose directory says, in a zip64 field, that its first member begins there."""
+    """The wheel with this offset of its first member in a zip64 field of its central directory."""
     begin = content.index(b"PK\1\2")
     name = int.from_bytes(content[begin + 28 : begin + 30], "little")
     entry = bytearray(content[begin : begin + 46 + name])
@@ -243,7 +243,7 @@ def _placed_at(content, place):
 
 
 def _saying(project, version):
-    """A wheel whose METADATA says this."""
+    """A wheel whose METADATA has this project and version."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         archive.writestr("widget-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n")
@@ -274,7 +274,7 @@ def test_wheels_for_other_systems(tmp_path):
 
 
 class _StopsServing(io.BytesIO):
-    """A server that sends the end of a file, and then no more parts."""
+    """A server that sends the end of a file, but no other part of it."""
 
     def read(self, size=-1):
         if self.tell() < len(self.getvalue()) - 300:
@@ -329,7 +329,7 @@ def test_long_search_paths(tmp_path):
 
 
 def test_absurd_versions_are_no_versions(tmp_path):
-    """Python refuses to make a number of more than 4,300 digits."""
+    """Python refuses to convert a number with more than 4,300 digits."""
     digits = "9" * 4000
     library = Shared(
         needed=[f"libcudart.so.{digits}", f"libcudnn.so.{digits}", f"libcudart.so.1{digits[:400]}", "libcudart.so.12"],
@@ -349,7 +349,7 @@ def test_what_the_parser_may_read_is_limited():
 
 
 def test_text_like_that_of_nccl_takes_no_time(tmp_path):
-    """A text that almost matches once took time that grew with the square of its length."""
+    """For a text that almost matches, the time once grew with the square of its length."""
     begun = time.process_time()
     found = measured(tmp_path, Shared(constants=b"NCCL version 1." + b"1" * 4_000_000).data())
     assert answer.summary(found)["nccl"] == []
@@ -363,7 +363,7 @@ def test_memory_does_not_grow_with_the_library(tmp_path):
     path = tmp_path / NAME
     path.write_bytes(wheel({"widget/libwidget.so": Shared(fatbins={".nv_fatbin": big}, constants=bytes(20_000_000)).data()}))
     del big
-    measuring.measure(path, tmp_path)  # imports come first
+    measuring.measure(path, tmp_path)  # the first run also imports modules
     tracemalloc.start()
     try:
         assert measuring.measure(path, tmp_path).libraries[0].size > 40_000_000

@@ -1,4 +1,4 @@
-"""Several environments in one run: what is started when, what a failure stops, and what the run ends with."""
+"""Several environments in one run: the order of their start, the effect of a failure, and the exit code of the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PASSED = json.dumps({"schema": 1, "status": "pass"})
 
 
 class Script:
-    """Processes that do what the script says: an exit code with a document, a line, or Ctrl-C while they run."""
+    """Processes with scripted events: an exit code with a document, a line of output, or Ctrl-C while they run."""
 
     def __init__(self, *events: Said | Ended | type[KeyboardInterrupt]) -> None:
         self._events = list(events)
@@ -50,7 +50,7 @@ class Script:
 
 
 class Ears:
-    """Notes what the listener is told."""
+    """Records the calls of the listener."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -146,7 +146,7 @@ def test_a_child_that_ctrl_c_kills_while_it_starts_is_interrupted_and_not_failed
 
 
 class Impatient(Ears):
-    """Ctrl-C comes while the end of an environment is told."""
+    """Raises Ctrl-C while the end of an environment is reported."""
 
     def ended(self, outcome: Outcome) -> None:
         super().ended(outcome)
@@ -154,7 +154,7 @@ class Impatient(Ears):
 
 
 class Hasty(Ears):
-    """Ctrl-C comes while the beginning of an environment is told."""
+    """Raises Ctrl-C while the start of an environment is reported."""
 
     def started(self, job: Job) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Which environments a run over several is about."""
+"""The selection of the environments of a run over several."""
 
 from __future__ import annotations
 

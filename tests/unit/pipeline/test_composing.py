@@ -1,4 +1,4 @@
-"""What makes a composed image tells the user what it waits for."""
+"""The composer tells the user what it is waiting for."""
 
 from __future__ import annotations
 

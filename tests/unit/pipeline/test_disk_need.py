@@ -1,4 +1,4 @@
-"""How much disk space several builds take, by their locks, and the one error if there is too little."""
+"""The disk space that several builds need according to their locks, and the error if there is too little."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHARED = "a" * 64
 
 
 def toy_lock(name: str, own: int, *, cuda: str | None = None, base: int = 10) -> Lock:
-    """A lock with a wheel of its own, a wheel of 100 bytes that all have, and a base of one package that all have."""
+    """A lock with its own wheel, a wheel of 100 bytes that all locks share, and a base with a package that all share."""
     made = verify_locks.lock(cuda=cuda)
     wheels = (
         replace(verify_locks.artifact(name, "1"), sha256=name[0].encode().hex() * 32, size=own),
@@ -89,7 +89,7 @@ def test_two_needs_on_one_disk_are_added_up():
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Tools:
-    """A machine with the image of ``x``, built from its lock by its Dockerfile."""
+    """A machine with the image of ``x``, which was built from its lock by its Dockerfile."""
     made = Tools(Workspace(root=tmp_path, output=tmp_path / "images", home=tmp_path / "home"))
     lock = toy_lock("x", 7)
     lock_file.write(made.workspace.lock_file("x"), lock)

@@ -1,4 +1,4 @@
-"""What the pipeline keeps on disk: evidence, stored answers, renderings."""
+"""The files that the pipeline keeps on disk: evidence, stored answers, renderings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files a lock pins, in what order they are had, what is noted on the way, and what counts as evidence."""
+"""The files that a lock pins: the order of their downloads, the progress reports, and the evidence for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from envbuild.workspace import Workspace
 
 
 class Index:
-    """Serves everything at once, but for what ``refuses`` says of a file name: an error, as often as it holds some."""
+    """An index that serves every file at once.
+
+    ``refuses`` has errors by file name; each is raised once before the file is served.
+    """
 
     def __init__(self, refuses: dict[str, list[BuildError]] | None = None) -> None:
         self.refuses = refuses or {}
@@ -47,7 +50,7 @@ class Index:
 
 
 def numbered(name: str, start: int, stem: str) -> Lock:
-    """The toy lock under another name: files with hashes and sizes counted from ``start``, and a tool that all share."""
+    """The toy lock with another name, with files numbered from ``start``, and with a tool that all locks share."""
     lock = verify_locks.lock()
     prefix = lock.prefixes[0]
     artifacts = tuple(
@@ -60,7 +63,10 @@ def numbered(name: str, start: int, stem: str) -> Lock:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Environments that share a tool; ``large`` has more to fetch than ``small``, and ``twin`` files of the names of its."""
+    """Environments that share a tool.
+
+    ``large`` has more to download than ``small``. The files of ``twin`` have the names of those of ``small``.
+    """
     (tmp_path / "root/images").mkdir(parents=True)
     tools = Tools(Workspace(root=tmp_path / "root", output=tmp_path / "out", home=tmp_path / "home"))
     known = {
@@ -80,7 +86,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def hold(tools: Tools, name: str, lock: Lock) -> None:
-    """Put the lock where proofs of ``name`` are compared with it."""
+    """Write the lock to the place where proofs of ``name`` are compared with it."""
     lock_file.write(tools.workspace.written_lock(name), lock)
 
 
@@ -181,7 +187,7 @@ def test_what_kept_the_proof_is_named_by_file_and_host_and_goes_when_all_is_had(
     (open_,) = proofs.held(world, "small").unproved
     assert (open_.kind, open_.lock) == ("downloaded", held.digest)
     assert [(each.file, each.host, each.why) for each in open_.files] == [
-        (first, "", "its host could not be reached"),  # this machine's own index is named nowhere
+        (first, "", "its host could not be reached"),  # the error must not name the index of this machine
         ("python-3.6.6.tar.bz2", "conda.example", "its host could not be reached"),
         (gap.what, "", gap.why),
     ]

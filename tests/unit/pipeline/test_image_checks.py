@@ -1,4 +1,4 @@
-"""A stored verdict of the smoke test stands for the same image, options, driver, GPUs and files, and for nothing else."""
+"""A stored verdict of the smoke test counts only for the same image, options, driver, GPUs and files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOCK = cast(Lock, SimpleNamespace(environment=SimpleNamespace(name="widget", fra
 
 
 class World:
-    """A smoke test that counts how often it ran."""
+    """A smoke test that counts its runs."""
 
     def __init__(self, root: Path) -> None:
         self.workspace = Workspace(root=root, output=root / "images", home=root / "home")

@@ -1,4 +1,4 @@
-"""A lock that pins no file of a framework is refused before anything is built, with what would be complete."""
+"""A lock without any file of a framework is refused before a build begins. The error names complete environments."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_refusal_names_what_lacks_where_it_was_looked_for_and_both_ways_on(t
 
 def test_nothing_is_built_of_it(tools):
     lock = lacking(version("0.4.1", cuda="9.0"))
-    tools.__dict__["engine"] = None  # no engine is asked
+    tools.__dict__["engine"] = None  # any use of the engine would fail
     held = Locked(lock=lock, digest=lock_file.digest(lock), path=Path(), kept=True)
     with pytest.raises(InvalidInputError) as caught:
         building.build_environment(tools, held, {})

@@ -1,4 +1,4 @@
-"""Frameworks that the matrix knows before there is a recipe: planned with, and refused by every verb that goes further."""
+"""Frameworks with rows but without a recipe: they can be resolved, and every later command refuses them."""
 
 from __future__ import annotations
 

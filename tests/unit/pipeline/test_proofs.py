@@ -1,4 +1,4 @@
-"""What verbs prove is kept in the cache folder, is stale when what it rests on changes, and is recorded on demand alone."""
+"""Proofs are kept in the cache folder, become stale when their inputs change, and are recorded only on demand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRITTEN = {"Dockerfile": "FROM x\n", "requirements.txt": "a==1\n"}
 
 
 class Engine:
-    """Answers to its name; holds every image."""
+    """An engine that has a name and holds every image."""
 
     class info:
         name = "Docker 1 (toy)"
@@ -154,7 +154,7 @@ def test_an_image_made_before_a_change_proves_nothing_of_what_is_there_now(world
     proofs.prove_image(world, record, record.image, "smoke-cpu")
     assert proofs.held_kinds(world, NAME) == ()
     assert "changed since the image was built" in said[0].message
-    proofs.prove_image(world, record, record.image, "built")  # an image is made from lock and rendering, whatever the guest is
+    proofs.prove_image(world, record, record.image, "built")  # `built` does not depend on the guest
     proofs.prove_image(world, record, "sha256:another", "verified")
     proofs.prove_image(world, None, record.image, "verified")
     assert proofs.held_kinds(world, NAME) == ("built",)
@@ -218,7 +218,7 @@ def test_a_file_that_is_no_evidence_is_told(world):
 
 @pytest.fixture
 def stage(world, monkeypatch):
-    """The stages answer at once; ``stage`` says how."""
+    """Replace the stages; ``stage`` sets their answers."""
     lock = verify_locks.lock()
     locked = Locked(lock=lock, digest=lock_file.digest(lock), path=world.workspace.lock_file(NAME), kept=True)
     monkeypatch.setattr(missing_proofs.locking, "require_lock", lambda *_: locked)

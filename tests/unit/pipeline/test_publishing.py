@@ -1,4 +1,4 @@
-"""What `push` writes into the record of a build, and what `pull` refuses before it asks a registry."""
+"""The data that `push` writes into the record of a build, and requests that `pull` refuses before it asks a registry."""
 
 from __future__ import annotations
 

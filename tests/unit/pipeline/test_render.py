@@ -1,4 +1,4 @@
-"""A rendering is made again exactly when something that it depends on has changed, and nothing is read when nothing has."""
+"""A rendering is made again exactly when one of its inputs has changed. If nothing has changed, no file is read."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ NAME = "widget-1.2.0-cpu-py36-plain1"
 
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tools]:
-    """Fresh tools for a locked environment, as each run has them."""
+    """New tools for a locked environment, as in each run."""
     root = widget_world.make_root(tmp_path)
     workspace = Workspace(root=root, output=root / "images", home=tmp_path / "home")
     base = BaseLock(image="plain:1", digest="sha256:" + "1" * 64, bootstrap=None)
     real = locking.lock_inputs
     monkeypatch.setattr(locking, "lock_inputs", lambda *each: replace(real(*each), pin_base=lambda _: base))
-    monkeypatch.setattr(disk_cache, "SETTLED_NS", 0)  # nobody edits while these tests look
+    monkeypatch.setattr(disk_cache, "SETTLED_NS", 0)  # files count as unchanged without waiting
 
     def make(*overlays: Path) -> Tools:
         fresh = Tools(replace(workspace, overlays=overlays))
@@ -56,7 +56,7 @@ def rendered(tools: Tools, text: str = NAME) -> Rendering:
 def checks(tools: Callable[..., Tools], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The environments whose locks were checked since the first rendering."""
     assert not rendered(tools()).kept
-    assert rendered(tools()).kept  # the evidence of the first one was new: from now on nothing is
+    assert rendered(tools()).kept  # the first rendering wrote evidence; after the second one nothing is new
     found: list[str] = []
     real = locking.require_lock
 
@@ -94,7 +94,7 @@ def test_what_a_request_means_is_remembered_until_a_fact_changes(tools, resolved
     assert rendered(tools(), "widget-1.2").name == NAME
     assert resolved == []
     _rewritten(tools().workspace.root / "widget.yaml")
-    rendered(tools())  # the environment itself is known again, and the request not
+    rendered(tools())  # this stores the environment by its name again, but not the request
     assert rendered(tools(), "widget-1.2").name == NAME
     assert resolved == [NAME, "widget-1.2"]
 
@@ -113,7 +113,7 @@ def test_options_are_never_taken_for_the_request_alone(tools, resolved):
 
 
 def _rewritten(path: Path) -> None:
-    """Change one byte, and neither size nor modification time."""
+    """Change one byte, but neither the size nor the modification time."""
     status, content = path.stat(), path.read_bytes()
     path.write_bytes(content[:-1] + (b" " if content[-1:] != b" " else b"\n"))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -122,7 +122,7 @@ def _rewritten(path: Path) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        "systems.yaml",  # included from outside of matrix/
+        "systems.yaml",  # an included file outside of matrix/
         "matrix.yaml",
         "images/recipes/widget/recipe.yaml",
         "images/recipes/widget/install.j2",
@@ -133,7 +133,7 @@ def _rewritten(path: Path) -> None:
 )
 def test_a_change_of_one_byte_under_the_same_size_and_time_is_seen(tools, checks, changed):
     _rewritten(tools().workspace.root / changed)
-    with contextlib.suppress(InvalidInputError):  # the lock: nobody accepts one that envbuild did not write
+    with contextlib.suppress(InvalidInputError):  # a lock with a changed byte is refused
         rendered(tools())
     assert checks == [NAME]
 

@@ -1,4 +1,4 @@
-"""What a misspelt request is told: only corrections that work."""
+"""The error for a misspelt request offers only corrections that work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An environment that had nothing to do is not looked at again while nothing has changed."""
+"""If an environment had nothing to do, it is not examined again until something changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TAG = "envbuild:widget-1-cpu"
 
 
 class World:
-    """The files and images that an answer rests on."""
+    """The files and images that an answer depends on."""
 
     def __init__(self, root: Path) -> None:
         self.workspace = Workspace(root=root, output=root / "images", home=root / "home")
@@ -96,13 +96,13 @@ def test_another_engine_has_another_answer(world):
 
 
 def test_a_rendering_that_was_made_again_forgets_the_answer(world):
-    """As `envbuild render --all` does after a change of a recipe: the rendering is up to date, the image is not."""
+    """As after `envbuild render --all` with a changed recipe: the rendering is new, but the image is old."""
     for inputs in ("before", "after"):
         stage_cache.keep(world.workspace, NAME, "render", {}, {"inputs": inputs})
         assert world.settled().recall(NAME, NAME) is None
         world.settled().keep(NAME, NAME, world.document, 0)
         assert world.settled().recall(NAME, NAME) is not None
-        stage_cache.keep(world.workspace, NAME, "render", {}, {"inputs": inputs})  # looked at once more, nothing changed
+        stage_cache.keep(world.workspace, NAME, "render", {}, {"inputs": inputs})  # stored again without a change
         assert world.settled().recall(NAME, NAME) is not None
 
 
@@ -112,7 +112,7 @@ def test_an_old_rendering_forgets_the_answer(world):
 
 
 def test_nothing_is_remembered_that_changed_just_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(disk_cache, "SETTLED_NS", 10**18)  # thirty years
+    monkeypatch.setattr(disk_cache, "SETTLED_NS", 10**18)  # thirty years, so that every change counts as recent
     fresh = World(tmp_path)
     fresh.settled().keep(NAME, NAME, fresh.document, 0)
     assert fresh.settled().recall(NAME, NAME) is None

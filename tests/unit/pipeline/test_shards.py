@@ -1,4 +1,4 @@
-"""Work is divided so that every piece has one machine, and what pieces share has one owner."""
+"""Work is divided so that every part is on one machine, and inputs that parts share have one owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What needs no work is found with a list of images only; whatever asks for more gets a process of its own."""
+"""Environments without work are found with only a list of images. If more is needed, the environment gets its own process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_another_run_of_the_same_environment_is_not_waited_for(tools, lock):
 
 @pytest.mark.parametrize("lock", ["locks/lab.make", "builds/lab.running"])
 def test_another_run_of_an_own_environment_is_not_waited_for(tools, tmp_path, lock):
-    """The locks bear the name in the file, and a batch knows the environment by its path."""
+    """Lock files have the name in the recipe file, but a batch knows the environment by its path."""
     own = tools.for_recipe(tmp_path / "lab" / "envbuild.yaml")
     assert unchanged.without_work(unchanged.view(own), "./lab/envbuild.yaml", lambda _: "an answer") == "an answer"
     path = own.workspace.state / lock

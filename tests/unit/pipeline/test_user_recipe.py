@@ -1,4 +1,4 @@
-"""A user's own recipe through the stages, in a small world of packages: when its lock serves, and what breaks a framework."""
+"""A user's own recipe in all stages, with a small package index: when its lock is valid, and what breaks a framework."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def recipe(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tools(root: Path, world: Universe, recipe: Path, monkeypatch: pytest.MonkeyPatch):
-    """Fresh tools at the recipe, as each command has them."""
+    """New tools for the recipe, as in each command."""
     base = BaseLock(image="plain:1", digest="sha256:" + "1" * 64, bootstrap=None)
 
     def inputs(tools: Tools, environment):
@@ -361,7 +361,7 @@ def test_a_framework_moves_no_date_of_what_is_pinned(tools, root: Path, recipe: 
     wanted = adding.sort_words(aimed, ["gadget-1.2"], apt=[], newer=False)
     assert wanted.frameworks == ("gadget-1.2",)
     adding.add(aimed, str(recipe), wanted, recipe.parent)
-    assert pins(locking.require_lock(tools(), "lab")) == {**pins(before), "gadget": "1.2.0"}  # extra 2.0 is of 2019
+    assert pins(locking.require_lock(tools(), "lab")) == {**pins(before), "gadget": "1.2.0"}  # extra 2.0 is too new
 
 
 def test_what_cannot_be_added_changes_no_file(tools, recipe: Path) -> None:

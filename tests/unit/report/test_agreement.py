@@ -1,4 +1,4 @@
-"""`envbuild report A B` and the guest's `envbuild-smoke diff A B` say the same of the same figures."""
+"""`envbuild report A B` and `envbuild-smoke diff A B` give the same answer about the same figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envbuild.smoke.reporting import diff
 
 
 def changed(rate: float, spread: float, gain: float) -> dict[str, Any]:
-    """A stored report whose run of two workers is as fast as that, give or take ``spread``."""
+    """A stored report whose run with two workers has this speed and speedup, with intervals of ``spread``."""
     content = load("pass")
     run = next(run for run in content["runs"] if run["n"] == 2)
     run["images_per_s"]["dp"] = rate

@@ -1,4 +1,4 @@
-"""No report can break a format: real ones damaged at random, those that the schema accepts, and any JSON at all."""
+"""No report makes an output format fail: damaged real reports, reports that the schema accepts, and any other JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every format on real reports."""
+"""Every output format with real reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_figures_are_those_of_the_report() -> None:
     run = next(run for run in content["runs"] if run["n"] == 2)
     assert (two.speedup, two.low, two.high) == tuple(run["speedup"][key] for key in ("median", "lo", "hi"))
     assert (two.images_per_s, two.efficiency) == (run["images_per_s"]["dp"], run["efficiency"])
-    assert one.images_per_s == two.solo_per_s == run["images_per_s"]["solo"]  # not of the launch of one worker alone
+    assert one.images_per_s == two.solo_per_s == run["images_per_s"]["solo"]  # not the figure of the launch with one worker
     assert [row.accuracy for row in group.rows] == [t["accuracy"] for t in content["training"]]
     first = run["rounds"][0]
     together = next(r for r in group.rounds if r.workers == 2 and r.index == 1)
@@ -110,7 +110,7 @@ def test_in_junit_a_report_without_a_verdict_is_an_error() -> None:
 
 
 class _Page(HTMLParser):
-    """Collects what could load something or run, and the tags that are open."""
+    """Collects elements that could load or run something, and the open tags."""
 
     VOID = frozenset({"meta", "link", "br", "hr", "img", "input"})
 

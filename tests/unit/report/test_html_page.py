@@ -1,4 +1,4 @@
-"""The page of a report: what went wrong comes first, tables can be stacked, and colours can be read."""
+"""The HTML page of a report: problems come first, tables can be stacked, and colours are readable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CSS = (Path(html_page.__file__).parent / "page" / "page.css").read_text(encoding
 
 
 class _Cells(HTMLParser):
-    """The cells of each table that is stacked on narrow screens: whether a label or a row's own words name them."""
+    """Collects the cells of tables that are stacked on narrow screens, and whether a label or a row heading names each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def test_what_failed_comes_first_with_what_to_do() -> None:
     assert at < min(text.index(f"<h2>{word}") for word in ("Results", "Plots", "Checks"))
     assert "not met" in section and "The network learns" in section
     assert "1 worker: 98.9 % of 2048 test images are right" in section and "2 workers: 98.9 %" in section
-    assert section.count("What to do:") == 1  # two numbers of workers, one finding
+    assert section.count("What to do:") == 1  # one finding for both numbers of workers
     assert "See ORACLE" in section
     assert text.index("<h2>Checks") < text.index("<h2>Results") < text.index("<h2>Plots")
 

@@ -1,4 +1,4 @@
-"""A report of several frameworks in every form: each part is there, under its own name and verdict."""
+"""A report of several frameworks in every format: each part is there with its own name and verdict."""
 
 from __future__ import annotations
 

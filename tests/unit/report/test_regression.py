@@ -1,4 +1,4 @@
-"""`envbuild report A B` and `envbuild-smoke diff A B` answer alike, and a B that failed is never told as fine."""
+"""`envbuild report A B` and `envbuild-smoke diff A B` give the same answer. A failed B is never called fine."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _leave_out(content: dict[str, Any], dice: random.Random) -> None:
     content[dice.choice(["runs", "checks", "training"])].clear()
 
 
-# Things in which two reports differ.
+# Random changes that make two reports differ.
 CHANGES = (_make_faster, _make_faster, _move, _judge, _judge, _teach, _conclude, _leave_out)
 
 
@@ -80,7 +80,7 @@ def _pair(seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
     dice = random.Random(seed)
     a = _any_report(dice)
     b = _changed(a, dice) if dice.random() < 0.9 else _any_report(dice)
-    if dice.random() < 0.2:  # several frameworks, not always the same ones
+    if dice.random() < 0.2:  # several frameworks, possibly other ones in B
 
         def several(names: list[str], *contents: dict[str, Any]) -> dict[str, Any]:
             parts = [{"framework": n, "status": c["status"], "report": c} for n, c in zip(names, contents, strict=False)]
@@ -99,7 +99,7 @@ def test_host_and_guest_agree_on_a_thousand_pairs() -> None:
         standing = regression.find_regression(a, b).standing
         assert standing == EXIT_OF_GUEST[baseline.exit_code(a, b)], f"pair {seed}"
         seen[standing] += 1
-    assert min(seen[word] for word in EXIT_OF_GUEST.values()) >= 50, seen  # each answer was put to the test
+    assert min(seen[word] for word in EXIT_OF_GUEST.values()) >= 50, seen  # each answer occurred often enough
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_verb_exits_with_what_it_found(
     root = ("--root", str(Path(__file__).parents[3]))
     assert frame.run(["report", str(first), str(second), *root]) == exit_code
     assert words in capsys.readouterr().out
-    assert frame.run(["report", str(second), *root]) == 0  # to show a report is no verdict
+    assert frame.run(["report", str(second), *root]) == 0  # showing a failed report is no failure
 
 
 def test_damaged_reports_are_compared_as_well() -> None:

@@ -1,4 +1,4 @@
-"""The JSON for scripts: answers and refusals are checked with their schemas."""
+"""The JSON for scripts: answers and refusals are valid by their schemas."""
 
 from __future__ import annotations
 

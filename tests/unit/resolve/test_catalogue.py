@@ -1,4 +1,4 @@
-"""What `list` shows: a row for every build, and filters."""
+"""The rows of `list`: one for every build, and filters."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def ask(*texts: str, **options: str) -> Any:
 
 
 def against(name: str, *replacements: tuple[str, str, str]) -> list[str]:
-    """What a changed matrix says against an environment that the toy decided."""
+    """The objections of a changed matrix to an environment that was decided with the toy matrix."""
     sources = dict(read_sources(TOY_ENTRY))
     for file, old, new in replacements:
         assert old.encode() in sources[file], old

@@ -1,6 +1,6 @@
-"""Resolver behaviour, one YAML file per case in tests/cases: a request on the toy matrix, and the decision or the refusal.
+"""Behaviour of the resolver: one YAML file per case in tests/cases, with a request on the toy matrix and its answer or refusal.
 
-`matrix: several` asks the toy matrix that has more frameworks, some of which stand upon others.
+`matrix: several` uses the toy matrix with more frameworks, some of which are add-ons.
 """
 
 from __future__ import annotations
@@ -97,5 +97,5 @@ def _check_refusal(error: EnvbuildError, expected: dict[str, Any], options: dict
     for words in expected.get("changes", []):
         assert any(words in alternative.changes for alternative in error.alternatives), error.alternatives
     for conflict in error.conflicts:
-        own = "by its row (" in conflict.reason  # a term of the row itself, which no document says
+        own = "by its row (" in conflict.reason  # a condition of the row itself, without a document
         assert conflict.source.startswith(("https://", "pkg:")) or (own and not conflict.source), conflict

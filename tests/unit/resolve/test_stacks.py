@@ -1,4 +1,4 @@
-"""Stacks of the toy world: how they are read, divided, refused, and judged when they were locked before."""
+"""Stacks in the toy matrix: they are read, divided and refused, and locked ones are checked again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CPU = GPU.replace('cuda: "9.0"\n', "")
 
 @pytest.fixture
 def read(tmp_path: Path) -> Any:
-    """What a stack's text says."""
+    """Read a stack from its text."""
 
     def call(text: str, name: str = "shelf") -> stacks.Stack:
         found = stacks.read(workspace(tmp_path, {name: text}), name)
@@ -53,7 +53,7 @@ def read(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def ask(read: Any) -> Any:
-    """The resolution of a stack of these frameworks, each in YAML."""
+    """The resolution of a stack of these frameworks, each given as YAML."""
 
     def call(*members: str, text: str = GPU, **hardware: str) -> Resolution:
         return resolve_stack(TOY, read(text.format(", ".join(members))), **hardware)
@@ -119,7 +119,7 @@ def test_the_first_of_a_prefix_brings_its_python_and_later_ones_may_take_an_earl
 
 
 def test_builds_of_an_earlier_prefix_give_way_to_what_the_image_must_hold(ask: Any) -> None:
-    """Alone, the first would have taken another release of the library."""
+    """Alone, the first framework would get another release of the library."""
     assert ask('"wd==1.12.3"').environment.cudnn == "7.4.2"
     found = ask('"wd==1.12.3"', '"crate==1.1"').environment
     assert (found.cudnn, prefixes(found)) == ("7.6.4", {"env": {"widget", "crate"}})
@@ -361,7 +361,7 @@ def test_every_division_is_accepted_and_no_framework_would_fit_an_earlier_prefix
 
 
 def moved(environment: Environment, name: str, to: PrefixPlan) -> Environment:
-    """The same builds, one of them in another prefix."""
+    """The same builds, with one of them in another prefix."""
     plans = []
     for plan in environment.prefixes:
         others = tuple(each for each in plan.frameworks if each != name)

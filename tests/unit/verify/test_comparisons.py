@@ -1,4 +1,4 @@
-"""What counts as a difference between a lock and what an image told of itself."""
+"""The differences between a lock and the contents that an image reports."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_files_of_two_packages_at_the_same_path_are_noted() -> None:
     story["prefixes"]["/opt/env"]["replaced"] = [
         {"path": "/opt/env/lib/x.py", "of": "toy", "by": "zebra"},
         {"path": "/opt/env/lib/y.py", "of": "toy", "by": "zebra"},
-        {"path": "/opt/env/lib/z.py", "of": "zebra", "by": "zebra"},  # a RECORD that lists its file twice
+        {"path": "/opt/env/lib/z.py", "of": "zebra", "by": "zebra"},  # its RECORD lists the file twice
     ]
     found = compare(story)
     assert said(found) == []
@@ -161,10 +161,10 @@ def test_metadata_that_its_publisher_edited_is_noted_and_nothing_else_of_the_pac
         (f"{site}/Toy-1.0.0.dist-info/entry_points.txt", "Toy"),
         (f"{site}/Toy-1.0.0.dist-info/METADATA.py", "Toy"),
         (f"{site}/toy/code.py", "Toy"),
-        (f"{site}/toy/_vendor/Toy.dist-info/METADATA", "Toy"),  # somebody else's, inside the package
+        (f"{site}/toy/_vendor/Toy.dist-info/METADATA", "Toy"),  # of another package, vendored inside this one
         (f"{site}/other.dist-info/METADATA", "Toy"),
         (f"{site}/Toy-1.0.0.dist-info/WHEEL", "typing-extensions"),
-        (f"{site}/sourcy-2.0.dist-info/METADATA", "sourcy"),  # no publisher's: it was built here
+        (f"{site}/sourcy-2.0.dist-info/METADATA", "sourcy"),  # no publisher made it, because it was built here
     ]
     edited = [{"path": path, "of": of} for path, of in forgiven + others]
     story["prefixes"]["/opt/env"]["modified"] = edited

@@ -1,4 +1,4 @@
-"""The script that tells what an image holds, on a prefix made by hand."""
+"""The script that reports the contents of an image, with a prefix made by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 import envbuild
 
-EMPTY = "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"  # the sha256 of nothing, as RECORD writes it
+EMPTY = "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"  # the sha256 of an empty file, as RECORD writes it
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def contents() -> ModuleType:
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
-    """/opt/env of a package with a module, a script and a file whose name holds a comma and a letter beyond ASCII."""
+    """/opt/env with a package of a module, a script, and a file whose name has a comma and a non-ASCII letter."""
     prefix = tmp_path / "env"
     site = prefix / "lib" / "python3.11" / "site-packages"
     info = site / "Good_Package-1.0.dist-info"
@@ -54,7 +54,7 @@ def prefix(tmp_path: Path) -> Path:
         rows.append(f'"{relative}",sha256={digest},{len(data)}')
     rows += ["Good_Package-1.0.dist-info/RECORD,,", "__pycache__/odd.cpython-311.pyc,,"]
     rows += [f"odd.py,sha256={EMPTY},0", "Good_Package-1.0.dist-info/METADATA.bak,,"]
-    rows += [f"__pycache__/good.cpython-311.pyc,sha256={'A' * 43},7"]  # compiled again since
+    rows += [f"__pycache__/good.cpython-311.pyc,sha256={'A' * 43},7"]  # was compiled again later
     (site / "odd.py").write_text("")
     (info / "METADATA.bak").write_text("")
     (info / "RECORD").write_text("\n".join(rows) + "\n", encoding="utf-8")
@@ -105,7 +105,7 @@ def test_each_planted_fault_is_found(contents: ModuleType, prefix: Path, fault: 
 def test_a_script_of_the_wheel_may_be_pointed_at_the_python_of_its_prefix_and_not_otherwise_changed(
     contents: ModuleType, prefix: Path
 ) -> None:
-    """pip 20.3 does so without writing it down."""
+    """pip 20.3 changes the first line of scripts without changing RECORD."""
     shipped = b"#!python\nrun()\n"
     digest = base64.urlsafe_b64encode(hashlib.sha256(shipped).digest()).rstrip(b"=").decode()
     with (prefix / "lib/python3.11/site-packages/Good_Package-1.0.dist-info/RECORD").open("a", encoding="utf-8") as record:
@@ -120,7 +120,7 @@ def test_a_script_of_the_wheel_may_be_pointed_at_the_python_of_its_prefix_and_no
 
 @pytest.mark.parametrize("digest", ["", "md5=1B2M2Y8AsgTpgAmY7PhCfg"])
 def test_a_file_without_a_strong_hash_is_found(contents: ModuleType, prefix: Path, digest: str) -> None:
-    """Installers add such a line for a file of a wheel that the wheel's own RECORD conceals."""
+    """Installers add such a line for a file that the wheel's own RECORD does not list."""
     site = prefix / "lib/python3.11/site-packages"
     (site / "concealed.py").write_text("")
     with (site / "Good_Package-1.0.dist-info/RECORD").open("a", encoding="utf-8") as record:

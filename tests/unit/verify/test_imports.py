@@ -1,4 +1,4 @@
-"""Imports in an image: which modules are tried, what a failure says, and what installed packages ask for."""
+"""Imports in an image: the modules that are tried, the meaning of a failure, and the requirements of installed packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which strings of the building machine are looked for, and that none hides between two pieces of a stream."""
+"""The texts of the building machine that are searched for. Texts across two pieces of a stream are found, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of what no package's record tells of, compared with the layers that hold it: every planted fault is found."""
+"""Lists of files that no package's RECORD names, compared with the layers: every planted fault is found."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def differences(*later: LayerFile, first: list[LayerFile] | None = None) -> dict
 def test_what_is_as_listed_is_no_difference() -> None:
     beside = entry("2", "/opt/python/3.110/x", b"of another folder")
     assert differences(beside, entry("2", f"{HOME}/lib/__pycache__/os.cpython-311.pyc", b"compiled when it was run")) == {}
-    assert differences(entry("1", f"{HOME}/.wh..wh..opq")) == {}  # the layer that makes the folder may say that it is new
+    assert differences(entry("1", f"{HOME}/.wh..wh..opq")) == {}  # the layer that makes the folder may mark it as opaque
 
 
 LATER = {

@@ -1,4 +1,4 @@
-"""Verification of an image that holds several frameworks: each is asked, and compared with what the lock says of it."""
+"""Verification of an image with several frameworks: each is examined and compared with its part of the lock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OTHER = {
 
 
 def joint() -> Lock:
-    """Toy with the image's CUDA 9.0, beside it another that carries CUDA 12.4."""
+    """A lock with Toy on the image's CUDA 9.0, and with another framework that brings CUDA 12.4."""
     lock = make_lock(cuda="9.0", cudnn="7.4.2")
     (toy,) = lock.environment.frameworks
     other = dataclasses.replace(toy, name="other", version="2.0", package="other", cuda_libraries="wheels", cuda="12.4")
@@ -38,7 +38,7 @@ def joint() -> Lock:
 
 
 class Engine:
-    """Answers a probe as the guest does: with several frameworks it must be told which."""
+    """Answers a probe as the guest does. With several frameworks the probe must name one."""
 
     endpoint = "tcp://elsewhere"
 

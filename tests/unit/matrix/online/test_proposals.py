@@ -1,4 +1,4 @@
-"""The matrix against what an index has: every way to differ is found, and new rows are put in as a person would."""
+"""The matrix compared with an index: every difference is found, and new rows are inserted as a person would do it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_counts_as_a_wheel_for_us() -> None:
     names = [
         "widget-1.0-cp36-cp36m-manylinux1_x86_64.whl",
         "widget-1.0-cp37-cp37m-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
-        "widget-1.0-cp37-cp37m-manylinux_2_28_x86_64.whl",  # beside one that asks for less
+        "widget-1.0-cp37-cp37m-manylinux_2_28_x86_64.whl",  # another wheel of it needs an older glibc
         "widget-1.0-cp38-cp38-win_amd64.whl",
         "widget-1.0-cp38-cp38-manylinux_2_28_aarch64.whl",
         "widget-1.0-cp313-cp313t-manylinux_2_28_x86_64.whl",
@@ -109,7 +109,7 @@ def test_a_new_patch_release_is_one_row_in_its_place() -> None:
         'note: "CUDA, libraries and GPU code as in 1.12, unproved"}'
     ]
     assert found.added == (("widget", "1.12.8", WIDGET),)
-    assert proposal(index, dict(found.after)).diff == ""  # what was applied is not proposed again
+    assert proposal(index, dict(found.after)).diff == ""  # an applied proposal is not made again
     assert checks.check(compile_matrix({name: text.encode() for name, text in found.after.items()})) == []
 
 
@@ -167,7 +167,7 @@ def test_a_new_minor_joins_a_series_that_has_several() -> None:
 
 def test_what_would_not_agree_with_the_rest_is_left_to_a_person() -> None:
     index = whole_index()
-    index["widget"] += widgets("1.12.8", pythons=("316",))  # a Python that is in no row
+    index["widget"] += widgets("1.12.8", pythons=("316",))  # a Python without a row
     index["gizmo-cu114"] += [file(f.filename.replace("-3.0.0-", "-3.0.1-"), "2024-02-02") for f in index["gizmo-cu114"]]
     assert proposal(index).added == (("gizmo", "3.0.1", "matrix/frameworks/gizmo.yaml"),)
 

@@ -1,4 +1,4 @@
-"""What wheels ask for, against what rows say comes with them; and rows proposed from it."""
+"""The requirements of wheels compared with rows, and rows that are proposed from them."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_new_row_without_a_package_of_its_own_stands_upon_its_own_version() ->
 
 def test_one_row_that_does_not_fit_does_not_stop_the_others() -> None:
     index = index_with(
-        file("gizmo-3.2.1-cp39-cp39-manylinux_2_28_x86_64.whl", "2025-07-07"),  # a Python that is in no row
+        file("gizmo-3.2.1-cp39-cp39-manylinux_2_28_x86_64.whl", "2025-07-07"),  # a Python without a row
         file("gizmo-3.2.2-cp312-cp312-manylinux_2_28_x86_64.whl", "2025-08-08"),
     )
     assert [version for _, version, _ in proposal(index).added] == ["3.2.2"]

@@ -1,4 +1,4 @@
-"""Documents of single fields: handed down with the documents of the row, and replaced together with them."""
+"""Sources of single fields: they are inherited together with the sources of the row, and replaced together with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Releases that stand upon another framework's, and builds that come from no package index."""
+"""Releases that are add-ons to another framework, and builds that are on no package index."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ series:
 
 @pytest.fixture
 def read(tmp_path: Path):
-    """The matrix of a few files, with one system."""
+    """Read the matrix from a few files, with one system."""
 
     def load(*texts: str) -> Matrix:
         names = [f"file{number}.yaml" for number in range(len(texts))]
@@ -312,7 +312,7 @@ def test_a_list_of_releases_in_the_place_of_a_range_is_told(read):
 
 
 def test_a_range_without_a_package_of_its_own_may_hold_its_own_version_alone(read):
-    """Else it would be the very package of another release under its own version."""
+    """Otherwise the base's package of another release would be offered under this version."""
     text = above(', upon: {below: {tested: ["2.0.0"], allows: ">=1"}}', "")
     below = base(TEN) + LATER.lstrip("\n") + '\n      - {version: "2.0.0", released: "2020-01-01"}\n'
     assert "it is below 1.0.5, and must have that version" in problems(read, text, below)

@@ -1,4 +1,4 @@
-"""What a release says of itself against what its series says of a build: the worse of the two holds."""
+"""The status of a release and the status of a build in its series: the worse one counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Ten thousand spoilt matrices: each is refused with file and line, or read as a second reading reads it and answers truly."""
+"""Ten thousand damaged matrices.
+
+Each is refused with file and line, or a second reader reads the same from it and confirms the answers.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ def toy() -> Seed:
 
 @functools.cache
 def cut() -> Seed:
-    """A part of the real matrix: two frameworks stand upon a third, and say what of it was tested and what is allowed."""
+    """A part of the real matrix: two add-ons to a third framework, with tested and allowed pairs."""
     return Seed(cut_out(read_sources(ROOT / "matrix.yaml"), {"tensorflow": ["1.12"], "keras": ["2.2"], "horovod": ["0.16"]}))
 
 
@@ -69,7 +72,7 @@ def site() -> Seed:
 
 
 def is_told(problems: Collection[Problem], sources: Sources) -> bool:
-    """Every problem has its place in one of the files, whose lines end where YAML's do."""
+    """Whether every problem names a file and an existing line of it, with lines as YAML counts them."""
     lines = {name: len(re.split(rb"\r\n|[\r\n]|\xc2\x85|\xe2\x80[\xa8\xa9]", content)) for name, content in sources.items()}
     return bool(problems) and all(item.message and 1 <= item.line <= lines[item.where] for item in problems)
 
@@ -89,7 +92,7 @@ def judge(sources: Sources, overlays: Collection[str], asked: int) -> None:
 
 
 def same(found: Matrix, world: World) -> bool:
-    """Whether both readings have the same builds, the same pairs, and the same builds of each pair."""
+    """Check that both readers have the same builds, the same pairs, and the same builds of each pair."""
     ours = {
         (
             (table.name, release.version, variant.name, variant.origin.status, variant.cuda, variant.cuda_libraries),
@@ -124,14 +127,14 @@ def same(found: Matrix, world: World) -> bool:
 
 
 def elsewhere(found: Matrix, release: Release) -> Iterator[Variant]:
-    """The builds upon other releases than the one that is taken by itself."""
+    """The builds upon releases of the base framework that are not the default."""
     for pairs in release.pairs:
         base = next(table for table in found.frameworks if table.name == pairs.framework)
         yield from other_builds(release, base, lambda _: True)
 
 
 def answered(found: Matrix, against: Judge, text: str, options: dict[str, Any]) -> None:
-    """One request: true if accepted, and refused only if there is really nothing."""
+    """Check one request: an accepted answer is right, and a refused request really has no solution."""
     wish = None
     try:
         request = parse([text], matrix=found, **options)
@@ -139,7 +142,7 @@ def answered(found: Matrix, against: Judge, text: str, options: dict[str, Any]) 
         resolution = resolve(found, request)
     except EnvbuildError as error:
         assert error.message
-        if isinstance(error, InvalidInputError):  # a row names another that is gone: `matrix check` tells it, too
+        if isinstance(error, InvalidInputError):  # a row names a missing row, which `matrix check` reports, too
             assert error.code == "invalid-matrix"
             assert checks.check(found)
         elif wish is not None:
@@ -182,7 +185,7 @@ def test_overlays_with_bytes_out_of_place(spoilt: Spoilt, asked: int) -> None:
 
 
 def test_what_is_spoilt_was_sound() -> None:
-    """Else every refusal would prove nothing."""
+    """The undamaged matrices are valid. Otherwise the refusals would prove nothing."""
     for seed, overlays in ((toy(), ()), (cut(), ()), (site(), OVERLAYS)):
         found = compile_matrix(seed.sources, list(overlays))
         assert seed is cut() or checks.check(found) == []

@@ -1,4 +1,4 @@
-"""Loading the facts: inheritance, every problem at once, overlays, and a compiled copy that is never taken on trust."""
+"""Loading the facts: inheritance, all problems at once, overlays, and a compiled copy that is always checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PACKAGES = 'packages: [{name: cuda-libraries-11-0, version: "11.0.3-1", reposito
 
 
 def changed(name: str, *replacements: tuple[str, str]) -> dict[str, bytes]:
-    """The toy matrix with words of one file replaced."""
+    """The toy matrix with some words of one file replaced."""
     text = SOURCES[name].decode()
     for old, new in replacements:
         assert old in text, old

@@ -1,4 +1,4 @@
-"""Whose Pythons a build has: its own list before its release's, that before the series'."""
+"""The Pythons of a build: its own list, else that of its release, else that of the series."""
 
 from __future__ import annotations
 

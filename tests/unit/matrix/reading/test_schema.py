@@ -1,4 +1,4 @@
-"""What the published schema refuses, the reader refuses too: a file that `matrix check` accepts is valid."""
+"""The reader refuses everything that the published schema refuses. So a file that `matrix check` accepts is valid."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def fields() -> dict[tuple[str, ...], tuple[str, tuple[Any, ...]]]:
-    """One place of each kind of field: its file and the way to it, by its last two names."""
+    """One example of each kind of field, by the last two names of its path: its file and its path."""
     found: dict[tuple[str, ...], tuple[str, tuple[Any, ...]]] = {}
     for name, document in DOCUMENTS.items():
         for path in leaves(document):

@@ -1,4 +1,4 @@
-"""What an answer tells of each framework: what it stands upon, and its own CUDA, libraries and GPU code beside others."""
+"""Details of each framework in an answer: its base framework, and its own CUDA, libraries and GPU code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explanations beside the cases: unknown is called unknown, and the parts named are enough to refuse, each of them needed."""
+"""Explanations: unknown is called unknown; the named parts are enough for the refusal, and each of them is needed."""
 
 from __future__ import annotations
 

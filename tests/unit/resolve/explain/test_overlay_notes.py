@@ -1,4 +1,4 @@
-"""Facts of the user's own are called that wherever they are told: in answers, in refusals, in what was passed over."""
+"""Facts from the user's overlay are marked wherever they appear: in answers, refusals and rejected candidates."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Ten thousand requests of the real matrix, well said and badly: never a traceback, never an untrue answer.
+"""Ten thousand requests of the real matrix, valid and invalid: never a traceback, never a wrong answer.
 
-A second reading of the matrix judges (brute_force.py): an accepted environment must be true in every part, and where a request
-is refused, trying everything must find nothing.
+A second reader of the matrix judges (brute_force.py). An accepted environment must be right in every part; for a refused
+request, trying every combination must find nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def requests() -> Requests:
 
 
 def answer(text: str, options: dict[str, Any]) -> Resolution | EnvbuildError:
-    """What the program says, by `explain`, which goes through everything that `resolve` does."""
+    """The answer of `explain`, which runs all parts of `resolve`, too."""
     try:
         found = explain(table(), parse([text], matrix=table(), **options))
     except EnvbuildError as error:
@@ -59,7 +59,7 @@ def answer(text: str, options: dict[str, Any]) -> Resolution | EnvbuildError:
 
 
 def is_whole(error: EnvbuildError) -> bool:
-    """A refusal says what is wrong and what to do, and names the facts where facts are against it."""
+    """Whether a refusal says what is wrong and what to do, and names the facts of each conflict."""
     facts = all(item.row and item.reason and item.source for item in error.conflicts)
     return (
         bool(error.message) and bool(error.hint) and facts and (not isinstance(error, ConflictError) or bool(error.conflicts))
@@ -79,7 +79,10 @@ def test_what_is_well_said_is_answered_truly(asked: Asked) -> None:
 
 
 def understood(text: str, options: dict[str, Any]) -> Wish | None:
-    """What the program took a garbled request for; that reading itself is tested by requests whose meaning is known."""
+    """The meaning that envbuild has read from a garbled request.
+
+    Other tests check this reading with requests of known meaning.
+    """
     try:
         return wish_of(parse([text], matrix=table(), **options))
     except EnvbuildError:
@@ -113,7 +116,7 @@ def test_the_command_answers_in_one_document_and_with_the_right_code(asked: Any,
     if isinstance(asked, tuple):
         asked = Asked(*asked, Wish(frameworks=()))
     if "\0" in "".join(asked.argv) or asked.text.startswith("-"):
-        return  # a shell cannot write the first, and the second is an option
+        return  # no shell can pass a NUL, and a word that begins with - is an option
     output, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         code = frame.run(["--root", str(ROOT), verb, "--json", *asked.argv])
@@ -127,12 +130,15 @@ def test_the_command_answers_in_one_document_and_with_the_right_code(asked: Any,
 
 @fuzz(280, st.deferred(lambda: requests().asked()), st.integers(0, 9))
 def test_asking_for_less_never_loses_a_solution(asked: Asked, at: int) -> None:
-    """Nor does asking again give another answer. An image of one's own needs its system and Python said: they stay with it."""
+    """Removing a condition never removes the solution, and asking again gives the same answer.
+
+    Requests with an own image are left out, because such an image needs its system and Python in the request.
+    """
     found = answer(asked.text, asked.options)
     assert answer(asked.text, asked.options) == found or isinstance(found, EnvbuildError)
     parts = [] if asked.wish.image else list(asked.options)
     if isinstance(found, Resolution) and parts:
         less = {name: value for name, value in asked.options.items() if name != parts[at % len(parts)]}
-        # Naming a base allows too: an image that was deleted upstream is used if it is named.
+        # Naming a base also allows more: a deleted image is used only if it is named.
         insisted = "base" in asked.options and "base" not in less
         assert insisted or isinstance(answer(asked.text, less), Resolution), (asked, less)

@@ -1,4 +1,4 @@
-"""Every name of every framework means it, also where a package that it installs has a name that is the beginning of it."""
+"""Every name of a framework means this framework, even if a package name begins with the name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments of several frameworks, over many combinations: what holds of all of them, and how fast the hard ones are."""
+"""Environments of several frameworks, over many combinations: their common properties, and the speed of the hard ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ask(*texts: str, **options: str) -> Any:
 
 
 def every() -> list[Environment]:
-    """The environments of all pairs and triples that go together."""
+    """The environments of all pairs and triples of frameworks that go together."""
     found: dict[str, Environment] = {}
     for size in (2, 3):
         for parts in itertools.combinations(PARTS, size):

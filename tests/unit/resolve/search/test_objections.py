@@ -1,4 +1,4 @@
-"""Whatever row an answer rests on: what is known not to work is refused, what nobody proved is said."""
+"""For every row that an answer depends on: known bad rows are refused, and unknown ones are mentioned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from envbuild.resolve.resolution import resolve
 
 SOURCES = read_sources(Path(__file__).parents[3] / "golden" / "toy" / "matrix.yaml")
 ASKED = {"driver": "384.130", "gpu": "gtx1080ti", "base": "apt", "system": "granite16.04"}
-# The text that a row of the toy matrix begins with, where a status can be written behind.
+# Row → its file, a text in the row, and the same text with a status.
 ROWS = {
     "system": ("matrix/systems.yaml", "    status: end-of-life\n", "    status: {}\n"),
     "python": ("matrix/systems.yaml", '{version: "3.5", preference: 20', '{version: "3.5", preference: 20, status: {}'),
@@ -49,12 +49,12 @@ def ask(found: Matrix, **more: str) -> Request:
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_that_is_known_bad_refuses_what_rests_on_it(row: str) -> None:
     found = marked(row, "known-bad")
-    if row == "cudnn":  # another release of it serves
+    if row == "cudnn":  # another cuDNN release is chosen
         assert resolve(found, ask(found)).environment.cudnn == "7.6.4"
         return
     with pytest.raises(ConflictError) as refused:
         resolve(found, ask(found))
-    # Of the systems, each of which has something against it, only one is told.
+    # Each system has an objection, and the error names only one of them.
     assert row == "system" or any("known not to work: told" in conflict.reason for conflict in refused.value.conflicts)
 
 

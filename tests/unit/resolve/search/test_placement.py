@@ -1,4 +1,4 @@
-"""CUDA from conda's packages: what a row has to say, what an environment gets of it, and that it is fetched like the rest."""
+"""CUDA from conda packages: the contents of a row, the resulting environment, and that its files are downloaded like others."""
 
 from __future__ import annotations
 

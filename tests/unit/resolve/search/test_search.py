@@ -1,4 +1,4 @@
-"""What holds for every request, searched on the toy matrix and compared with a second resolver that shares no code."""
+"""Properties of all requests, tested on the toy matrix and compared with a second resolver that shares no code."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ GPUS = ["", "3.7", "6.0", "6.1", "7.5", "8.6", "12.0"]
 
 @st.composite
 def wishes(draw: st.DrawFn) -> dict[str, str]:
-    """A request in parts; an empty part is free."""
+    """A request in parts. An empty part is free."""
     framework = draw(st.sampled_from(sorted(VERSIONS)))
     parts = {"version": VERSIONS[framework], "device": DEVICES, "python": PYTHONS, "system": SYSTEMS}
     parts |= {"base": BASES, "driver": DRIVERS, "gpu": GPUS}
     found = {"framework": framework}
     for name, values in parts.items():
-        # Mostly free: with every part set hardly anything would resolve.
+        # Most parts are free, because with every part set hardly any request could be resolved.
         found[name] = draw(st.sampled_from(values)) if draw(st.integers(0, 2)) == 0 else ""
     return found
 
@@ -75,7 +75,7 @@ def answer(wish: dict[str, str]) -> Any:
 
 
 def chosen_from(wish: dict[str, str]) -> list[tuple[Build, Place]]:
-    """Every build and place that satisfies a wish, by a second reading of the plain YAML."""
+    """Every build and place that satisfies a wish, found by a second reader of the plain YAML."""
     framework = next(name for name, head in JUDGE.world.heads.items() if head["short"] == wish["framework"])
     version, device = wish["version"], wish["device"]
     whole = version.count(".") == 2 and any(build.version == version for build in JUDGE.world.builds[framework])
@@ -102,13 +102,13 @@ def solutions(wish: dict[str, str]) -> set[tuple[str, str, str, str, str]]:
 
 
 def code_is_native(build: Build, gpu: str) -> bool:
-    """Native code is for a capability and for later ones of its major."""
+    """Whether a build has native code for the GPU: for its capability or a lower one of the same major version."""
     sass = (build.row.get("capabilities") or {}).get("sass", [])
     return any(number(entry)[0] == number(gpu)[0] and number(entry) <= number(gpu) for entry in sass)
 
 
 def is_narrowed(build: Build) -> bool:
-    """Whether a release has native code for fewer than half of the architectures of an earlier patch of its minor."""
+    """Whether a release has native code for fewer than half of the capabilities of an earlier patch release."""
     builds = JUDGE.world.builds[build.framework]
     ours = [other for other in builds if other.version == build.version and other.cuda]
     minor = build.version.split(".")[:2]
@@ -123,9 +123,10 @@ def is_narrowed(build: Build) -> bool:
 
 
 def rank(build: Build, wish: dict[str, str]) -> tuple[object, ...]:
-    """Higher is better. Who names a GPU gets native code for it first, of that what is for a CUDA that knows the GPU.
+    """The rank of a build; the highest is chosen.
 
-    Then comes the newest minor, of its patches those that are not narrowed, of these the newest.
+    If the request names a GPU, builds with native code for it come first, and of these the builds for a CUDA that supports the
+    GPU. Then come the newest minor version, its patches that are not narrowed, and the newest patch.
     """
     gpu = wish["gpu"] if build.cuda else ""
     rows = [row for row in JUDGE.world.tables["architectures"].values() if gpu in row["capabilities"]]
@@ -182,7 +183,7 @@ def test_same_question_same_answer(wish: dict[str, str]) -> None:
 @common
 @given(wishes(), st.sampled_from(["version", "device", "python", "system", "base", "driver", "gpu"]))
 def test_asking_for_less_never_loses_a_solution(wish: dict[str, str], part: str) -> None:
-    # Beside a driver or a GPU, `cpu` is no narrowing: it says that these do not matter. Without it they ask for a GPU build.
+    # With a driver or GPU, `cpu` is no narrower request: without it the request asks for a GPU build.
     unasked = part == "device" and wish["device"] == "cpu" and (wish["driver"] or wish["gpu"])
     if answer(wish) and not unasked:
         assert answer({**wish, part: ""}), (wish, part)
@@ -191,7 +192,7 @@ def test_asking_for_less_never_loses_a_solution(wish: dict[str, str], part: str)
 @common
 @given(wishes())
 def test_the_name_says_it_all(wish: dict[str, str]) -> None:
-    """Asking for a canonical name gives the same environment, and the matrix accepts what it decided."""
+    """A request with the canonical name gives the same environment, and the recheck accepts the decision."""
     if found := answer(wish):
         again = resolve(TOY, parse([found.environment.name], matrix=TOY))
         assert again.environment == found.environment
@@ -277,7 +278,7 @@ def test_any_text_is_answered_or_refused(text: str, options: dict[str, str]) -> 
 
 
 def test_the_second_resolver_is_not_blind() -> None:
-    """It finds what the toy matrix plainly says, so that agreeing with it means something."""
+    """It finds the known solutions of the toy matrix, so that its agreement means something."""
     free = dict.fromkeys(("version", "device", "python", "system", "base", "driver", "gpu"), "")
     every = solutions({**free, "framework": "wd"})
     assert ("1.12.3", "9.0", "3.5", "granite16.04", "apt") in every
