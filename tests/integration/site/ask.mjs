@@ -1,5 +1,5 @@
-// Asks the site's own JavaScript. Arguments: the folder of the site. Standard input: JSON lines {name, driver, gpu} or {smi}.
-// Prints one JSON line for each.
+// Puts questions to the site's own JavaScript. Argument: the folder of the site.
+// Standard input: JSON lines {name, driver, gpu} or {smi}. Prints one JSON line for each.
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import vm from "node:vm";

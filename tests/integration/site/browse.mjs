@@ -1,5 +1,7 @@
-// Drives the catalogue in a real browser. Arguments: the folder of node_modules, the browser, the folder of the site, one to draw in.
-// Prints JSON: what axe finds, errors of the console, requests to elsewhere, widths, the times of key presses, what the keyboard reaches.
+// Uses the catalogue in a real browser. Arguments: the folder of node_modules, the browser, the folder of the site, a folder
+// for pictures.
+// Prints JSON: findings of axe, console errors, requests to other servers, widths, times of key presses, and the elements that
+// the keyboard reaches.
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -57,7 +59,7 @@ try {
     }
   }
 
-  // Every key press with all names listed: from the event to the drawn frame, and the part that the page itself works.
+  // Every key press with all names listed: the time from the event to the drawn frame, and the time of the page's own code.
   const page = await open("index.html", 1280, "light");
   said.found.names = await page.evaluate(() => globalThis.envbuildCatalogue.rows.length);
   await page.click("input[name=all]");
@@ -70,7 +72,7 @@ try {
       field.value = text;
       const begin = performance.now();
       field.dispatchEvent(new InputEvent("input", { bubbles: true }));
-      document.body.getBoundingClientRect(); // the layout belongs to the answer
+      document.body.getBoundingClientRect(); // the time of an answer includes its layout
       times.push(performance.now() - begin);
       await new Promise((resume) => requestAnimationFrame(resume));
     }
@@ -78,7 +80,7 @@ try {
   });
   said.found.count = await page.$eval("#count", (each) => each.textContent);
 
-  // The keyboard alone: everything that takes input is reached by Tab in order, with a visible focus.
+  // The keyboard alone: Tab reaches every input element in order, with a visible focus.
   await page.goto(address("index.html"));
   await page.evaluate(() => scrollTo(0, 0));
   for (let press = 0; press < 30; press += 1) {
@@ -97,7 +99,7 @@ try {
   await Promise.all([page.waitForNavigation(), page.keyboard.press("Enter")]);
   said.found.opened = await page.$eval("h1", (each) => each.textContent);
 
-  // What is pasted; an address with a question; a page without scripts.
+  // Pasted text; an address with a question; a page without scripts.
   const paste = await open("index.html", 1280, "light");
   const pasted = "| NVIDIA-SMI 535.104.05   Driver Version: 535.104.05   CUDA Version: 12.2     |\n|   0  NVIDIA A100-SXM4-80GB          On  | 00000000:07:00.0 Off |                    0 |\n";
   await paste.$eval("#pasted", (each, text) => { each.value = text; each.dispatchEvent(new InputEvent("input", { bubbles: true })); }, pasted);

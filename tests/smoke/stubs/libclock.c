@@ -1,6 +1,6 @@
-/* Loaded before the C library (LD_PRELOAD), lets somebody set the time of day in the middle of a run. Tests only.
-   STUB_CLOCK: a file with the seconds by which it is wrong; read anew for each question. Monotonic clocks stay as they are.
-   While it is wrong, nobody can sleep until a time of a clock, as Python 3.11 does: libfaketime answers like that after a jump. */
+/* Loaded before the C library (LD_PRELOAD). Tests can change the time of day with it in the middle of a run. Tests only.
+   STUB_CLOCK: a file with the seconds by which the time is wrong; it is read for each call. Monotonic clocks do not change.
+   While the time is wrong, sleeping until a time of a clock fails (Python 3.11 sleeps so), as with libfaketime after a jump. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Stands in for libcublas.so: a multiplication takes 2 ms and multiplies nothing. STUB_CUBLAS: its version. Tests only. */
+/* Stands in for libcublas.so. A multiplication takes 2 ms and computes nothing. STUB_CUBLAS: its version. Tests only. */
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -1,7 +1,8 @@
 /* Stands in for libcuda.so.1 where there is no GPU. Tests only.
-   STUB_INIT: what cuInit answers. STUB_VERSION: 12040 for CUDA 12.4. STUB_DEVICES: "name|major|minor|GB;..."
-   STUB_PEERS: 0 for no peer access at all. STUB_APART: "0-2,1-3", pairs without it.
-   STUB_FIRST: the PCI bus of the first device, less one: CUDA_VISIBLE_DEVICES leaves some out, and this library does not read it. */
+   STUB_INIT: the result of cuInit. STUB_VERSION: 12040 for CUDA 12.4. STUB_DEVICES: "name|major|minor|GB;..."
+   STUB_PEERS: 0 for no peer access at all. STUB_APART: "0-2,1-3", pairs without peer access.
+   STUB_FIRST: the PCI bus of the first device, minus one. It stands for devices left out by CUDA_VISIBLE_DEVICES, which
+   this library does not read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +78,8 @@ int cuDeviceCanAccessPeer(int *can, int handle, int peer) {
 
 /* Contexts and memory: a context is its device's handle, memory of a device is memory of this process.
    STUB_ACTIVE: 1 if the process has a context on each of its devices.
-   STUB_CORRUPT, STUB_STUCK: "0-1", pairs between which copies lose a bit, or never end. STUB_FULL: bytes from which nothing is given. */
+   STUB_CORRUPT, STUB_STUCK: "0-1", pairs between which copies change a bit, or never end. STUB_FULL: an allocation of this
+   many bytes or more fails. */
 int cuDevicePrimaryCtxRetain(void **context, int handle) { *context = (void *)(long)handle; return 0; }
 int cuDevicePrimaryCtxGetState(int handle, unsigned *flags, int *active) {
   *flags = 0;

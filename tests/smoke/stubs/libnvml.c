@@ -1,11 +1,11 @@
 /* Stands in for libnvidia-ml.so.1 where there is no GPU. Tests only.
-   STUB_DRIVER: the driver's release; without it nvmlInit answers STUB_NVML (9: no driver). STUB_COUNT: GPUs.
-   What is asked again once the work has begun has changed by then, as of GPUs that work; STUB_ASLEEP=1: it has not.
-   Of each GPU, by the same number for all, or for one alone as STUB_USED_2=... : USED (MB at the start), TOTAL (MB), LOAD (%),
-   PROCESSES, MODE (compute mode), MIG, HELD (mask of clocks held down), ECC, REMAP (row remapping failed), LANES, NEAR (mask of cores),
-   LINKS (NVLinks, to a switch), VIRTUAL (2: a vGPU), MEMORY (-1: not told), RISE (tenths of a second that the clock takes from idle to
-   full, from the first question on), and what is told once the work has begun: WORK (MB more), LOAD_THEN (%, -1: not supported),
-   PROCESSES_THEN, ECC_THEN. STUB_LEVEL: common ancestor of every pair. */
+   STUB_DRIVER: the driver's release; without it nvmlInit returns STUB_NVML (9: no driver). STUB_COUNT: the number of GPUs.
+   Values that are read again after the work has begun have changed, as on GPUs that work. With STUB_ASLEEP=1 they have not.
+   Values of GPUs, the same for all (STUB_USED=...) or for one alone (STUB_USED_2=...): USED (MB at the start), TOTAL (MB),
+   LOAD (%), PROCESSES, MODE (compute mode), MIG, HELD (mask of reasons for lower clocks), ECC, REMAP (row remapping failed),
+   LANES, NEAR (mask of cores), LINKS (NVLinks, to a switch), VIRTUAL (2: a vGPU), MEMORY (-1: not reported), RISE (tenths of a
+   second that the clock takes from idle to full, beginning with the first query). Values after the work has begun: WORK (more
+   MB), LOAD_THEN (%, -1: not supported), PROCESSES_THEN, ECC_THEN. STUB_LEVEL: the common ancestor of every pair. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

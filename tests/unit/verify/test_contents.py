@@ -218,7 +218,7 @@ def test_a_right_that_is_no_mode_is_seen_by_every_python(
     plain, ping = tmp_path / "plain", tmp_path / "ping"
     plain.write_text("")
     ping.write_text("")
-    try:  # raw sockets, in the kernel's own form
+    try:  # cap_net_raw, in the kernel's binary format
         os.setxattr(ping, "security.capability", struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0))
     except OSError:
         pytest.skip("only root may give such rights, on a disk that keeps them")
