@@ -26,7 +26,7 @@ def of(key, made):
     return [check for check in made if check['id'] == key]
 
 
-# Check → the faults that it must find: (status, words of its message, facts of the machine, other options).
+# Check -> the faults that it must find: (status, words of its message, facts of the machine, other options).
 PLANTED = {
     'DEVICES': [
         ('inconclusive', 'there is no GPU: no NVIDIA driver', found(library=False), {}),
