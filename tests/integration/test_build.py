@@ -92,8 +92,16 @@ def inputs(
     )
 
 
-def again(engine: Engine, place: Workspace, locked: Lock, templates: dict[str, str], **options: object) -> build.BuildRecord:
-    return build.build(engine, inputs(place, locked, templates, CanaryIndex()), repository=REPOSITORY, **options)
+def again(
+    engine: Engine,
+    place: Workspace,
+    locked: Lock,
+    templates: dict[str, str],
+    on_progress: OnProgress = ignore_progress,
+    **options: object,
+) -> build.BuildRecord:
+    made_from = inputs(place, locked, templates, CanaryIndex(), on_progress)
+    return build.build(engine, made_from, repository=REPOSITORY, **options)
 
 
 def test_the_image_holds_what_the_lock_says(engine, built, locked, place):
