@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
-from requests.auth import AuthBase
 
 from envbuild.compose.outputs.bounded_adapter import BoundedAdapter
 from envbuild.compose.outputs.credentials import DOCKER_HUB, Credentials
@@ -32,6 +31,7 @@ from envbuild.compose.outputs.registry_errors import (
     too_long,
     unreachable,
 )
+from envbuild.compose.outputs.registry_session import Header, Session
 from envbuild.errors import PublishError
 
 T = TypeVar("T")
@@ -77,33 +77,6 @@ class _PassingError(Exception):
         self.asked_for = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
 
 
-class _Header(AuthBase):
-    """Sends exactly this Authorization header. Without this class, requests would make a header from ~/.netrc."""
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self._value:
-            request.headers["Authorization"] = self._value
-        return request
-
-
-class _Session(requests.Session):
-    """Follows no redirect from https to plain http, because the answer could contain a token."""
-
-    def __init__(self, repository: Repository) -> None:
-        super().__init__()
-        self._repository = repository
-
-    def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """The address to which ``resp`` redirects; None if it does not. Raises :class:`PublishError` (``insecure-address``)."""
-        target = super().get_redirect_target(resp)
-        if target and urlsplit(resp.url).scheme == "https" and urlsplit(urljoin(resp.url, target)).scheme != "https":
-            raise insecure(self._repository, target)
-        return target
-
-
 class Body:
     """A body of known length that can be sent several times."""
 
@@ -146,7 +119,7 @@ class Client:
         self._on_retry = on_retry
         self._authorization = ""
         self._lock = threading.Lock()
-        self._session = _Session(repository)
+        self._session = Session(repository)
         self._session.mount("https://", BoundedAdapter(pool_maxsize=8))
         self._session.mount("http://", BoundedAdapter(pool_maxsize=8))
         self._verify = _trust(self._session, repository.host)
@@ -312,7 +285,7 @@ class Client:
             url,
             headers=dict(headers or {}),
             data=data,
-            auth=_Header(authorization if own else ""),
+            auth=Header(authorization if own else ""),
             timeout=(_CONNECT_S, _SILENCE_S),
             verify=self._verify,
             allow_redirects=method in ("GET", "HEAD"),
@@ -341,7 +314,7 @@ class Client:
         host = "registry-1.docker.io" if self.repository.host == DOCKER_HUB else self.repository.host
         if _is_local(host):
             try:
-                self._session.get(f"https://{host}/v2/", timeout=_CONNECT_S, auth=_Header(""), verify=self._verify)
+                self._session.get(f"https://{host}/v2/", timeout=_CONNECT_S, auth=Header(""), verify=self._verify)
             except requests.RequestException as error:
                 return f"https://{host}" if UNTRUSTED in str(error) else f"http://{host}"
         return f"https://{host}"
@@ -368,10 +341,10 @@ class Client:
             if who.identity_token:
                 form = {"grant_type": "refresh_token", "service": service, "client_id": "envbuild", "scope": " ".join(scopes)}
                 form["refresh_token"] = who.identity_token
-                answer = self._session.post(realm, data=form, timeout=_CONNECT_S, auth=_Header(""), allow_redirects=False)
+                answer = self._session.post(realm, data=form, timeout=_CONNECT_S, auth=Header(""), allow_redirects=False)
             else:
                 query = {"service": service, "scope": scopes}
-                answer = self._session.get(realm, params=query, timeout=_CONNECT_S, auth=_Header(who.basic))
+                answer = self._session.get(realm, params=query, timeout=_CONNECT_S, auth=Header(who.basic))
             if answer.status_code in _TRANSIENT:
                 raise _PassingError(refused(self.repository, self._verb, "GET", answer), answer.headers.get("Retry-After", ""))
             if answer.status_code != 200:

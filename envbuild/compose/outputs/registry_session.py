@@ -1,0 +1,38 @@
+"""How `requests` talks to a registry: which Authorization header it sends, and which redirects it follows."""
+
+from __future__ import annotations
+
+from urllib.parse import urljoin, urlsplit
+
+import requests
+from requests.auth import AuthBase
+
+from envbuild.compose.outputs.registry_errors import Repository, insecure
+
+
+class Header(AuthBase):
+    """Sends exactly this Authorization header. Without this class, requests would make a header from ~/.netrc."""
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Set the header of ``request``; an empty value sets none."""
+        if self._value:
+            request.headers["Authorization"] = self._value
+        return request
+
+
+class Session(requests.Session):
+    """Follows no redirect from https to plain http, because the answer could contain a token."""
+
+    def __init__(self, repository: Repository) -> None:
+        super().__init__()
+        self._repository = repository
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """The address to which ``resp`` redirects; None if it does not. Raises :class:`PublishError` (``insecure-address``)."""
+        target = super().get_redirect_target(resp)
+        if target and urlsplit(resp.url).scheme == "https" and urlsplit(urljoin(resp.url, target)).scheme != "https":
+            raise insecure(self._repository, target)
+        return target
