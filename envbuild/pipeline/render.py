@@ -59,7 +59,7 @@ def render_locked(tools: Tools, locked: Locked) -> Rendering:
 
 
 def copied(tools: Tools, done: Rendering, folder: Path) -> Rendering:
-    """Copy the rendering and its lock to a folder of the user. Other files of the folder are left alone."""
+    """Write the rendered files and the lock into the user's ``folder``. All other files in that folder stay as they are."""
     wanted = {name: text.encode() for name, text in done.texts().items()}
     wanted["lock.json"] = files.read_bytes(tools.workspace.lock_file(done.name))
     changed = [name for name in wanted if not (folder / name).is_file() or files.read_bytes(folder / name) != wanted[name]]

@@ -111,7 +111,10 @@ def label(x: float, y: float, words: str, style: str) -> str:
 
 
 def bars(rows: Sequence[tuple[str, float, str, str]], *, mark: float | None, words: str) -> str:
-    """Horizontal bars, each with its words above and its figure at the end; ``mark`` draws a line at that value."""
+    """Draw a chart of horizontal bars. Each bar has its name above it and its value at its end.
+
+    If ``mark`` is given, a vertical line is drawn at that value.
+    """
     longest = max([value for _words, value, _shown, _style in rows] + [mark or 0]) or 1
     room = _WIDTH - 76
     parts = []

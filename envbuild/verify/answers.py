@@ -20,8 +20,9 @@ def named(lock: Lock, framework: Framework) -> str:
 
 
 def compare_framework(lock: Lock, framework: Framework, told: Mapping[str, Any], found: Findings) -> None:
-    """Compare the version, CUDA, cuDNN and NCCL that a framework reports with the lock. Without CUDA in the lock, the build
-    must be without CUDA, too.
+    """Compare the version, CUDA, cuDNN and NCCL that a framework reports with those in the lock.
+
+    If the lock has no CUDA, a framework that was built for CUDA is a finding.
 
     In an image of several frameworks, a build with its own CUDA also has its own cuDNN and NCCL, which are not in the lock: the
     lock only has those of the image.

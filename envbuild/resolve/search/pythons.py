@@ -12,8 +12,10 @@ from envbuild.resolve.search.objections import Objection, objection, status_obje
 
 
 def python_on(lookup: Lookup, version: str, system: SystemRow, image: str, supply: str = "") -> Python | Objection:
-    """How ``system`` gets a Python: from ``supply`` if the request names one; else from its distribution, or else from another
-    supply.
+    """Return how Python ``version`` comes into an image of ``system``, or why it cannot.
+
+    If the request names a supply, Python comes from that ``supply`` alone. Otherwise the package of the distribution comes
+    before other supplies.
 
     In a user's own image, the interpreter is searched for by its bare name, such as ``python3.6``, on the image's PATH, because
     its folder is not known: official Python images keep it in /usr/local/bin, distributions in /usr/bin, and others elsewhere.
