@@ -94,7 +94,7 @@ def command(
 
     _forget_options_of_the_command(session, click.get_current_context())
     constraints = {key: values.pop(key) for key in ("driver", "gpu", "python", "python_from", "system", "base")}
-    wanted = _options(words[1:] if words[:1] == ("--",) else words, **values)
+    wanted = _options(_command(words), **values)
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news, start_engine=start_engine and not dry_run)
         environment = resolving.resolve_buildable(tools, [name], options.chosen(constraints)).environment
@@ -125,6 +125,18 @@ def _forget_options_of_the_command(session: Session, context: click.Context) -> 
     }
     session.json = session.json and "json" in given
     session.verbose = session.verbose if "verbose" in given else 0
+
+
+def _command(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of COMMAND. Raises :class:`UsageError` if an option stands after NAME."""
+    if words[:1] == ("--",):
+        return words[1:]
+    if words and words[0].startswith("-"):
+        raise UsageError(
+            f"{words[0]} stands after NAME, where the command begins.",
+            hint="Write options before NAME. If the command's own name begins with a dash, write `--` before it.",
+        )
+    return words
 
 
 def _options(words: tuple[str, ...], **values: Any) -> RunOptions:

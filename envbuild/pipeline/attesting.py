@@ -103,8 +103,14 @@ def _lock(tools: Tools, name: str, path: Path, report: Mapping[str, Any]) -> str
 
 
 def tells_of_a_test(report: Mapping[str, Any]) -> bool:
-    """Whether a complete report contains checks, training results and the device."""
-    return bool(report["checks"] and (report["runs"] or report.get("parts")) and statements.device(report))
+    """Return whether a complete report contains checks, and training results with their device.
+
+    A framework that trains nothing has the passed check WORK instead, and skips the check ORACLE of training.
+    """
+    results = {(str(check["id"]), str(check["status"])) for check in report["checks"]}
+    if {("WORK", "pass"), ("ORACLE", "skip")} <= results:
+        return True
+    return bool(results and (report["runs"] or report.get("parts")) and statements.device(report))
 
 
 def config_of(image: Document, place: str) -> str:

@@ -223,6 +223,10 @@ def test_what_cannot_be_meant_is_refused(program, argv, code):
     assert dry(program, *argv, code=code)["error"]["message"]
 
 
+def test_an_option_behind_the_name_is_no_command(program):
+    assert "before NAME" in program.run("run", NAME, "--dry-run").expect(2).err
+
+
 def test_files_are_written_once_and_not_over_others(program, tmp_path):
     argv = ["export", NAME, "--format", "devcontainer", "-o", str(tmp_path / "here")]
     program.run(*argv).expect(0)
