@@ -68,7 +68,8 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """The statements about the image of ``name`` that has the ``tag`` in the registry; ``unread`` counts those left out."""
+    """The statements about the image of ``name`` that has the ``tag`` in the registry; ``unread`` counts the
+    attached documents that were not read: damaged, too large, of another type, or too many."""
 
     name: str
     repository: str
@@ -110,7 +111,7 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
         expected = _Expected(name=name, repository=repository, digest=digest, ids=ids, subject=subject)
         bundles = referrers.read_with(client, digest, statements.BUNDLE, most=referrers.MOST)
         found = tuple(_judged(each, expected, trusted) for each in bundles)
-        unread = max(0, len(referrers.digests(client, digest)) - referrers.MOST)
+        unread = max(0, len(referrers.digests(client, digest)) - len(found))
     answer = Answer(name=name, repository=repository, tag=own.fixed, digest=digest, statements=found, unread=unread)
     _keep(tools, answer)
     return answer

@@ -54,6 +54,9 @@ def require_signed_with(client: Client, digest: str, key: PublicKey) -> None:
             code="unsigned",
             hint="`envbuild publish` signs what it pushes. Without --key the image is pulled as it is.",
         )
+    odd = len(referrers.digests(client, digest)) - len(objections)
+    if odd > 0:
+        objections += ["it could not be read: it is damaged, too large, or of another type"] * odd
     raise PublishError(
         f"{repository}@{digest} is not signed with this key.",
         code="wrong-signature",
