@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from envbuild import build, build_context, build_secret, build_start, render, workspace
+from envbuild import build, build_context, build_preparation, build_secret, render, workspace
 from envbuild.compose import bytecode, engine_image, skeleton, wheel_layer
 from envbuild.compose.outputs import engine as engine_output
 from envbuild.engine import package_check
@@ -45,7 +45,7 @@ from envbuild.index.client import Index
 from envbuild.lock import lock_file
 from envbuild.model.lock import Lock
 from envbuild.model.progress import ignore_progress
-from envbuild.pipeline import composing, composing_elsewhere, publishing
+from envbuild.pipeline import building, composing, composing_elsewhere, pushing
 from envbuild.pipeline.tools import Tools
 
 NAMES = ("opencv-5.0.0.93-cpu-py311-debian12", "tf-2.21.0-cpu-py311-debian12")
@@ -86,11 +86,11 @@ def prepare(tools: Tools, name: str, scratch: Path) -> Case:
     inputs = replace(tools.build_inputs(lock, rendering), on_progress=ignore_progress)
     context = build_context.assemble(inputs, folder=scratch / f"{name}.context")
     (context / skeleton.DOCKERFILE).write_text(render.skeleton(lock, tools.recipes, tools.templates))
-    real, _ = build_start.provide_base(lock, tools.engine, tools.workspace, lambda _news: None)
+    real, _ = build_preparation.provide_base(lock, tools.engine, tools.workspace, lambda _news: None)
     base = f"envbuild-benchmark/base:{lock_file.digest(lock)[:12]}"
 
     def image_of_system() -> None:
-        arguments = {"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(build_start.time_of(lock).timestamp()))}
+        arguments = {"BASE_IMAGE": real.reference, "SOURCE_DATE_EPOCH": str(int(build_preparation.time_of(lock).timestamp()))}
         tools.engine.build(context, tag=base, build_args=arguments, dockerfile=skeleton.DOCKERFILE, target=skeleton.BELOW)
 
     (by_hand / "tools").mkdir(parents=True)
@@ -155,8 +155,8 @@ def publish(case: Case, way: str, host: str) -> list[str]:
         return ours(case, compose=True, place=f"{host}/benchmark")
     tags = WAYS[way](case)
     if way.startswith(build.REPOSITORY):
-        record = publishing.last_built(case.tools, case.lock.environment.name)
-        publishing.push(case.tools, record, f"{host}/benchmark", None)
+        record = building.last_built(case.tools, case.lock.environment.name)
+        pushing.push(case.tools, record, f"{host}/benchmark", None)
     elif tags:
         target = f"{host}/{tags[0]}"
         case.engine.tag(tags[0], target)
@@ -221,7 +221,7 @@ class Phases:
 
 def watch_phases() -> Phases:
     phases = Phases()
-    phases.watch(build_start, "assemble", "build context")
+    phases.watch(build_preparation, "assemble", "build context")
     phases.watch(Engine, "build", "the engine builds the skeleton")
     phases.watch(engine_image, "keep_layers", "the engine saves the skeleton's layers")
     phases.watch(Index, "fetch_artifact", "download")

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from envbuild import codec, files
 from envbuild.build_context import BuildInputs
-from envbuild.build_start import Ingredients, prepare, require_system, time_of
+from envbuild.build_preparation import Ingredients, prepare, require_system, time_of
 from envbuild.engine import bases
 from envbuild.engine.client import Engine
 from envbuild.engine.model import BuiltImage

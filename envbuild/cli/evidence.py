@@ -14,7 +14,7 @@ from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
     from envbuild.pipeline.evidence import Kind
-    from envbuild.pipeline.evidence_records import EvidenceRow
+    from envbuild.pipeline.evidence_upkeep import EvidenceRow
     from envbuild.pipeline.missing_proofs import Attempt
     from envbuild.pipeline.tools import Tools
 
@@ -85,7 +85,7 @@ def command(  # noqa: PLR0917 - click's signature
 
         others = (every, pattern, prove, keep_images, prune, record, check, *constraints.values())
         return evidence_from.run(session, names, repository, key_files, others)
-    from envbuild.pipeline import evidence_records, missing_proofs
+    from envbuild.pipeline import evidence_upkeep, missing_proofs
 
     if bool(names) == (every or bool(pattern)):
         raise errors.UsageError("Name environments, or give --all.", hint="`envbuild evidence --all` shows every environment.")
@@ -97,8 +97,8 @@ def command(  # noqa: PLR0917 - click's signature
     with display(session) as shown:
         tools = session.tools(names, on_progress=shown.news, start_engine=start_engine)
         if check:
-            evidence_records.require_checkout(tools)
-        wanted = evidence_records.evidence_names(tools, names, options.chosen(constraints), pattern=pattern)
+            evidence_upkeep.require_checkout(tools)
+        wanted = evidence_upkeep.evidence_names(tools, names, options.chosen(constraints), pattern=pattern)
         if prove:
             from envbuild.smoketest import SmokeOptions
 
@@ -113,9 +113,9 @@ def command(  # noqa: PLR0917 - click's signature
                 keep_images=keep_images,
                 on_done=tell,
             )
-    changed = evidence_records.prune_evidence(tools, wanted) if prune and not check else []
-    changed += evidence_records.record_evidence(tools, wanted) if record else []
-    rows = [evidence_records.survey_evidence(tools, name) for name in wanted]
+    changed = evidence_upkeep.prune_evidence(tools, wanted) if prune and not check else []
+    changed += evidence_upkeep.record_evidence(tools, wanted) if record else []
+    rows = [evidence_upkeep.survey_evidence(tools, name) for name in wanted]
     if check:
         _check(rows)
         session.document({"schema": 1, "checked": wanted})

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.building import Builder
     from envbuild.pipeline.constraints import Constraints
     from envbuild.pipeline.make import MakeOptions, StageNote
-    from envbuild.pipeline.publication import Destination, Planned, Published
+    from envbuild.pipeline.publishing import Destination, Planned, Published
     from envbuild.pipeline.tools import Tools
     from envbuild.pipeline.unchanged_renderings import Watch
 
@@ -94,7 +94,7 @@ def command(
     """
     from envbuild.attest import keys
     from envbuild.compose.outputs import registry_client
-    from envbuild.pipeline import publication, releases
+    from envbuild.pipeline import publishing, releases
     from envbuild.pipeline.make import MakeOptions
 
     registry_client.parse(repository)
@@ -109,7 +109,7 @@ def command(
     constraints, judging = options.split(values)
     smoke = options.smoke_options(judging)
     holds = hold_tags or bool(release)
-    to = publication.Destination(
+    to = publishing.Destination(
         repository=repository, key=key, compression=compression, moves_tags=not holds, databases=databases
     )
     asked = _Asked(to=to, allowed={allow} if allow else set(), constraints=options.chosen(constraints))
@@ -149,14 +149,14 @@ class _Asked:
 
 def _publish_one(session: Session, name: str, asked: _Asked, wanted: MakeOptions, tools_from: Mapping[str, Any]) -> int:
     from envbuild.pipeline import make as stages
-    from envbuild.pipeline import publication
+    from envbuild.pipeline import publishing
 
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news, **tools_from)
         made = stages.make(tools, [name], asked.constraints, wanted, lambda note: shown.line(make.stage_line(note)))
-        made = replace(made, smoked=publication.judged(made.smoked))
-        is_wanted = publication.may_be_published(made.smoked, asked.allowed)
-        told = publication.publish(tools, made, asked.to) if is_wanted else None
+        made = replace(made, smoked=publishing.judged(made.smoked))
+        is_wanted = publishing.may_be_published(made.smoked, asked.allowed)
+        told = publishing.publish(tools, made, asked.to) if is_wanted else None
     if told is None:
         session.err(_NOT_PUBLISHED)
         return verdict.show(session, make.document(made), made.smoked)
@@ -179,13 +179,13 @@ def _without_sending(
     Raises :class:`WorkNeededError` if something has to be made or sent. A child process does that.
     """
     from envbuild.pipeline import make as stages
-    from envbuild.pipeline import publication, unchanged
+    from envbuild.pipeline import publishing, unchanged
 
     made = stages.make(tools, [job.request], asked.constraints, wanted, _silent, watch=watch)
-    made = replace(made, smoked=publication.judged(made.smoked))
-    if not publication.may_be_published(made.smoked, asked.allowed):
+    made = replace(made, smoked=publishing.judged(made.smoked))
+    if not publishing.may_be_published(made.smoked, asked.allowed):
         return verdict.complete(make.document(made), made.smoked), made.smoked.exit_code
-    found = publication.plan(tools, made, asked.to)
+    found = publishing.plan(tools, made, asked.to)
     if dry_run:
         return _plan_document(made.environment.name, asked.to, found, needs_making=False), 0
     if found is None or not found.nothing_to_do:
@@ -207,17 +207,17 @@ def _silent(_note: StageNote) -> None:
 def _show_plan(session: Session, tools: Tools, name: str, asked: _Asked, wanted: MakeOptions) -> int:
     """Print what would be done. If a stage has work to do, the text says that the image would be made first."""
     from envbuild.pipeline import make as stages
-    from envbuild.pipeline import publication, resolving, unchanged
+    from envbuild.pipeline import publishing, resolving, unchanged
 
     canonical = resolving.resolve_request(tools, [name], asked.constraints).environment.name
     once = partial(stages.make, texts=[name], constraints=asked.constraints, options=wanted, on_stage=_silent)
     made = unchanged.without_work(unchanged.view(tools), canonical, once)
     if made is not None:
-        made = replace(made, smoked=publication.judged(made.smoked))
-    if made is not None and not publication.may_be_published(made.smoked, asked.allowed):
+        made = replace(made, smoked=publishing.judged(made.smoked))
+    if made is not None and not publishing.may_be_published(made.smoked, asked.allowed):
         session.err(_NOT_PUBLISHED)
         return verdict.show(session, make.document(made), made.smoked)
-    found = publication.plan(tools, made, asked.to) if made is not None else None
+    found = publishing.plan(tools, made, asked.to) if made is not None else None
     session.document(_plan_document(canonical, asked.to, found, needs_making=made is None))
     with display(session) as shown:  # with several names, each child process prints its own line
         line = _plan_line(found, needs_making=made is None)

@@ -12,7 +12,7 @@ from envbuild.errors import EnvbuildError, PublishError, UsageError
 if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
     from envbuild.pipeline.batch import Outcome
-    from envbuild.pipeline.publication import Destination
+    from envbuild.pipeline.publishing import Destination
     from envbuild.pipeline.releases import Change, Member
 
 

@@ -47,9 +47,9 @@ def command(
     it gets its names, and `build` and `make` keep it. The credentials are those of `docker login`.
     """
     from envbuild.attest import keys
-    from envbuild.pipeline import publishing, pulling, resolving
+    from envbuild.pipeline import pulling, resolving, saving
 
-    target = publishing.parse_target(place) if place else None
+    target = saving.parse_target(place) if place else None
     key = keys.public_key(key_file) if key_file else None
     if len(set(names)) > 1 and (tag or (target and (target.name or target.form == "docker-archive"))):
         raise UsageError(

@@ -26,15 +26,15 @@ def command(session: Session, /, names: tuple[str, ...], repository: str, compre
     The credentials are those of `docker login`. An image keeps its tags; the one that ends in the digest of all inputs is never
     moved from one image to another.
     """
-    from envbuild.pipeline import publishing, resolving
+    from envbuild.pipeline import building, pushing, resolving
 
     told: list[dict[str, Any]] = []
     with display(session) as shown:
         for name in names:
             tools = session.tools([name], on_progress=shown.news)
             environment = resolving.resolve_request(tools, [name], options.chosen({})).environment
-            record = publishing.last_built(tools, environment.name)
-            pushed, tags = publishing.push(tools, record, repository, compression)
+            record = building.last_built(tools, environment.name)
+            pushed, tags = pushing.push(tools, record, repository, compression)
             told.append({
                 "name": environment.name, "digest": pushed.digest, "tags": list(tags), "sent_bytes": pushed.sent,
                 "layers": pushed.layers, "present": pushed.present, "mounted": pushed.mounted,

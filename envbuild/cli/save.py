@@ -26,13 +26,13 @@ def command(session: Session, /, name: str, place: str, compression: Compression
 
     oci:FOLDER is an OCI image layout, for skopeo, Podman and Apptainer. docker-archive:FILE is one file, for `docker load`.
     """
-    from envbuild.pipeline import publishing, resolving
+    from envbuild.pipeline import resolving, saving
 
-    target = publishing.parse_target(place)
+    target = saving.parse_target(place)
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news)
         environment = resolving.resolve_request(tools, [name], options.chosen(constraints)).environment
-        image = publishing.save(tools, environment.name, target, compression)
+        image = saving.save(tools, environment.name, target, compression)
     session.document({"schema": 1, "name": environment.name, "image": image, "place": place})
     session.out(f"{environment.name} is in {target.path}")
     return 0

@@ -39,7 +39,7 @@ def attest(  # noqa: PLR0917 - the statement, its image and its signer
     ``report-of-another-image``) and :class:`PublishError`.
     """
     from envbuild.compose.outputs import referrers
-    from envbuild.pipeline import publication
+    from envbuild.pipeline import publishing
 
     report = _read(name, path)
     lock = _lock(tools, name, path, report)
@@ -49,7 +49,7 @@ def attest(  # noqa: PLR0917 - the statement, its image and its signer
         image = referrers.image(client, tag)
         _require_same(path, report, image, f"{repository}:{tag}")
         stated = statements.smoke(report["image"]["id"], lock, status, report)
-        made = publication.signed([stated], f"sha256:{image.digest}", key)
+        made = publishing.signed([stated], f"sha256:{image.digest}", key)
         new = referrers.attach(client, image, made)
     return Attested(digest=f"sha256:{image.digest}", status=status, is_new=bool(new))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from envbuild.errors import BuildError
 from envbuild.pipeline import base_alternatives, composing, image_checks, incomplete_locks, proofs
 from envbuild.pipeline.image_checks import Verified
 from envbuild.pipeline.stored_locks import Locked
@@ -59,3 +60,17 @@ def build_environment(
     if seen:
         proofs.prove_image(tools, record, record.image, "verified", replayed=seen[0].replayed)
     return record, seen[0] if seen else None
+
+
+def last_built(tools: Tools, name: str) -> BuildRecord:
+    """The record of the image last built of ``name``. Raises :class:`BuildError` (``no-image``)."""
+    from envbuild import build
+
+    record = build.read_record(tools.workspace, name)
+    if record is None:
+        raise BuildError(
+            f"No image of {name} was built here.",
+            code="no-image",
+            hint=f"`envbuild build {tools.cli_name(name)}` builds it.",
+        )
+    return record

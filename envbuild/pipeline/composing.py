@@ -15,7 +15,7 @@ from envbuild.pipeline import base_alternatives
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from envbuild.build_start import Ingredients
+    from envbuild.build_preparation import Ingredients
     from envbuild.compose.composer import Composed
     from envbuild.compose.downloads import Downloads
     from envbuild.compose.model import Layer
@@ -130,7 +130,7 @@ def _composed(
     for_engine: bool = True,
 ) -> Iterator[Composed]:
     """Compose the image. The engine keeps the image's skeleton until the ``with`` block ends."""
-    from envbuild import build_start, files
+    from envbuild import build_preparation, files
     from envbuild.compose import skeleton
     from envbuild.compose.composer import Composer
 
@@ -160,7 +160,7 @@ def _composed(
             downloads=plan.downloads,
             wheels=tools.workspace.built_wheels,
             order=plan.downloads.order,
-            created=build_start.time_of(plan.lock).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            created=build_preparation.time_of(plan.lock).strftime("%Y-%m-%dT%H:%M:%SZ"),
             on_progress=tools.on_progress,
             on_layer=on_layer,
             check=check,

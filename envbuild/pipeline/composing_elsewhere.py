@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from envbuild.pipeline import composing, incomplete_locks, publishing
+from envbuild.pipeline import composing, incomplete_locks, saving
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -38,23 +38,23 @@ def build_to(tools: Tools, lock: Lock, rendering: Mapping[str, str], place: str)
     incomplete_locks.require_complete(tools, lock)
     inputs = image_inputs.inputs_digest(tools.workspace, lock, tools.recipes, rendering)
     tag = build.unverified_tag(lock, inputs)
-    if place.partition(":")[0] in publishing.FORMS:
-        return _to_files(tools, lock, rendering, publishing.parse_target(place), tag)
+    if place.partition(":")[0] in saving.FORMS:
+        return _to_files(tools, lock, rendering, saving.parse_target(place), tag)
     return _to_registry(tools, lock, rendering, place, tag)
 
 
-def _to_files(tools: Tools, lock: Lock, rendering: Mapping[str, str], target: publishing.Target, tag: str) -> Placed:
+def _to_files(tools: Tools, lock: Lock, rendering: Mapping[str, str], target: saving.Target, tag: str) -> Placed:
     from envbuild import build
 
     def write(composed: Composed, store: LayerStore) -> Placed:
-        publishing.write(composed.image, store, target, [f"{build.REPOSITORY}:{tag}"], tools.on_progress)
+        saving.write(composed.image, store, target, [f"{build.REPOSITORY}:{tag}"], tools.on_progress)
         return _placed(composed, str(target.path))
 
     return composing.compose_elsewhere(tools, lock, rendering, write, lambda _layer: None)
 
 
 def _to_registry(tools: Tools, lock: Lock, rendering: Mapping[str, str], repository: str, tag: str) -> Placed:
-    from envbuild.compose.outputs import registry
+    from envbuild.compose.outputs import push as registry
 
     with registry.EarlyPush(composing.store_of(tools), repository, tools.on_progress) as early:
         early.require_access(tag)

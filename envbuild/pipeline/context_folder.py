@@ -23,12 +23,12 @@ def write_context(tools: Tools, locked: Locked, folder: Path) -> tuple[str, ...]
     If the lock pins the packages of its base, the folder also contains the base, made of these packages. Call
     :func:`require_free` first.
     """
-    from envbuild import build_context, build_start
+    from envbuild import build_context, build_preparation
     from envbuild.engine import debs
 
     lock = locked.lock
     incomplete_locks.require_complete(tools, lock)
-    build_start.require_complete(lock)
+    build_preparation.require_complete(lock)
     have = debs.collector(tools.workspace, lock, tools.on_progress)
     have(lock.step_debs())
     text = rendering.render_text(tools, lock)

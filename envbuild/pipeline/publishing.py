@@ -1,196 +1,160 @@
-"""``save`` and ``push``: write built images to files, and push them to registries."""
+"""``publish``: pushes a proved image to a registry, with signed statements of its proofs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envbuild import codec, files
-from envbuild.errors import BuildError, UsageError
+from envbuild.attest import statements
+from envbuild.errors import SmokeInconclusiveError
+from envbuild.pipeline import attestations, pushing
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from envbuild.build import BuildRecord
-    from envbuild.compose.model import ComposedImage
-    from envbuild.compose.outputs.compression import Compression
-    from envbuild.compose.outputs.registry import BeforeMoving, Lacking, Pushed, Tags
-    from envbuild.compose.store import LayerStore
-    from envbuild.model.progress import OnProgress
+    from collections.abc import Collection, Sequence
+    from pathlib import Path
 
-FORMS = ("oci", "docker-archive")
+    from envbuild.attest.keys import SigningKey
+    from envbuild.attest.statements import Statement
+    from envbuild.compose.outputs.compression import Compression
+    from envbuild.compose.outputs.manifest import Document
+    from envbuild.compose.outputs.push import Pushed
+    from envbuild.compose.outputs.referrers import Artifact
+    from envbuild.compose.outputs.registry_client import Client
+    from envbuild.pipeline.image_checks import Smoked
+    from envbuild.pipeline.make import Made
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
-    """Where an image is saved: the ``form`` of the files, the path, and the image's name there (may be empty)."""
+class Destination:
+    """The ``repository`` (``HOST/REPOSITORY``) that gets the image, the ``key`` that signs, and how layers are compressed.
 
-    form: str
-    path: Path
-    name: str
-
-
-def parse_target(text: str) -> Target:
-    """Parse ``oci:FOLDER[:NAME]`` or ``docker-archive:FILE``, the syntax of skopeo and Podman. Raises :class:`UsageError`."""
-    form, _, rest = text.partition(":")
-    path, _, name = rest.partition(":") if form == "oci" else (rest, "", "")
-    if form not in FORMS or not path:
-        raise UsageError(
-            f"{text!r} is no place for an image.", hint="Write oci:FOLDER, oci:FOLDER:NAME or docker-archive:FILE."
-        )
-    return Target(form=form, path=Path(path), name=name)
-
-
-def save(tools: Tools, name: str, target: Target, compression: Compression | None) -> str:
-    """Write the image last built of ``name`` to ``target``; returns the image's id. Without ``compression``, layers are
-    written as they are in the layer store.
-
-    Raises :class:`BuildError` (``no-image``) if none was built here, and the errors of writing.
+    Without ``moves_tags`` the image gets only the tag that never moves, because the tags of a release move together at the end.
+    ``databases`` are OSV databases; a statement lists the vulnerabilities that they know.
     """
-    from envbuild.compose.store import LayerStore
 
-    record, store = last_built(tools, name), LayerStore(tools.workspace.layers)
-    image = _image(tools, record, store)
-    if compression is not None:
-        from envbuild.compose.outputs import compression as compressions
-
-        image = compressions.converted(image, store, compression, tools.on_progress)
-    write(image, store, target, record.tags, tools.on_progress)
-    return record.image
+    repository: str
+    key: SigningKey
+    compression: Compression | None
+    moves_tags: bool = True
+    databases: tuple[Path, ...] = ()
 
 
-def write(image: ComposedImage, store: LayerStore, target: Target, references: Sequence[str], on_progress: OnProgress) -> str:
-    """Write ``image`` with its names to ``target``; returns its id."""
-    from envbuild.compose.outputs import docker_archive, manifest, oci
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """``tags`` are all tags of the image. ``attached`` counts its statements, ``new`` the statements that were attached now.
 
-    if target.form == "oci":
-        oci.write(image, store, target.path, target.name or references[0].rpartition(":")[2], on_progress)
-    else:
-        docker_archive.write(image, store, target.path, references, on_progress)
-    return f"sha256:{manifest.config(image).digest}"
-
-
-def push(
-    tools: Tools,
-    record: BuildRecord,
-    repository: str,
-    compression: Compression | None,
-    before_moving: BeforeMoving = lambda _client, _manifest: None,
-    *,
-    moves_tags: bool = True,
-) -> tuple[Pushed, tuple[str, ...]]:
-    """Push the image of ``record`` to ``repository`` (``HOST/REPOSITORY``); returns what was sent, and the tags.
-
-    If another image was built meanwhile, that image is not pushed. The tag with the digest of all inputs never moves. The
-    other tags move after ``before_moving`` was called, unless ``moves_tags`` is false. The pushed digest is added to the
-    build record. Raises :class:`BuildError` and :class:`PublishError`.
+    If the moving tags are ``held`` back, the image has only the last of ``tags``, which never moves.
     """
-    from envbuild.compose.outputs import registry
-    from envbuild.compose.store import LayerStore
 
-    store = LayerStore(tools.workspace.layers)
-    wanted = tags_of(record)
-    set_now = wanted if moves_tags else registry.Tags(fixed=wanted.fixed)
-    neighbours = _neighbours(repository, record.pushed)
+    pushed: Pushed
+    tags: tuple[str, ...]
+    attached: int
+    new: int
+    held: bool = False
 
-    def send(image: ComposedImage) -> Pushed:
-        return registry.push(
-            image, store, repository, set_now, tools.on_progress, mount_from=neighbours, before_moving=before_moving
+    @property
+    def nothing_to_do(self) -> bool:
+        """Whether the registry already had the image, its tags and its statements."""
+        return not (self.pushed.tags or self.new)
+
+
+def judged(smoked: Smoked) -> Smoked:
+    """Return the verdict for publishing. If a GPU image passed without GPUs, as with ``--expect cpu``, it is inconclusive."""
+    if smoked.status != "pass" or statements.used_its_devices(smoked.report):
+        return smoked
+    return replace(
+        smoked,
+        status="inconclusive",
+        exit_code=SmokeInconclusiveError.exit_code,
+        sentence="The image is made for GPUs, and the smoke test used none.",
+        hint="Publish it on a machine with a GPU, or with --allow inconclusive.",
+    )
+
+
+def may_be_published(smoked: Smoked, allowed: Collection[str]) -> bool:
+    """Whether an image with a verdict by :func:`judged` is published: it passed, or the verdict is one of ``allowed``."""
+    return smoked.status == "pass" or smoked.status in allowed
+
+
+def publish(tools: Tools, made: Made, to: Destination) -> Published:
+    """Push the image under the tag that never moves, attach the statements, and then set the tags that move.
+
+    The caller must check :func:`may_be_published` first. Raises :class:`PublishError`.
+    """
+    stated = attestations.of_image(tools, made, databases=to.databases)
+    new: list[str] = []
+
+    def attach(client: Client, manifest: Document) -> None:
+        from envbuild.compose.outputs import referrers
+
+        new.extend(referrers.attach(client, manifest, signed(stated, f"sha256:{manifest.digest}", to.key)))
+
+    pushed, tags = pushing.push(tools, made.record, to.repository, to.compression, attach, moves_tags=to.moves_tags)
+    return Published(pushed=pushed, tags=tags, attached=len(stated), new=len(new), held=not to.moves_tags)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned:
+    """What :func:`publish` would send: tags to set, layers, their bytes, and statements to attach.
+
+    ``digest`` names the image in the registry. ``all_layers``, ``all_tags`` and ``all_statements`` describe the published
+    image.
+    """
+
+    tags: tuple[str, ...]
+    layers: int
+    size: int
+    statements: int
+    digest: str
+    all_layers: int
+    all_tags: tuple[str, ...]
+    all_statements: int
+
+    @property
+    def nothing_to_do(self) -> bool:
+        """Whether the registry already has the image, its tags and its statements."""
+        return not (self.tags or self.statements)
+
+
+def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
+    """Return what :func:`publish` would do now, without writing; None if layers must be compressed before that is known."""
+    stated = attestations.of_image(tools, made, stores=False, databases=to.databases)
+    missing: list[int] = []
+
+    def count(client: Client, manifest: Document) -> None:
+        from envbuild.compose.outputs import referrers
+
+        missing.append(referrers.lacking(client, manifest, signed(stated, f"sha256:{manifest.digest}", to.key)))
+
+    found = pushing.compare(tools, made.record, to.repository, to.compression, count, moves_tags=to.moves_tags)
+    if found is None:
+        return None
+    tags = pushing.tags_of(made.record)
+    return Planned(
+        tags=found.tags,
+        layers=found.layers,
+        size=found.size,
+        statements=sum(missing),
+        digest=found.digest,
+        all_layers=found.all_layers,
+        all_tags=(*tags.moving, *tags.fixed),
+        all_statements=len(stated),
+    )
+
+
+def signed(stated: Sequence[Statement], digest: str, key: SigningKey) -> list[Artifact]:
+    """The statements about the image ``digest`` as signed bundles, with the annotations by which cosign tells them apart."""
+    from envbuild.compose.outputs import referrers
+
+    return [
+        referrers.Artifact(
+            content=statements.bundle(each, digest, key),
+            kind=statements.BUNDLE,
+            annotations={
+                "dev.sigstore.bundle.content": "dsse-envelope",
+                statements.ABOUT: each.kind,
+            },
         )
-
-    pushed = _sent(_image(tools, record, store), store, compression, send, tools.on_progress)
-    _note_place(tools, record, f"{repository}@{pushed.digest}")
-    return pushed, (*wanted.moving, *wanted.fixed)
-
-
-def compare(
-    tools: Tools,
-    record: BuildRecord,
-    repository: str,
-    compression: Compression | None,
-    also: BeforeMoving,
-    *,
-    moves_tags: bool = True,
-) -> Lacking | None:
-    """Return what :func:`push` would do now, without writing; None if layers must be compressed before that is known."""
-    from envbuild.compose.outputs import registry
-    from envbuild.compose.store import LayerStore
-
-    store = LayerStore(tools.workspace.layers)
-    image: ComposedImage | None = _image(tools, record, store)
-    if compression is not None and image is not None:
-        from envbuild.compose.outputs import compression as compressions
-
-        image = compressions.known(image, store, compression)
-    wanted = tags_of(record)
-    set_now = wanted if moves_tags else registry.Tags(fixed=wanted.fixed)
-    return registry.compare(image, store, repository, set_now, also) if image else None
-
-
-def tags_of(record: BuildRecord) -> Tags:
-    """The tags of the image of ``record`` in a registry."""
-    from envbuild.compose.outputs import registry
-
-    tags = [tag.rpartition(":")[2] for tag in record.tags]
-    fixed = f"{tags[0]}-{record.lock[:8]}-{record.inputs[:8]}"
-    return registry.Tags(moving=[tag for tag in tags if tag != fixed], fixed=[fixed])
-
-
-def _note_place(tools: Tools, pushed: BuildRecord, place: str) -> None:
-    """Add ``place`` to the record, unless another image was built while this one was pushed."""
-    from envbuild import build
-
-    record = build.read_record(tools.workspace, pushed.name)
-    if record is not None and record.image == pushed.image and place not in record.pushed:
-        told = replace(record, pushed=(*record.pushed, place))
-        files.write_atomic(tools.workspace.build_record(record.name), codec.dumps(told))
-
-
-def _sent(
-    image: ComposedImage,
-    store: LayerStore,
-    compression: Compression | None,
-    send: Callable[[ComposedImage], Pushed],
-    on_progress: OnProgress,
-) -> Pushed:
-    """``send`` the image in this compression. Layers are compressed again only if that is needed to send one of them."""
-    if compression is None:
-        return send(image)
-    from envbuild.compose.outputs import compression as compressions
-
-    if known := compressions.known(image, store, compression):
-        try:
-            return send(known)
-        except BuildError as error:
-            if error.code != "layer-missing":
-                raise
-    return send(compressions.converted(image, store, compression, on_progress))
-
-
-def _neighbours(repository: str, places: Sequence[str]) -> tuple[str, ...]:
-    """Return the other repositories of the same registry that have the image. The registry takes the layers from them."""
-    host = repository.partition("/")[0]
-    found = (place.rpartition("@")[0].partition("/") for place in places)
-    return tuple(dict.fromkeys(name for its_host, _, name in found if its_host == host and f"{host}/{name}" != repository))
-
-
-def last_built(tools: Tools, name: str) -> BuildRecord:
-    """The record of the image last built of ``name``. Raises :class:`BuildError` (``no-image``)."""
-    from envbuild import build
-
-    record = build.read_record(tools.workspace, name)
-    if record is None:
-        raise BuildError(
-            f"No image of {name} was built here.",
-            code="no-image",
-            hint=f"`envbuild build {tools.cli_name(name)}` builds it.",
-        )
-    return record
-
-
-def _image(tools: Tools, record: BuildRecord, store: LayerStore) -> ComposedImage:
-    from envbuild.compose import engine_image
-
-    known = engine_image.recall(tools.workspace.composed_images, record.image)
-    return engine_image.complete(lambda: tools.engine, record.image, known, store)
+        for each in stated
+    ]

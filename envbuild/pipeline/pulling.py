@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from envbuild import codec, files
 from envbuild.errors import PublishError
 from envbuild.pipeline import rendering
-from envbuild.pipeline.publishing import Target
+from envbuild.pipeline.saving import Target
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 
@@ -49,7 +49,7 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
     from envbuild.compose.outputs import engine as engine_output
     from envbuild.compose.outputs import pull as registry
     from envbuild.compose.store import LayerStore
-    from envbuild.pipeline import image_checks, publishing
+    from envbuild.pipeline import image_checks, saving
 
     store = LayerStore(tools.workspace.layers)
     own = own_image(tools, name)
@@ -64,7 +64,7 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
         own = None
     if target is not None:
         reference = f"{_REPOSITORY}:{own.fixed}" if own else f"{_OTHERS}:{wanted.replace(':', '-')}"
-        image = publishing.write(pulled.image, store, target, (reference,), tools.on_progress)
+        image = saving.write(pulled.image, store, target, (reference,), tools.on_progress)
         return Fetched(pulled=pulled, image=image, tag=wanted, tags=(), ours=own is not None)
     tags = own.tags if own else (f"{_OTHERS}:{wanted.replace(':', '-')}",)
     unverified = f"{_REPOSITORY}/unverified:{pulled.digest.removeprefix('sha256:')[:32]}"

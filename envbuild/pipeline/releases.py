@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild.attest import statements
 from envbuild.attest.statements import Statement
 from envbuild.errors import PublishError, UsageError
-from envbuild.pipeline import publication, signatures
+from envbuild.pipeline import publishing, signatures
 
 if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey, SigningKey
@@ -117,7 +117,7 @@ def publish(repository: str, name: str, members: Sequence[Member], key: SigningK
         if dry_run:
             return Change(release=release, moves=moves)
         documents.write(client, document, release.digest)
-        signed = publication.signed([Statement(kind=statements.SIGNED, predicate={})], release.digest, key)
+        signed = publishing.signed([Statement(kind=statements.SIGNED, predicate={})], release.digest, key)
         referrers.attach(client, document, signed)
         if not taken:
             _take_name(client, document, own)

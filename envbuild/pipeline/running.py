@@ -329,7 +329,7 @@ def run_steps(tools: Tools, each: Candidate, found: Found, tell: Callable[[str],
 
     Raises the errors of ``save``, and :class:`EngineError` (``step-failed``) with the output of another program that fails.
     """
-    from envbuild.pipeline import publishing
+    from envbuild.pipeline import saving
 
     saved: Path | None = None
     if not found.steps:
@@ -337,8 +337,8 @@ def run_steps(tools: Tools, each: Candidate, found: Found, tell: Callable[[str],
     with files.locked(tools.workspace.running(each.name, "run"), lambda message: tools.say("run", message)):
         for step in found.steps:
             if step[0] == "envbuild":
-                target = publishing.parse_target(step[-1])
-                publishing.save(tools, each.name, target, None)
+                target = saving.parse_target(step[-1])
+                saving.save(tools, each.name, target, None)
                 saved = target.path
                 continue
             done = procs.run(step, on_line=tell)

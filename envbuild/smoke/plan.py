@@ -5,8 +5,8 @@ import os
 
 from . import stats
 from .datasets import workloads
-from .environment import equal
 from .machine import probe_cuda
+from .machine_checks import equal
 from .networks import nets
 
 MOMENTUM = 0.9

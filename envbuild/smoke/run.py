@@ -6,16 +6,16 @@ import shutil
 import tempfile
 import time
 
-from . import adapters, environment, plain, sync
+from . import adapters, machine_checks, plain, sync
 from . import image as images
 from . import plan as plans
 from .clock import now
 from .datasets import data as datas
-from .environment import limits, peercopy
 from .judging import baseline, compiling
 from .judging.judge import Judge
 from .launching import hosts
 from .machine import gpuwatch, link, probe
+from .machine_checks import limits, peercopy
 from .reporting import report as reports
 
 PTX_COMPILES_S = 900        # to compile its PTX, TensorFlow 2.3 took over 30 minutes on Ampere; most others take a few
@@ -77,7 +77,7 @@ class Run(object):
 
     def _machine(self):
         found, image = self.found, self.image
-        self.report['checks'] += environment.before(found, image, self.device, self.counts, self.left_out, self.options)
+        self.report['checks'] += machine_checks.before(found, image, self.device, self.counts, self.left_out, self.options)
         if not any(check['status'] == 'fail' for check in self.report['checks']):
             self.report['checks'] += peercopy.peercopy(found, self.device, max(self.counts or [0]), self.options['stall'], self.say)
         if any(check['id'] == 'ARCH' and check['status'] == 'warn' for check in self.report['checks']):
@@ -120,7 +120,7 @@ class Run(object):
             judge.launch(n, plan, outcome)
             if outcome.kind == 'done':
                 gpus = [self.found['devices'][place] for place in plan['devices']] if self.device.kind == 'cuda' else []
-                self.report['checks'] += environment.after(n, self.image, self.report['framework'], outcome.results, gpus, watch.take())
+                self.report['checks'] += machine_checks.after(n, self.image, self.report['framework'], outcome.results, gpus, watch.take())
             if outcome.kind in ('stalled', 'timeout'):
                 return
         if self.counts and outcome.kind == 'done':

@@ -13,10 +13,10 @@ import tempfile
 
 from . import adapters, members
 from . import image as images
+from .check_record import check
 from .clock import now
 from .launching.child import Child
 from .reporting import report as reports
-from .verdict import check
 
 GRACE_S = 10.0              # after its time limit, a part has this long to write its report and end by itself
 WORST = ('error', 'fail', 'inconclusive', 'pass')

@@ -12,7 +12,7 @@ momentum.
 """
 from __future__ import absolute_import, division, print_function
 
-from .verdict import check
+from .check_record import check
 
 GRADIENTS = 'gradients'
 EQUIVALENT = (GRADIENTS, 'parameters:1', 'async:0')

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envbuild import workspace
-from envbuild.pipeline import evidence, evidence_records
+from envbuild.pipeline import evidence, evidence_upkeep
 from envbuild.pipeline.tools import Tools
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ def test_no_committed_evidence_is_stale(path: Path):
     held = evidence.read(path, path.stem)
     assert (held.name, path.suffix) == (path.stem, ".json")
     assert held.contradicted == ()
-    row = evidence_records.survey_evidence(TOOLS, path.stem)
+    row = evidence_upkeep.survey_evidence(TOOLS, path.stem)
     assert not row.orphan, "there is no such environment: envbuild evidence --all --prune"
     stale = [each for each in row.stale if each.place == "repository"]
     assert stale == [], "envbuild evidence --all --prune"

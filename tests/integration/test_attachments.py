@@ -22,8 +22,8 @@ from envbuild.attest.statements import Statement
 from envbuild.compose.model import ComposedImage
 from envbuild.compose.outputs import manifest, referrers
 from envbuild.compose.outputs.manifest import Document
+from envbuild.compose.outputs.push import Pushed, Tags, push
 from envbuild.compose.outputs.referrers import Artifact
-from envbuild.compose.outputs.registry import Pushed, Tags, push
 from envbuild.compose.outputs.registry_client import Client
 from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError

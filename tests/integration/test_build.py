@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from engine_toy import NUMPY, RECIPE, environment, lock, with_packages, workspace_with_recipe
 
-from envbuild import build, build_context, build_start, recipes
+from envbuild import build, build_context, build_preparation, recipes
 from envbuild.build_context import BuildInputs
 from envbuild.engine import bases, package_check
 from envbuild.engine.client import Engine
@@ -184,7 +184,7 @@ def test_no_tool_of_the_build_is_left(engine, built):
 def test_a_second_build_keeps_the_image_and_starts_no_build(engine, built, place, locked, templates, monkeypatch):
     record, _ = built
     monkeypatch.setattr(engine, "build", None)
-    monkeypatch.setattr(build_start, "assemble", None)
+    monkeypatch.setattr(build_preparation, "assemble", None)
     kept = again(engine, place, locked, templates)
     assert kept.kept
     assert kept.image == record.image
@@ -222,7 +222,7 @@ def test_an_image_that_is_refused_gets_no_tag_and_moves_none(engine, built, plac
     assert seen
     assert seen[0] != record.image
     assert engine.image(seen[0]) is None  # the image was removed
-    assert engine.client.images.list(build_start.UNVERIFIED) == []
+    assert engine.client.images.list(build_preparation.UNVERIFIED) == []
     assert {tag: engine.image(tag).id for tag in record.tags} == before
     assert build.read_record(place, record.name) == record
 
@@ -284,13 +284,13 @@ def test_another_image_under_the_name_of_the_base_stops_the_build(engine, built,
 def test_a_base_whose_name_moves_during_the_build_stops_it_too(engine, built, place, locked, templates, steal, monkeypatch):
     record, _ = built
     before = {tag: engine.image(tag).id for tag in record.tags}
-    assemble = build_start.assemble
+    assemble = build_preparation.assemble
 
     def assemble_late(*words: object, **more: object) -> Path:
         steal()
         return assemble(*words, **more)
 
-    monkeypatch.setattr(build_start, "assemble", assemble_late)
+    monkeypatch.setattr(build_preparation, "assemble", assemble_late)
     adapter = place.recipes / "toy" / "smoke.py"
     text = adapter.read_text()
     try:
@@ -300,7 +300,7 @@ def test_a_base_whose_name_moves_during_the_build_stops_it_too(engine, built, pl
     finally:
         adapter.write_text(text)
     assert stopped.value.code == "base-differs"
-    assert engine.client.images.list(build_start.UNVERIFIED) == []
+    assert engine.client.images.list(build_preparation.UNVERIFIED) == []
     assert {tag: engine.image(tag).id for tag in record.tags} == before
 
 

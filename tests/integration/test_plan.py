@@ -19,7 +19,7 @@ from stand_in_registry import Registry
 
 from envbuild.attest import provenance, statements
 from envbuild.compose.outputs import referrers
-from envbuild.compose.outputs.registry import Tags, push
+from envbuild.compose.outputs.push import Tags, push
 from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError, UsageError
 from envbuild.image_inputs import guest_digest, rendering_digest

@@ -19,7 +19,7 @@ from envbuild.compose.model import ComposedImage
 from envbuild.compose.outputs import bounded_adapter, manifest
 from envbuild.compose.outputs import pull as pulls
 from envbuild.compose.outputs.pull import Pulled, digest_of, pull
-from envbuild.compose.outputs.registry import Tags, push
+from envbuild.compose.outputs.push import Tags, push
 from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError
 from envbuild.model.progress import Progress, ignore_progress

@@ -20,8 +20,8 @@ from stand_in_registry import Registry, serve
 
 from envbuild.compose.model import ComposedImage
 from envbuild.compose.outputs import credentials, manifest, registry_client
-from envbuild.compose.outputs import registry as pushes
-from envbuild.compose.outputs.registry import Pushed, Tags, push
+from envbuild.compose.outputs import push as pushes
+from envbuild.compose.outputs.push import Pushed, Tags, push
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError, PublishError
 from envbuild.model.progress import Progress, ignore_progress

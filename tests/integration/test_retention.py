@@ -18,7 +18,7 @@ from stood_in_stages import Stages, stand_in
 
 from envbuild.cli import frame
 from envbuild.compose.outputs import documents, referrers
-from envbuild.compose.outputs.registry import Tags, push
+from envbuild.compose.outputs.push import Tags, push
 from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError
 from envbuild.model.progress import ignore_progress

@@ -158,7 +158,7 @@ def test_without_an_engine_the_command_can_still_be_printed(program):
 def test_a_published_image_is_named_by_its_digest_and_only_with_the_right_signature(program, registry: Registry, tmp_path):
     import composed
 
-    from envbuild.compose.outputs.registry import Tags, push
+    from envbuild.compose.outputs.push import Tags, push
     from envbuild.compose.store import LayerStore
     from envbuild.model.progress import ignore_progress
 

@@ -24,7 +24,7 @@ MEASURING = [
 JUDGING = [
     "check_diagnose",
     "check_checks",
-    "check_environment",
+    "check_machine_checks",
     "check_faults",
     "check_speed",
     "check_timed",

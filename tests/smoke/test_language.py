@@ -59,7 +59,7 @@ def test_an_adapter_can_be_read_without_its_framework(guest: Guest, installed: P
     program = (
         "import sys, types; guest = types.ModuleType('envbuild_smoke'); guest.__path__ = [sys.argv[1]]\n"
         "sys.modules['envbuild_smoke'] = guest\n"
-        "from envbuild_smoke import adapters; from envbuild_smoke.environment import limits\n"
+        "from envbuild_smoke import adapters; from envbuild_smoke.machine_checks import limits\n"
         "kind = adapters.load(sys.argv[2])\n"
         "assert all(adapters.style_of(kind, device, {}) in ('process', 'single') for device in ('cpu', 'cuda'))\n"
         "methods = ['exercise'] if limits.of(kind, {}).training else sys.argv[3:]\n"

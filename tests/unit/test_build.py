@@ -9,7 +9,7 @@ import pytest
 from render_locks import RECIPES
 from verify_locks import lock as make_lock
 
-from envbuild import build, build_context, build_start, image_inputs
+from envbuild import build, build_context, build_preparation, image_inputs
 from envbuild.engine.model import BuiltImage
 from envbuild.errors import BuildError, EngineError, InvalidInputError
 from envbuild.lock import lock_file
@@ -110,9 +110,9 @@ def test_the_tag_of_an_image_that_nothing_verified_says_so_and_is_possible(lock)
 
 def test_an_image_bears_the_day_up_to_which_its_dependencies_were_looked_for(lock):
     dated = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, exclude_newer="2018-11-05"))
-    assert build_start.time_of(dated).isoformat() == "2018-11-05T00:00:00+00:00"
+    assert build_preparation.time_of(dated).isoformat() == "2018-11-05T00:00:00+00:00"
     unbounded = dataclasses.replace(lock, environment=dataclasses.replace(lock.environment, exclude_newer=""))
-    assert build_start.time_of(unbounded).year == 2020
+    assert build_preparation.time_of(unbounded).year == 2020
 
 
 def test_inputs_change_with_lock_rendering_and_guest(place, lock):
@@ -275,13 +275,13 @@ def test_an_engine_that_cannot_build_is_said_before_anything_is_read_fetched_or_
         def begin(self) -> None:
             pytest.fail("downloads were begun")
 
-        def __call__(self, _ingredients: build_start.Ingredients) -> BuiltImage:
+        def __call__(self, _ingredients: build_preparation.Ingredients) -> BuiltImage:
             pytest.fail("an image was composed")
 
     def supply() -> Mapping[str, Path]:
         pytest.fail("a bundle was read")
 
-    monkeypatch.setattr(build_start.bases, "provide", lambda *_: pytest.fail("a base was made"))
+    monkeypatch.setattr(build_preparation.bases, "provide", lambda *_: pytest.fail("a base was made"))
     inputs = build_context.BuildInputs(workspace=place, lock=lock, recipes=RECIPES, rendering={}, index=index)
     with pytest.raises(EngineError) as caught:
         build.build(Engine(), inputs, compose=Compose(), supply=supply)  # type: ignore[arg-type]

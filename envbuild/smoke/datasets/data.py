@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 
-from ..verdict import check
+from ..check_record import check
 from . import datafiles, synth
 
 MOUNTED = '/data'

@@ -2,7 +2,7 @@
 from __future__ import absolute_import, division, print_function
 
 from ..networks import nets
-from ..verdict import check
+from ..check_record import check
 from . import shapes, synth
 
 BEATS_GUESSING = 0.2        # the required accuracy after LEAST_IMAGES, if no limit is calibrated

@@ -3,7 +3,7 @@ from __future__ import absolute_import, division, print_function
 
 from .. import files
 from ..reporting import diff
-from ..verdict import check
+from ..check_record import check
 
 NEXT = 'Look for what changed: `envbuild-smoke diff A.json B.json` shows both.'
 

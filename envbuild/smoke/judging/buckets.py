@@ -10,7 +10,7 @@ from __future__ import absolute_import, division, print_function
 import numpy as np
 
 from ..networks import nets, refnet, rounding
-from ..verdict import check
+from ..check_record import check
 from . import reduced_buckets
 
 LIMIT = 1e-4            # single precision causes errors up to 6e-6, a bucket in half precision 3e-4

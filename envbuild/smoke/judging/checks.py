@@ -5,7 +5,7 @@ import numpy as np
 
 from .. import stats
 from ..networks import refnet
-from ..verdict import check
+from ..check_record import check
 from . import diagnose
 
 ORACLE_PASS = 4e-5          # from measured distributions: docs/explanation/reference-check.md

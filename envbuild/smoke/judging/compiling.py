@@ -1,8 +1,8 @@
 """COMPILE: checks that the framework can compile kernels when a program runs. Pure functions."""
 from __future__ import absolute_import, division, print_function
 
-from ..verdict import check
-from . import causes
+from ..check_record import check
+from . import known_errors
 
 OPTION = 'compile'      # a row's option: `no` if its images must not contain a compiler
 WITHOUT = 'this image was made without what compiling needs (options: {compile: "no"} in its row)'
@@ -25,7 +25,7 @@ def checks(n, found):
     if 'skip' in found:
         return [check('COMPILE', n, 'skip', 'does not apply: ' + found['skip'])]
     if 'error' in found:
-        known, remedy = causes.known(found['error'])
+        known, remedy = known_errors.cause(found['error'])
         cause = ' and '.join(found['absent']) or ('%s (%s)' % (known, _first_line(found['error'])) if known else _first_line(found['error']))
         return [check('COMPILE', n, 'fail', 'a small function cannot be compiled: ' + cause, detail=found, unit='s',
                       next_step='Install what is missing, or build the image again: the recipe installs it unless its row says '

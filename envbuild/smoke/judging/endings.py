@@ -2,8 +2,8 @@
 from __future__ import absolute_import, division, print_function
 
 from .. import shadows
-from ..verdict import check
-from . import causes
+from ..check_record import check
+from . import known_errors
 
 HINTS = (
     ('SIGKILL', 'SIGKILL usually means that memory ran out: look at the container\'s limit.'),
@@ -35,7 +35,7 @@ def ending(n, outcome):
         hint = next((words for sign, words in HINTS if sign in blamed['state']), 'Its last output is in the report\'s logs.')
         return [check('RUN', n, 'fail', 'a process ended too early: ' + where, detail=detail, next_step=hint)]
     key = 'IMPORT' if error['phase'] == 'import' else 'RUN'
-    known, remedy = causes.known(error['message'] + error['traceback'])
+    known, remedy = known_errors.cause(error['message'] + error['traceback'])
     hidden = shadows.words(error.get('shadows'))
     why = ''.join('. The cause: ' + words for words in (known, hidden) if words)
     return [check(key, n, 'fail', 'rank %d failed in phase "%s": %s: %s%s' % (

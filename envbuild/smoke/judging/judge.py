@@ -5,10 +5,10 @@ import os
 
 import numpy as np
 
-from .. import environment
+from .. import machine_checks
 from .. import plain as plains
 from .. import plan as plans
-from ..environment import limits
+from ..machine_checks import limits
 from ..networks import nets, refnet
 from ..reporting import figures
 from ..reporting import report as reports
@@ -39,7 +39,7 @@ class Judge(object):
         if report['framework'] is None:
             report['framework'] = reports.framework(plan['adapter'], results[0])
             report['allocator'] = {'variables': results[0]['allocator'], 'set_by_test': plains.set_by_test(os.environ)}
-            report['checks'] += environment.of_framework(self.image, report['framework'], self.device.kind == 'cuda')
+            report['checks'] += machine_checks.of_framework(self.image, report['framework'], self.device.kind == 'cuda')
         evidence = [phase['evidence'] for result in results for phase in _phases(result) if 'evidence' in phase]
         if evidence:
             report['checks'] += checks.placement(n, self.device, evidence)

@@ -6,7 +6,7 @@ from __future__ import absolute_import, division, print_function
 
 from ..reporting import figures
 from ..sync import price, steps
-from ..verdict import check
+from ..check_record import check
 from . import checks
 
 WORST = ('fail', 'inconclusive', 'warn', 'pass', 'skip')

@@ -8,7 +8,7 @@ from __future__ import absolute_import, division, print_function
 
 from .. import stats
 from ..rank.bench import NOISY
-from ..verdict import check
+from ..check_record import check
 
 GOOD, OK = .80, .60         # efficiency: a speedup of 1.8 with 2 GPUs is good; VGG19, with 80 MB of gradients, gave 1.3
 CONTENDED = .85             # if efficiency is below this without any exchange, devices compete for something

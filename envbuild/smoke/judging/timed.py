@@ -6,7 +6,7 @@ from __future__ import absolute_import, division, print_function
 
 from ..networks import nets
 from ..rank.timed import NOT_FINITE
-from ..verdict import check
+from ..check_record import check
 from . import checks
 
 # Limits as a share of the distance between the gradient of a single device and the mean of all; without any exchange it is 1.

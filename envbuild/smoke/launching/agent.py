@@ -12,7 +12,7 @@ import shutil
 import socket
 import tempfile
 
-from .. import environment, files, image
+from .. import files, image, machine_checks
 from .. import plan as plans
 from ..clock import now
 from ..machine import interfaces, probe
@@ -46,7 +46,7 @@ def ailments(found, held, slots, options):
         device = plans.choose_device(options, held, found)
     except plans.Refusal:
         return []                       # rank 0 has the same options and image, so it ends with the same error
-    made = environment.before(found, held, device, [slots], [], options)
+    made = machine_checks.before(found, held, device, [slots], [], options)
     return [each for each in made if each['status'] not in ('pass', 'skip') and each['id'] != 'DEVICES']
 
 

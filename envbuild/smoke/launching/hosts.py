@@ -11,7 +11,7 @@ from .. import adapters
 from .. import plan as plans
 from ..clock import now
 from ..machine import interfaces
-from ..verdict import check
+from ..check_record import check
 from . import agent, ranks, remote, shipping, wire
 from .launch import Launch
 

@@ -15,7 +15,7 @@ from envbuild_smoke.clock import now
 from envbuild_smoke.launching import agent, hosts, launch, ranks, remote, shipping, watchdog, wire
 from envbuild_smoke.machine import probe
 from envbuild_smoke.rank import heartbeat
-from envbuild_smoke.verdict import check
+from envbuild_smoke.check_record import check
 
 PROMISED_S = 15         # docs/how-to/cluster.md promises this time from the last sign of life to the end of the launch
 

@@ -14,7 +14,7 @@ from envbuild.build import BaseRecord, BuildRecord
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UnknownNameError, UsageError
 from envbuild.lock import lock_file
 from envbuild.model.lock import Missing
-from envbuild.pipeline import committed, evidence, evidence_records, listing, missing_proofs, proofs
+from envbuild.pipeline import committed, evidence, evidence_upkeep, listing, missing_proofs, proofs
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
@@ -111,18 +111,18 @@ def test_what_is_proved_changes_nothing_in_the_checkout(world):
 )
 def test_a_change_makes_stale_what_rests_on_it_and_prune_removes_that(world, change, left):
     prove_everything(world)
-    evidence_records.record_evidence(world, [NAME])
-    assert evidence_records.survey_evidence(world, NAME).stale == ()
+    evidence_upkeep.record_evidence(world, [NAME])
+    assert evidence_upkeep.survey_evidence(world, NAME).stale == ()
     assert committed.check_evidence(world) == []
     change(world.workspace.environment(NAME), world.workspace.guest)
-    row = evidence_records.survey_evidence(world, NAME)
+    row = evidence_upkeep.survey_evidence(world, NAME)
     assert row.kinds == left == proofs.held_kinds(world, NAME)
     assert {each.proof.kind for each in row.stale if each.place == "repository"} == set(EVERYTHING) - set(left)
     assert len(committed.check_evidence(world)) == 1
-    assert len(evidence_records.prune_evidence(world, [NAME])) == 2
-    assert evidence_records.survey_evidence(world, NAME).stale == ()
+    assert len(evidence_upkeep.prune_evidence(world, [NAME])) == 2
+    assert evidence_upkeep.survey_evidence(world, NAME).stale == ()
     assert committed.check_evidence(world) == []
-    assert evidence_records.prune_evidence(world, [NAME]) == []
+    assert evidence_upkeep.prune_evidence(world, [NAME]) == []
     assert world.workspace.committed_evidence(NAME).exists() == bool(left)
 
 
@@ -162,14 +162,14 @@ def test_an_image_made_before_a_change_proves_nothing_of_what_is_there_now(world
 
 def test_what_fails_here_counts_no_longer_and_is_recorded_as_such(world):
     prove_everything(world)
-    evidence_records.record_evidence(world, [NAME])
+    evidence_upkeep.record_evidence(world, [NAME])
     committed = world.workspace.committed_evidence(NAME)
     before = committed.read_text()
     proofs.contradict(world, NAME, "smoke-cpu")
     assert committed.read_text() == before
     assert proofs.held_kinds(world, NAME) == EVERYTHING[:-1]
-    assert evidence_records.survey_evidence(world, NAME).contradicted == ("smoke-cpu",)
-    assert evidence_records.record_evidence(world, [NAME]) == [committed]
+    assert evidence_upkeep.survey_evidence(world, NAME).contradicted == ("smoke-cpu",)
+    assert evidence_upkeep.record_evidence(world, [NAME]) == [committed]
     kinds = [proof["kind"] for proof in json.loads(committed.read_text())["proofs"]]
     assert kinds == list(EVERYTHING[:-1])
     assert "contradicted" not in json.loads(committed.read_text())
@@ -177,31 +177,31 @@ def test_what_fails_here_counts_no_longer_and_is_recorded_as_such(world):
 
 def test_recording_twice_changes_nothing(world):
     prove_everything(world)
-    assert evidence_records.survey_evidence(world, NAME).unrecorded == proofs.held(world, NAME).proofs
-    assert evidence_records.record_evidence(world, [NAME]) == [world.workspace.committed_evidence(NAME)]
-    assert evidence_records.survey_evidence(world, NAME).unrecorded == ()
+    assert evidence_upkeep.survey_evidence(world, NAME).unrecorded == proofs.held(world, NAME).proofs
+    assert evidence_upkeep.record_evidence(world, [NAME]) == [world.workspace.committed_evidence(NAME)]
+    assert evidence_upkeep.survey_evidence(world, NAME).unrecorded == ()
     world.workspace.evidence_file(NAME).unlink()
     prove_everything(world)
-    assert evidence_records.record_evidence(world, [NAME]) == []
+    assert evidence_upkeep.record_evidence(world, [NAME]) == []
 
 
 def test_an_installed_package_has_nowhere_to_record(world, tmp_path):
     world.workspace = replace(world.workspace, output=tmp_path / "elsewhere")
     with pytest.raises(UsageError) as caught:
-        evidence_records.record_evidence(world, [NAME])
+        evidence_upkeep.record_evidence(world, [NAME])
     assert caught.value.code == "not-a-checkout"
 
 
 def test_names_are_all_or_those_that_match(world):
     orphan = world.workspace.committed_evidence("gone-1.0")
     evidence.write(orphan, evidence.with_proof(evidence.read(orphan, "gone-1.0"), PROOF))
-    assert evidence_records.evidence_names(world, (), Constraints()) == sorted([NAME, "gone-1.0"])
-    assert evidence_records.evidence_names(world, (), Constraints(), pattern="gone*") == ["gone-1.0"]
+    assert evidence_upkeep.evidence_names(world, (), Constraints()) == sorted([NAME, "gone-1.0"])
+    assert evidence_upkeep.evidence_names(world, (), Constraints(), pattern="gone*") == ["gone-1.0"]
     with pytest.raises(UnknownNameError):
-        evidence_records.evidence_names(world, (), Constraints(), pattern="none*")
-    row = evidence_records.survey_evidence(world, "gone-1.0")
+        evidence_upkeep.evidence_names(world, (), Constraints(), pattern="none*")
+    row = evidence_upkeep.survey_evidence(world, "gone-1.0")
     assert (row.orphan, row.kinds, len(row.stale)) == (True, (), 1)
-    assert evidence_records.prune_evidence(world, ["gone-1.0"]) == [orphan]
+    assert evidence_upkeep.prune_evidence(world, ["gone-1.0"]) == [orphan]
     assert not orphan.exists()
 
 
@@ -213,7 +213,7 @@ def test_a_file_that_is_no_evidence_is_told(world):
     path.parent.mkdir()
     path.write_text(json.dumps({**codec.encode(evidence.read(path.with_name("none"), NAME)), "more": 1}))
     with pytest.raises(InvalidInputError):
-        evidence_records.survey_evidence(world, NAME)
+        evidence_upkeep.survey_evidence(world, NAME)
 
 
 @pytest.fixture

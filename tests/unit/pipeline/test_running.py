@@ -10,7 +10,7 @@ import pytest
 
 from envbuild import build, procs
 from envbuild.errors import EngineError, SmokeFailedError, UsageError
-from envbuild.pipeline import image_checks, publishing, running
+from envbuild.pipeline import image_checks, running, saving
 from envbuild.pipeline.running import RunOptions
 from envbuild.workspace import Workspace
 
@@ -69,12 +69,12 @@ def test_a_program_that_is_not_installed_is_told_before_anything_is_made(tools, 
 def test_the_steps_save_with_the_same_tools_and_tell_who_failed(tools, monkeypatch, tmp_path, code):
     saved: list[Any] = []
 
-    def save(used: object, name: str, target: publishing.Target, compression: object) -> str:
+    def save(used: object, name: str, target: saving.Target, compression: object) -> str:
         saved.append((used, name, compression))
         target.path.write_text("image")
         return "sha256:a"
 
-    monkeypatch.setattr(publishing, "save", save)
+    monkeypatch.setattr(saving, "save", save)
     monkeypatch.setattr(procs, "run", lambda argv, on_line: procs.Result(argv=tuple(argv), code=code, output="no space\n"))
     file = tmp_path / "image.tar"
     steps = (("envbuild", "save", "other words", "--to", f"docker-archive:{file}"), ("podman", "load", "--input", str(file)))

@@ -12,8 +12,8 @@ import pytest
 from envbuild import build, codec, files
 from envbuild.cli import frame
 from envbuild.compose import engine_image
-from envbuild.compose.outputs import registry
-from envbuild.pipeline import publishing
+from envbuild.compose.outputs import push as registry
+from envbuild.pipeline import pushing
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
@@ -40,7 +40,7 @@ def test_a_push_leaves_the_record_of_an_image_that_was_built_meanwhile(
 
     monkeypatch.setattr(registry, "push", push)
     monkeypatch.setattr(engine_image, "complete", lambda *_arguments: None)
-    publishing.push(Tools(workspace), RECORD, "r.example/lab", None)
+    pushing.push(Tools(workspace), RECORD, "r.example/lab", None)
     pushed = (PLACE,) if image == RECORD.image else ()
     assert build.read_record(workspace, NAME) == replace(meanwhile, pushed=pushed)
 

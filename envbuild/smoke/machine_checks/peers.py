@@ -2,7 +2,7 @@
 from __future__ import absolute_import, division, print_function
 
 from ..machine import topology
-from ..verdict import check
+from ..check_record import check
 from .state import used
 
 

@@ -1,7 +1,7 @@
 """DEVICES, MIXED, ARCH: check that the GPUs exist, that they are equal, and that the framework has code for them."""
 from __future__ import absolute_import, division, print_function
 
-from ..verdict import check
+from ..check_record import check
 from . import equal
 from .versions import numbers
 

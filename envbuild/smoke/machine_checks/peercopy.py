@@ -2,7 +2,7 @@
 from __future__ import absolute_import, division, print_function
 
 from ..machine import gpus
-from ..verdict import check
+from ..check_record import check
 from .state import used
 
 REMEDY = 'Switch PCIe access control (ACS) off for its bridges, or the IOMMU (amd_iommu=off, intel_iommu=off); until then NCCL_P2P_DISABLE=1.'

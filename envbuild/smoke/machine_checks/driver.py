@@ -2,7 +2,7 @@
 from __future__ import absolute_import, division, print_function
 
 from ..machine import probe_cuda
-from ..verdict import check
+from ..check_record import check
 from .versions import numbers
 
 DIFFERS, REFUSED = 803, 804             # error codes of cuInit if libcuda does not belong to the driver

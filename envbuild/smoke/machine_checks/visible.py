@@ -1,7 +1,7 @@
 """VISIBLE, MIG, MPS: settings that hide GPUs, or give processes only parts of them."""
 from __future__ import absolute_import, division, print_function
 
-from ..verdict import check
+from ..check_record import check
 
 HIDES_ALL = ('', '-1', 'none', 'nodevfiles', 'void')
 

@@ -3,8 +3,8 @@ from __future__ import absolute_import, division, print_function
 import unittest
 
 import boot  # noqa: F401
-from envbuild_smoke import environment, plan
-from envbuild_smoke.environment import container, driver, equal, gpus, libraries, peercopy
+from envbuild_smoke import machine_checks, plan
+from envbuild_smoke.machine_checks import container, driver, equal, gpus, libraries, peercopy
 from envbuild_smoke.machine import mapped, nominal, probe_cuda, probe_nvml
 from machines import CPU_IMAGE, GB, GPU_IMAGE, found, gpu, options, statuses
 
@@ -18,7 +18,7 @@ def before(image=GPU_IMAGE, facts=None, **changes):
     facts, opts = found(TWO) if facts is None else facts, options(**changes)
     device = plan.choose_device(opts, image, facts)
     counts, left_out = plan.choose_counts(opts['counts'], device)
-    return environment.before(facts, image, device, counts, left_out, opts)
+    return machine_checks.before(facts, image, device, counts, left_out, opts)
 
 
 def of(key, made):
@@ -271,7 +271,7 @@ class Loaded(unittest.TestCase):
     def test_two_files_of_one_library(self):
         two = [dict(CUDNN[0], libcublas=[{'path': '/a/libcublas.so.12', 'version': None}, {'path': '/b/libcublas.so.12', 'version': None}])]
         self.assertEqual(statuses(self.judge(two))[0], ('LIBS', 'warn'))
-        self.assertEqual(environment.after(1, CPU_IMAGE, {}, [{'libraries': each} for each in two], [], []), [])
+        self.assertEqual(machine_checks.after(1, CPU_IMAGE, {}, [{'libraries': each} for each in two], [], []), [])
 
     def test_how_versions_are_coded(self):
         self.assertEqual((mapped.named('/w/libcudnn.so.8.9.7'), mapped.named('/w/libcudnn.so.8')), ('8.9.7', None))
@@ -305,7 +305,7 @@ class Used(unittest.TestCase):
         seen = [{'uuid': 'GPU-%d' % index, 'mem_used_bytes': mem, 'util_pct': load, 'temperature_c': 80, 'held_down': list(held),
                  'processes': processes, 'ecc_errors': errors} for index in (0, 1)]
         results = [{'timing': {'train_mnist_s': seconds / 3, 'bench_mnist_s': seconds * 2 / 3, 'oracle_s': 99.0}, 'contexts': contexts}] * 2
-        return environment.after(2, GPU_IMAGE, {'cudnn': None, 'nccl': None}, results, [gpu(0, **before), gpu(1, **before)], seen)
+        return machine_checks.after(2, GPU_IMAGE, {'cudnn': None, 'nccl': None}, results, [gpu(0, **before), gpu(1, **before)], seen)
 
     def test_gpus_that_worked(self):
         self.assertEqual(statuses(self.judge()), [('USED', 'pass')])

@@ -4,7 +4,7 @@ They are skipped with the reason, and never count as passed.
 """
 from __future__ import absolute_import, division, print_function
 
-from ..verdict import check
+from ..check_record import check
 
 WITHOUT_TRAINING = ('ORACLE', 'LOSS', 'ACC', 'SAVE')
 

@@ -12,6 +12,6 @@ _NEWER_PTX_WORDS = ('what XLA, Triton or NVRTC made at run time is PTX for a new
                     'are compatible for native code only, not for PTX.')
 
 
-def known(error):
+def cause(error):
     """Return (the cause, what to do) for the text of an error; ('', '') if the error is unknown."""
     return _NEWER_PTX_WORDS if _NEWER_PTX.search(error) else ('', '')

@@ -1,7 +1,7 @@
 """SHM, MEMLOCK, RAM, CORES, NUMA, ENV, TIME: settings of the container that slow a run down or stop it."""
 from __future__ import absolute_import, division, print_function
 
-from ..verdict import check
+from ..check_record import check
 from .state import used
 
 SHM_NEEDED = 256 << 20

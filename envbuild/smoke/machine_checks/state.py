@@ -1,7 +1,7 @@
 """MEMORY, BUSY, HEALTH, THROTTLE, PCIE: the state of the used GPUs before any rank starts."""
 from __future__ import absolute_import, division, print_function
 
-from ..verdict import check
+from ..check_record import check
 
 MB = 10 ** 6
 NEEDED = {'mnist': 1000 * MB, 'cifar': 3000 * MB}       # contexts and libraries need 300 to 600 MB, batches need the rest

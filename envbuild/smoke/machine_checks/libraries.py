@@ -2,7 +2,7 @@
 from __future__ import absolute_import, division, print_function
 
 from ..machine import mapped
-from ..verdict import check
+from ..check_record import check
 from .versions import numbers, release
 
 TWICE_HARMLESS = 'libcudart'          # a library of which several wheels may load copies without harm

@@ -1,7 +1,7 @@
 """USED: checks that the GPUs really worked. Also runs the checks HEALTH and THROTTLE on what was seen during the run."""
 from __future__ import absolute_import, division, print_function
 
-from ..verdict import check
+from ..check_record import check
 from .state import throttle, uncorrected
 
 RISES_BY = 50 * 10 ** 6

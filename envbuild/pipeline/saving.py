@@ -1,0 +1,78 @@
+"""``save``: writes a built image to files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from envbuild.errors import UsageError
+from envbuild.pipeline import building
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.build import BuildRecord
+    from envbuild.compose.model import ComposedImage
+    from envbuild.compose.outputs.compression import Compression
+    from envbuild.compose.store import LayerStore
+    from envbuild.model.progress import OnProgress
+
+FORMS = ("oci", "docker-archive")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """Where an image is saved: the ``form`` of the files, the path, and the image's name there (may be empty)."""
+
+    form: str
+    path: Path
+    name: str
+
+
+def parse_target(text: str) -> Target:
+    """Parse ``oci:FOLDER[:NAME]`` or ``docker-archive:FILE``, the syntax of skopeo and Podman. Raises :class:`UsageError`."""
+    form, _, rest = text.partition(":")
+    path, _, name = rest.partition(":") if form == "oci" else (rest, "", "")
+    if form not in FORMS or not path:
+        raise UsageError(
+            f"{text!r} is no place for an image.", hint="Write oci:FOLDER, oci:FOLDER:NAME or docker-archive:FILE."
+        )
+    return Target(form=form, path=Path(path), name=name)
+
+
+def save(tools: Tools, name: str, target: Target, compression: Compression | None) -> str:
+    """Write the image last built of ``name`` to ``target``; returns the image's id. Without ``compression``, layers are
+    written as they are in the layer store.
+
+    Raises :class:`BuildError` (``no-image``) if none was built here, and the errors of writing.
+    """
+    from envbuild.compose.store import LayerStore
+
+    record, store = building.last_built(tools, name), LayerStore(tools.workspace.layers)
+    image = built_image(tools, record, store)
+    if compression is not None:
+        from envbuild.compose.outputs import compression as compressions
+
+        image = compressions.converted(image, store, compression, tools.on_progress)
+    write(image, store, target, record.tags, tools.on_progress)
+    return record.image
+
+
+def write(image: ComposedImage, store: LayerStore, target: Target, references: Sequence[str], on_progress: OnProgress) -> str:
+    """Write ``image`` with its names to ``target``; returns its id."""
+    from envbuild.compose.outputs import docker_archive, manifest, oci
+
+    if target.form == "oci":
+        oci.write(image, store, target.path, target.name or references[0].rpartition(":")[2], on_progress)
+    else:
+        docker_archive.write(image, store, target.path, references, on_progress)
+    return f"sha256:{manifest.config(image).digest}"
+
+
+def built_image(tools: Tools, record: BuildRecord, store: LayerStore) -> ComposedImage:
+    """The image of ``record``. Layers that are not in the layer store are taken from the engine."""
+    from envbuild.compose import engine_image
+
+    known = engine_image.recall(tools.workspace.composed_images, record.image)
+    return engine_image.complete(lambda: tools.engine, record.image, known, store)
