@@ -1,6 +1,7 @@
 """Project pages in both standard formats give the same values."""
 
 import json
+from urllib.parse import urldefrag, urljoin
 
 import pytest
 
@@ -77,3 +78,25 @@ def test_json_says_the_same():
 def test_a_page_that_is_not_what_it_says_is_an_error(text):
     with pytest.raises(ValueError, match=r"."):
         parse(text, content_type="application/json", url=PAGE, project="demo-pkg", index="default")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://files.example/a/b/demo-1.0.tar.gz",
+        "HTTPS://Files.Example/demo-1.0.tar.gz",
+        "https://files.example:8443/demo-1.0.tar.gz",
+        "https://user@files.example/demo-1.0.tar.gz",
+        "https://files.example/a/../b//./demo-1.0.tar.gz",
+        "https://files.example/demo-1.0.tar.gz?x=1;y#sha256=0",
+        "https://files.example/demo 1.0.tar.gz",
+        "https://files.example/demö-1.0.tar.gz",
+        "https://.example/demo-1.0.tar.gz\n",
+        "//files.example/demo-1.0.tar.gz",
+        "../demo-1.0.tar.gz",
+    ],
+)
+def test_plain_addresses_are_read_as_all_others(address: str):
+    text = json.dumps({"files": [{"filename": "demo-1.0.tar.gz", "url": address, "hashes": {}}]})
+    (file,) = parse(text, content_type="application/json", url=PAGE, project="demo", index="default")
+    assert file.url == urldefrag(urljoin(PAGE, address)).url
