@@ -54,7 +54,7 @@ def word(old: Figure, new: Figure) -> str:
     """Compare two figures of which more is better."""
     (before, low, high), (after, least, most) = old, new
     if before is None or low is None or high is None or after is None or least is None or most is None or not before:
-        return "no interval: not judged"
+        return "not judged, because there is no confidence interval"
     if low <= most and least <= high:
         return "within the noise"
     if abs(after / before - 1) <= TOLERANCE:

@@ -28,8 +28,9 @@ def main():
         import numpy  # noqa: F401
     except Exception as error:      # a NumPy built for another processor or Python can raise any exception
         hidden = _hidden()
-        sys.stderr.write('envbuild-smoke: NumPy cannot be imported by %s: %s: %s\n%s.\n' % (
-            sys.executable, type(error).__name__, error, hidden or 'No framework of this image can work: build it anew'))
+        sys.stderr.write('envbuild-smoke: %s cannot import NumPy: %s: %s\n%s.\n' % (
+            sys.executable, type(error).__name__, error, hidden or ('Every framework of this image needs NumPy. Build the '
+                                                                    'image again')))
         return 1
     try:
         return __import__(NAME + '.cli', fromlist=['main']).main(sys.argv[1:])

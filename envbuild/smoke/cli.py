@@ -37,7 +37,7 @@ def _phases(text):
 
 def _workloads(text):
     if text != 'auto' and not set(text.split(',')) <= set(workloads.NAMES):
-        raise argparse.ArgumentTypeError('workloads are auto, or some of %s' % ', '.join(workloads.NAMES))
+        raise argparse.ArgumentTypeError('a workload must be auto, or one or more of: %s' % ', '.join(workloads.NAMES))
     return text
 
 
@@ -51,13 +51,13 @@ def _nets(text):
 def _scaling(text):
     chosen = text.split(',')
     if not set(chosen) <= set(('weak', 'strong')):
-        raise argparse.ArgumentTypeError('scaling is weak, strong or weak,strong')
+        raise argparse.ArgumentTypeError('the scaling must be weak, strong or weak,strong')
     return chosen
 
 
 def _counts(text):
     if text != 'auto' and not all(part.isdigit() and int(part) > 0 for part in text.split(',')):
-        raise argparse.ArgumentTypeError('counts are numbers from 1 on, separated by commas, or auto')
+        raise argparse.ArgumentTypeError('the counts must be auto, or numbers of at least 1, separated by commas')
     return text
 
 
@@ -66,7 +66,7 @@ def _floors(text):
     try:
         return {} if not text else dict((str(int(n)), float(ratio)) for n, ratio in (part.split(':') for part in text.split(',')))
     except ValueError:
-        raise argparse.ArgumentTypeError('write it as DEVICES:RATIO, as in 2:1.2,4:2.0')
+        raise argparse.ArgumentTypeError('write DEVICES:RATIO, for example 2:1.2,4:2.0')
 
 
 def _sync(text):
@@ -79,69 +79,82 @@ def _sync(text):
 def _parts(text):
     chosen = text.split(',') if text else []
     if not set(chosen) <= set(('cpu', 'disk', 'network', 'gpu')):
-        raise argparse.ArgumentTypeError('cpu, disk, network and gpu can be measured')
+        raise argparse.ArgumentTypeError('only these parts can be measured: cpu, disk, network, gpu')
     return chosen
 
 
 def _positive(text):
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError('a number from 1 on')
+        raise argparse.ArgumentTypeError('must be a number of at least 1')
     return value
 
 
 def _share(text):
     value = float(text)
     if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError('a number from 0 to 1, as 0.1')
+        raise argparse.ArgumentTypeError('must be a number from 0 to below 1, for example 0.1')
     return value
 
 
 def _any_number(text):
     value = int(text)
     if value < 0:
-        raise argparse.ArgumentTypeError('a number from 0 on')
+        raise argparse.ArgumentTypeError('must be a number of at least 0')
     return value
 
 
 def _options(parser):
     add = parser.add_argument
-    add('--json', metavar='FILE', help='write the report there, in one step (-: to standard output)')
-    add('--lock', metavar='FILE', default='', help='the image\'s lock (default: /opt/envbuild/lock.json)')
-    add('--framework', default='', help='which one, where the image holds several (default: run and coll try each in turn)')
-    add('--adapter', default='', help='an installed adapter or a file (default: the lock\'s recipe)')
-    add('--option', action='append', default=[], metavar='KEY=VALUE', help='for the adapter, beside the lock\'s options')
-    add('--counts', type=_counts, default='auto', help='numbers of devices, as 1,2,4 (default: auto)')
+    add('--json', metavar='FILE', help='write the report to this file in one step; - means standard output')
+    add('--lock', metavar='FILE', default='', help='the lock of the image (default: /opt/envbuild/lock.json)')
+    add('--framework', default='', help=('the framework to test, if the image has several (default: run and coll test '
+                                         'each in turn)'))
+    add('--adapter', default='', help=('the name of an installed adapter, or an adapter file (default: the adapter of the '
+                                       "lock's recipe)"))
+    add('--option', action='append', default=[], metavar='KEY=VALUE', help=('an option for the adapter, in addition to '
+                                                                            'the options in the lock'))
+    add('--counts', type=_counts, default='auto', help='numbers of devices to test, for example 1,2,4 (default: auto)')
     add('--device', choices=('auto', 'cpu', 'cuda'), default='auto')
-    add('--devices', default='auto', metavar='0,1|UUID|all', help='which GPUs, in this order (default: the largest set of equal ones); one '
-        'that is named twice is shared by two ranks, which tests function, not speed')
-    add('--allow-cpu', action='store_true', help='run a GPU image on the CPU where there is no GPU')
-    add('--expect', choices=('cpu', 'gpu', 'any'), default='any', help='what the run must be: without a GPU, gpu fails; cpu accepts a GPU image on the CPU')
-    add('--expect-gpus', type=_any_number, default=0, metavar='N', help='fail with fewer GPUs')
-    add('--threads', type=_positive, default=0, help='CPU threads per device (default: cores / largest count)')
-    add('--timeout', type=float, default=0, metavar='S', help='for everything (default: 900; of several frameworks none)')
-    add('--part-timeout', type=float, default=TIMEOUT_S, metavar='S', help='for each of several frameworks (default: 900)')
-    add('--stall', type=float, default=60, metavar='S', help='no rank gets further for so long: a hang (default: 60)')
-    add('--stall-first', type=float, default=300, metavar='S', help='the same, while the framework is imported (default: 300)')
-    add('--strict', action='store_true', help='warnings end with status 5')
+    add('--devices', default='auto', metavar='0,1|UUID|all', help='which GPUs to use, in this order (default: the largest '
+                                                                  'set of equal GPUs). Two ranks share a GPU that is '
+                                                                  'named twice; this tests function, not speed')
+    add('--allow-cpu', action='store_true', help='if there is no GPU, run a GPU image on the CPU')
+    add('--expect', choices=('cpu', 'gpu', 'any'), default='any', help=('where the run must take place: with gpu, a run '
+                                                                        'without a GPU fails; with cpu, a GPU image may '
+                                                                        'run on the CPU'))
+    add('--expect-gpus', type=_any_number, default=0, metavar='N', help='fail if there are fewer GPUs than this')
+    add('--threads', type=_positive, default=0, help=('CPU threads per device (default: number of cores / largest number '
+                                                      'of devices)'))
+    add('--timeout', type=float, default=0, metavar='S', help=('time limit for the whole test (default: 900; no limit if '
+                                                               'the image has several frameworks)'))
+    add('--part-timeout', type=float, default=TIMEOUT_S, metavar='S', help=('time limit for each framework, if the image '
+                                                                            'has several (default: 900)'))
+    add('--stall', type=float, default=60, metavar='S', help='stop if no rank makes progress for this time (default: 60)')
+    add('--stall-first', type=float, default=300, metavar='S', help=('the same limit while the framework is imported '
+                                                                     '(default: 300)'))
+    add('--strict', action='store_true', help='end with exit code 5 if there are warnings')
     add('--seed', type=int, default=7)
 
 
 def _probe_options(look):
     look.add_argument('--measure', nargs='?', const='cpu,disk,network,gpu', default='', type=_parts, metavar='cpu,disk,network,gpu',
-                      help='how fast they are, too: a minute at most for each GPU, else seconds')
-    look.add_argument('--disk', metavar='DIR', default='', help='the folder whose disk is measured (default: the temporary one)')
-    look.add_argument('--listen', type=_positive, default=0, metavar='PORT', help='wait for --connect on another machine, to measure the network')
-    look.add_argument('--connect', default='', metavar='HOST:PORT', help='measure the network to a machine that listens')
+                      help='also measure the speed of these parts: up to a minute for each GPU, a few seconds for the others')
+    look.add_argument('--disk', metavar='DIR', default='', help=('measure the disk that holds this folder (default: the '
+                                                                 'folder for temporary files)'))
+    look.add_argument('--listen', type=_positive, default=0, metavar='PORT', help=('wait for --connect from another '
+                                                                                   'machine, then measure the network'))
+    look.add_argument('--connect', default='', metavar='HOST:PORT', help=('measure the network to a machine that runs '
+                                                                          '--listen'))
 
 
 def _inner(verbs):
     """Add the verbs that other verbs start as separate processes."""
-    gpus = verbs.add_parser('gpus', help='measures GPUs (started by run and probe)')
+    gpus = verbs.add_parser('gpus', help='measures GPUs (run and probe start it)')
     gpus.add_argument('--out', required=True)
     gpus.add_argument('--do', required=True)
     gpus.add_argument('--count', type=int, required=True)
-    worker = verbs.add_parser('worker', help='one rank (started by run)')
+    worker = verbs.add_parser('worker', help='one rank (run starts it)')
     worker.add_argument('--plan', required=True)
     worker.add_argument('--rank', type=int, required=True)
 
@@ -150,46 +163,52 @@ def _run_options(parser):
     add = parser.add_argument
     add('--phases', type=_phases, default='coll,oracle,buckets,train,save,bench,compile',
         help='some of coll,oracle,buckets,train,save,bench,compile')
-    add('--workload', type=_workloads, default='auto', metavar='mnist,cifar', help='what to train (default: mnist; on GPUs both)')
+    add('--workload', type=_workloads, default='auto', metavar='mnist,cifar', help=('the data to train on (default: mnist; '
+                                                                                    'on GPUs mnist and cifar)'))
     add('--net', type=_nets, default='', help='%s (default: lenet for mnist, resnet20 for cifar)' % ', '.join(nets.NAMES))
-    add('--data', default='', metavar='DIR', help='files of MNIST or CIFAR-10 (default: /data if there is one; else images '
-                                                  'are generated)')
-    add('--scaling', type=_scaling, default='weak', help='weak: batch per device fixed; strong: global batch fixed')
-    add('--batch', type=_positive, default=0, help='for the speed: images per device (default: 64 CPU, 256 GPU)')
+    add('--data', default='', metavar='DIR', help='folder with the files of MNIST or CIFAR-10 (default: /data if it '
+                                                  'exists, else generated images)')
+    add('--scaling', type=_scaling, default='weak', help='weak: a fixed batch per device; strong: a fixed total batch')
+    add('--batch', type=_positive, default=0, help=('images per device when speed is measured (default: 64 on CPUs, 256 '
+                                                    'on GPUs)'))
     add('--epochs', type=_positive, default=0, help='default: 2')
-    add('--train-images', type=_positive, default=0, help='so many of the data set (default: 8192)')
+    add('--train-images', type=_positive, default=0, help='number of training images (default: 8192)')
     add('--test-images', type=_positive, default=0, help='default: 2048')
     add('--rounds', type=_positive, default=9)
     add('--round-seconds', type=float, default=0)
     add('--warmup-max', type=_positive, default=60)
-    add('--min-accuracy', type=float, default=None, help='default: by data and network')
-    add('--min-speedup', type=_floors, default={}, help='on GPUs: DEVICES:RATIO, as 2:1.2,4:2.0')
-    add('--min-efficiency', type=_floors, default={}, help='the same for the speedup per device, as 2:0.8')
-    add('--sync', type=_sync, default='gradients', help='gradients, parameters:K, async:S, or several of them')
-    add('--baseline', default='', metavar='REPORT', help='an earlier report that this run must not fall behind')
+    add('--min-accuracy', type=float, default=None, help='the default depends on the data and the network')
+    add('--min-speedup', type=_floors, default={}, help='on GPUs, required speedup as DEVICES:RATIO, for example 2:1.2,4:2.0')
+    add('--min-efficiency', type=_floors, default={}, help=('required speedup divided by the number of devices, for '
+                                                            'example 2:0.8'))
+    add('--sync', type=_sync, default='gradients', help=('how devices are synchronised: gradients, parameters:K, async:S, '
+                                                         'or several of them'))
+    add('--baseline', default='', metavar='REPORT', help='an earlier report; this run fails if it is worse')
     add('--tolerance', type=_share, default=None,
-        help='by which its speed may be lower (default: 0.1, and then only a warning)')
+        help='how much lower the speed may be than in the baseline (default: 0.1, and then a lower speed is only a warning)')
 
 
 def _parser():
-    parser = argparse.ArgumentParser(prog='envbuild-smoke', description='Does this image train correctly on 1 to N devices, and how fast?')
+    parser = argparse.ArgumentParser(prog='envbuild-smoke', description=('Test whether this image trains correctly on one '
+                                                                         'and on several devices, and measure the speed.'))
     verbs = parser.add_subparsers(dest='verb', metavar='VERB')
-    run = verbs.add_parser('run', help='the smoke test (also without a verb)')
+    run = verbs.add_parser('run', help='run the smoke test (the default command)')
     _options(run)
     _run_options(run)
     ranks.add_options(run)
-    coll = verbs.add_parser('coll', help='collectives: right answers, and bandwidth by message size')
+    coll = verbs.add_parser('coll', help=('test whether collective operations are correct, and measure their bandwidth '
+                                          'for several message sizes'))
     _options(coll)
     ranks.add_options(coll)
-    look = verbs.add_parser('probe', help='the machine, the driver, the framework\'s versions')
+    look = verbs.add_parser('probe', help='show the machine, the driver and the versions of the framework')
     _options(look)
     _probe_options(look)
     _inner(verbs)
-    two = verbs.add_parser('diff', help='two reports compared: is the second worse?', description=_diff.__doc__)
+    two = verbs.add_parser('diff', help='compare two reports, and say whether the second is worse', description=_diff.__doc__)
     two.add_argument('a')
     two.add_argument('b')
     two.add_argument('--tolerance', type=_share, default=diff.TOLERANCE)
-    explain = verbs.add_parser('explain', help='what a check means')
+    explain = verbs.add_parser('explain', help='explain what a check means')
     explain.add_argument('id', nargs='?', default='')
     return parser
 
@@ -294,7 +313,7 @@ def _run(options, argv):
 def _several(options, argv):
     from . import several
     if options['place'] is not None:
-        raise ranks.Unclear('on several machines one framework is tested at a time: name it with --framework')
+        raise ranks.Unclear('on several machines, only one framework can be tested at a time: choose one with --framework')
     return _test(options, lambda: several.Several(options, argv, _Say()), several.table)
 
 
@@ -312,12 +331,12 @@ def _test(options, make, table):
     except Exception as error:  # a bug of the smoke test: report it as an error, never as a pass or a failed check
         if not _is_out_of_room(error):
             traceback.print_exc()
-        answer.update(status='error', exit_code=1, reason='the smoke test itself failed: %s: %s' % (type(error).__name__, error))
+        answer.update(status='error', exit_code=1, reason='the smoke test failed because of an error of its own: %s: %s' % (type(error).__name__, error))
         hidden = shadows.words(shadows.found(traceback.format_exc()))
         if hidden:
             answer['reason'] += '. The cause: ' + hidden
         if _is_out_of_room(error):
-            answer['reason'] = 'no more can be written to %s: %s. Give it room, or set TMPDIR to another folder' % (
+            answer['reason'] = 'cannot write to %s: %s. Free some space, or set TMPDIR to another folder' % (
                 error.filename or tempfile.gettempdir(), os.strerror(error.errno or errno.ENOSPC))
     except SystemExit as stop:
         answer.update(status='error', exit_code=stop.code, reason='interrupted')

@@ -33,7 +33,7 @@ KEEPERS = (r'/(\.netrc|_netrc|\.pypirc|\.git-credentials|\.dockercfg|\.pgpass|id
 SETTINGS = r'^/etc/(apt/|environment$|profile|wgetrc$|gitconfig$)|/(\.gitconfig|\.wgetrc|\.curlrc|\.npmrc|\.condarc)$'
 TELLING = br'(?im)://[^/\s:@]+:[^/\s@]+@|^\s*Acquire::https?::Proxy|^\s*(export\s+)?https?_proxy\s*='
 SECRETS = [(re.compile(where), re.compile(what), words) for where, what, words in (
-    (KEEPERS, br'.', 'may hold credentials'), (SETTINGS, TELLING, 'holds a proxy or a password'),
+    (KEEPERS, br'.', 'may hold credentials'), (SETTINGS, TELLING, 'contains a proxy or a password'),
     (r'\.(pem|key)$', br'-----BEGIN [A-Z ]*PRIVATE KEY-----', 'is a private key'))]
 OF_THE_BIN = re.compile(r'^(python[\d.]*(-config)?|activate.*|Activate\.ps1|deactivate.*|pydoc\.bat)$')
 

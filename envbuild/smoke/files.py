@@ -17,9 +17,9 @@ def unwritable(folder):
     try:
         there = os.stat(folder)
     except OSError:
-        return 'there is no folder %s' % folder
-    return ("user %d cannot write to %s, which belongs to user %d: add '--user %d:%d' to the command that starts the container, "
-            'or give the folder to user %d' % (os.getuid(), folder, there.st_uid, there.st_uid, there.st_gid, os.getuid()))
+        return 'the folder %s does not exist' % folder
+    return ("user %d cannot write to %s, which belongs to user %d. Add '--user %d:%d' to the command that starts the "
+            'container, or change the owner of the folder to user %d' % (os.getuid(), folder, there.st_uid, there.st_uid, there.st_gid, os.getuid()))
 
 
 class NoScratch(Exception):
@@ -40,8 +40,8 @@ def choose_scratch(beside=''):
             if _can_be_used(folder, needed):
                 tempfile.tempdir = os.environ['TMPDIR'] = folder
                 return
-    raise NoScratch('there is no folder for temporary files: %s cannot be written. Start the container with --tmpfs /tmp, or set TMPDIR to a '
-                    'folder that is mounted' % ', '.join(tried))
+    raise NoScratch('no folder for temporary files is writable (tried %s). Start the container with --tmpfs /tmp, or set '
+                    'TMPDIR to a mounted folder' % ', '.join(tried))
 
 
 def _can_be_used(folder, needed):

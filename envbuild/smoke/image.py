@@ -70,7 +70,7 @@ def whole(lock):
 def _choose(frameworks, wanted, path):
     names = [each['name'] for each in frameworks]
     if wanted and wanted not in names:
-        raise BadLock('%s holds no framework "%s"; it holds: %s' % (path, wanted, ', '.join(names)))
+        raise BadLock('%s has no framework "%s"; it has: %s' % (path, wanted, ', '.join(names)))
     if not wanted and len(names) > 1:
-        raise BadLock('%s holds several frameworks (%s): choose one with --framework' % (path, ', '.join(names)))
+        raise BadLock('%s has several frameworks (%s): choose one with --framework' % (path, ', '.join(names)))
     return frameworks[names.index(wanted) if wanted else 0]

@@ -190,7 +190,7 @@ def attempt_all(tasks, config):
             try:
                 task['outcome'], task['code'], task['said'] = attempt(task['module'], config['limit_s'], folder)
             except Exception as error:  # for example too little memory for another process: reported, and not counted as a pass
-                task['outcome'], task['code'], task['said'] = 'failed', 1, 'cannot be tried: %s' % error
+                task['outcome'], task['code'], task['said'] = 'failed', 1, 'the import could not be tested: %s' % error
             with lock:
                 done.append(task)
                 print('progress %d %d' % (len(done), len(tasks)))
@@ -285,7 +285,7 @@ def main(config):
         for number, module in enumerate(every):
             reason = reason_to_skip(module, config['skip'])
             if not reason and number >= MOST:
-                reason = 'only the first %d modules of a distribution are tried' % MOST
+                reason = 'only the first %d modules of a distribution are tested' % MOST
             if reason:
                 skipped.append({'distribution': name, 'module': module, 'reason': reason})
             else:

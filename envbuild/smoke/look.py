@@ -49,7 +49,7 @@ def _network(options, say):
     try:
         if options['listen']:
             listener = network.listen(options['listen'])
-            say('waiting at port %d; start envbuild-smoke probe --connect THIS-MACHINE:%d on the other' % ((options['listen'],) * 2))
+            say('waiting at port %d; on the other machine, start envbuild-smoke probe --connect THIS-MACHINE:%d' % ((options['listen'],) * 2))
             network.serve(listener)
             listener.close()
             return {'network': None, 'error': None}
@@ -102,7 +102,8 @@ def _ask(options, image, style, found):
 def table(answer):
     """The answer as lines for people."""
     if 'network' in answer:
-        return ['%-12s %s' % ('network', network.words(answer['network']))] if answer['network'] else [answer['error'] or 'measured by the other side']
+        return ['%-12s %s' % ('network', network.words(answer['network']))] if answer['network'] else [answer['error'] or (
+            'the other machine shows the measurements')]
     lines, made = probe.table(answer), answer['framework']
     if answer['topology_text']:
         lines += ['', 'nvidia-smi topo -m:', answer['topology_text'].rstrip(), '']

@@ -67,6 +67,6 @@ def words(report):
     for each in report.get('plain_runs', ()):
         rates = each['images_per_s']
         together = ', %.0f on %d' % (rates['dp'], each['n']) if rates['dp'] else ''
-        out.append('  a plain script, without %s: %.0f images/s on 1 device%s (%.0f page faults a step)' % (
+        out.append('  a plain training script without %s: %.0f images/s on 1 device%s (%.0f page faults per step)' % (
             ' and '.join(report['allocator']['set_by_test']), rates['solo'], together, each['page_faults_per_step']))
     return out

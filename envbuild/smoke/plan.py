@@ -44,11 +44,11 @@ def choose_device(options, image, found):
     """
     wants_gpu = options['device'] == 'cuda' or (options['device'] == 'auto' and image['cuda'] is not None)
     if options['device'] == 'cuda' and image['name'] and image['cuda'] is None:
-        raise Refusal('this is a CPU image (%s): --device cuda cannot be' % image['name'])
+        raise Refusal('--device cuda is not possible: this is a CPU image (%s)' % image['name'])
     cores = found['host']['cores_usable']
     if not wants_gpu:
         if options['devices'] not in ('auto', 'all'):
-            raise Refusal('--devices chooses GPUs, and this run uses CPU workers: say how many with --counts')
+            raise Refusal('--devices chooses GPUs, but this run uses CPU workers: use --counts to set their number')
         return Device('cpu', cores, 'CPU workers share %d cores' % cores)
     if found['devices']:
         numbers = chosen_devices(options['devices'], found['devices'])
@@ -90,8 +90,8 @@ def no_gpu_reason(cuda):
     if not cuda['library']:
         return 'no NVIDIA driver in the container (%s)' % cuda['problem']
     if cuda['code']:
-        return 'cuInit answers %d: %s' % (cuda['code'], probe_cuda.MEANING.get(cuda['code'], ('see cuda.h', ''))[0])
-    return 'the driver lists no GPU'
+        return 'cuInit returns error %d: %s' % (cuda['code'], probe_cuda.MEANING.get(cuda['code'], ('see cuda.h', ''))[0])
+    return 'the driver reports no GPU'
 
 
 def choose_counts(text, device):
@@ -138,7 +138,8 @@ def with_enough_rounds(options):
     floors = options['min_speedup'] or options['min_efficiency']
     if not floors or 'bench' not in options['phases'] or options['rounds'] >= stats.LEAST:
         return options, []
-    return dict(options, rounds=stats.LEAST), ['%d rounds were timed, not %d: --min-speedup and --min-efficiency need as many.' % (
+    return dict(options, rounds=stats.LEAST), [('%d rounds were timed instead of %d, because --min-speedup and '
+                                                '--min-efficiency need this number.') % (
         stats.LEAST, options['rounds'])]
 
 
@@ -149,7 +150,7 @@ def parts(options, device, adapter):
     chosen = workloads.names(options, device.kind)
     strangers = [name for name in options['net'] if nets.of(name).workload not in chosen]
     if strangers:
-        raise Refusal('--net %s is a network for --workload %s' % (strangers[0], nets.of(strangers[0]).workload))
+        raise Refusal('--net %s belongs to --workload %s, which is not tested' % (strangers[0], nets.of(strangers[0]).workload))
     return workloads.choose(chosen, options, device.kind, adapter)
 
 

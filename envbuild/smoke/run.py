@@ -30,14 +30,14 @@ class Run(object):
         self.team = hosts.team(options, say)
         self.image = images.read(options['lock'], options['framework'])
         if not (options['adapter'] or self.image['recipe']):
-            raise plans.Refusal('no lock in this image says which framework it holds: name an --adapter')
+            raise plans.Refusal('no lock in this image names its framework: choose an --adapter')
         self.baseline = baseline.read(options['baseline'], options['framework']) if options.get('baseline') else None
         self.left_out_checks = []
         self.adapter = adapters.load(options['adapter'] or self.image['recipe'])
         self.found = probe.facts()
         self.device = plans.choose_device(options, self.image, self.found)
         if self.device.shared and not getattr(self.adapter, 'shares_gpus', False):
-            raise plans.Refusal('--devices names a GPU twice, and %s cannot have several ranks on one GPU' % self.adapter.name)
+            raise plans.Refusal('--devices names a GPU twice, but %s cannot run several ranks on one GPU' % self.adapter.name)
         self.limits = limits.of(self.adapter, dict(self.image['options'], **options['options']), self.device.kind)
         self.options, notes = plans.with_enough_rounds(dict(options, phases=self._phases(options)))
         self.counts, self.left_out, self.beyond = self.limits.counts(*self.team.choose(self.device, self.adapter, self.found))
@@ -146,7 +146,8 @@ class Run(object):
             plan['phases'] = plan['phases'] + ['schemes']
         for each in plan['workloads'] if 'bench' in plan['phases'] and n > 1 else ():
             if len(each['bench']['scaling']) < len(self.options['scaling']):
-                self.report['notes'].append('No strong scaling with %d devices: %d images do not divide.' % (n, each['bench']['batch']))
+                self.report['notes'].append(('Strong scaling with %d devices was not measured: %d images cannot be '
+                                             'divided equally.') % (n, each['bench']['batch']))
         if self.device.kind == 'cuda' and self.team.hosts_of(n) == 1:
             plan['gpus'] = [self.found['devices'][place]['uuid'] for place in plan['devices']]
             self.report['link'] = (not self.device.shared and link.nominal(*self._wired(plan['devices']))) or self.report['link']

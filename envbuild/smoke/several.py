@@ -88,9 +88,10 @@ class Several(object):
         if self.options['timeout']:
             limit = min(limit, self.began + self.options['timeout'] - now())
         if part.member.recipe not in adapters.names():
-            part.conclude('not-applicable', 0, 'there is no test for it in this image (no adapter "%s")' % part.member.recipe)
+            part.conclude('not-applicable', 0, 'this image has no test for it (no adapter "%s")' % part.member.recipe)
         elif limit < 1:
-            part.conclude('inconclusive', reports.INCONCLUSIVE, 'the time limit of the whole test passed before its turn')
+            part.conclude('inconclusive', reports.INCONCLUSIVE, 'the time limit of the whole test passed before it was '
+                                                                'tested')
         else:
             os.mkdir(folder)
             part.reason = 'it was interrupted'       # this reason stays only if this process is interrupted before _judge()
@@ -123,9 +124,10 @@ class Several(object):
         """Take the status of the worst part. If several parts have this status, take the first."""
         tested = [part for part in self.parts if part.status != 'not-applicable']
         left_out = [part for part in self.parts if part not in tested]
-        self.report['notes'] += ['%s: not tested, and not counted: %s' % (part.member.title(), part.reason) for part in left_out]
+        self.report['notes'] += ['%s: not tested and not counted: %s' % (part.member.title(), part.reason) for part in left_out]
         if not tested:
-            self.report.update(status='inconclusive', exit_code=reports.INCONCLUSIVE, reason='nothing in this image can be tested')
+            self.report.update(status='inconclusive', exit_code=reports.INCONCLUSIVE, reason=('this image has no framework with a '
+                                                                                              'test'))
             return
         worst = min(tested, key=lambda part: WORST.index(part.status))
         reason = '' if worst.status == 'pass' else '%s: %s' % (worst.member.title(), worst.reason)
@@ -140,12 +142,12 @@ def _judge(part, code, ending, limit):
     own = part.report or {}
     if code is None:
         part.hung = True
-        part.conclude('fail', reports.HANG, 'it did not end within %.0f s and was ended%s' % (
+        part.conclude('fail', reports.HANG, 'it was stopped, because it did not end within %.0f s%s' % (
             limit, '' if part.report is None else '; it says: ' + (own.get('reason') or own['status'])))
     elif not own:
-        part.conclude('error', reports.FAIL, 'it left no report and %s' % ending)
+        part.conclude('error', reports.FAIL, 'it wrote no report and %s' % ending)
     elif code != own['exit_code']:
-        part.conclude('error', reports.FAIL, 'its report says %s, but it %s' % (own['status'], ending))
+        part.conclude('error', reports.FAIL, 'its report says %s, but its process %s' % (own['status'], ending))
     else:
         part.conclude(own['status'], code, own['reason'])
 

@@ -29,7 +29,7 @@ def words(shadows):
     """Return a sentence about the first of `shadows`; '' if there is none."""
     if not shadows:
         return ''
-    return '%s hides the module %s that others import: rename it, or take its folder out of PYTHONPATH' % (shadows[0][1], shadows[0][0])
+    return '%s hides the module %s that other programs import: rename the file, or remove its folder from PYTHONPATH' % (shadows[0][1], shadows[0][0])
 
 
 def _standard_folders():

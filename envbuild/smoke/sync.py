@@ -25,7 +25,7 @@ def parse(text):
         kind, number = part.partition(':')[::2]
         least = {'parameters': 1, 'async': 0}.get(kind)
         if part != GRADIENTS and not (least is not None and number.isdigit() and int(number) >= least):
-            raise ValueError('sync is gradients, parameters:K (K from 1) or async:S (S from 0)')
+            raise ValueError('sync must be gradients, parameters:K (K at least 1) or async:S (S at least 0)')
         name = part if part == GRADIENTS else '%s:%d' % (kind, int(number))
         if name not in out:
             out.append(name)
@@ -35,9 +35,9 @@ def parse(text):
 def why_not(name, adapter, style):
     """Return why a scheme does not apply to an adapter (a class); '' if it does."""
     if not all(hasattr(side, 'assign') for side in getattr(adapter, 'sides', (adapter,))):
-        return 'its adapter cannot set weights'
+        return 'the adapter cannot set weights'
     if name.startswith('async') and style == 'single':
-        return 'the devices are in one process and step together'
+        return 'the devices are in one process and make each step together'
     return ''
 
 
@@ -61,10 +61,10 @@ def price(entry):
     if entry['run'] and entry['run']['speedup']:
         words.append('speedup %.2f' % entry['run']['speedup']['median'])
     if entry['training']:
-        words.append('accuracy %.1f %%, %+.1f points against averaging gradients' % (
+        words.append('accuracy %.1f %%, %+.1f points compared with averaging gradients' % (
             100 * entry['training']['accuracy'], 100 * entry['accuracy_difference']))
     if entry['distance'] is not None:
-        words.append('replicas %.1e apart before they last met' % entry['distance'])
+        words.append('replicas differed by %.1e before they were last averaged' % entry['distance'])
     if entry['staleness']:
-        words.append('at most %s ahead' % steps(entry['staleness']['largest']))
+        words.append('at most %s ahead of the slowest process' % steps(entry['staleness']['largest']))
     return ', '.join(words)

@@ -97,7 +97,7 @@ def test_every_planted_fault_is_found_at_once(engine: Engine, toy: Toy, tmp_path
         "/etc/anybody": "can be written by anybody",
         "/home/envbuild/.netrc": "may hold credentials",
         "/etc/ssl/server.key": "is a private key",
-        "/etc/apt/apt.conf.d/99proxy": "holds a proxy or a password",
+        "/etc/apt/apt.conf.d/99proxy": "contains a proxy or a password",
         "/usr/bin/ldd": "modified since the package was installed (of libc-bin)",
         "/opt/envbuild/lock.json": "is not the lock that was given",
         "/usr/local/bin/envbuild-smoke": "missing",

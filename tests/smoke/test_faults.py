@@ -68,8 +68,8 @@ def test_what_one_device_does_exactly_and_two_do_not_is_no_matter_of_precision(g
     answer = guest.run(*arguments, folder=tmp_path)
     assert (answer.code, answer.failed(), answer.check("ORACLE", 1)["status"]) == (1, {"ORACLE"}, "pass"), answer.err
     oracle = answer.check("ORACLE", 2)
-    assert oracle["value"] > oracle["limit"] and "one device is right" in oracle["message"], oracle
-    assert "races" not in oracle["message"] and "the exchange, updates that race" in oracle["next_step"], oracle
+    assert oracle["value"] > oracle["limit"] and "with one device, weights agree" in oracle["message"], oracle
+    assert "races" not in oracle["message"] and "the exchange, and updates that may race" in oracle["next_step"], oracle
 
 
 @pytest.mark.parametrize(

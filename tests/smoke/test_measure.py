@@ -59,7 +59,7 @@ def test_time_is_split_and_what_is_left_out_is_told(guest: Guest, tmp_path: Path
     assert run["rounds"][1]["order"] == "input,dp,indep,solo"
     assert len(run["busy_ms"]["indep"]) == 2
     assert run["harness_share"] > 0
-    assert "the first step apart" in answer.out
+    assert "the first step, which is measured separately" in answer.out
     assert "15 images do not divide" in answer.out
 
 

@@ -95,7 +95,7 @@ def load(name):
     for module in (name, name + '_'):
         if os.path.exists(os.path.join(FOLDER, module + '.py')):
             return importlib.import_module('%s.%s' % (__name__, module)).Adapter
-    raise UnknownAdapter('no adapter "%s" is installed here; there are: %s' % (name, ', '.join(names()) or 'none'))
+    raise UnknownAdapter('this image has no adapter "%s"; installed adapters: %s' % (name, ', '.join(names()) or 'none'))
 
 
 def style_of(adapter, kind, options):
@@ -107,7 +107,7 @@ def style_of(adapter, kind, options):
 
 def _load_file(path):
     if not os.path.exists(path):
-        raise UnknownAdapter('there is no adapter file %s' % path)
+        raise UnknownAdapter('the adapter file %s does not exist' % path)
     name = '%s._%s' % (__name__, os.path.splitext(os.path.basename(path))[0])
     if getattr(sys.modules.get(name), '__file__', None) == path:
         return sys.modules[name]

@@ -16,7 +16,7 @@ class Adapter(object):
     shares_gpus = True      # it uses no GPU
     name = 'numpy'
     style = 'process'
-    semantics = {'gradient': 'mean', 'exchange': 'one flat buffer over the TCP ring'}
+    semantics = {'gradient': 'mean', 'exchange': 'all gradients in one buffer, averaged over a ring of TCP connections'}
     without = dict((name, 'the NumPy network has no batch normalisation') for name in ('resnet20', 'vgg19_bn'))
 
     def setup(self, ctx):

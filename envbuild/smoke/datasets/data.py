@@ -76,10 +76,11 @@ def _for_training(part, options, seed):
             return _public(part, folder)
         except datafiles.Damaged as error:
             raise Unusable(_check(part, 'fail', '%s: %s' % (folder, error), next_step=(
-                'Get it again: `envbuild data fetch %s`. Without --data and %s the images are generated.' % (part.workload.dataset, MOUNTED))))
+                'Download it again with `envbuild data fetch %s`. Or leave out --data and %s: then images are generated.' % (part.workload.dataset, MOUNTED))))
         except datafiles.Absent as error:
             if asked and options['workload'] != 'auto':
-                raise Unusable(_check(part, 'fail', str(error), next_step='`envbuild data fetch %s` gets them, or leave --data out.' % (
+                raise Unusable(_check(part, 'fail', str(error), next_step=('Download the files with `envbuild data fetch '
+                                                                           '%s`, or leave out --data.') % (
                     part.workload.dataset)))
             if asked:
                 made = [_check(part, 'skip', '%s: generated images are used' % error)]

@@ -46,21 +46,21 @@ def load(folder, dataset):
     """
     facts = table()[dataset]
     if not os.path.isdir(folder):
-        raise Absent('there is no folder %s' % folder)
+        raise Absent('the folder %s does not exist' % folder)
     for names, read in _FORMS[dataset]:
         found = dict((name, path) for name, path in ((name, _find(folder, name, facts)) for name in names) if path)
         if not found:
             continue
         missing = [name for name in names if name not in found]
         if missing:
-            raise Damaged('%s is there, but %s is missing beside it' % (sorted(found)[0], missing[0]))
+            raise Damaged('%s exists, but %s, which must be in the same folder, does not' % (sorted(found)[0], missing[0]))
         verified = [_verify(found[name], facts['files']) for name in names]
         try:
             parts = read([found[name] for name in names])
         except (IOError, OSError, EOFError, ValueError, KeyError, zlib.error, struct.error, tarfile.TarError, pickle.PickleError) as error:
-            raise Damaged('%s cannot be read: %s: %s' % (os.path.basename(found[names[0]]), type(error).__name__, error))
+            raise Damaged('cannot read %s: %s: %s' % (os.path.basename(found[names[0]]), type(error).__name__, error))
         return parts[0], parts[1], verified
-    raise Absent('%s holds no %s: known are %s' % (folder, facts['title'], ', '.join(sorted(facts['files']))))
+    raise Absent('%s contains no %s; supported data sets: %s' % (folder, facts['title'], ', '.join(sorted(facts['files']))))
 
 
 def _find(folder, name, facts):
@@ -78,11 +78,11 @@ def _verify(path, known):
     name, size = os.path.basename(path), os.path.getsize(path)
     fact = known[name]
     if size != fact.get('bytes', size):
-        raise Damaged('%s has %d bytes and must have %d: it was cut off, or is another file' % (name, size, fact['bytes']))
+        raise Damaged('%s has %d bytes instead of %d: it is incomplete, or another file' % (name, size, fact['bytes']))
     kind = 'sha256' if 'sha256' in fact else 'md5'
     got = _digest(path, kind)
     if got != fact[kind]:
-        raise Damaged('%s has the %s %s and must have %s: it is damaged, or another file' % (name, kind.upper(), got, fact[kind]))
+        raise Damaged('%s has the %s %s instead of %s: it is damaged, or another file' % (name, kind.upper(), got, fact[kind]))
     return {'name': name, 'bytes': size, kind: got}
 
 
@@ -107,7 +107,7 @@ def _idx(path):
     data = _content(path)
     zeros, kind, dimensions = struct.unpack('>HBB', data[:4])
     if zeros or kind != 8:
-        raise ValueError('it does not begin as an IDX file of bytes')
+        raise ValueError('the file does not begin with the header of an IDX file of bytes')
     shape = struct.unpack('>%dI' % dimensions, data[4:4 + 4 * dimensions])
     return np.frombuffer(data, 'uint8', offset=4 + 4 * dimensions).reshape(shape)
 
@@ -125,7 +125,7 @@ def _read_npz(paths):
 def _pair(images, labels):
     images, labels = np.array(images, 'uint8'), np.array(labels, 'int64').reshape(-1)
     if len(images) != len(labels) or not len(labels) or labels.min() < 0 or labels.max() > 9:
-        raise ValueError('%d images with %d labels, or labels other than 0 to 9' % (len(images), len(labels)))
+        raise ValueError('%d images with %d labels, or labels outside 0 to 9' % (len(images), len(labels)))
     return images, labels
 
 
@@ -152,7 +152,7 @@ class _Unpickler(pickle.Unpickler):
             return codecs.encode
         if module.split('.')[0] == 'numpy' and name in ('_reconstruct', 'ndarray', 'dtype'):
             return {'ndarray': np.ndarray, 'dtype': np.dtype}.get(name) or _reconstruct()
-        raise pickle.UnpicklingError('a batch holds no %s.%s' % (module, name))
+        raise pickle.UnpicklingError('a batch file has no %s.%s' % (module, name))
 
 
 def _reconstruct():

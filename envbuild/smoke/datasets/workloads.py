@@ -59,10 +59,12 @@ class Part(object):
         if asked is not None:
             return {'accuracy': asked, 'loss': loss, 'note': ''}
         if images < enough:
-            return {'accuracy': None, 'loss': None, 'note': 'too little training to judge, %d images of %d' % (images, enough)}
+            return {'accuracy': None, 'loss': None, 'note': ('not judged: trained on only %d images, but the accuracy '
+                                                             'limit is for %d') % (images, enough)}
         known = (data, self.net.name) in LIMITS
         return {'accuracy': accuracy, 'loss': loss,
-                'note': '' if known else 'no limit is calibrated for %s on %s: it must only beat guessing' % (self.net.name, data)}
+                'note': '' if known else ('no accuracy limit was measured for %s on %s: the accuracy only has to be '
+                                          'better than guessing') % (self.net.name, data)}
 
 
 def names(options, kind):
@@ -86,8 +88,8 @@ def choose(chosen, options, kind, adapter):
             parts.append(Part(WORKLOADS[name], net, options, kind))
             continue
         asked = options['workload'] != 'auto' or len(chosen) == 1
-        left_out.append(dict(check('NET', None, 'inconclusive' if asked else 'skip', '%s is not trained: %s' % (net.name, reason),
-                                   next_step='Ask for another --net or --workload.' if asked else ''), workload=name))
+        left_out.append(dict(check('NET', None, 'inconclusive' if asked else 'skip', '%s was not trained: %s' % (net.name, reason),
+                                   next_step='Choose another --net or --workload.' if asked else ''), workload=name))
     return parts, left_out
 
 

@@ -5,7 +5,7 @@ from .. import files
 from ..reporting import diff
 from ..check_record import check
 
-NEXT = 'Look for what changed: `envbuild-smoke diff A.json B.json` shows both.'
+NEXT = 'To see what changed, run: envbuild-smoke diff A.json B.json'
 
 
 class Unreadable(Exception):
@@ -17,13 +17,14 @@ def read(path, framework='', whole=False):
     try:
         report = files.read_json(path)
     except (IOError, OSError, ValueError) as error:
-        raise Unreadable('%s is no report: %s' % (path, error))
+        raise Unreadable('%s is not a report: %s' % (path, error))
     if not isinstance(report, dict) or report.get('schema') != 'envbuild-smoke/1':
-        raise Unreadable('%s is no report of envbuild-smoke run' % path)
+        raise Unreadable('%s is not a report of envbuild-smoke run' % path)
     if report.get('parts') and not whole:
         parts = [part for part in report['parts'] if part['framework'] == framework and part['report']]
         if not parts:
-            raise Unreadable('%s has no report of %s' % (path, framework or 'one framework alone: name it with --framework'))
+            raise Unreadable('%s has no report of %s' % (path, framework or ('a single framework: choose one with '
+                                                                             '--framework')))
         return parts[0]['report']
     return report
 
@@ -71,8 +72,8 @@ def checks(old, new, tolerance):
     compared = found['speed'] if found['alike'] else []
     out = [_speed(n, found, on_cpu, insisted, tolerance) for n in sorted(set(entry['n'] for entry in compared))]
     if not compared and (old.get('runs') or new.get('runs')):
-        out.append(check('BASELINE', None, 'inconclusive', ' '.join(found['apart']) or 'Neither report has a speed.',
-                         next_step='Compare with a report of the same machine, workload and options.'))
+        out.append(check('BASELINE', None, 'inconclusive', ' '.join(found['apart']) or 'Neither report has a measured speed.',
+                         next_step='Choose a baseline of the same machine, workload and options.'))
     return [_correctness(found)] + out
 
 
@@ -80,18 +81,18 @@ def _correctness(found):
     if found['lost']:
         return check('BASELINE', None, 'fail', '; '.join(found['lost'])[:1000], next_step=NEXT, detail={'lost': found['lost']})
     apart = ''.join(' ' + sentence for sentence in found['apart'])
-    words = 'what was right in the baseline is right here.' + apart
+    words = 'every check that passed in the baseline passes here.' + apart
     return check('BASELINE', None, 'pass', words, detail={'changed': found['changed']})
 
 
 def _speed(n, found, on_cpu, insisted, tolerance):
     mine = [entry for entry in found['speed'] if entry['n'] == n]
     worse = [entry for entry in mine if entry['word'] == diff.WORSE]
-    words = '; '.join('%s %s, was %s (%s)' % (
+    words = '; '.join('%s %s, in the baseline %s (%s)' % (
         entry['figure'], diff.shown(entry['new']), diff.shown(entry['old']), entry['word']) for entry in worse or mine)
     if on_cpu:
         status = 'inconclusive' if worse and insisted else 'skip'
-        words += ': CPU workers share cores, their speed is not judged'
+        words += ': not judged, because CPU workers share cores'
     else:
         status = 'pass' if not worse else 'fail' if insisted else 'warn'
     lowest = min(entry['new'][0] / entry['old'][0] for entry in mine)

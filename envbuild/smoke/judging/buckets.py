@@ -18,12 +18,12 @@ REDUCED = .03           # errors of a reduced precision reach 8e-3 (bfloat16), t
 NEAR = 0.05             # a fault explains a gradient if they differ by less than this share of the right gradient
 KNOWN = (
     ('bucket-not-exchanged', 'are not exchanged: each replica uses its own'),
-    ('bucket-lost', 'are lost: zeros arrive'),
-    ('bucket-late', 'are those of the step before'),
-    ('bucket-summed', 'are summed, not averaged'),
+    ('bucket-lost', 'are lost: the replicas receive zeros'),
+    ('bucket-late', 'are one step late'),
+    ('bucket-summed', 'are summed instead of averaged'),
     ('bucket-averaged-twice', 'are averaged twice'),
-    ('bucket-of-replica-0', 'are those of replica 0 alone'),
-    ('bucket-rounded', 'are nearly right, as if rounded to half precision'),
+    ('bucket-of-replica-0', 'are taken from replica 0 alone'),
+    ('bucket-rounded', 'are nearly right, as if they had been rounded to half precision'),
 )
 
 
@@ -68,19 +68,21 @@ def judge(n, wanted, results, precision):
     saved = [entry for phase in measured for entry in phase['weights']]
     step, differing = _apart(measured)
     each = _worst([_load(entry['path']) for entry in saved if entry['step'] == wanted.plan['steps']], wanted.last, wanted.start)
-    value, size = max(each.values()), 'with %d MB of gradients ' % (wanted.net.bytes // 10 ** 6)
+    value, size = max(each.values()), 'with %d MB of gradients, ' % (wanted.net.bytes // 10 ** 6)
     detail = {'parameters': each, 'wrong': [], 'step': None, 'hypothesis': None, 'differ_from_step': step, 'bytes': wanted.net.bytes}
     common = dict(value=value, limit=LIMIT, unit='relative', detail=detail)
     if value <= LIMIT and not differing:
         return [check('BUCKETS', n, 'pass', size + 'weights agree with the reference to %.1e' % value, **common)]
     if precision and not differing and value <= REDUCED and _is_rounding(wanted, n, saved, precision):
-        return [check('BUCKETS', n, 'warn', size + 'weights agree to %.1e only: see ORACLE' % value, severity='warn', **common)]
-    detail['step'], detail['wrong'], detail['hypothesis'], words = _blame(wanted, n, saved) or (step, differing, None, 'differ between replicas')
+        return [check('BUCKETS', n, 'warn', size + ('weights agree with the reference only to %.1e; the check ORACLE says '
+                                                    'why') % value, severity='warn', **common)]
+    detail['step'], detail['wrong'], detail['hypothesis'], words = _blame(wanted, n, saved) or (step, differing, None, 'lead to different weights in the replicas')
     right = [name for name in wanted.net.names if name not in detail['wrong']]
-    words = '%sthose of %s %s, from step %d on' % (size, ', '.join(detail['wrong']), words, detail['step'])
-    return [check('BUCKETS', n, 'fail', words + ('; those of %s are right' % ', '.join(right) if right else ''), next_step=(
-        'These parameters share a bucket of the exchange: look at what is done to it, such as a hook, a compression, or a view of it.'
-        if right else 'Where ORACLE passes, only large exchanges go wrong.'), **common)]
+    words = '%sthe gradients of %s %s, from step %d on' % (size, ', '.join(detail['wrong']), words, detail['step'])
+    return [check('BUCKETS', n, 'fail', words + ('; the gradients of %s are right' % ', '.join(right) if right else ''), next_step=(
+        ('These parameters are exchanged in one bucket. Check what the training code does to it, such as a hook, '
+         'compression or a view.')
+        if right else 'If the check ORACLE passes, only large exchanges go wrong.'), **common)]
 
 
 def _is_rounding(wanted, n, saved, precision):
@@ -157,4 +159,5 @@ def _named(step, copies, wrong):
     fits = set(fault for fault, _ in KNOWN if fault != ('bucket-of-replica-0' if len(copies) > 1 else 'bucket-not-exchanged'))
     for replica, weights in copies:
         fits &= step.faults(replica, weights, wrong)
-    return next(((fault, words) for fault, words in KNOWN if fault in fits), (None, 'are wrong, by no known fault'))
+    return next(((fault, words) for fault, words in KNOWN if fault in fits), (None, 'are wrong, but no known fault '
+                                                                                    'explains how'))

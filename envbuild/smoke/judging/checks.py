@@ -21,15 +21,16 @@ def placement(n, device, evidence):
     on_gpu = bool(compute) and all('gpu' in place.lower() or 'cuda' in place.lower() for place in compute)
     right = on_gpu == (device.kind == 'cuda')
     return [check('DEVICE', n, 'pass' if right else 'fail', 'used: ' + ', '.join(places), detail={'evidence': evidence},
-                  next_step='' if right else 'The framework fell back to another device without a word: check its build and driver.')]
+                  next_step='' if right else ('The framework used another device without reporting it: check its build '
+                                              'and the driver.'))]
 
 
 def collectives(n, results):
     """COLL: whether the collectives gave exact answers on all ranks."""
     if n > 1 and len(results) == 1:
-        return [check('COLL', n, 'skip', 'all devices are in one process: there are no collectives between processes')]
+        return [check('COLL', n, 'skip', 'all devices are in one process, so there are no collectives between processes')]
     if n == 1:
-        return [check('COLL', n, 'skip', 'one device has nothing to exchange')]
+        return [check('COLL', n, 'skip', 'one device exchanges nothing')]
     wrong, tried = [], 0
     for rank, result in enumerate(results):
         for answer in result['phases']['coll']['answers'] + result['phases']['coll']['table']:
@@ -39,10 +40,10 @@ def collectives(n, results):
     if not wrong:
         return [check('COLL', n, 'pass', '%d answers exact' % tried, value=0, limit=0, unit='wrong answers')]
     first = wrong[0]
-    return [check('COLL', n, 'fail', '%s of %d %s numbers is wrong on ranks %s, first at element %s' % (
+    return [check('COLL', n, 'fail', 'wrong result of %s with %s %s numbers on ranks %s, first at element %s' % (
         first['op'], first['elements'], first['type'], sorted(set(w['rank'] for w in wrong)), first['first_wrong']),
         value=len(wrong), limit=0, unit='wrong answers', detail={'wrong': wrong[:20]},
-        next_step='Look for corrupt peer copies (IOMMU, ACS): try NCCL_P2P_DISABLE=1.')]
+        next_step='Copies between GPUs may corrupt data (IOMMU, ACS): try NCCL_P2P_DISABLE=1.')]
 
 
 def oracle(n, case, want, saved, alone=None, possible=None):
@@ -61,27 +62,28 @@ def oracle(n, case, want, saved, alone=None, possible=None):
     detail['hypothesis'] = fault = diagnose.name_fault(case, saved, want, [name], possible)
     kind = fault['id'][len('reduced-'):]
     if fault['id'] == 'reduced-' + kind and kind in possible:
-        return [check('ORACLE', n, 'warn', 'weights agree to %.1e: %s, which can be in use here' % (value, fault['sentence']),
+        return [check('ORACLE', n, 'warn', 'weights agree with the reference only to %.1e: %s, which this run may use' % (value, fault['sentence']),
                       severity='warn', next_step=possible[kind][0].upper() + possible[kind][1:] + '.', **common)]
     if fault['id'] == 'reduced-' + kind:
-        words = '%s (error %.1e), and nothing in this run allows it' % (fault['sentence'], value)
+        words = '%s (error %.1e), but nothing in this run allows this precision' % (fault['sentence'], value)
     elif fault['id']:
         words = fault['sentence']
     else:
-        words = 'weights are wrong by %.1e, most of all %s of replica %d, and no known fault explains it' % (value, name, replica)
+        words = 'weights are wrong by up to %.1e, most in %s of replica %d; no known fault explains it' % (value, name, replica)
     right_alone = fault['id'] in ('', 'noise') and alone is not None and alone <= ORACLE_PASS
     if right_alone:
-        words += '; one device is right to %.1e%s' % (alone, ': perhaps an update races with another' if fault['id'] else '')
+        words += '; with one device, weights agree to %.1e%s' % (alone, ': updates may race with each other' if fault['id'] else '')
     return [check('ORACLE', n, 'fail', words, next_step=_where_to_look(n, right_alone), **common)]
 
 
 def _where_to_look(n, right_alone):
     """Advice for wrong weights on n devices; `right_alone`: the cause is unknown, but one device alone is right."""
     if n == 1:
-        return 'One device is wrong already: the fault is in the arithmetic, not in the exchange.'
+        return 'One device alone is already wrong, so the fault is in the arithmetic and not in the exchange.'
     if right_alone:
-        return 'Look at what several devices do besides: the division of the data, the exchange, updates that race with each other.'
-    return 'Compare with 1 device: right there and wrong here means the averaging.'
+        return ('Check what only several devices do: the division of the data, the exchange, and updates that may race '
+                'with each other.')
+    return 'Compare with the result of 1 device: if that is right, the averaging is wrong.'
 
 
 def _errors(replica, weights, want, start):
@@ -98,7 +100,7 @@ def _errors(replica, weights, want, start):
 def replicas(n, results):
     """REPLICA: whether all replicas have equal bits, after every step of the reference phase and after training."""
     if n == 1:
-        return [check('REPLICA', n, 'skip', 'one device has one replica')]
+        return [check('REPLICA', n, 'skip', 'one device has only one replica')]
     steps = [sum((r['phases']['oracle']['digests'][i] for r in results), []) for i in
              range(len(results[0]['phases']['oracle']['digests']))] if 'oracle' in results[0]['phases'] else []
     if 'train' in results[0]['phases']:
@@ -106,7 +108,7 @@ def replicas(n, results):
     if not steps:
         return []
     if len(steps[0]) < 2:
-        return [check('REPLICA', n, 'skip', 'the devices share one set of parameters')]
+        return [check('REPLICA', n, 'skip', 'the devices share one set of parameters, so there are no replicas to compare')]
     for number, copies in enumerate(steps):
         different = [(place, name) for place, copy in enumerate(copies) for name in sorted(copy) if copy[name] != copies[0].get(name)]
         if different:
@@ -115,8 +117,8 @@ def replicas(n, results):
             return [check('REPLICA', n, 'fail', 'replicas differ %s, first in parameter %s of replica %d' % (when, name, place),
                           value=len(set(p for p, _ in different)), limit=0, unit='differing replicas',
                           detail={'step': number + 1, 'parameters': sorted(set(name for _, name in different))},
-                          next_step='ORACLE says whether the gradients or the averaging are at fault.')]
-    return [check('REPLICA', n, 'pass', '%d replicas identical after each of %d looks' % (len(steps[0]), len(steps)), value=0,
+                          next_step='The check ORACLE says whether the gradients or the averaging are wrong.')]
+    return [check('REPLICA', n, 'pass', '%d replicas identical in each of %d comparisons' % (len(steps[0]), len(steps)), value=0,
                   limit=0, unit='differing replicas')]
 
 
@@ -126,22 +128,23 @@ def learning(n, training, limit):
     `limit` has the required 'accuracy', the largest final 'loss' as a share of the first loss, and a 'note' for the message.
     """
     first, last, accuracy = training['loss_first'], training['loss_last'], training['accuracy']
-    words = '%s of %d test images are right%s' % (stats.percent(accuracy), training['test_n'], limit['note'] and '; ' + limit['note'])
-    fell = 'loss from %.2f to %.3f' % (first, last)
+    words = '%s of %d test images are classified correctly%s' % (stats.percent(accuracy), training['test_n'], limit['note'] and '; ' + limit['note'])
+    fell = 'the loss fell from %.2f to %.3f' % (first, last)
     if not training['finite']:
         loss = check('LOSS', n, 'fail', 'the loss is not a finite number at step %d' % training['first_not_finite'],
-                     next_step='See ORACLE: it names the arithmetic fault if there is one.')
+                     next_step='See the check ORACLE: it names the arithmetic fault, if there is one.')
     elif limit['loss'] is None:
         loss = check('LOSS', n, 'skip', '%s; %s' % (fell, limit['note']), value=last)
     else:
         falls = last < limit['loss'] * first
         loss = check('LOSS', n, 'pass' if falls else 'fail', fell, value=last, limit=limit['loss'] * first,
-                     next_step='' if falls else 'See ORACLE: the optimizer may not step at all.')
+                     next_step='' if falls else 'See the check ORACLE: the optimizer may not change the weights at all.')
     if limit['accuracy'] is None:
         return [loss, check('ACC', n, 'skip', words, value=accuracy, unit='fraction')]
     enough = accuracy >= limit['accuracy']
     return [loss, check('ACC', n, 'pass' if enough else 'fail', words, value=accuracy, limit=limit['accuracy'], unit='fraction',
-                        next_step='' if enough else 'See ORACLE: it tells wrong arithmetic from too little training.')]
+                        next_step='' if enough else ('See the check ORACLE: it shows whether the arithmetic is wrong. If '
+                                                     'ORACLE passes, the training may be too short.'))]
 
 
 def saved(n, found, kind):
@@ -151,13 +154,16 @@ def saved(n, found, kind):
     limit, common = ANSWERS[kind], dict(value=found['answers_apart'], limit=ANSWERS[kind], unit='relative', detail=found)
     size = '%d bytes in %d %s' % (found['bytes'], found['files'], 'file' if found['files'] == 1 else 'files')
     if found['parameters_apart'] > SAVED:
-        return [check('SAVE', n, 'fail', 'restored, parameter %s differs by %.1e (%s)' % (
-            found['parameter'], found['parameters_apart'], size), next_step='Saving or restoring leaves it out, or rounds it.', **common)]
+        return [check('SAVE', n, 'fail', 'after restoring, parameter %s differs by %.1e (%s)' % (
+            found['parameter'], found['parameters_apart'], size), next_step=('The saved file leaves this parameter out or '
+                                                                             'rounds it, or restoring does.'), **common)]
     if found['answers_apart'] > limit:
-        return [check('SAVE', n, 'fail', 'restored, all parameters are equal but answers differ by %.1e (%s)' % (
-            found['answers_apart'], size), next_step='What is no parameter was lost, such as running means of batch normalisation.', **common)]
+        return [check('SAVE', n, 'fail', 'after restoring, all parameters are equal, but the outputs differ by %.1e (%s)' % (
+            found['answers_apart'], size), next_step=('Values that are not parameters were lost, such as running means of '
+                                                      'batch normalisation.'), **common)]
     if found['blank_apart'] < TRAINED:
-        return [check('SAVE', n, 'inconclusive', 'training changed the answers by %.1e only: nothing was proved' % found['blank_apart'],
-                      next_step='See LOSS and ACC.', **common)]
-    how = 'the same, bit by bit' if not found['answers_apart'] else 'the same to %.1e' % found['answers_apart']
-    return [check('SAVE', n, 'pass', 'saved and restored, it answers %s (%s)' % (how, size), **common)]
+        return [check('SAVE', n, 'inconclusive', ('training changed the outputs by only %.1e, so comparing them proves '
+                                                  'nothing') % found['blank_apart'],
+                      next_step='See the checks LOSS and ACC.', **common)]
+    how = 'the same outputs, bit by bit' if not found['answers_apart'] else 'outputs that agree to %.1e' % found['answers_apart']
+    return [check('SAVE', n, 'pass', 'the restored model gives %s (%s)' % (how, size), **common)]

@@ -5,7 +5,7 @@ from ..check_record import check
 from . import known_errors
 
 OPTION = 'compile'      # a row's option: `no` if its images must not contain a compiler
-WITHOUT = 'this image was made without what compiling needs (options: {compile: "no"} in its row)'
+WITHOUT = 'this image was made without a compiler on purpose (options: {compile: "no"} in its matrix row)'
 
 
 def is_left_out(options):
@@ -28,14 +28,15 @@ def checks(n, found):
         known, remedy = known_errors.cause(found['error'])
         cause = ' and '.join(found['absent']) or ('%s (%s)' % (known, _first_line(found['error'])) if known else _first_line(found['error']))
         return [check('COMPILE', n, 'fail', 'a small function cannot be compiled: ' + cause, detail=found, unit='s',
-                      next_step='Install what is missing, or build the image again: the recipe installs it unless its row says '
-                      'options: {compile: "no"}.' if found['absent'] else remedy or 'The whole error is in the report.')]
+                      next_step='Install what is missing, or build the image again: the recipe installs it unless the '
+                                'matrix row has options: {compile: "no"}.' if found['absent'] else remedy or 'The report contains the whole error.')]
     tasks = found['tasks']
     wrong = [task for task in tasks if not task['right']]
     if wrong or not tasks:
-        words = '%s is wrong: %s' % (wrong[0]['what'], wrong[0]['detail']) if wrong else 'nothing was compiled'
-        return [check('COMPILE', n, 'fail', words, detail=found, next_step='Compare with the package on another machine.')]
-    words = 'compiled and right: %s' % ', '.join('%s (%s)' % (task['what'], task['detail']) for task in tasks)
+        words = '%s gives a wrong result: %s' % (wrong[0]['what'], wrong[0]['detail']) if wrong else 'nothing was compiled'
+        return [check('COMPILE', n, 'fail', words, detail=found, next_step=('Run the same package on another machine and '
+                                                                            'compare.'))]
+    words = 'compiled, with the right result: %s' % ', '.join('%s (%s)' % (task['what'], task['detail']) for task in tasks)
     return [check('COMPILE', n, 'pass', words, value=round(found['seconds'], 3), unit='s', detail=found)]
 
 

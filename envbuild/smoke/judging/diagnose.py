@@ -24,7 +24,7 @@ MOST_NOISE = 0.3        # noise is named up to this share of a parameter's movem
 LEAST_SIDE = 16         # smaller matrices of weights cannot show structure
 STOOD = 0.1             # distances are relative to a parameter's movement, at least to this share of the healthy one
 UNTOUCHED = 1e-6        # a smaller change counts as none; a healthy step changes every parameter by more than 1e-4
-NO_UPDATE = 'the parameters never changed: the optimizer step is missing or all gradients are zero'
+NO_UPDATE = 'the parameters never changed: either the optimizer makes no step, or all gradients are zero'
 
 
 class Hypothesis(object):
@@ -126,7 +126,7 @@ class Search(object):
             strengths = [np.linalg.norm(matrix * draw.choice([-1.0, 1.0], matrix.shape), 2) for _ in range(SIGNS)]
             if np.linalg.norm(matrix, 2) > RANDOM_BELOW * np.median(strengths):
                 return None
-        return Hypothesis('noise', 'gradients or updates carry random noise of about %.0e of their size' % size, 0.0, None)
+        return Hypothesis('noise', 'gradients or updates have random errors of about %.0e of their size' % size, 0.0, None)
 
     def _half_explained(self):
         """Whether a fault other than rounding explains more than half of the error."""
@@ -148,7 +148,7 @@ def name_fault(case, copies, want, suspects=(), possible=()):
     in use, every way of rounding is simulated.
     """
     if not all(np.isfinite(got[name]).all() for _, got in copies for name in case.net.names):
-        return _certain('not-finite', 'weights are not finite numbers')
+        return _certain('not-finite', 'some weights are not finite numbers')
     if all(np.abs(got[name] - case.start[name]).max() < UNTOUCHED for _, got in copies for name in case.net.names):
         return _certain('no-update', NO_UPDATE)
     search = Search(case, copies, want)
@@ -188,7 +188,8 @@ def _by_labels(search, target):
         return None
     labels, changed = other
     batches = len(set(place // search.case.batch for place in changed))
-    search.ask([('wrong-labels', '%d of %d labels are wrong, in %d of %d batches: the first is image %d, trained as class %d, not %d' % (
+    search.ask([('wrong-labels', ('%d of %d labels are wrong, in %d of %d batches; the first is image %d: trained as '
+                                  'class %d instead of %d') % (
         len(changed), len(labels), batches, search.case.steps, changed[0], labels[changed[0]], search.case.labels[changed[0]]),
         dict(labels=labels))])
     return search.clear()

@@ -6,8 +6,9 @@ from ..check_record import check
 from . import known_errors
 
 HINTS = (
-    ('SIGKILL', 'SIGKILL usually means that memory ran out: look at the container\'s limit.'),
-    ('without a result', 'Something in it ended the process before its work was done (a call of exit): its last output is in the report\'s logs.'),
+    ('SIGKILL', 'SIGKILL usually means that the container reached its memory limit: raise the limit, or use fewer devices.'),
+    ('without a result', 'Something in this process called exit before the work was done. The last output of the process '
+                         "is in the report's logs."),
 )
 
 def ending(n, outcome):
@@ -26,13 +27,14 @@ def ending(n, outcome):
     where = 'rank %d in phase "%s" (%s)' % (outcome.blame, blamed['where'], blamed['state'])
     detail = {'ranks': outcome.ranks}
     if outcome.kind in ('stalled', 'timeout'):
-        what = 'nothing moves any more' if outcome.kind == 'stalled' else 'the time limit is over'
+        what = 'no rank makes progress' if outcome.kind == 'stalled' else 'the time limit has passed'
         others = '; '.join('rank %d in "%s" (%s)' % (r['rank'], r['where'], r['state']) for r in outcome.ranks if r is not blamed)
-        return [check('HANG', n, 'fail', '%s: look at %s%s' % (what, where, ', the others: ' + others if others else ''),
+        return [check('HANG', n, 'fail', '%s: check %s%s' % (what, where, ', the others: ' + others if others else ''),
                       detail=detail, next_step='The stacks of all ranks are in the report\'s logs.')]
     error = (results[outcome.blame] or {}).get('error')
     if error is None:
-        hint = next((words for sign, words in HINTS if sign in blamed['state']), 'Its last output is in the report\'s logs.')
+        hint = next((words for sign, words in HINTS if sign in blamed['state']), 'The last output of this rank is in the '
+                                                                                 "report's logs.")
         return [check('RUN', n, 'fail', 'a process ended too early: ' + where, detail=detail, next_step=hint)]
     key = 'IMPORT' if error['phase'] == 'import' else 'RUN'
     known, remedy = known_errors.cause(error['message'] + error['traceback'])
@@ -40,4 +42,5 @@ def ending(n, outcome):
     why = ''.join('. The cause: ' + words for words in (known, hidden) if words)
     return [check(key, n, 'fail', 'rank %d failed in phase "%s": %s: %s%s' % (
         outcome.blame, error['phase'], error['type'], error['message'].strip()[:600], why),
-        detail=dict(detail, traceback=error['traceback'][-4000:]), next_step=remedy or 'Its output is in the report\'s logs.')]
+        detail=dict(detail, traceback=error['traceback'][-4000:]), next_step=remedy or ('The output of this rank is in the '
+                                                                                        "report's logs."))]

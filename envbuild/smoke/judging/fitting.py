@@ -53,17 +53,17 @@ def _sized(target, ending, where, changed):
     factor = fit(target, lambda size: changed(lr=np.exp(size)), 0.0 if .8 < projection < 1.25 else np.log(max(projection, 1e-3)), 1e-3)
     if factor is not None:
         factor = float(np.exp(factor))
-        found.append(('learning-rate' + ending, '%sthe learning rate is in effect %s: %.4g, not %.4g' % (
+        found.append(('learning-rate' + ending, '%sthe effective learning rate is %s: %.4g instead of %.4g' % (
             where, _compared(factor), factor * case.lr, case.lr), changed(lr=factor)))
     momentum = fit(target, lambda size: changed(momentum=size), case.momentum, 1e-3)
     if momentum is not None:
-        found.append(('momentum' + ending, '%smomentum is %.4g, not %.4g' % (where, momentum, case.momentum), changed(momentum=momentum)))
+        found.append(('momentum' + ending, '%smomentum is %.4g instead of %.4g' % (where, momentum, case.momentum), changed(momentum=momentum)))
     decay = fit(target, lambda size: changed(decay=size), 0.0, 1e-5)
     if decay is not None:
-        found.append(('weight-decay' + ending, '%sa weight decay of %.2g is active' % (where, decay), changed(decay=decay)))
+        found.append(('weight-decay' + ending, '%sa weight decay of %.2g is active, but none was set' % (where, decay), changed(decay=decay)))
     dampening = fit(target, lambda size: changed(counts=_dampened(case, size)), 0.0, 1e-3)
     if dampening is not None:
-        found.append(('dampening' + ending, '%sa dampening of %.2g is active: after the first step gradients count %s' % (
+        found.append(('dampening' + ending, '%sa dampening of %.2g is active: after the first step, gradients count %s' % (
             where, dampening, _counted(1 - dampening)), changed(counts=_dampened(case, dampening))))
     return found
 

@@ -21,10 +21,10 @@ def known(case, suspects=()):
 def _of_any(net):
     found = [
         ('first-update-skipped', 'the first update was skipped', dict(skip=1)),
-        ('late-gradients', 'each update uses the gradients of the step before: asynchronous, stale by one step', dict(late=True)),
+        ('late-gradients', 'each update uses the gradients of the step before (asynchronous updates, one step late)', dict(late=True)),
         ('nesterov', 'Nesterov momentum instead of classical momentum', dict(nesterov=True)),
         ('no-momentum', 'momentum is not applied', dict(momentum=0.0)),
-        ('frozen-biases', 'no bias is ever updated', dict(other=(None, dict(never='_b')))),
+        ('frozen-biases', 'the biases are never updated', dict(other=(None, dict(never='_b')))),
         ('loss-summed', 'the loss is summed over the batch, not averaged', dict(loss_sum=True)),
         ('input-not-scaled', 'the input is not scaled to 0..1', dict(divisor=1.0)),
         ('input-by-256', 'the input is divided by 256, not by 255', dict(divisor=256.0)),
@@ -32,7 +32,8 @@ def _of_any(net):
     if any(layer.op == 'conv' for layer in net.layers):
         found.append(('kernels-flipped', 'convolution kernels are flipped: true convolution instead of cross-correlation', dict(flip=True)))
     if any(layer.folded and layer.folded[0] > 1 for layer in net.layers):
-        found.append(('dense-order', 'the dense layer reads its input in H, W, C order, its weights were loaded for C, H, W',
+        found.append(('dense-order', 'the dense layer reads its input in H, W, C order, but its weights are for C, H, W '
+                                     'order',
                       dict(nhwc=True)))
     return found
 
@@ -45,12 +46,14 @@ def _of_labels(case):
 
 def _of_several(replicas):
     found = [
-        ('gradients-summed', 'gradients are summed, not averaged: the learning rate is in effect %d times as high' % replicas,
+        ('gradients-summed', ('gradients are summed instead of averaged, so the effective learning rate is %d times as '
+                              'high') % replicas,
          dict(exchange='sum')),
-        ('averaged-twice', 'gradients are averaged twice: the learning rate is in effect divided by %d' % replicas,
+        ('averaged-twice', 'gradients are averaged twice, so the effective learning rate is divided by %d' % replicas,
          dict(exchange='twice')),
-        ('no-exchange', 'gradients are not exchanged: each replica trains alone on its own shard', dict(exchange='own')),
-        ('same-shard', 'only the first shard of every batch counts: all replicas read it, or only the first one\'s gradients are used',
+        ('no-exchange', 'gradients are not exchanged: each replica trains alone on its own part of the batch', dict(exchange='own')),
+        ('same-shard', 'only the first part of every batch counts: all replicas read this part, or only the gradients of '
+                       'the first replica are used',
          dict(shard='same')),
     ]
     for r in range(min(replicas, REPLICAS_NAMED)):
@@ -63,7 +66,7 @@ def _of_several(replicas):
 def of_one_replica(replica):
     """Return [(id, sentence, switches)] for faults in the updates of one replica alone, which make replicas differ."""
     return [('%s-rank-%d' % (key, replica), 'replica %d %s' % (replica, words), dict(other=(replica, other))) for key, words, other in (
-        ('no-momentum', 'applies no momentum: it loses the state of its optimizer', dict(momentum=0.0)),
+        ('no-momentum', 'does not apply momentum: its optimizer loses its state', dict(momentum=0.0)),
         ('frozen', 'never updates its parameters', dict(never='')),
         ('frozen-biases', 'never updates its biases', dict(never='_b')))]
 
@@ -74,7 +77,7 @@ def _of_one_parameter(replicas, name):
         found.append(('without-' + name, 'the network does not add bias %s' % name, dict(without=(name, None))))
     if replicas == 1:
         return found
-    found.append(('not-exchanged-' + name, 'parameter %s is left out of the exchange' % name, dict(unexchanged=(name,))))
+    found.append(('not-exchanged-' + name, 'the gradient of parameter %s is not exchanged' % name, dict(unexchanged=(name,))))
     for r in range(min(replicas, REPLICAS_NAMED)):
         found += [
             ('silent-%s-rank-%d' % (name, r), 'replica %d contributes no gradient of parameter %s' % (r, name), dict(silent=(name, r))),

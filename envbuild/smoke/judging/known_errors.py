@@ -7,9 +7,10 @@ import re
 # https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html
 _NEWER_PTX = re.compile(r'UNSUPPORTED_PTX_VERSION|PTX was compiled with an unsupported toolchain|PTX JIT compiler library.*too old|'
                         r'Unsupported \.version \d', re.IGNORECASE)
-_NEWER_PTX_WORDS = ('what XLA, Triton or NVRTC made at run time is PTX for a newer CUDA than this driver knows',
-                    'Update the driver to the CUDA that DRIVER names, or use an environment with an older CUDA: minor versions of CUDA '
-                    'are compatible for native code only, not for PTX.')
+_NEWER_PTX_WORDS = ('PTX that XLA, Triton or NVRTC generated at run time is for a newer CUDA than this driver supports',
+                    'Update the driver to the CUDA version that the check DRIVER names, or use an environment with an '
+                    'older CUDA. A driver of the same major version runs native code of a newer CUDA, but cannot compile '
+                    'its PTX.')
 
 
 def cause(error):

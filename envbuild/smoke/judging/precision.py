@@ -23,14 +23,14 @@ def possible(kind, devices, options, variables):
     found = {}
     capabilities = [_numbers(device['cc']) for device in devices if device.get('cc')] if kind == 'cuda' else []
     if max(capabilities or [(0, 0)]) >= HALF_CAPABILITY and variables.get(ON_TENSOR_CORES) == '1':
-        found['fp16'] = 'unset %s for single precision' % ON_TENSOR_CORES
+        found['fp16'] = 'unset %s to compute in single precision' % ON_TENSOR_CORES
     for name, values in sorted((ASKED_ON_GPU if kind == 'cuda' else ASKED_ON_CPU).items()):
         for each in values.get(variables.get(name, '').lower(), ()):
-            found.setdefault(each, 'unset %s for single precision' % name)
+            found.setdefault(each, 'unset %s to compute in single precision' % name)
     for each in OPTION.get(options.get('precision'), ()):
         if (kind, each) == ('cuda', 'tf32'):
             continue
-        found.setdefault(each, 'option precision asks for it')
+        found.setdefault(each, 'the option precision requests it')
     return found
 
 

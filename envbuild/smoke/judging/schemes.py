@@ -36,7 +36,8 @@ def judge(name, n, plan, results, matched, limit, images):
         entry['staleness'] = done['facts']['staleness']
         parts.append(bounded(n, entry['staleness']))
     for measured in done.get('bench', ()):
-        entry['run'] = dict(figures.run(n, measured), sync=name, why_not_judged='the yardstick is averaging gradients')
+        entry['run'] = dict(figures.run(n, measured), sync=name, why_not_judged=('other schemes are compared with '
+                                                                                 'averaging gradients, not judged'))
     return entry, _whole(name, n, entry, parts)
 
 
@@ -46,7 +47,7 @@ def bounded(n, staleness):
     `largest` was counted when parameters were sent, independently of the code that holds processes back.
     """
     kept = staleness['largest'] <= staleness['bound']
-    return check('SYNC', n, 'pass' if kept else 'fail', 'at most %s ahead, %d allowed' % (
+    return check('SYNC', n, 'pass' if kept else 'fail', 'at most %s ahead of the slowest process, %d allowed' % (
         steps(staleness['largest']), staleness['bound']), value=staleness['largest'], limit=staleness['bound'], unit='steps')
 
 
@@ -55,7 +56,7 @@ def _whole(name, n, entry, parts):
     worst = min(parts, key=lambda part: WORST.index(part['status'])) if parts else None
     status = worst['status'] if worst else 'skip'
     if status in ('pass', 'skip'):
-        message, next_step = price(entry) or 'nothing was asked of it', ''
+        message, next_step = price(entry) or 'nothing was measured', ''
     else:
         message, next_step = '%s: %s' % (worst['id'], worst['message']), worst['next_step']
     return check('SYNC', n, status, '%s: %s' % (name, message), next_step=next_step, detail={'sync': name, 'parts': parts})

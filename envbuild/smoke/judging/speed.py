@@ -17,7 +17,7 @@ FEEDING = .25               # the input limits the speed if copying the batch to
 STRAGGLING = 1.25           # a rank is slow if it needs this many times the median of the other ranks
 SUPERLINEAR = 1.15
 UNSURE = .10                # the lower end of a passing interval is at most this share below the floor
-MEASURE_BETTER = 'Let nothing else run, or give more --rounds.'
+MEASURE_BETTER = 'End other programs on this machine, or measure more --rounds.'
 JUDGED = 'cifar'
 
 
@@ -25,13 +25,13 @@ def standing(n, run, kind, options):
     """Return {'judged', 'why_not_judged'} for an entry of the report's `runs`."""
     floors = _floors(n, run, options)
     if n == 1:
-        why = 'one device is the yardstick'
+        why = 'the speed of several devices is compared with one device'
     elif kind == 'cpu':
         why = 'CPU workers share cores'
     elif _launches(run) and not floors:
-        why = 'a step of %.1f ms is bound by launches, not by arithmetic' % run['step_ms']['solo']
+        why = 'a step of %.1f ms is limited by kernel launches, not by arithmetic' % run['step_ms']['solo']
     elif run['workload'] != JUDGED and not floors:
-        why = 'a network as small as %s is bound by launches and exchange, not by arithmetic' % run['net']
+        why = 'the network %s is so small that kernel launches and the exchange limit its speed, not arithmetic' % run['net']
     else:
         return {'judged': True, 'why_not_judged': ''}
     return {'judged': False, 'why_not_judged': why}
@@ -60,13 +60,13 @@ class Floor(object):
         precisely enough.
         """
         if self.rounds < stats.LEAST:
-            return 'inconclusive', 'a floor needs at least %d rounds' % stats.LEAST
+            return 'inconclusive', 'at least %d rounds are needed to test a required speed' % stats.LEAST
         if self.high < self.limit:
             return 'fail', ''
         if self.got < self.limit:
-            return 'inconclusive', '%s is %.2f, below the floor, and its interval reaches above it' % (self.what, self.got)
+            return 'inconclusive', '%s is %.2f, below the required value, but its interval reaches above this value' % (self.what, self.got)
         if self.low < (1 - UNSURE) * self.limit:
-            return 'inconclusive', 'the interval of %s reaches more than %.0f %% below the floor' % (self.what, 100 * UNSURE)
+            return 'inconclusive', 'the interval of %s reaches more than %.0f %% below the required value' % (self.what, 100 * UNSURE)
         return 'pass', ''
 
 
@@ -79,10 +79,10 @@ def verdict(n, run, options):
     common = dict(value=run['speedup']['median'], unit='times', detail={'culprits': what, 'scaling': run['scaling']})
     if not run['judged']:
         if floors:
-            return [check('SPEED', n, 'inconclusive', '%s: %s %.2f was asked for, and it cannot be judged here: %s' % (
+            return [check('SPEED', n, 'inconclusive', '%s: %s %.2f is required, but the speed cannot be judged here: %s' % (
                 words, floors[0].what, floors[0].limit, run['why_not_judged']), limit=floors[0].limit,
-                next_step='Leave --min-speedup and --min-efficiency out on the CPU.', **common)]
-        return [check('SPEED', n, 'skip', '%s: not judged, %s' % (told, run['why_not_judged']), severity='warn', **common)]
+                next_step='On CPUs, leave out --min-speedup and --min-efficiency.', **common)]
+        return [check('SPEED', n, 'skip', '%s: not judged, because %s' % (told, run['why_not_judged']), severity='warn', **common)]
     return [_demanded(run, words, told, floors, common) if floors else _by_itself(run, words, told, common)]
 
 
@@ -93,11 +93,12 @@ def _demanded(run, words, told, floors, common):
     missed = [floor for floor, status, _ in answers if status == 'fail']
     # Noise makes a failure inconclusive only if it is large enough that the interval might reach the floor.
     if missed and _noisy(run) and not any(floor.high * (1 + run['noise_rel_iqr']) < floor.limit for floor in missed):
-        return check('SPEED', n, 'inconclusive', '%s%s: too noisy to judge, one device alone varies by %.0f %%' % (
+        return check('SPEED', n, 'inconclusive', ('%s%s: too noisy to judge, because the speed of one device alone varies '
+                                                  'by %.0f %%') % (
             told, asked, 100 * run['noise_rel_iqr']), limit=missed[0].limit, next_step=MEASURE_BETTER, **common)
     if missed:
         return check('SPEED', n, 'fail', words + asked, limit=missed[0].limit,
-                     next_step='; '.join(what) or 'No single cause stands out.', **common)
+                     next_step='; '.join(what) or 'The measurements show no single cause.', **common)
     for floor, status, why in answers:
         if status == 'inconclusive':
             return check('SPEED', n, 'inconclusive', '%s%s: %s' % (told, asked, why), limit=floor.limit, next_step=MEASURE_BETTER, **common)
@@ -107,19 +108,20 @@ def _demanded(run, words, told, floors, common):
 def _by_itself(run, words, told, common):
     n, what = run['n'], common['detail']['culprits']
     gain = run['speedup']
-    noise = ' (noisy: one device alone varies by %.0f %%)' % (100 * run['noise_rel_iqr']) if _noisy(run) else ''
+    noise = ' (noisy: the speed of one device alone varies by %.0f %%)' % (100 * run['noise_rel_iqr']) if _noisy(run) else ''
     if gain['lo'] is None:
-        status, comment = 'skip', 'not judged, one round has no interval'
+        status, comment = 'skip', 'not judged, because one round has no confidence interval'
     elif run['scaling'] != 'weak':
-        status, comment = ('warn', 'adding devices slows training') if gain['hi'] < 1 else ('pass', 'a fixed total batch')
+        status, comment = ('warn', 'more devices make training slower') if gain['hi'] < 1 else ('pass', 'with a fixed total batch')
     elif gain['lo'] > SUPERLINEAR * n:
-        status, comment = 'pass', 'more than linear: was the single device throttled, or does a smaller share fit a cache?'
+        status, comment = 'pass', ('speedup above the number of devices: the single device may have been throttled, or '
+                                   'the smaller batch per device fits a cache')
     elif gain['lo'] >= GOOD * n:
         status, comment = 'pass', 'good'
     elif gain['median'] >= OK * n:
         status, comment = 'pass', 'ok'
     else:
-        status, comment = 'warn', 'adding devices slows training' if gain['hi'] < 1 else 'little for so many devices'
+        status, comment = 'warn', 'more devices make training slower' if gain['hi'] < 1 else 'low for this number of devices'
     message = '%s: %s%s' % (words if comment == 'good' else told, comment, noise)
     return check('SPEED', n, status, message, severity='warn', limit=OK * n,
                  next_step='; '.join(what) if status == 'warn' else '', **common)
@@ -146,22 +148,23 @@ def culprits(run):
     share = run['ceiling'] / n if run['scaling'] == 'weak' else min(1.0, run['ceiling'] / n)
     if _launches(run):
         # The exchange adds kernel launches, too, so its cost says nothing about the links.
-        found.append((1 - run['launch_bound']['share'], 'launch-bound: %.0f %% of a step of %.1f ms does not depend on the batch: the GPU '
-                      'waits for the host between kernels (a larger --batch tells more)' % (
+        found.append((1 - run['launch_bound']['share'], 'launch-bound: %.0f %% of a step of %.1f ms does not depend on '
+                                                        'the batch size, because the GPU waits for the host between '
+                                                        'kernels (use a larger --batch to test the exchange)' % (
                           100 * run['launch_bound']['share'], run['step_ms']['solo'])))
     elif run['comm_efficiency'] < EXCHANGING:
         found.append((run['comm_efficiency'], 'communication-bound: the exchange takes %.0f %% of a step%s' % (
             100 * (1 - run['comm_efficiency']), _path(run))))
     if share < CONTENDED:
-        found.append((share, 'contention: without any exchange %d devices already give only %.2f (%s)' % (
-            n, run['ceiling'], straggler(run) or 'shared power, PCIe, cores or memory, or unlike devices')))
+        found.append((share, 'contention: even without an exchange, %d devices give a speedup of only %.2f (%s)' % (
+            n, run['ceiling'], straggler(run) or 'the devices share power, PCIe, cores or memory, or they differ')))
     split = run.get('split')
     if split and split['input_share'] > FEEDING:
-        found.append((1 - split['input_share'], 'input-bound: bringing the batch to the devices takes %.0f %% of a step' % (
+        found.append((1 - split['input_share'], 'input-bound: copying the batch to the devices takes %.0f %% of a step' % (
             100 * split['input_share'])))
     held = sorted(set(why for entry in run['rounds'] for gpu in entry.get('gpus', ()) for why in gpu['held_down']))
     if held:
-        found.append((1.0, 'the clock was held down: ' + ', '.join(held)))
+        found.append((1.0, 'the clock was kept low by: ' + ', '.join(held)))
     return [words for _, words in sorted(found)]
 
 
@@ -172,8 +175,9 @@ def _launches(run):
 def _path(run):
     ratio = run['sync_overhead_ratio']
     if ratio is not None and ratio > 3:
-        return ', %.0f times what one all-reduce of its size takes: the framework\'s way of exchanging is slow' % ratio
-    return ': look at peer access and NCCL' if run['judged'] else ''
+        return (', which is %.0f times the duration of one all-reduce of the same size: the framework exchanges gradients '
+                'inefficiently') % ratio
+    return ': check peer access and NCCL' if run['judged'] else ''
 
 
 def straggler(run):
@@ -186,4 +190,4 @@ def straggler(run):
     usual = others[len(others) // 2]
     if slowest <= STRAGGLING * usual:
         return ''
-    return 'rank %d is slow: %.1f ms a step, the others %.1f' % (busy.index(slowest), slowest, usual)
+    return 'rank %d is slow: %.1f ms per step, other ranks %.1f ms' % (busy.index(slowest), slowest, usual)

@@ -24,9 +24,9 @@ UNTOLD = .20                # nothing can be decided if rounding alone causes a 
 LEAST_LOSS = 1e-3           # smaller losses have few digits and may be equal by chance
 LEAST_EQUAL = 3
 LATE = .25                  # as a share of a lap; a loss that is ready can be read in less than a thousandth
-NOT_LOOKED_AT = 'not checked: its adapter cannot set weights'
-HIDDEN = 'not checked: rounding hides what a step moved'
-WORDS = {'dp': 'timed steps (dp)', 'input': 'timed steps fed from the host (input)', 'train': 'training steps'}
+NOT_LOOKED_AT = 'not checked: the adapter cannot set weights'
+HIDDEN = 'not checked: rounding errors hide how a step changes the weights'
+WORDS = {'dp': 'timed steps (dp)', 'input': 'timed steps with data from the host (input)', 'train': 'training steps'}
 
 
 def replicas(n, own):
@@ -40,12 +40,15 @@ def replicas(n, own):
         different = [(place, name) for place, copy in enumerate(copies) for name in sorted(copy) if copy[name] != copies[0].get(name)]
         if different:
             place, name = different[0]
-            return [check('REPLICA', n, 'fail', 'replicas differ after the timed laps (%s scaling), first in parameter %s of replica %d' % (
+            return [check('REPLICA', n, 'fail', ('replicas differ after speed was measured (%s scaling), first in '
+                                                 'parameter %s of replica %d') % (
                 measured['scaling'], name, place), value=len(set(p for p, _ in different)), limit=0, unit='differing replicas',
                 detail={'parameters': sorted(set(name for _, name in different))},
-                next_step='What was timed exchanges less than what was checked before: its speed is not that of data parallelism.')]
+                next_step=('During the measurement, less was exchanged than in the earlier checks, so the measured speed '
+                           'is not that of data parallelism.'))]
     if len(looks[0]['checked']['copies']['dp']) < 2:
-        return found or [check('REPLICA', n, 'skip', 'the devices share one set of parameters')]
+        return found or [check('REPLICA', n, 'skip', 'the devices share one set of parameters, so there are no replicas '
+                                                     'to compare')]
     after = 'replicas identical after the last timed lap'
     return [dict(found[0], message='%s; %s' % (found[0]['message'], after))] if found else [
         check('REPLICA', n, 'pass', after, value=0, limit=0, unit='differing replicas')]
@@ -57,9 +60,11 @@ def drained(n, own):
     share, mode = max(shares or [(0.0, '')])
     if share <= LATE:
         return []
-    return [check('TIME', n, 'fail', 'devices still worked when a lap ended (%s): the loss of its last step took another %.2g times as long '
-                  'as the lap' % (mode, min(share, 99)), value=share, limit=LATE, unit='of a lap', next_step='The framework says too early that '
-                  'its devices have finished, so all times are too short: look at what its call for that waits for.')]
+    return [check('TIME', n, 'fail', 'devices were still computing when a lap ended (%s): the loss of its last step took '
+                                     'another %.2g times as long as the lap' % (mode, min(share, 99)),
+                  value=share, limit=LATE, unit='of a lap',
+                  next_step='The framework reports too early that its devices have finished, so all measured times are too short. '
+                            'Check which work its synchronisation call waits for.')]
 
 
 def exchange(n, own, oracle, exact=False):
@@ -110,11 +115,12 @@ def single(n, own, precisions=()):
         return [check('EXCHANGE', n, 'skip', HIDDEN if seen else NOT_LOOKED_AT)] if n == 1 and looks and not told else []
     worst = max(wrong, key=lambda entry: entry['apart'])
     scaled = abs(abs(worst['holds'] - 1) - worst['apart']) < SCALED * worst['apart'] and 0 < worst['holds'] < NOT_FINITE
-    return [check('EXCHANGE', n, 'fail', 'the timed steps of one device (rank %d) do not move its weights by the gradient of their images: '
-                  'the difference is %.4g %% of it%s' % (
-                      worst['rank'], min(100 * worst['apart'], 9999), ', each step counts %.3g times' % worst['holds'] if scaled else ''),
+    return [check('EXCHANGE', n, 'fail', 'the timed steps of one device (rank %d) do not change its weights by the '
+                                         'gradient of its images: the difference is %.4g %% of the gradient%s' % (
+                      worst['rank'], min(100 * worst['apart'], 9999), '; each step counts %.3g times' % worst['holds'] if scaled else ''),
                   value=worst['apart'], limit=worst['limit'], unit='of the gradient', detail={'worst': worst},
-                  next_step='Compare with ORACLE: where it passes, later steps leave something out, and their speed means nothing.')]
+                  next_step=('If the check ORACLE passes, steps after the first ones leave out some work, and their speed '
+                             'means nothing.'))]
 
 
 def _averaged(n, entries, most):
@@ -123,22 +129,22 @@ def _averaged(n, entries, most):
     worst = max(wrong or [entry for entry in entries if entry['rounding'] < .01] or entries, key=lambda entry: max(entry['apart'] / most, entry['parameter_apart'] / PARAMETER_APART))
     common = dict(value=worst['apart'], limit=most, unit='of the difference between devices', detail={'worst': worst})
     if worst['apart'] >= NOT_FINITE:
-        return check('EXCHANGE', n, 'fail', 'the %s move weights by numbers that are not finite (rank %d)' % (WORDS[worst['of']], worst['rank']),
-                     next_step='Compare with ORACLE: where it passes, later steps overflow, or divide by zero.', **common)
+        return check('EXCHANGE', n, 'fail', 'the %s change weights by numbers that are not finite (rank %d)' % (WORDS[worst['of']], worst['rank']),
+                     next_step='If the check ORACLE passes, later steps overflow or divide by zero.', **common)
     if not wrong:
-        return check('EXCHANGE', n, 'pass', 'the steps that were timed average the gradients of %d devices to %.1e' % (n, worst['apart']),
+        return check('EXCHANGE', n, 'pass', 'the timed steps average the gradients of %d devices with an error of %.1e' % (n, worst['apart']),
                      **common)
     alike = [entry for entry in entries if (entry['of'], entry['lr']) == (worst['of'], worst['lr'])]
     distance, likely = min((max(entry['others'].get(name, 1e9) for entry in alike), name) for name in sorted(worst['others']))
     if distance <= APART + 2 * worst['rounding']:
         why = likely
     elif worst['apart'] <= most + 2 * worst['rounding']:
-        why = 'most of all parameter %s is wrong' % worst['parameter']
+        why = 'parameter %s has the largest error' % worst['parameter']
     else:
-        why = 'no known fault explains it (nearest: %s)' % likely
+        why = 'no known fault explains it (the most similar fault: %s)' % likely
     return check('EXCHANGE', n, 'fail', 'the %s do not average the gradients of %d devices (rank %d): %s' % (
-        WORDS[worst['of']], n, worst['rank'], why), next_step='Compare with ORACLE: where it passes, the exchange or the division of the '
-        'data changes after the first steps.', **common)
+        WORDS[worst['of']], n, worst['rank'], why), next_step='If the check ORACLE passes, the exchange or the division '
+                                                              'of the data changes after the first steps.', **common)
 
 
 def _alike_alone(n, phases):
@@ -147,9 +153,11 @@ def _alike_alone(n, phases):
         copies = measured['checked']['copies']['indep'] if measured['checked'] else []
         for place, copy in enumerate(copies):
             if copy in copies[:place]:
-                return check('EXCHANGE', n, 'fail', 'devices %d and %d hold the same weights after training alone (indep): they exchange, '
-                             'or have the same images' % (copies.index(copy), place),
-                             next_step='The ceiling and the cost of the exchange are measured against these steps: they mean nothing now.')
+                return check('EXCHANGE', n, 'fail', 'devices %d and %d have the same weights after training without '
+                                                    'exchange (indep): either they exchange data, or they received the '
+                                                    'same images' % (copies.index(copy), place),
+                             next_step=('The ceiling and the cost of the exchange are measured against these steps, so '
+                                        'both figures are wrong.'))
     return None
 
 
@@ -171,9 +179,10 @@ def _same_images(n, own, oracle):
         equal = [number for number, step in enumerate(steps) if _telling(step) and _equal(step)]
         if len(equal) >= min(LEAST_EQUAL, len(steps)):
             first, second = _equal(steps[equal[0]])
-            return check('EXCHANGE', n, 'fail', 'ranks %d and %d had the same images in %d of %d %s, first in number %d' % (
+            return check('EXCHANGE', n, 'fail', ('ranks %d and %d received the same images in %d of %d %s, first in '
+                                                 'number %d') % (
                 first, second, len(equal), len(steps), where, equal[0] + 1), value=len(equal), limit=0, unit=where,
-                next_step='The division of the data among ranks changes while it runs.')
+                next_step='The division of the data among the ranks changes during the run.')
     return None
 
 

@@ -81,14 +81,14 @@ def serve(place, options, say):
     try:
         link = wire.connect(place.host, place.port, now() + options['join'])
         link.send(dict(hello(place, options), here=link.here, there=link.there))
-        say('rank %d of %d (%s): rank 0 at %s judges and reports' % (place.rank, place.size, place.source, link.there))
+        say('rank %d of %d (%s): rank 0 at %s judges the run and writes the report' % (place.rank, place.size, place.source, link.there))
         agent = Agent(link, options)
         try:
             return agent.work(now() + options['join'] + options['timeout'] + BEYOND_S)
         finally:
             agent.end()
     except wire.Lost as error:
-        say('rank 0 at %s:%d is lost: %s' % (place.host, place.port, error))
+        say('lost the connection to rank 0 at %s:%d: %s' % (place.host, place.port, error))
         return LOST
 
 
@@ -112,7 +112,7 @@ class Agent(object):
             if self._launch is not None:
                 self._news()
             if now() > until:
-                raise wire.Lost('it says nothing more, and the time limit is over')
+                raise wire.Lost('rank 0 has sent nothing more, and the time limit has passed')
         return self.status
 
     def end(self):

@@ -16,7 +16,8 @@ from . import agent, ranks, remote, shipping, wire
 from .launch import Launch
 
 ANSWER_S = 120              # seconds that a process may take to receive data and confirm it
-ONE_HOST = 'one process of this framework drives all devices of a host, so it cannot span hosts: Horovod does that for it'
+ONE_HOST = ('with this framework, one process drives all devices of a host, so a run cannot use several hosts; use '
+            'Horovod for that')
 LOOPBACK = '127.'
 
 
@@ -97,12 +98,12 @@ class Team(object):
         """Wait at most --join seconds until all other processes have connected."""
         place, until = self._place, now() + self._options['join']
         if place.size > 1:
-            self._say('rank 0 of %d (%s): waiting at %s:%d for the others' % (place.size, place.source, place.host, place.port))
+            self._say('rank 0 of %d (%s): waiting at %s:%d for the other processes' % (place.size, place.source, place.host, place.port))
             try:
                 server = wire.listen(place.port)
             except (socket.error, OSError) as error:
-                raise ranks.Unclear('rank 0 cannot listen on port %d: %s; name another one for all ranks with --master HOST:PORT '
-                                    'or MASTER_PORT' % (place.port, error))
+                raise ranks.Unclear('rank 0 cannot listen on port %d: %s. Choose another port for all ranks with --master '
+                                    'HOST:PORT or MASTER_PORT' % (place.port, error))
             try:
                 while len(self.members) < place.size and now() < until:
                     server.settimeout(max(0.1, min(1.0, until - now())))
@@ -123,7 +124,7 @@ class Team(object):
             return
         known = [member.rank for member in self.members]
         if hello['job'] != self._mine.hello['job'] or hello['size'] != self._place.size or hello['rank'] in known:
-            self._strangers.append('a process of %s says that it is rank %d of %d' % (link.there, hello['rank'], hello['size']))
+            self._strangers.append('a process of %s claims to be rank %d of %d' % (link.there, hello['rank'], hello['size']))
             link.close()
             return
         self.members.append(Member(hello, link, link.there))
@@ -179,8 +180,8 @@ class Team(object):
         """Return the check HOSTS, the problems of other hosts, and skipped checks for counts that cannot span hosts."""
         out = [check('DEVICES', n, 'skip', 'does not apply: ' + ONE_HOST) for n in self.beyond]
         if self.beyond:
-            out.append(check('DEVICES', None, 'inconclusive', '%s asked for: %s' % (
-                ' and '.join('%d devices' % n for n in self.beyond), ONE_HOST), next_step='Test one host alone with --alone.'))
+            out.append(check('DEVICES', None, 'inconclusive', '%s were requested, but %s' % (
+                ' and '.join('%d devices' % n for n in self.beyond), ONE_HOST), next_step='Use --alone to test a single host.'))
         return out + [self._presence(device)] + self._ailments()
 
     def _ailments(self):
@@ -194,32 +195,34 @@ class Team(object):
 
     def _presence(self, device):
         who = ', '.join('%s (%d)' % (self.node_name(node), slots) for node, slots in enumerate(self._per_node))
-        words = '%d of %d processes came, started by %s: %s' % (len(self.members), self._place.size, self._place.source, who)
+        words = '%d of %d processes have connected, started by %s: %s' % (len(self.members), self._place.size, self._place.source, who)
         detail = {'hosts': self.entries()}
         if self.missing:
             strangers = '; '.join([''] + self._strangers[:3])
-            return check('HOSTS', None, 'fail', 'ranks %s did not come to %s:%d within %g s%s. %s' % (
+            return check('HOSTS', None, 'fail', 'ranks %s did not connect to %s:%d within %g s%s. %s' % (
                 ', '.join(map(str, self.missing)), self._place.host, self._place.port, self._options['join'], strangers, words),
-                detail=detail, next_step='Look at their own output; can their hosts reach %s, port %d, and the ports above 1024?' % (
+                detail=detail, next_step=('Read the output of these ranks. Check that their hosts can reach %s on port %d '
+                                          'and on the ports above 1024.') % (
                     self._place.host, self._place.port))
         for key, what in (('guest', 'smoke test'), ('lock', 'image')):
             others = [member for member in self.members if member.hello[key] != self._mine.hello[key]]
             if others:
-                return check('HOSTS', None, 'fail', 'rank %d on %s has another %s than rank 0' % (others[0].rank, others[0].title, what),
-                             detail=detail, next_step='Start the same image on every host: pull it anew, or name it by its digest.')
+                return check('HOSTS', None, 'fail', 'rank %d on %s has a different %s than rank 0' % (others[0].rank, others[0].title, what),
+                             detail=detail, next_step=('Start the same image on every host: pull it again, or name it by '
+                                                       'its digest.'))
         return self._alike(device, words, detail)
 
     def _alike(self, device, words, detail):
         if device.kind == 'cuda':
             without = [member for member in self.members if len(member.hello['devices']) < member.slots]
             if without:
-                return check('HOSTS', None, 'fail', 'rank %d on %s sees %d GPUs and should bring %d' % (
+                return check('HOSTS', None, 'fail', 'rank %d on %s sees %d GPUs, but needs %d' % (
                     without[0].rank, without[0].title, len(without[0].hello['devices']), without[0].slots), detail=detail,
-                    next_step='Give every process of every host its GPUs (--gpus all, --gpus-per-task, nvidia.com/gpu).')
+                    next_step='Give every process on every host its GPUs (--gpus all, --gpus-per-task, nvidia.com/gpu).')
             kinds = sorted(set(each['name'] for member in self.members for each in member.hello['devices']))
             if len(kinds) > 1:
                 return check('HOSTS', None, 'warn', '%s; the GPUs differ: %s' % (words, ', '.join(kinds)), severity='warn', detail=detail,
-                             next_step='Put hosts with equal GPUs into one run: a step takes as long as the slowest of them.')
+                             next_step='Use hosts with equal GPUs in one run: each step takes as long as on the slowest GPU.')
         return check('HOSTS', None, 'pass', words, value=len(self._per_node), unit='hosts', detail=detail)
 
     def entries(self):
@@ -296,7 +299,7 @@ class Team(object):
                 member.link.send({'do': 'store', 'files': wanted}, [shipping.read(path) for path, _ in wanted])
                 stored = member.link.wait('stored', ANSWER_S)[0]['stored']
                 if stored != wanted:
-                    raise wire.Lost('data changed on the way')
+                    raise wire.Lost('the data files changed while they were sent')
                 self._shared.add((member.rank, tuple(paths)))
         except wire.Lost as error:
             member.lose(error)                  # the launch reports it

@@ -65,13 +65,13 @@ class World(object):
     def _start(self, ctx):
         """Start mpirun with idle programs. Return ([variables for each rank], ''), or (None, why that is not possible)."""
         if ctx.host != ALONE:
-            return None, 'the ranks are on several hosts, and not each was started by one mpirun'
+            return None, 'the ranks are on several hosts, and they were not all started by the same mpirun'
         try:
             said = subprocess.Popen(['mpirun', '--version'], stdout=subprocess.PIPE, stderr=subprocess.STDOUT).communicate()[0]
         except OSError:
-            return None, 'there is no mpirun'
+            return None, 'mpirun is not installed'
         if VERSION not in said:
-            return None, 'mpirun is not that of Open MPI 4'
+            return None, 'mpirun is not from Open MPI 4'
         self._folder = tempfile.mkdtemp(prefix='mpi-', dir=ctx.folder)    # removed with the launch, even if this rank is killed
         command = ['mpirun', '--allow-run-as-root', '--oversubscribe', '--bind-to', 'none', '-np', str(ctx.world),
                    sys.executable, '-c', IDLE, self._folder]
@@ -82,7 +82,7 @@ class World(object):
         while not all(os.path.exists(path) for path in paths):
             if self._mpirun.poll() is not None or now() > limit:
                 self.leave()
-                return None, 'mpirun does not start programs here'
+                return None, 'mpirun cannot start programs here'
             pause(0.05)
         return [_of_member(_read(path)) for path in paths], ''
 

@@ -4,7 +4,7 @@ from __future__ import absolute_import, division, print_function
 import io
 import os
 
-STATES = {'T': 'stopped by a signal', 't': 'stopped by a debugger', 'D': 'waiting inside the kernel', 'Z': 'ended',
+STATES = {'T': 'stopped by a signal', 't': 'stopped by a debugger', 'D': 'waiting in the kernel', 'Z': 'ended',
           'S': 'waiting', 'R': 'running'}
 STOPPED = ('T', 't')
 

@@ -57,17 +57,22 @@ class Place(object):
 
 def add_options(parser):
     """The flags, for use without a launcher or to override one."""
-    group = parser.add_argument_group('several machines', 'A launcher (mpirun, torchrun, srun, Kubernetes) starts this command '
-                                      'once per device; rank 0 judges and reports. Its variables are read; these flags overrule them.')
+    group = parser.add_argument_group('several machines', 'A launcher (mpirun, torchrun, srun, Kubernetes) starts this '
+                                                          'command once per device. Rank 0 judges the run and writes the '
+                                                          "report. The command reads the launcher's variables; these "
+                                                          'options override them.')
     add = group.add_argument
     add('--rank', type=int, metavar='N')
-    add('--world-size', type=int, metavar='N', help='how many processes were started')
-    add('--local-rank', type=int, metavar='N', help='the place among the processes of this host')
-    add('--master', default='', metavar='HOST[:PORT]', help='where rank 0 is met (default: MASTER_ADDR and MASTER_PORT, or what Slurm says)')
-    add('--slots', type=int, default=1, metavar='N', help='devices that this process brings (default: 1)')
-    add('--interface', default='', metavar='IF', help='the network interface between the hosts (default: the one that reaches rank 0)')
-    add('--join', type=float, default=120, metavar='S', help='how long to wait for all processes to come (default: 120)')
-    add('--alone', action='store_true', help='this machine only, whatever a launcher says')
+    add('--world-size', type=int, metavar='N', help='the number of processes that were started')
+    add('--local-rank', type=int, metavar='N', help='the number of this process on its host')
+    add('--master', default='', metavar='HOST[:PORT]', help=('address of rank 0 (default: MASTER_ADDR and MASTER_PORT, or '
+                                                             'the address that Slurm gives)'))
+    add('--slots', type=int, default=1, metavar='N', help='number of devices of this process (default: 1)')
+    add('--interface', default='', metavar='IF', help=('the network interface between the hosts (default: the interface '
+                                                       'that reaches rank 0)'))
+    add('--join', type=float, default=120, metavar='S', help=('how long to wait until all processes have connected '
+                                                              '(default: 120)'))
+    add('--alone', action='store_true', help='test only this machine, even if a launcher started the command')
 
 
 def find(options, env):
@@ -75,13 +80,13 @@ def find(options, env):
     if options['alone']:
         return None
     if options['slots'] < 1:
-        raise Unclear('--slots takes a number from 1 on')
+        raise Unclear('--slots must be a number of at least 1')
     source, said = _said(options, env)
     if source is None or (said['size'] == 1 and options['slots'] == 1):
         return None
     rank, size = said['rank'], said['size']
     if not 0 <= rank < size:
-        raise Unclear('rank %d of %d processes cannot be (%s)' % (rank, size, source))
+        raise Unclear('rank %d is impossible with %d processes (%s)' % (rank, size, source))
     host, port = _master(options, env, said)
     return Place(rank, size, said['local_rank'], host, port, source, options['slots'])
 
@@ -99,11 +104,12 @@ def _said(options, env):
         if said['size'] is not None:
             return source.name, said
         if source.name == 'Kubernetes':
-            raise Unclear('JOB_COMPLETION_INDEX is %d, and nothing says of how many: set WORLD_SIZE, or give --world-size' % said['rank'])
+            raise Unclear(('JOB_COMPLETION_INDEX is %d, but the number of processes is not known: set WORLD_SIZE, or use '
+                           '--world-size') % said['rank'])
     if flags['rank'] is not None and flags['size'] is not None:
         return 'flags', flags
     if flags['rank'] is not None or (flags['size'] or 1) > 1:
-        raise Unclear('--rank and --world-size go together')
+        raise Unclear('--rank and --world-size must be used together')
     return None, {}
 
 
@@ -111,13 +117,14 @@ def _master(options, env, said):
     """(host, port) at which rank 0 listens."""
     host, colon, port = options['master'].partition(':')
     if colon and not port.isdigit():
-        raise Unclear('--master takes HOST or HOST:PORT')
+        raise Unclear('--master must be HOST or HOST:PORT')
     if not host:
         host = env.get('MASTER_ADDR') or first_of(env.get('SLURM_STEP_NODELIST') or env.get('SLURM_NODELIST') or '')
     if not host and (said['size'] == 1 or said['size'] == said['local_size']):
         host = ALONE
     if not host:
-        raise Unclear('nothing says where rank 0 is: set MASTER_ADDR to its host (mpirun: -x MASTER_ADDR=HOST), or give --master HOST[:PORT]')
+        raise Unclear('the address of rank 0 is not known: set MASTER_ADDR to its host (mpirun: -x MASTER_ADDR=HOST), or '
+                      'use --master HOST[:PORT]')
     if port:
         return host, int(port)
     text = env.get('MASTER_PORT', '')

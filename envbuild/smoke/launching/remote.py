@@ -63,7 +63,7 @@ class RemoteRank(Rank):
 
     def ending(self):
         if self.process.returncode == LOST:
-            return 'its host %s is lost: %s' % (self.member.title, self.member.problem)
+            return 'the connection to its host %s was lost: %s' % (self.member.title, self.member.problem)
         return Rank.ending(self)
 
     def signal(self, number):

@@ -36,7 +36,7 @@ def connect(host, port, until):
             return Link(socket.create_connection((host, port), 5), max(QUIET_S, until - now()))
         except (socket.error, OSError) as error:
             if now() > until:
-                raise Lost('%s:%d cannot be reached: %s' % (host, port, error))
+                raise Lost('cannot connect to %s:%d: %s' % (host, port, error))
             pause(0.1)
 
 
@@ -102,7 +102,7 @@ class Link(object):
                     while len(view):
                         view = view[self._sock.send(view[:_CHUNK]):]
             except (socket.error, OSError) as error:
-                raise Lost('nothing can be sent: %s' % error)
+                raise Lost('cannot send: %s' % error)
 
     def receive(self, seconds=0.0):
         """Return [(value, blobs)], all messages that have arrived completely. Wait at most `seconds` for the first one.
@@ -114,7 +114,7 @@ class Link(object):
             try:
                 if not select.select([self._sock], [], [], 0.0 if out else seconds)[0]:
                     if not out and now() - self._heard > self._patience:
-                        raise Lost('it said nothing for %d s' % self._patience)
+                        raise Lost('no message for %d s' % self._patience)
                     return out
                 data = self._sock.recv(_CHUNK)
             except Lost:
@@ -126,7 +126,7 @@ class Link(object):
             if not data and out:
                 return out                      # messages before the end count; the next call sees the end
             if not data:
-                raise Lost('the connection was closed')
+                raise Lost('the other side closed the connection')
             self._buffer += data
             self._heard, self._patience = now(), QUIET_S
             out += self._whole()
@@ -145,7 +145,7 @@ class Link(object):
         while len(self._buffer) >= _HEAD.size:
             magic, size = _HEAD.unpack(bytes(self._buffer[:_HEAD.size]))
             if magic != _MAGIC:
-                raise Lost('it speaks another protocol')
+                raise Lost('the other side uses a different protocol version')
             end = _HEAD.size + size
             if len(self._buffer) < end:
                 break

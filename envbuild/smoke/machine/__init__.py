@@ -33,9 +33,9 @@ def table(measured, found):
     rows = []
     if 'cpu' in measured:
         got = measured['cpu']
-        rows += [('processor', '%.0f GFLOPS fp64, %.0f GFLOPS fp32 (NumPy, matrices of %d)' % (
+        rows += [('processor', '%.0f GFLOPS fp64, %.0f GFLOPS fp32 (NumPy, matrices of size %d)' % (
             got['fp64_gflops'], got['fp32_gflops'], got['size'])),
-                 ('memory', 'copies %.1f GB/s with %d thread%s (read and written bytes)' % (
+                 ('memory', 'copies %.1f GB/s with %d thread%s (bytes read plus bytes written)' % (
                      got['memory_GBps'], got['threads'], '' if got['threads'] == 1 else 's'))]
     if 'disk' in measured:
         rows += _disk(measured['disk'])
@@ -49,9 +49,9 @@ def table(measured, found):
 def _disk(got):
     if 'not_measured' in got:
         return [('disk', 'not measured: ' + got['not_measured'])]
-    past = '' if got['direct'] else ' (through the page cache: this file system knows no O_DIRECT)'
-    return [('disk', '%s: reads %.0f MB/s, writes %.0f MB/s in sequence%s' % (got['folder'], got['read_MBps'], got['write_MBps'], past)),
-            ('disk 4K', 'reads %.0f, writes %.0f a second at random places, one at a time' % (got['read_4k_per_s'], got['write_4k_per_s']))]
+    past = '' if got['direct'] else ' (through the page cache, because this file system has no O_DIRECT)'
+    return [('disk', '%s: reads %.0f MB/s, writes %.0f MB/s sequentially%s' % (got['folder'], got['read_MBps'], got['write_MBps'], past)),
+            ('disk 4K', 'reads %.0f, writes %.0f per second at random positions, one at a time' % (got['read_4k_per_s'], got['write_4k_per_s']))]
 
 
 def _gpus(got, found):
@@ -68,7 +68,7 @@ def _gpus(got, found):
             ideal = nominal.memory(device)
             parts.append('memory %.0f GB/s%s' % (each['memory_GBps'], ' of %.0f nominal' % ideal if ideal else ''))
         if each.get('from_host_GBps') is not None:
-            parts.append('from the host %.1f GB/s, to it %.1f GB/s' % (each['from_host_GBps'], each['to_host_GBps']))
+            parts.append('from the host %.1f GB/s, to the host %.1f GB/s' % (each['from_host_GBps'], each['to_host_GBps']))
         parts += ['%s not measured: %s' % pair for pair in sorted(each['not_measured'].items())]
         rows.append(('GPU %d' % device['index'], '; '.join(parts)))
     for pair in got['pairs']:

@@ -32,7 +32,7 @@ def load():
             return ctypes.CDLL(name)
         except OSError:
             pass
-    raise Failed('no libcublas is in this image')
+    raise Failed('this image has no libcublas')
 
 
 class Blas(object):
@@ -58,7 +58,7 @@ class Blas(object):
         numbers, old, new = KINDS[kind]
         compute = new if self.new else old
         if compute is None:
-            raise Failed('cuBLAS before CUDA 11 has no such arithmetic')
+            raise Failed('cuBLAS before CUDA 11 does not support this arithmetic')
         if not self.new and kind == 'fp16_gflops':
             self._call('cublasSetMathMode', self.handle, TENSOR_MATH)
         real = ctypes.c_double if kind == 'fp64_gflops' else ctypes.c_float

@@ -27,10 +27,10 @@ def measure(folder):
     try:
         stat = os.statvfs(folder)
         if stat.f_bavail * stat.f_frsize < FILE_BYTES + SPARE:
-            return {'not_measured': 'less than %.1f GB are free at %s' % ((FILE_BYTES + SPARE) / 1e9, folder)}
+            return {'not_measured': 'less than %.1f GB are free in %s' % ((FILE_BYTES + SPARE) / 1e9, folder)}
         handle, path = tempfile.mkstemp(prefix='.envbuild-smoke-', dir=folder)
     except (IOError, OSError) as error:
-        return {'not_measured': '%s cannot be written: %s' % (folder, os.strerror(error.errno or 0))}
+        return {'not_measured': 'cannot write to %s: %s' % (folder, os.strerror(error.errno or 0))}
     os.close(handle)
     try:
         return _measure(folder, path)

@@ -31,7 +31,8 @@ class Device(object):
         code = -1 if function is None else function(*arguments)
         if code:
             meaning = probe_cuda.MEANING.get(code)
-            raise Failed('%s on GPU %d answers %s%s' % (name, self.index, code if code > 0 else 'nothing: this driver has no such call',
+            raise Failed('%s on GPU %d returns %s%s' % (name, self.index, code if code > 0 else ('nothing: this driver does not have '
+                                                                                                 'this function'),
                                                         ' (%s)' % meaning[0] if meaning else ''))
 
     def enter(self):
@@ -70,7 +71,7 @@ class Device(object):
         """Enable direct access from this GPU to the memory of the GPU `other`."""
         self.enter()
         if self.lib.cuCtxEnablePeerAccess(other.context, 0) not in (0, ALREADY):
-            raise Failed('GPU %d cannot open the memory of GPU %d' % (self.index, other.index))
+            raise Failed('GPU %d cannot access the memory of GPU %d' % (self.index, other.index))
 
 
 def copy_to_peer(source, start, target, end, size):

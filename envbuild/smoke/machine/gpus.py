@@ -34,7 +34,7 @@ def ask(wanted, count, stall, say):
         answer = files.read_json(path)
         answer['hung'] = code is None
         if code is None:
-            answer['problem'] = '%s: nothing came back within %d s' % (answer['doing'] or 'GPUs', stall)
+            answer['problem'] = '%s: no result within %d s' % (answer['doing'] or 'GPUs', stall)
         elif code:
             answer['problem'] = 'the process for %s ended with status %d: %s' % (
                 answer['doing'], code, files.tail(os.path.join(folder, 'log'), 300).strip())

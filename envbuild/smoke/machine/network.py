@@ -30,7 +30,7 @@ def _exactly(connection, size):
     while len(data) < size:
         piece = connection.recv(size - len(data))
         if not piece:
-            raise Unreachable('the other side hung up')
+            raise Unreachable('the other machine closed the connection')
         data += piece
     return data
 
@@ -45,7 +45,7 @@ def serve(listener):
             connection, _ = listener.accept()
         except socket.timeout:
             if now() - heard > (PATIENCE_S if workers else WAIT_S) and not any(worker.is_alive() for worker in workers):
-                raise Unreachable('the other side did not go on' if workers else 'nobody came within %d s' % WAIT_S)
+                raise Unreachable('the other machine stopped sending' if workers else 'no other machine connected within %d s' % WAIT_S)
             continue
         heard = now()
         worker = threading.Thread(target=_answer, args=(connection, over))
@@ -180,5 +180,6 @@ def words(got):
     """The figures in one line."""
     if 'not_measured' in got:
         return 'not measured: ' + got['not_measured']
-    return '%.2f GB/s there, %.2f GB/s back over one connection; %.2f and %.2f GB/s over %d; latency %.0f us' % (
+    return ('over one connection, %.2f GB/s to the other machine and %.2f GB/s back; %.2f and %.2f GB/s over %d '
+            'connections; latency %.0f us') % (
         got['there_GBps'], got['back_GBps'], got['there_%d_GBps' % MANY], got['back_%d_GBps' % MANY], MANY, got['latency_us'])

@@ -18,26 +18,28 @@ ATTRIBUTES = (('multiprocessors', 16), ('major', 75), ('minor', 76), ('clock_khz
 
 # https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html
 MEANING = {
-    2: ('the GPU has no memory left', 'End the processes that nvidia-smi lists, or choose another GPU.'),
-    3: ('the driver is not initialised', 'Restart the container; if it stays, reload the NVIDIA kernel modules.'),
-    34: ('the stub library of the CUDA toolkit is loaded instead of the driver',
+    2: ('the GPU has no free memory', 'End the processes that nvidia-smi lists, or choose another GPU.'),
+    3: ('the driver is not initialised', 'Restart the container. If the error remains, reload the NVIDIA kernel modules.'),
+    34: ('the program loaded the stub library of the CUDA toolkit instead of the driver',
          'Remove the stubs folder from LD_LIBRARY_PATH.'),
-    36: ('libcuda asks for a newer kernel module', 'Remove the libcuda of the image, or update the host\'s driver.'),
+    36: ('libcuda requires a newer kernel module', "Remove libcuda from the image, or update the host's driver."),
     46: ('all devices are busy or in exclusive mode', 'End the other process, or set compute mode Default with nvidia-smi -c 0.'),
-    100: ('the driver sees no GPU', 'Start the container with --gpus all; look at CUDA_VISIBLE_DEVICES and NVIDIA_VISIBLE_DEVICES.'),
-    101: ('CUDA_VISIBLE_DEVICES names a device that is not there', 'Compare it with nvidia-smi -L inside the container.'),
-    304: ('a call of the operating system failed', 'Check that /dev/nvidia-uvm exists in the container and may be opened.'),
-    802: ('the system is not ready', 'On a machine with NVSwitch start nvidia-fabricmanager of the driver\'s version.'),
-    803: ('the libcuda of the image differs from the kernel\'s driver',
-          'Remove the libcuda that was baked into the image; the container runtime brings the host\'s own.'),
+    100: ('the driver sees no GPU', 'Start the container with --gpus all. Check CUDA_VISIBLE_DEVICES and '
+                                    'NVIDIA_VISIBLE_DEVICES.'),
+    101: ('CUDA_VISIBLE_DEVICES names a device that does not exist', 'Compare the variable with the output of nvidia-smi -L '
+                                                                   'inside the container.'),
+    304: ('a call of the operating system failed', 'Check that the container has /dev/nvidia-uvm and may open it.'),
+    802: ('the system is not ready', 'On a machine with NVSwitch, start nvidia-fabricmanager in the version of the driver.'),
+    803: ("the image's libcuda does not match the driver in the kernel",
+          "Remove libcuda from the image; the container runtime provides the host's libcuda."),
     804: ('the image\'s forward-compatibility libcuda does not work on this GPU',
-          'Update the host\'s driver, or take the cuda-compat folder off the loader\'s path.'),
-    805: ('the MPS server cannot be reached', 'Start nvidia-cuda-mps-control -d on the host and mount its pipe folder, or unset '
+          "Update the host's driver, or remove the cuda-compat folder from LD_LIBRARY_PATH."),
+    805: ('cannot connect to the MPS server', 'Start nvidia-cuda-mps-control -d on the host and mount its pipe folder, or unset '
           'CUDA_MPS_PIPE_DIRECTORY.'),
-    806: ('the MPS server broke off', 'Restart nvidia-cuda-mps-control on the host.'),
-    807: ('the MPS server is not ready', 'Wait for the clients that are ending, or restart nvidia-cuda-mps-control.'),
-    808: ('the MPS server has as many clients as it takes', 'End other clients, or run without MPS.'),
-    999: ('an unknown error of the driver', 'Reload nvidia_uvm; it often happens after the machine slept.'),
+    806: ('the MPS server ended unexpectedly', 'Restart nvidia-cuda-mps-control on the host.'),
+    807: ('the MPS server is not ready', 'Wait until the other clients have ended, or restart nvidia-cuda-mps-control.'),
+    808: ('the MPS server accepts no more clients', 'End other clients, or run without MPS.'),
+    999: ('the driver reports an unknown error', 'Reload nvidia_uvm. This error often occurs after the machine was suspended.'),
 }
 
 

@@ -8,7 +8,7 @@ OVER_NVLINK = 2             # NVML_P2P_CAPS_INDEX_NVLINK
 # nvmlGpuTopologyLevel_t
 ANCESTORS = {0: 'PIX', 10: 'PIX', 20: 'PXB', 30: 'PHB', 40: 'NODE', 50: 'SYS'}
 MEANING = {
-    'NV': 'over so many NVLinks', 'PIX': 'through one PCIe switch', 'PXB': 'through several PCIe switches',
+    'NV': 'over this number of NVLinks', 'PIX': 'through one PCIe switch', 'PXB': 'through several PCIe switches',
     'PHB': 'through the processor\'s PCIe bridge', 'NODE': 'between PCIe bridges of one NUMA node',
     'SYS': 'from one processor to another (QPI, UPI, Infinity Fabric)', '?': 'not known',
 }

@@ -11,11 +11,11 @@ COARSE_S = 1e-3
 SLOW_SOURCES = ('jiffies', 'acpi_pm', 'hpet')
 # How each variable slows a run down if it is set and not 0.
 SLOWING = {
-    'CUDA_LAUNCH_BLOCKING': 'every kernel waits for the one before', 'CUDA_PROFILE': 'a profiler is attached',
-    'COMPUTE_PROFILE': 'a profiler is attached', 'CUDA_INJECTION64_PATH': 'a library is put into every CUDA process',
-    'NCCL_P2P_DISABLE': 'GPUs exchange through the host\'s memory', 'NCCL_SHM_DISABLE': 'GPUs exchange through the network',
-    'CUDA_FORCE_PTX_JIT': 'everything is compiled again at start', 'CUDA_CACHE_DISABLE': 'what was compiled is forgotten',
-    'PYTORCH_NO_CUDA_MEMORY_CACHING': 'every tensor is allocated anew',
+    'CUDA_LAUNCH_BLOCKING': 'each kernel waits until the kernel before it has ended', 'CUDA_PROFILE': 'a profiler is attached',
+    'COMPUTE_PROFILE': 'a profiler is attached', 'CUDA_INJECTION64_PATH': 'a library is loaded into every CUDA process',
+    'NCCL_P2P_DISABLE': "GPUs exchange data through the host's memory", 'NCCL_SHM_DISABLE': 'GPUs exchange data through the network',
+    'CUDA_FORCE_PTX_JIT': 'all GPU code is compiled again at every start', 'CUDA_CACHE_DISABLE': 'compiled GPU code is not cached',
+    'PYTORCH_NO_CUDA_MEMORY_CACHING': 'memory for each tensor is allocated anew',
 }
 
 
@@ -40,12 +40,13 @@ def memlock(host, largest):
     """Check the limit of locked memory. Only InfiniBand and RoCE cards need more than a few megabytes."""
     limit = host['memlock_bytes']
     if limit is None or limit >= MEMLOCK_NEEDED or largest < 2 or not host['infiniband']:
-        words = 'unlimited' if limit is None else '%d kB may be locked%s' % (limit // 1000, '' if host['infiniband'] else ', and no InfiniBand or '
-                                                                             'RoCE card needs more')
+        words = 'unlimited' if limit is None else '%d kB may be locked%s' % (
+            limit // 1000, '' if host['infiniband'] else ', and there is no InfiniBand or RoCE card that needs more')
         return [check('MEMLOCK', None, 'pass', words, severity='warn', value=limit, unit='bytes')]
-    return [check('MEMLOCK', None, 'warn', 'only %d kB may be locked, and %s needs more: NCCL and MPI fail with "Cannot allocate memory"' % (
+    return [check('MEMLOCK', None, 'warn', ('only %d kB may be locked, but %s needs more: NCCL and MPI will fail with '
+                                            '"Cannot allocate memory"') % (
         limit // 1000, ', '.join(host['infiniband'])), severity='warn', value=limit, limit=MEMLOCK_NEEDED, unit='bytes',
-        next_step='Start the container with --ulimit memlock=-1; under Slurm set PropagateResourceLimitsExcept=MEMLOCK.')]
+        next_step='Start the container with --ulimit memlock=-1. Under Slurm, set PropagateResourceLimitsExcept=MEMLOCK.')]
 
 
 def ram(host, largest):
@@ -55,7 +56,8 @@ def ram(host, largest):
     free, need = host['mem_limit_free_bytes'] if limited else free, RAM_FOR_ALL + largest * RAM_PER_PROCESS
     words = '%.1f GB of memory are free%s' % (free / 1e9, ' within the container\'s limit of %.1f GB' % (host['mem_limit_bytes'] / 1e9) if limited else '')
     return [check('RAM', None, 'pass' if free >= need else 'warn', words, severity='warn', value=free, limit=need, unit='bytes',
-                  next_step='' if free >= need else 'A process that is killed (137) has met this limit: raise --memory, or run fewer devices.')]
+                  next_step='' if free >= need else ('If a process is killed (exit code 137), it exceeded this limit: '
+                                                     'raise --memory, or use fewer devices.'))]
 
 
 def cores(host, device, largest, options):
@@ -63,12 +65,13 @@ def cores(host, device, largest, options):
     there = host['cores_usable']
     threads = options['threads'] or max(1, there // largest)
     words = '%d device%s with %d thread%s each on %d cores' % (largest, '' if largest == 1 else 's', threads, '' if threads == 1 else 's', there)
-    quota = ' (a quota of %.2g)' % host['cpu_quota'] if host['cpu_quota'] else ''
+    quota = ' (a CPU quota of %.2g)' % host['cpu_quota'] if host['cpu_quota'] else ''
     if largest * threads <= there:
         return [check('CORES', None, 'pass', words + quota, severity='warn', value=largest * threads, limit=there, unit='threads')]
-    remedy = 'Leave --threads out.' if options['threads'] else 'Give the container more cores (--cpus, --cpuset-cpus), or run fewer devices.'
-    return [check('CORES', None, 'warn', words + quota + ': they take turns, and speed means little', severity='warn', value=largest * threads,
-                  limit=there, unit='threads', next_step=remedy)]
+    remedy = 'Leave --threads out.' if options['threads'] else ('Give the container more cores (--cpus, --cpuset-cpus), '
+                                                                'or use fewer devices.')
+    return [check('CORES', None, 'warn', words + quota + ': threads must share cores, so measured speeds mean little', severity='warn',
+                  value=largest * threads, limit=there, unit='threads', next_step=remedy)]
 
 
 def numa(found, device):
@@ -79,10 +82,10 @@ def numa(found, device):
         return []
     if far:
         first = far[0]
-        return [check('NUMA', None, 'warn', 'GPU %d is near the cores %s, and this container may use only %s' % (
+        return [check('NUMA', None, 'warn', 'GPU %d is close to the cores %s, but this container may use only %s' % (
             first['index'], spans(first['near_cpus']), spans(mine)), severity='warn', value=len(far), limit=0, unit='GPUs',
-            next_step='Start the container with --cpuset-cpus=%s, or use GPUs near its cores.' % spans(first['near_cpus']))]
-    return [check('NUMA', None, 'pass', 'each GPU is near cores that may be used', severity='warn', value=0, limit=0, unit='GPUs')]
+            next_step='Start the container with --cpuset-cpus=%s, or use GPUs close to its cores.' % spans(first['near_cpus']))]
+    return [check('NUMA', None, 'pass', 'each GPU is close to cores that this container may use', severity='warn', value=0, limit=0, unit='GPUs')]
 
 
 def spans(cpus):
@@ -98,15 +101,16 @@ def spans(cpus):
 
 def variables(found):
     slow = sorted(name for name in SLOWING if found.get(name, '') not in ('', '0'))
-    words = 'set: ' + '; '.join('%s (%s)' % (name, SLOWING[name]) for name in slow) if slow else 'no slowing variable is set'
+    words = 'set: ' + '; '.join('%s (%s)' % (name, SLOWING[name]) for name in slow) if slow else 'no variable that slows training is set'
     return [check('ENV', None, 'warn' if slow else 'pass', words, severity='warn', value=len(slow), limit=0, unit='variables',
-                  next_step='Unset them unless you need them.' if slow else '')]
+                  next_step='Unset these variables unless you need them.' if slow else '')]
 
 
 def timer(host):
     """Check that the clock is fine and fast enough to time a few milliseconds."""
     coarse = host['clock_step_s'] > COARSE_S
     slow = host['clock_source'] in SLOW_SOURCES
-    words = 'the clock (%s) moves in steps of %.3g us' % (host['clock_source'] or 'of unknown source', 1e6 * host['clock_step_s'])
+    words = 'the clock (%s) advances in steps of %.3g us' % (host['clock_source'] or 'of unknown source', 1e6 * host['clock_step_s'])
     return [check('TIME', None, 'warn' if coarse or slow else 'pass', words, severity='warn', value=host['clock_step_s'], limit=COARSE_S, unit='s',
-                  next_step='Use the tsc or the hypervisor\'s own: /sys/devices/system/clocksource on the host.' if coarse or slow else '')]
+                  next_step=('Choose the clock source tsc, or the clock source of the hypervisor, in '
+                             '/sys/devices/system/clocksource on the host.') if coarse or slow else '')]

@@ -16,21 +16,21 @@ def driver(found, image):
         return []
     detail = {'libcuda': cuda['path'], 'libcuda_release': cuda['release'], 'kernel_driver': found['host']['kernel_driver']}
     if cuda['code']:
-        words, remedy = probe_cuda.MEANING.get(cuda['code'], ('see cuda.h', 'Look the code up in cuda.h.'))
-        return [check('DRIVER', None, 'fail', 'cuInit answers %d: %s%s' % (cuda['code'], words, _which(found)), value=cuda['code'], limit=0,
+        words, remedy = probe_cuda.MEANING.get(cuda['code'], ('see cuda.h', 'Look up this error code in cuda.h.'))
+        return [check('DRIVER', None, 'fail', 'cuInit returns error %d: %s%s' % (cuda['code'], words, _which(found)), value=cuda['code'], limit=0,
                       next_step=remedy, detail=detail)]
     if image['cuda'] is None:
-        return [check('DRIVER', None, 'pass', 'driver %s supports CUDA %s; no lock says which one the framework needs' % (
+        return [check('DRIVER', None, 'pass', 'driver %s supports CUDA %s; no lock says which CUDA the framework needs' % (
             found['host']['driver'] or 'of unknown release', cuda['driver_cuda']), detail=detail)]
     has, needs = numbers(cuda['driver_cuda'] or ''), numbers(image['cuda'])
     # Minor-version compatibility since CUDA 11: https://docs.nvidia.com/deploy/cuda-compatibility/
     enough = has[:1] >= needs[:1] if needs[:1] >= [11] else has >= needs
-    message = 'driver %s supports CUDA %s, the image needs %s%s%s' % (
+    message = 'driver %s supports CUDA %s, and the image needs CUDA %s%s%s' % (
         found['host']['driver'] or 'of unknown release', cuda['driver_cuda'], image['cuda'],
-        ' (by the forward compatibility of %s)' % cuda['path'] if cuda['compat'] else '',
+        ' (supported through the forward-compatibility library %s)' % cuda['path'] if cuda['compat'] else '',
         # Native code in libraries runs with this driver. But the driver cannot compile the PTX that XLA or Triton generate at
         # run time: the image's own tools must do that.
-        '; it runs native code of %s, but cannot compile PTX of that version' % image['cuda'] if enough and has[:2] < needs[:2] else '')
+        '; the driver runs native code of CUDA %s, but cannot compile its PTX' % image['cuda'] if enough and has[:2] < needs[:2] else '')
     return [check('DRIVER', None, 'pass' if enough else 'fail', message, next_step='' if enough else _newer(cuda, image), detail=detail)]
 
 
@@ -40,14 +40,15 @@ def _which(found):
     out = ''
     if cuda['code'] in (DIFFERS, REFUSED, 36, 34) and cuda['path']:
         out = '; loaded is %s%s' % (cuda['path'], ', of driver %s' % cuda['release'] if cuda['release'] else '')
-        out += ', the kernel has %s' % host['kernel_driver'] if host['kernel_driver'] else ''
+        out += '; the driver in the kernel is %s' % host['kernel_driver'] if host['kernel_driver'] else ''
     if found['nvml']['code'] == NVML_DIFFERS:
-        out += '; NVML differs from the kernel\'s driver, too: the host\'s driver was updated and the host not restarted'
+        out += ("; NVML differs from the driver in the kernel, too: the host's driver was updated, but the host was not "
+                'restarted')
     return out
 
 
 def _newer(cuda, image):
     if cuda['compat_folder'] and not cuda['compat']:
-        return ('On a data-center GPU set LD_LIBRARY_PATH=%s, which holds the image\'s forward-compatibility libcuda; '
-                'else update the driver to %s or newer.' % (cuda['compat_folder'], image['driver_min'] or 'a release for it'))
-    return 'Update the driver to %s or newer, or use an environment with an older CUDA.' % (image['driver_min'] or 'a release for it')
+        return ("On a data-center GPU, set LD_LIBRARY_PATH=%s, which contains the image's forward-compatibility libcuda. "
+                'On other GPUs, update the driver to %s or newer.' % (cuda['compat_folder'], image['driver_min'] or 'a release that supports this CUDA'))
+    return 'Update the driver to %s or newer, or use an environment with an older CUDA.' % (image['driver_min'] or 'a release that supports this CUDA')

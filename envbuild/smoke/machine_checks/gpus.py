@@ -14,21 +14,22 @@ def devices(device, image, left_out, options):
     on_gpu, expect = device.kind == 'cuda', options['expect']
     gpus, wanted = device.available if on_gpu else 0, options['expect_gpus'] or (1 if expect == 'gpu' else 0)
     if gpus < wanted:
-        return [check('DEVICES', None, 'fail', '%d GPUs were expected, %d can be used: %s' % (wanted, gpus, device.reason),
+        return [check('DEVICES', None, 'fail', 'expected %d GPUs, but only %d can be used: %s' % (wanted, gpus, device.reason),
                       value=gpus, limit=wanted, unit='GPUs', next_step=START_WITH_GPUS)]
     if device.kind is None:
-        asked = 'this is a GPU image' if image['cuda'] is not None else '--device cuda asks for GPUs'
-        return [check('DEVICES', None, 'inconclusive', '%s and there is no GPU: %s' % (asked, device.reason),
-                      next_step=START_WITH_GPUS + ' --allow-cpu tests its CPU side.')]
+        asked = 'this is a GPU image' if image['cuda'] is not None else '--device cuda needs a GPU'
+        return [check('DEVICES', None, 'inconclusive', '%s, but there is no GPU: %s' % (asked, device.reason),
+                      next_step=START_WITH_GPUS + ' With --allow-cpu, the test runs on the CPU instead.')]
     if not on_gpu and (image['cuda'] is not None or options['device'] == 'cuda'):
         status = 'pass' if expect == 'cpu' else 'inconclusive'
-        return [check('DEVICES', None, status, '%s run on the CPU: %s. Nothing is proved about GPUs' % (
-            'GPU image' if image['cuda'] is not None else 'GPUs were asked for,', device.reason),
+        return [check('DEVICES', None, status, '%s: the test runs on the CPU (%s) and proves nothing about GPUs' % (
+            'GPU image' if image['cuda'] is not None else 'a GPU was requested', device.reason),
                       next_step='' if expect == 'cpu' else START_WITH_GPUS)]
     if left_out:
-        return [check('DEVICES', None, 'inconclusive', '%s wanted, %d there: data parallelism is not proved for those' % (
+        return [check('DEVICES', None, 'inconclusive', ('not tested with %s, because only %d can be used: data '
+                                                        'parallelism is not proved for these counts') % (
             ' and '.join('%d devices' % n for n in left_out), device.available), value=device.available,
-            limit=max(left_out), unit='devices', next_step='Run on a machine with more GPUs, or ask for --counts 1.')]
+            limit=max(left_out), unit='devices', next_step='Run the test on a machine with more GPUs, or use --counts 1.')]
     return [check('DEVICES', None, 'pass', device.reason, value=device.available, unit='devices')]
 
 
@@ -42,8 +43,9 @@ def mixed(found, device):
     words = 'used: ' + ' and '.join(equal.listed(alike) for alike in used)
     if rest:
         words += '; left out: ' + ' and '.join(equal.listed(alike) for alike in rest)
-    remedy = 'Every step waits for the slowest: leave --devices out to use the largest equal set.' if len(used) > 1 else \
-        'Nothing is proved about those left out: test them with --devices %s.' % ','.join('%d' % each['index'] for each in rest[0])
+    remedy = ('Every training step waits for the slowest GPU. Without --devices, the test uses the largest set of equal '
+              'GPUs.') if len(used) > 1 else \
+        'The test proves nothing about the GPUs that are left out. Test them with --devices %s.' % ','.join('%d' % each['index'] for each in rest[0])
     return [check('MIXED', None, 'warn', words, severity='warn', value=len(kinds), limit=1, unit='kinds', next_step=remedy)]
 
 
@@ -64,23 +66,27 @@ def _code(device, has, found, image):
         return check('ARCH', None, 'pass', who + ' has native code')
     variables = found['variables']
     if compiled and variables.get('CUDA_DISABLE_PTX_JIT', '0') not in ('', '0'):
-        return check('ARCH', None, 'fail', who + ' has no native code, and CUDA_DISABLE_PTX_JIT forbids to compile its PTX',
+        return check('ARCH', None, 'fail', who + (' has no native code, and its PTX cannot be compiled because '
+                                                  'CUDA_DISABLE_PTX_JIT is set'),
                      next_step='Unset CUDA_DISABLE_PTX_JIT.')
     if compiled and numbers(found['cuda']['driver_cuda'] or '')[:2] < numbers(image['cuda'])[:2]:
         # Minor-version compatibility runs native code only: https://docs.nvidia.com/deploy/cuda-compatibility/
-        return check('ARCH', None, 'fail', who + ' has PTX only, and a driver for CUDA %s cannot compile that of CUDA %s' % (
-            found['cuda']['driver_cuda'], image['cuda']), next_step='Update the driver to %s or newer.' % (image['driver_min'] or 'a release for it'))
+        return check('ARCH', None, 'fail', who + ' has only PTX, and a driver for CUDA %s cannot compile PTX of CUDA %s' % (
+            found['cuda']['driver_cuda'], image['cuda']), next_step='Update the driver to %s or newer.' % (
+                image['driver_min'] or 'a release that supports this CUDA'))
     if compiled:
-        return check('ARCH', None, 'warn', who + ' has no native code: its PTX is compiled at first start, for minutes, with large '
-                     'frameworks for half an hour%s' % _forgotten(variables), severity='warn',
-                     next_step='Set CUDA_CACHE_MAXSIZE=2147483648 and keep ~/.nv on a volume; or use an environment that lists this GPU.')
-    return check('ARCH', None, 'fail', who + ' cannot run this framework: it has native code for %s and PTX for %s' % (
+        return check('ARCH', None, 'warn', who + ' has no native code: the driver compiles PTX at the first start, which '
+                                                 'takes minutes, and half an hour for large frameworks%s' % _forgotten(variables), severity='warn',
+                     next_step=('Set CUDA_CACHE_MAXSIZE=2147483648 and keep ~/.nv on a volume, or use an environment that '
+                                'lists this GPU.'))
+    return check('ARCH', None, 'fail', who + (' cannot run this framework, which has native code only for %s, and PTX for '
+                                              '%s') % (
         ', '.join(has['sass']), ', '.join(has['ptx']) or 'none'), next_step='Use an environment that lists this GPU.')
 
 
 def _forgotten(variables):
     """Return why the driver will compile the PTX again at every start; '' if its cache keeps the result."""
     if variables.get('CUDA_CACHE_DISABLE', '0') not in ('', '0'):
-        return ', at every start: CUDA_CACHE_DISABLE is set'
+        return '; this happens at every start, because CUDA_CACHE_DISABLE is set'
     size = variables.get('CUDA_CACHE_MAXSIZE', '')
-    return ', at every start: CUDA_CACHE_MAXSIZE is too small' if size.isdigit() and int(size) < CACHE_NEEDED else ''
+    return '; this happens at every start, because CUDA_CACHE_MAXSIZE is too small' if size.isdigit() and int(size) < CACHE_NEEDED else ''

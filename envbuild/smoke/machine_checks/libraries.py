@@ -17,17 +17,18 @@ def contents(image, versions, on_gpu=False):
     out = []
     if image['version']:
         same = release(versions['version']) == release(image['version'])
-        out.append(check('VERSION', None, 'pass' if same else 'fail', 'the framework says %s, the lock says %s' % (
+        out.append(check('VERSION', None, 'pass' if same else 'fail', 'the framework reports version %s, the lock has %s' % (
             versions['version'], image['version']), next_step='' if same else 'Build the image again.'))
     built = versions['cuda_build']
     if image['cuda'] is None:
-        return out + ([check('BUILD', None, 'pass', 'built with CUDA %s; no lock says with which' % built)] if on_gpu and built else [])
+        return out + ([check('BUILD', None, 'pass', 'built with CUDA %s; no lock says which CUDA it should be' % built)] if on_gpu and built else [])
     if not built:
-        return out + [check('BUILD', None, 'fail', '%s %s is a CPU build inside a GPU image' % (versions['name'], versions['version']),
+        return out + [check('BUILD', None, 'fail', '%s %s is a CPU build, but the image is a GPU image' % (versions['name'], versions['version']),
                             next_step='Install the framework\'s package for CUDA %s.' % image['cuda'])]
     pairs = list(zip(numbers(built)[:2], numbers(image['cuda'])))       # versions are compared up to the length of the shorter one
     alike = bool(pairs) and all(one == other for one, other in pairs)
-    return out + [check('BUILD', None, 'pass' if alike else 'warn', 'built with CUDA %s, the image says %s' % (built, image['cuda']),
+    return out + [check('BUILD', None, 'pass' if alike else 'warn', ('built with CUDA %s; the lock of the image has CUDA '
+                                                                     '%s') % (built, image['cuda']),
                         severity='fail' if alike else 'warn',
                         next_step='' if alike else 'Install the framework\'s package for CUDA %s.' % image['cuda'])]
 
@@ -45,10 +46,11 @@ def twice(n, ranks):
     for rank, libraries in enumerate(ranks):
         for name, found in sorted(libraries.items()):
             if len(found) > 1 and name != TWICE_HARMLESS:
-                return [check('LIBS', n, 'warn', 'rank %d has loaded %s twice: %s' % (rank, name, ' and '.join(
+                return [check('LIBS', n, 'warn', 'rank %d has loaded two copies of %s: %s' % (rank, name, ' and '.join(
                     '%s%s' % (each['path'], ' (%s)' % each['version'] if each['version'] else '') for each in found)), severity='warn',
                     value=len(found), limit=1, unit='files', detail={'libraries': libraries},
-                    next_step='Let one of them go: look at LD_LIBRARY_PATH, or at packages that bring their own CUDA.')]
+                    next_step=('Remove one of the copies. It may come from LD_LIBRARY_PATH, or from a package that '
+                               'contains its own CUDA.'))]
     if not any(ranks):
         return []
     return [check('LIBS', n, 'pass', ', '.join('%s%s' % (name, ' %s' % found[0]['version'] if found[0]['version'] else '')
@@ -69,27 +71,28 @@ def _one(n, name, image, versions, ranks):
     if len(set(told)) > 1 or (there and len(there) < len(ranks)):
         return [check(key, n, 'fail', 'ranks differ: %s' % ', '.join('rank %d has %s' % (
             rank, '%s %s from %s' % (title, each['version'], each['path']) if each else 'none') for rank, each in enumerate(found)),
-            next_step='All ranks must start with the same LD_LIBRARY_PATH and the same packages.')]
+            next_step='Start all ranks with the same LD_LIBRARY_PATH and the same packages.')]
     if not there or not told[0]:
         return _by_its_word(key, n, title, wanted, said, there)
     where = '%s %s is loaded, from %s' % (title, told[0], found[0]['path'])
     if wanted and not alike(told[0], wanted):
-        return [check(key, n, 'fail', '%s; the lock says %s' % (where, wanted),
-                      next_step='Another copy comes first: look at LD_LIBRARY_PATH, LD_PRELOAD and packages installed later; or build the image again.')]
+        return [check(key, n, 'fail', '%s, but the lock has %s' % (where, wanted),
+                      next_step=('Another copy is found first. Check LD_LIBRARY_PATH, LD_PRELOAD and packages that were '
+                                 'installed later, or build the image again.'))]
     if said and name == 'libcudnn' and too_old(told[0], said):
-        return [check(key, n, 'fail', '%s; the framework was compiled with %s' % (where, said),
-                      next_step='Install %s %s or a newer one of its major version.' % (title, said))]
-    return [check(key, n, 'pass', where + ('' if wanted else '; the lock names none'))]
+        return [check(key, n, 'fail', '%s, but the framework was compiled with %s' % (where, said),
+                      next_step='Install %s %s or a newer release of the same major version.' % (title, said))]
+    return [check(key, n, 'pass', where + ('' if wanted else '; the lock has no version of it'))]
 
 
 def _by_its_word(key, n, title, wanted, said, there):
     """Check the version that the framework reports, because no file of the library reports its version."""
-    where = 'from %s' % there[0]['path'] if there else 'part of its own files'
+    where = 'from %s' % there[0]['path'] if there else "part of the framework's own files"
     if not said or not wanted:
-        return [check(key, n, 'skip', '%s does not tell its version' % there[0]['path'])] if there else []
+        return [check(key, n, 'skip', '%s does not report its version' % there[0]['path'])] if there else []
     if alike(said, wanted):
-        return [check(key, n, 'pass', 'the framework says %s %s, %s' % (title, said, where))]
-    return [check(key, n, 'warn', 'the framework says %s %s, the lock says %s' % (title, said, wanted), severity='warn',
+        return [check(key, n, 'pass', 'the framework reports %s %s, %s' % (title, said, where))]
+    return [check(key, n, 'warn', 'the framework reports %s %s, the lock has %s' % (title, said, wanted), severity='warn',
                   next_step='Build the image again, or correct the matrix.')]
 
 

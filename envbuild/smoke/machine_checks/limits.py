@@ -38,7 +38,7 @@ class Limits(object):
         out = [check('DEVICES', n, 'skip', 'does not apply: ' + self.devices) for n in beyond]
         demanded = [n for n in beyond if str(n) in floors or not counts]
         if demanded:
-            out.append(check('DEVICES', None, 'inconclusive', '%s asked for: %s' % (
+            out.append(check('DEVICES', None, 'inconclusive', 'the test on %s was requested, but cannot run: %s' % (
                 ' and '.join('%d devices' % n for n in demanded), self.devices), next_step='Ask for --counts 1.'))
         if self.training and counts:
             out += [check(key, 1, 'skip', 'does not apply: ' + self.training) for key in WITHOUT_TRAINING]
@@ -48,7 +48,7 @@ class Limits(object):
         """Sentences for the report about the limits of its figures."""
         if self.training:
             return ['Nothing was trained: %s.' % self.training]
-        return ['Data parallelism does not apply: %s.' % self.devices] if self.devices else []
+        return ['Data parallelism was not tested: %s.' % self.devices] if self.devices else []
 
 
 def of(adapter, options, kind='cpu'):
@@ -61,8 +61,8 @@ def work(tasks):
     """The check WORK: whether a framework that does not train solves its tasks; `tasks` is [{'what', 'right', 'detail'}]."""
     wrong = [task for task in tasks if not task['right']]
     if wrong:
-        words = '%s is wrong: %s' % (wrong[0]['what'], wrong[0]['detail'])
+        words = '%s gives a wrong result: %s' % (wrong[0]['what'], wrong[0]['detail'])
     else:
-        words = 'right: ' + ', '.join(task['what'] for task in tasks) if tasks else 'it was asked nothing'
+        words = 'right: ' + ', '.join(task['what'] for task in tasks) if tasks else 'the recipe has no tasks to test'
     return [check('WORK', 1, 'pass' if tasks and not wrong else 'fail', words, value=len(tasks) - len(wrong), limit=len(tasks),
-                  unit='tasks', detail={'tasks': tasks}, next_step='Compare with the package on another machine.' if wrong else '')]
+                  unit='tasks', detail={'tasks': tasks}, next_step='Run the same package on another machine and compare.' if wrong else '')]

@@ -5,7 +5,8 @@ from ..machine import gpus
 from ..check_record import check
 from .state import used
 
-REMEDY = 'Switch PCIe access control (ACS) off for its bridges, or the IOMMU (amd_iommu=off, intel_iommu=off); until then NCCL_P2P_DISABLE=1.'
+REMEDY = ('Switch off PCIe access control (ACS) for the bridges of these GPUs, or switch off the IOMMU (amd_iommu=off, '
+          'intel_iommu=off). Until then, set NCCL_P2P_DISABLE=1.')
 
 
 def peercopy(found, device, largest, stall, say):
@@ -22,14 +23,15 @@ def judge(answer, numbers):
     wrong = [pair for pair in pairs if pair['wrong']]
     common = dict(unit='wrong numbers', limit=0, detail={'pairs': pairs})
     if wrong:
-        return [check('PEERCOPY', None, 'fail', 'copies between GPU %d and %d change %d numbers' % (tuple(wrong[0]['gpus']) + (wrong[0]['wrong'],)),
+        return [check('PEERCOPY', None, 'fail', 'copies between GPU %d and GPU %d change %d numbers' % (tuple(wrong[0]['gpus']) + (wrong[0]['wrong'],)),
                       value=wrong[0]['wrong'], next_step=REMEDY, **common)]
     if answer['hung']:
         return [check('PEERCOPY', None, 'fail', answer['problem'], next_step=REMEDY, **common)]
     failed = [pair['not_measured'] for pair in pairs if 'not_measured' in pair]
     if answer['problem'] or failed:
-        return [check('PEERCOPY', None, 'warn', 'copies could not be tried: %s' % (answer['problem'] or failed[0]), severity='warn',
-                      next_step='See MEMORY, BUSY and DRIVER.', **common)]
+        return [check('PEERCOPY', None, 'warn', 'copies between GPUs could not be tested: %s' % (answer['problem'] or failed[0]), severity='warn',
+                      next_step='See the checks MEMORY, BUSY and DRIVER.', **common)]
     slowest = min(pairs, key=lambda pair: pair['GBps'])
-    return [check('PEERCOPY', None, 'pass', '%d pair%s, every number arrives; the slowest (GPU %d and %d) with %.1f GB/s' % (
+    return [check('PEERCOPY', None, 'pass', ('%d pair%s tested, every number arrives unchanged; the slowest pair (GPU %d '
+                                             'and %d) copies %.1f GB/s') % (
         (len(pairs), '' if len(pairs) == 1 else 's') + tuple(slowest['gpus']) + (slowest['GBps'],)), value=0, **common)]

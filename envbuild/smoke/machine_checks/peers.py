@@ -21,11 +21,13 @@ def peers(found, device, largest):
     common = dict(severity='warn', value=len(pairs) - len(apart), limit=len(pairs), unit='pairs', detail=detail)
     if not apart:
         kinds = sorted(set(_words(found['topology'], *pair) for pair in pairs))
-        return [check('PEER', None, 'pass', 'all %d pairs reach each other (%s)' % (len(pairs), ', '.join(kinds)), **common)]
+        return [check('PEER', None, 'pass', "in all %d pairs, each GPU can access the other's memory (%s)" % (len(pairs), ', '.join(kinds)), **common)]
     word = _words(found['topology'], *apart[0])
-    return [check('PEER', None, 'warn', '%d of %d pairs cannot reach each other, first GPU %d and %d (%s: %s): they exchange through the '
-                  'host\'s memory' % (len(apart), len(pairs), apart[0][0], apart[0][1], word, _meaning(word)),
-                  next_step='GeForce boards since 2018 never can without NVLink; else look at IOMMU, ACS and virtual machines.', **common)]
+    return [check('PEER', None, 'warn', "in %d of %d pairs, the GPUs cannot access each other's memory. The first pair is "
+                                        "GPU %d and %d (%s: %s). They exchange data through the host's memory" % (
+                                            len(apart), len(pairs), apart[0][0], apart[0][1], word, _meaning(word)),
+                  next_step=('GeForce GPUs since 2018 cannot do this without NVLink. For other GPUs, check the IOMMU, ACS '
+                             'and virtual machines.'), **common)]
 
 
 def _words(links, one, other):

@@ -28,22 +28,23 @@ def memory(gpus, options):
     """Check that enough of each GPU's memory is free."""
     known = [each for each in gpus if each['mem_free_bytes'] is not None]
     if not known:
-        return [check('MEMORY', None, 'skip', 'NVML is not there to tell how much is free', severity='warn')]
+        return [check('MEMORY', None, 'skip', 'not known: NVML is missing, which reports how much memory is free', severity='warn')]
     need = NEEDED.get(options.get('workload'), max(NEEDED.values()))
     least = min(known, key=lambda each: each['mem_free_bytes'])
     free = least['mem_free_bytes']
-    words = 'GPU %d has the least free: %.1f of %.1f GB' % (least['index'], free / 1e9, least['mem_bytes'] / 1e9)
+    words = 'GPU %d has the least free memory: %.1f of %.1f GB' % (least['index'], free / 1e9, least['mem_bytes'] / 1e9)
     status = 'fail' if free < NOTHING_GOES else 'warn' if free < need else 'pass'
     return [check('MEMORY', None, status, words, severity='warn', value=free, limit=need, unit='bytes',
-                  next_step='' if status == 'pass' else 'End the processes that nvidia-smi lists on it, or choose others with --devices.')]
+                  next_step='' if status == 'pass' else ('End the processes that nvidia-smi lists for this GPU, or choose '
+                                                         'other GPUs with --devices.'))]
 
 
 def busy(gpus):
     """Check that no other process uses the GPUs, and that their compute mode allows this test."""
     forbidden = [each for each in gpus if each['compute_mode'] == 'prohibited']
     if forbidden:
-        return [check('BUSY', None, 'fail', 'GPU %d is in compute mode prohibited: no program may use it' % forbidden[0]['index'],
-                      next_step='nvidia-smi -i %d -c 0 on the host allows it.' % forbidden[0]['index'])]
+        return [check('BUSY', None, 'fail', 'GPU %d is in compute mode prohibited, so no program may use it' % forbidden[0]['index'],
+                      next_step='To allow programs, run on the host: nvidia-smi -i %d -c 0' % forbidden[0]['index'])]
     for each in gpus:
         signs = []
         if each['processes']:
@@ -51,34 +52,38 @@ def busy(gpus):
         if (each['util_pct'] or 0) >= LOAD_PCT:
             signs.append('its load is %d %%' % each['util_pct'])
         if (each['mem_used_bytes'] or 0) > max(HELD, each['mem_bytes'] // 20):
-            signs.append('%.1f GB of its memory are taken' % (each['mem_used_bytes'] / 1e9))
+            signs.append('%.1f GB of its memory are in use' % (each['mem_used_bytes'] / 1e9))
         if signs:
-            return [check('BUSY', None, 'warn', 'GPU %d is in use already: %s' % (each['index'], ', '.join(signs)), severity='warn',
+            return [check('BUSY', None, 'warn', 'another program already uses GPU %d: %s' % (each['index'], ', '.join(signs)), severity='warn',
                           value=each['util_pct'], limit=LOAD_PCT, unit='%',
-                          next_step='Speed means little until it is free: look at nvidia-smi on the host.')]
+                          next_step=('Measured speeds mean little until the GPU is free: run nvidia-smi on the host to '
+                                     'see who uses it.'))]
     alone = [each for each in gpus if (each['compute_mode'] or '').startswith('exclusive')]
     if alone:
-        return [check('BUSY', None, 'warn', 'GPU %d is in compute mode %s: a framework that opens all GPUs in each process fails' % (
-            alone[0]['index'], alone[0]['compute_mode']), severity='warn', next_step='nvidia-smi -i %d -c 0 on the host lifts it.' % alone[0]['index'])]
-    return [check('BUSY', None, 'pass', 'nobody else uses them', severity='warn')]
+        return [check('BUSY', None, 'warn', ('GPU %d is in compute mode %s: a framework that opens all GPUs in each '
+                                             'process will fail') % (
+            alone[0]['index'], alone[0]['compute_mode']), severity='warn', next_step=('To change the compute mode, run on '
+                                                                                      'the host: nvidia-smi -i %d -c 0') % alone[0]['index'])]
+    return [check('BUSY', None, 'pass', 'no other program uses the GPUs', severity='warn')]
 
 
 def health(gpus):
     """Check the memory errors that each GPU itself has counted."""
     for each in gpus:
         if each['memory_fault']:
-            return [check('HEALTH', None, 'fail', 'GPU %d has faulty memory that waits to be taken out of use' % each['index'],
-                          next_step='Reset the GPU or restart the host; if it comes back, have the board replaced.')]
+            return [check('HEALTH', None, 'fail', 'GPU %d has faulty memory that it will disable at the next reset' % each['index'],
+                          next_step='Reset the GPU or restart the host. If the error returns, have the board replaced.')]
         if each['ecc_errors']:
             return [uncorrected(None, each['index'], each['ecc_errors'], 'has counted')]
-    return [check('HEALTH', None, 'pass', 'no memory errors are known', value=0, limit=0, unit='errors')]
+    return [check('HEALTH', None, 'pass', 'the GPUs report no memory errors', value=0, limit=0, unit='errors')]
 
 
 def uncorrected(n, index, errors, counted):
     """Return the failed check HEALTH of a GPU with uncorrected memory errors: its results may be wrong."""
     return check('HEALTH', n, 'fail', 'GPU %d %s %d memory error%s that it could not correct' % (index, counted, errors, '' if errors == 1 else 's'),
                  value=errors, limit=0, unit='errors',
-                 next_step='Look at nvidia-smi -q -d ECC on the host; reset the GPU or restart the host before trusting results.')
+                 next_step=('Run nvidia-smi -q -d ECC on the host. Reset the GPU or restart the host before you trust '
+                            'results.'))
 
 
 def throttle(n, gpus):
@@ -89,14 +94,15 @@ def throttle(n, gpus):
     for each in gpus:
         reasons = [words for words in each['held_down'] if words not in HARMLESS]
         if reasons:
-            return [check('THROTTLE', n, 'warn', 'GPU %d is held down by %s (%s degrees)' % (
+            return [check('THROTTLE', n, 'warn', 'the clock of GPU %d is kept low by %s (%s degrees)' % (
                 each['index'], ' and '.join(reasons), each['temperature_c']), severity='warn', value=each['temperature_c'], unit='C',
-                next_step='Lift it with nvidia-smi -rac.' if reasons == ['clocks set by a person'] else
-                'Look at cooling, power and nvidia-smi -q -d PERFORMANCE on the host: speed means little until then.')]
+                next_step='To remove the limit, run: nvidia-smi -rac' if reasons == ['clocks set by a person'] else
+                ('Check cooling, power and the output of nvidia-smi -q -d PERFORMANCE on the host. Until then, measured '
+                 'speeds mean little.'))]
     sleepy = [each['index'] for each in gpus if each.get('persistence') is False]
-    words = '; persistence mode is off: the driver starts anew for each first process' if sleepy else ''
-    return [check('THROTTLE', n, 'pass', 'no clock is held down' + words, severity='warn',
-                  next_step='nvidia-smi -pm 1 on the host, or nvidia-persistenced.' if sleepy else '')]
+    words = '; persistence mode is off, so the driver starts again each time when the first process opens a GPU' if sleepy else ''
+    return [check('THROTTLE', n, 'pass', 'nothing keeps a clock low' + words, severity='warn',
+                  next_step='Run nvidia-smi -pm 1 or nvidia-persistenced on the host.' if sleepy else '')]
 
 
 def pcie(gpus):
@@ -107,7 +113,8 @@ def pcie(gpus):
         return []
     if narrow:
         first = narrow[0]
-        return [check('PCIE', None, 'warn', 'GPU %d uses %d of %d PCIe lanes' % (first['index'], first['pcie_width'], first['pcie_width_max']),
+        return [check('PCIE', None, 'warn', 'GPU %d uses %d of its %d PCIe lanes' % (first['index'], first['pcie_width'], first['pcie_width_max']),
                       severity='warn', value=first['pcie_width'], limit=first['pcie_width_max'], unit='lanes',
-                      next_step='Some slots have fewer lanes; else seat the board anew and look at the BIOS\'s bifurcation.')]
-    return [check('PCIE', None, 'pass', 'all lanes are used', severity='warn', value=known[0]['pcie_width'], unit='lanes')]
+                      next_step=('Check whether the slot has fewer lanes. If not, reinsert the board, and check the '
+                                 'setting for PCIe bifurcation in the BIOS.'))]
+    return [check('PCIE', None, 'pass', 'all PCIe lanes are used', severity='warn', value=known[0]['pcie_width'], unit='lanes')]

@@ -33,13 +33,13 @@ class Gpu(object):
 
     def idleness(self):
         """Say, for each source with an answer, why the GPU seems unused."""
-        words = [] if self.rise is None else ['its memory rose by %.0f MB' % (max(0, self.rise) / 1e6)]
-        words += [] if self.new_processes is None else ['no process came to it']
+        words = [] if self.rise is None else ['its memory use rose by %.0f MB' % (max(0, self.rise) / 1e6)]
+        words += [] if self.new_processes is None else ['no new process appeared on it']
         return ', '.join(words + ([] if self.ranks is None else ['no rank opened it']))
 
     def use(self):
         """Say, for each source that shows it, that the GPU was used; at most two."""
-        words = [] if self.rise is None or self.rise < RISES_BY else ['memory rose by %.0f MB' % (self.rise / 1e6)]
+        words = [] if self.rise is None or self.rise < RISES_BY else ['memory use rose by %.0f MB' % (self.rise / 1e6)]
         words += ['%d process%s came' % (self.new_processes, '' if self.new_processes == 1 else 'es')] if self.new_processes else []
         words += ['%d rank%s computed on it' % (self.ranks, '' if self.ranks == 1 else 's')] if self.ranks else []
         return ' and '.join(words[:2])
@@ -57,7 +57,7 @@ def used(n, gpus, seen, results):
     made = [_verdict(n, [Gpu(before, now, results) for before, now in pairs], _working_seconds(results), detail)]
     for before, now in pairs:
         new_errors = _more(before['ecc_errors'], now.get('ecc_errors'))
-        made += [uncorrected(n, before['index'], new_errors, 'counted, while the test ran,')] if (new_errors or 0) > 0 else []
+        made += [uncorrected(n, before['index'], new_errors, 'counted, during the test,')] if (new_errors or 0) > 0 else []
     watched = [dict(now, index=before['index']) for before, now in pairs if now]
     return made + [each for each in throttle(n, watched) if each['status'] != 'pass']
 
@@ -70,21 +70,23 @@ def _working_seconds(results):
 def _verdict(n, gpus, seconds, detail):
     common = dict(unit='bytes', limit=RISES_BY, detail=detail)
     if not all(gpu.is_known() for gpu in gpus):
-        return check('USED', n, 'skip', 'neither NVML nor the driver tells')
+        return check('USED', n, 'skip', 'not known: neither NVML nor the driver reports use')
     rises = [gpu.rise for gpu in gpus if gpu.rise is not None]
     common['value'] = min(rises) if rises else None
     idle = [gpu for gpu in gpus if not gpu.is_held()]
     if idle:
         return check('USED', n, 'fail', 'GPU %d was not used: %s' % (idle[0].index, idle[0].idleness()),
-                     next_step='The framework ran on the CPU: look at DEVICE and BUILD, and at its output.', **common)
+                     next_step='The framework probably ran on the CPU: see the checks DEVICE and BUILD, and its output.', **common)
     at_rest = [gpu for gpu in gpus if gpu.load == 0]
     if at_rest and seconds >= LONG_S:
-        return check('USED', n, 'fail', 'GPU %d held memory and did no work: its load stayed 0 %% in %.0f s of training' % (
-            at_rest[0].index, seconds), next_step='The framework ran on the CPU: look at DEVICE and BUILD, and at its output.', **common)
+        return check('USED', n, 'fail', ('a rank allocated memory on GPU %d but did no work there: the load stayed 0 %% '
+                                         'in %.0f s of training') % (
+            at_rest[0].index, seconds), next_step=('The framework probably ran on the CPU: see the checks DEVICE and '
+                                                   'BUILD, and its output.'), **common)
     least = min(gpus, key=lambda gpu: gpu.rise or 0)
     loads = [gpu.load for gpu in gpus if gpu.load is not None]
     if at_rest:
-        load = 'load 0 % was seen, and so little work may be too short to be seen'
+        load = 'the load was 0 %, but this run may be too short to show a load'
     else:
-        load = 'load reached %d %%' % min(loads) if loads else 'NVML does not tell the load'
+        load = 'load reached %d %%' % min(loads) if loads else 'NVML does not report the load'
     return check('USED', n, 'pass', 'GPU %d: %s; %s' % (least.index, least.use(), load), **common)

@@ -13,19 +13,22 @@ def visible(found):
     if own is not None:
         if own.strip().lower() in HIDES_ALL:
             return [check('VISIBLE', None, 'warn', 'CUDA_VISIBLE_DEVICES="%s" hides every GPU' % own, severity='warn', value=0, unit='GPUs',
-                          next_step='Unset it, or name GPUs in it.')]
+                          next_step='Unset CUDA_VISIBLE_DEVICES, or write the numbers of GPUs into it.')]
         wrong = _wrong(own, found['nvml']['devices'])
         if wrong:
             return [check('VISIBLE', None, 'fail', 'CUDA_VISIBLE_DEVICES="%s": %s. CUDA uses %d GPU%s' % (
                 own, wrong, there, '' if there == 1 else 's'), value=there, limit=len(own.split(',')), unit='GPUs',
-                next_step='Compare it with nvidia-smi -L inside the container: numbers there begin at 0 again.')]
-        return [check('VISIBLE', None, 'pass', 'CUDA_VISIBLE_DEVICES="%s" lets %d through' % (own, there), value=there, unit='GPUs')]
+                next_step=('Compare it with the output of nvidia-smi -L inside the container, where numbers start at 0 '
+                           'again.'))]
+        return [check('VISIBLE', None, 'pass', 'CUDA_VISIBLE_DEVICES="%s" leaves %d GPUs visible' % (own, there), value=there, unit='GPUs')]
     if not there and toolkit is not None and toolkit.lower() in HIDES_ALL:
-        return [check('VISIBLE', None, 'warn', 'NVIDIA_VISIBLE_DEVICES="%s": the container toolkit was told to give no GPU' % toolkit,
+        return [check('VISIBLE', None, 'warn', ('NVIDIA_VISIBLE_DEVICES="%s" tells the container toolkit to pass no GPU '
+                                                'to the container') % toolkit,
                       severity='warn', value=0, unit='GPUs', next_step='Start the container with --gpus all or -e NVIDIA_VISIBLE_DEVICES=all.')]
     capabilities = variables.get('NVIDIA_DRIVER_CAPABILITIES')
     if capabilities and not set(capabilities.split(',')) & set(('all', 'compute')):
-        return [check('VISIBLE', None, 'fail', 'NVIDIA_DRIVER_CAPABILITIES="%s" leaves CUDA out' % capabilities,
+        return [check('VISIBLE', None, 'fail', ('NVIDIA_DRIVER_CAPABILITIES="%s" does not include compute, which CUDA '
+                                                'needs') % capabilities,
                       next_step='Set it to compute,utility.')]
     return [check('VISIBLE', None, 'pass', 'no variable hides a GPU', value=there, unit='GPUs')] if there else []
 
@@ -38,15 +41,15 @@ def _wrong(value, known):
             return 'it names %s twice' % entry
         if entry.startswith('MIG-'):
             if len(entries) > 1:
-                return 'CUDA uses one MIG slice at a time, and it names %d devices' % len(entries)
+                return 'CUDA uses only one MIG slice at a time, but the variable names %d devices' % len(entries)
         elif entry.lstrip('-').isdigit():
             if known and not 0 <= int(entry) < len(known):
-                return 'there is no GPU %s among %d; what follows it is ignored' % (entry, len(known))
+                return 'there is no GPU %s, only %d GPUs; CUDA ignores this entry and all entries after it' % (entry, len(known))
         elif entry.startswith('GPU-'):
             if known and not any((device['uuid'] or '').startswith(entry) for device in known):
-                return 'there is no GPU with the identity %s here; what follows it is ignored' % entry
+                return 'there is no GPU with the UUID %s here; CUDA ignores this entry and all entries after it' % entry
         else:
-            return '"%s" is neither a number nor an identity; what follows it is ignored' % entry
+            return '"%s" is neither a number nor a UUID; CUDA ignores this entry and all entries after it' % entry
     return ''
 
 
@@ -54,18 +57,19 @@ def slices(found):
     """The checks MIG and MPS."""
     out, cut = [], [device['index'] for device in found['nvml']['devices'] if device['mig']]
     if cut:
-        out.append(check('MIG', None, 'warn', 'MIG is on for GPU %s: CUDA sees one slice at a time%s' % (
-            ', '.join('%d' % index for index in cut), '' if found['devices'] else ', and none is handed to this container'),
+        out.append(check('MIG', None, 'warn', 'MIG is on for GPU %s: a CUDA process sees only one slice%s' % (
+            ', '.join('%d' % index for index in cut), '' if found['devices'] else ', and this container has received none'),
             severity='warn', value=len(cut), limit=0, unit='GPUs',
-            next_step='Slices cannot work together: ask for --counts 1, or switch MIG off with nvidia-smi -mig 0.'))
+            next_step='Slices cannot train together. Use --counts 1, or switch MIG off with nvidia-smi -mig 0.'))
     share = found['variables'].get('CUDA_MPS_ACTIVE_THREAD_PERCENTAGE')
     if found['host']['mps'] or share:
         out.append(check('MPS', None, 'warn', 'GPUs are shared through MPS%s' % (
-            ', each process has at most %s %% of one' % share if share else ''), severity='warn', limit=100,
+            ', and each process may use at most %s %% of a GPU' % share if share else ''), severity='warn', limit=100,
             value=float(share) if share and share.replace('.', '', 1).isdigit() else None, unit='%',
-            next_step='Speed is that of a share: unset CUDA_MPS_PIPE_DIRECTORY, or stop the server with nvidia-cuda-mps-control.'))
+            next_step=('Measured speeds are those of a shared GPU. Unset CUDA_MPS_PIPE_DIRECTORY, or stop the server with '
+                       'nvidia-cuda-mps-control.')))
     elif found['devices']:
         out.append(check('MPS', None, 'pass', 'no MPS server shares the GPUs', severity='warn'))
     if found['devices'] and not cut:
-        out.append(check('MIG', None, 'pass', 'no GPU is cut into slices', severity='warn', value=0, limit=0, unit='GPUs'))
+        out.append(check('MIG', None, 'pass', 'no GPU is divided into MIG slices', severity='warn', value=0, limit=0, unit='GPUs'))
     return out

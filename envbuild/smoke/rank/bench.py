@@ -31,12 +31,13 @@ MOST_STEPS = 2000
 EMPTY_LAPS = 9
 AT_ONCE_S = 0.002       # reading a loss that is ready takes less than this
 EXCHANGING = ('dp', 'input')
-WARM_UP = ('the first step apart; at least %(warmup_min)d steps, until two successive medians of five steps agree to 5 %%, '
-           'at most %(warmup_max)d steps or %(warmup_seconds)g s')
+WARM_UP = ('the first step, which is measured separately; then at least %(warmup_min)d steps, until the medians of two '
+           'successive groups of five steps agree to 5 %%, but at most %(warmup_max)d steps or %(warmup_seconds)g s')
 # The clock of an idle GPU rises for about a second after work begins. Warm-up steps of a few milliseconds would end before
 # that.
 CLOCK_LOOKS, CLOCK_STEADY, CLOCK_S = 6, 0.03, 8.0
-ON_GPUS = '; on GPUs until the clocks of all that work stay within %d %% at %d looks of %.1f s, at most %d s more' % (
+ON_GPUS = ('; on GPUs also until the clocks of all working GPUs stay within %d %% in %d readings, one every %.1f s, but '
+           'at most %d s longer') % (
     100 * CLOCK_STEADY, CLOCK_LOOKS, gpuwatch.EVERY_S, CLOCK_S)
 SHORT_STEP_S = 0.010    # if a step is shorter, half a batch is timed too, to see whether kernel launches limit the speed
 HALF_LAPS = 5

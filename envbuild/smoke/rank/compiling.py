@@ -51,12 +51,12 @@ def absent(needs):
 def _compiler():
     name = os.environ.get('CXX') or 'g++'
     places = [name] if os.sep in name else [os.path.join(folder, name) for folder in os.environ.get('PATH', '').split(os.pathsep)]
-    return '' if any(os.access(place, os.X_OK) for place in places) else 'there is no C++ compiler (%s)' % name
+    return '' if any(os.access(place, os.X_OK) for place in places) else 'the image has no C++ compiler (%s)' % name
 
 
 def _headers():
     folder = sysconfig.get_paths()['include']
-    return '' if os.path.exists(os.path.join(folder, 'Python.h')) else 'there is no Python.h in %s' % folder
+    return '' if os.path.exists(os.path.join(folder, 'Python.h')) else 'the folder %s has no Python.h' % folder
 
 
 def _setuptools():

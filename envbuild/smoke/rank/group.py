@@ -41,7 +41,7 @@ def _read(sock, size):
     while have < size:
         got = sock.recv_into(view[have:], size - have)
         if not got:
-            raise PeerLost('a peer closed the connection')
+            raise PeerLost('another rank closed the connection')
         have += got
     return buffer
 
@@ -139,7 +139,7 @@ class Group(object):
                 callers.append(caller)
         except socket.timeout:
             missing = sorted(set(range(self.world)) - set(table))
-            raise PeerLost('ranks %s did not come to the rendezvous' % missing)
+            raise PeerLost('ranks %s did not connect to the rendezvous' % missing)
         finally:
             root.close()
         for caller in callers:
@@ -179,7 +179,7 @@ class Group(object):
                 if isinstance(error, PeerLost):
                     raise
                 if error.errno not in _AGAIN:
-                    raise PeerLost('rank %d lost a neighbour: %s' % (self.rank, error))
+                    raise PeerLost('rank %d lost the connection to a neighbour: %s' % (self.rank, error))
             if target is not None and have == len(target):
                 if body is None:
                     body, have = bytearray(_HEAD.unpack(bytes(head))[0]), 0

@@ -14,7 +14,7 @@ def measure(session):
     """Return how far the parameters and outputs of the restored model are from the saved one; `reason` if it cannot save."""
     adapter, trained = session.adapter, session.trained
     if not (hasattr(adapter, 'save') and hasattr(adapter, 'restore')):
-        return {'reason': 'its adapter does not save yet'}
+        return {'reason': 'its adapter has no method to save a model'}
     fresh = session.make('none', session.plan['train']['lr'], [0])          # on every rank: all ranks may have to take part
     found = {'reason': ''}
     if session.ctx.rank == 0:

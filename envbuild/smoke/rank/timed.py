@@ -139,7 +139,7 @@ class _Look(object):
         local = n // self._ctx.world
         if copies == local:
             found.append(('nothing is exchanged', singles[self._ctx.rank * local + copy]))
-        return found + [('every device has the images of device %d' % place, singles[place]) for place in range(n)]
+        return found + [('every device received the images of device %d' % place, singles[place]) for place in range(n)]
 
     def _worst(self, difference, spread, rounding):
         """Return (the parameter that is furthest from the mean, its distance), not counting what rounding explains."""

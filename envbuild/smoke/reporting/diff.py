@@ -15,7 +15,8 @@ ACCURACY_DROP = 0.02        # healthy runs of other seeds differ by less than a 
 CORRECTNESS = ('IMPORT', 'RUN', 'VERSION', 'BUILD', 'DEVICE', 'COLL', 'ORACLE', 'BUCKETS', 'REPLICA', 'EXCHANGE', 'LOSS', 'ACC', 'SAVE', 'WORK',
                'SYNC')
 RUN_KEY = ('workload', 'net', 'scaling', 'precision', 'sync', 'batch_per_device', 'n')
-NOISE, LITTLE, BETTER, WORSE, OPEN = 'within the noise', 'within %.0f %%', 'better', 'worse', 'no interval: not judged'
+NOISE, LITTLE, BETTER, WORSE, OPEN = 'within the noise', 'within %.0f %%', 'better', 'worse', ('not judged, because there is no '
+                                                                                               'confidence interval')
 
 
 def word(old, new, tolerance):
@@ -57,8 +58,8 @@ def devices(report):
 def _unlike(old, new):
     before, after = devices(old), devices(new)
     if not before or not after:
-        return ['A speed has nothing to stand beside: one of the reports used no device.']
-    return [] if before == after else ['No speed is a regression: the devices differ (%s; %s).' % (before, after)]
+        return ['Speeds cannot be compared: one of the reports used no device.']
+    return [] if before == after else ['Speeds cannot be compared, because the devices differ (%s; %s).' % (before, after)]
 
 
 def _key(run):
@@ -75,14 +76,14 @@ def _speed(old, new, tolerance, apart):
     for run in new.get('runs') or ():
         other = before.pop(_key(run), None)
         if other is None:
-            apart.append('Only the second has: %s, %d devices.' % (title(run), run['n']))
+            apart.append('Only the second report has: %s, %d devices.' % (title(run), run['n']))
             continue
         for figure, read in (('images/s', _throughput), ('speedup', _speedup)):
             first, second = read(other), read(run)
             if first[0] is not None and second[0] is not None:
                 out.append({'n': run['n'], 'what': title(run), 'figure': figure, 'old': first, 'new': second,
                             'word': word(first, second, tolerance)})
-    apart += ['Only the first has: %s, %d devices.' % (title(run), run['n']) for run in before.values()]
+    apart += ['Only the first report has: %s, %d devices.' % (title(run), run['n']) for run in before.values()]
     return out
 
 
@@ -115,7 +116,7 @@ def _checks(old, new):
         if was == now or 'skip' in (was, now) or key[0] in ('SPEED', 'BASELINE'):
             continue
         about = ' '.join([part for part in (key[0], key[2], key[3]) if part] + (['with %d devices' % key[1]] if key[1] else []))
-        sentence = '%s: %s, was %s: %s' % (about, now, was, after[key]['message'])
+        sentence = '%s: %s, before %s: %s' % (about, now, was, after[key]['message'])
         (lost if was == 'pass' and key[0] in CORRECTNESS else changed).append(sentence)
     return lost, changed
 
@@ -128,7 +129,7 @@ def _accuracy(old, new):
     before, out = known(old), []
     for key, accuracy in sorted(known(new).items(), key=str):
         if key in before and accuracy < before[key] - ACCURACY_DROP:
-            out.append('accuracy with %d devices: %s, was %s' % (key[0], stats.percent(accuracy), stats.percent(before[key])))
+            out.append('accuracy with %d devices: %s, before %s' % (key[0], stats.percent(accuracy), stats.percent(before[key])))
     return out
 
 

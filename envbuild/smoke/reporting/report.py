@@ -59,14 +59,14 @@ def conclude(report, options, seconds):
     elif open_ones:
         code, status, reason = INCONCLUSIVE, 'inconclusive', open_ones[0]['message']
     elif warned and options['strict']:
-        code, status, reason = WARNINGS, 'fail', 'a warning, and --strict: ' + warned[0]['message']
+        code, status, reason = WARNINGS, 'fail', '--strict was used, and there is a warning: ' + warned[0]['message']
     elif not by_status.get('pass'):
         code, status, reason = INCONCLUSIVE, 'inconclusive', 'nothing was checked'
     else:
         code, status, reason = PASS, 'pass', ''
     report['status'], report['exit_code'], report['reason'] = status, code, reason
     if report['mode']['gpu_image'] and report['mode']['device'] == 'cpu':
-        report['notes'].append('GPU image run on the CPU: nothing here says anything about GPUs.')
+        report['notes'].append('A GPU image was tested on the CPU: this report says nothing about GPUs.')
     return report
 
 

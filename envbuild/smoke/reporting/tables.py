@@ -31,7 +31,7 @@ def _speed(report):
         lines += [_speed_line(run) for run in runs]
     if lines:
         last = report['runs'][-1]
-        lines.append('  not measured: %s. The harness takes %.2g %% of a lap.' % (
+        lines.append('  not included: %s. The test itself takes %.2g %% of a lap.' % (
             last['warmup_rule'], 100 * max(run['harness_share'] for run in report['runs'])))
     return lines + plain.words(report)
 
@@ -49,7 +49,7 @@ def _schemes(report):
     lines = ['  %d devices, %s: %s' % (entry['n'], entry['sync'], sync.price(entry) or 'not measured') for entry in report['schemes']]
     lines += ['  %d devices, %s' % (check['n'], check['message']) for check in report['checks']
               if check['id'] == 'SYNC' and check['status'] == 'skip' and 'parts' not in check['detail']]
-    return ['other schemes, beside averaging gradients'] + lines if lines else []
+    return ['other ways to synchronise, compared with averaging gradients'] + lines if lines else []
 
 
 def _collectives(report):

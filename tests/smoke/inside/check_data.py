@@ -80,7 +80,7 @@ class Files(unittest.TestCase):
             path = os.path.join(folder, sorted(os.listdir(folder))[0])
             with io.open(path, 'r+b') as stream:
                 stream.truncate(os.path.getsize(path) - 1)
-            self.damaged(folder, dataset, 'it was cut off')
+            self.damaged(folder, dataset, 'it is incomplete')
 
     def test_a_missing_one_is_named_and_none_at_all_is_another_matter(self):
         folder = self.write('mnist', 'gz')
@@ -96,7 +96,7 @@ class Files(unittest.TestCase):
         with io.open(os.path.join(folder, 'test_batch'), 'wb') as stream:
             stream.write(pickle.dumps({b'data': os.path.join, b'labels': []}, 2))
         os.environ['ENVBUILD_SMOKE_DATASETS'] = write_data.table(folder)
-        self.damaged(folder, 'cifar10', 'a batch holds no')
+        self.damaged(folder, 'cifar10', 'a batch file has no')
 
     def test_what_is_no_such_file_is_damaged_though_its_checksum_is_right(self):
         for dataset, form, name in (('mnist', 'raw', 'train-images-idx3-ubyte'), ('cifar10', 'bin', 'data_batch_3.bin'),
@@ -105,7 +105,7 @@ class Files(unittest.TestCase):
             with io.open(os.path.join(folder, name), 'wb') as stream:
                 stream.write(b'neither fish nor flesh')
             os.environ['ENVBUILD_SMOKE_DATASETS'] = write_data.table(folder)
-            self.damaged(folder, dataset, 'cannot be read')
+            self.damaged(folder, dataset, 'cannot read')
 
     def prepared(self, **changes):
         opts = options(**changes)
@@ -146,7 +146,7 @@ class Choices(unittest.TestCase):
         learned = {'loss_first': 2.0, 'loss_last': 2.1, 'accuracy': .1, 'test_n': 64, 'finite': True}
         self.assertEqual([check['status'] for check in checks.learning(1, learned, short)], ['skip', 'skip'])
         self.assertEqual([check['status'] for check in checks.learning(1, learned, mine.limit('MNIST', 8192, None))], ['fail', 'fail'])
-        self.assertIn('no limit is calibrated', mine.limit('MNIST', 10 ** 6, None)['note'])
+        self.assertIn('no accuracy limit was measured', mine.limit('MNIST', 10 ** 6, None)['note'])
         self.assertEqual(mine.limit('MNIST', 10 ** 6, .99), {'accuracy': .99, 'loss': 1.0, 'note': ''})
 
     def names(self, kind='cpu', **changes):

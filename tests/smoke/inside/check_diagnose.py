@@ -79,11 +79,12 @@ class Sized(unittest.TestCase):
                 (dict(lr=1.01), 'learning-rate', '1 % higher: 0.0505, not 0.05'),
                 (dict(lr=1.1), 'learning-rate', '10 % higher: 0.055, not 0.05'),
                 (dict(lr=.25), 'learning-rate', '0.25 times as high: 0.0125, not 0.05'),
-                (dict(momentum=.95), 'momentum', 'momentum is 0.95, not 0.9'),
-                (dict(momentum=.89), 'momentum', 'momentum is 0.89, not 0.9'),
-                (dict(decay=5e-4), 'weight-decay', 'a weight decay of 0.0005 is active'),
-                (dict(decay=1e-5), 'weight-decay', 'a weight decay of 1e-05 is active'),
-                (dict(counts=(1, .99, .99, .99)), 'dampening', 'a dampening of 0.01 is active: after the first step gradients count 1 % less'),
+                (dict(momentum=.95), 'momentum', 'momentum is 0.95 instead of 0.9'),
+                (dict(momentum=.89), 'momentum', 'momentum is 0.89 instead of 0.9'),
+                (dict(decay=5e-4), 'weight-decay', 'a weight decay of 0.0005 is active, but none was set'),
+                (dict(decay=1e-5), 'weight-decay', 'a weight decay of 1e-05 is active, but none was set'),
+                (dict(counts=(1, .99, .99, .99)), 'dampening', 'a dampening of 0.01 is active: after the first step, '
+                                                               'gradients count 1 % less'),
                 (dict(smoothing=.02), 'label-smoothing', 'labels are smoothed by 0.02: each class gets 0.002 of every label')):
             fault = self.named(one, trained(one, **switches))
             self.assertEqual(fault['id'], key, (switches, fault))
@@ -92,12 +93,12 @@ class Sized(unittest.TestCase):
     def test_what_one_replica_does_otherwise_is_named_with_the_replica(self):
         one = case(2)
         for number, (other, key, words) in enumerate((
-                (dict(momentum=0.0), 'no-momentum', 'applies no momentum: it loses the state of its optimizer'),
+                (dict(momentum=0.0), 'no-momentum', 'does not apply momentum: its optimizer loses its state'),
                 (dict(never=''), 'frozen', 'never updates its parameters'),
                 (dict(never='_b'), 'frozen-biases', 'never updates its biases'),
                 (dict(lr=1.05), 'learning-rate', 'the learning rate is in effect 5 % higher'),
                 (dict(lr=2.0), 'learning-rate', 'the learning rate is in effect 2 times as high'),
-                (dict(decay=1e-3), 'weight-decay', 'a weight decay of 0.001 is active'))):
+                (dict(decay=1e-3), 'weight-decay', 'a weight decay of 0.001 is active, but none was set'))):
             replica = number % 2
             fault = self.named(one, trained(one, other=(replica, other)))
             self.assertEqual(fault['id'], '%s-rank-%d' % (key, replica), (other, fault))

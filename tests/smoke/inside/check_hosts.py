@@ -98,7 +98,8 @@ class Order(unittest.TestCase):
 
 class Presence(unittest.TestCase):
     def test_all_came(self):
-        self.assertEqual(presence(team(*four())), ('HOSTS', 'pass', '4 of 4 processes came, started by test: ant (2), bee (2)'))
+        self.assertEqual(presence(team(*four())), ('HOSTS', 'pass', '4 of 4 processes have connected, started by test: '
+                                                                    'ant (2), bee (2)'))
 
     def test_some_did_not(self):
         key, status, message = presence(team(*four(), missing=2))
@@ -194,7 +195,7 @@ class Messages(unittest.TestCase):
         with self.assertRaises(wire.Lost) as caught:
             for _ in range(20):
                 here.receive(0.05)
-        self.assertIn('said nothing', str(caught.exception))
+        self.assertIn('no message for', str(caught.exception))
 
     def test_who_was_busy_reads_before_it_judges(self):
         here, raw = self.pair()
@@ -339,7 +340,7 @@ class Promise(unittest.TestCase):
             outcome = launched.watch(begun + 3600)
         took = self.clock.now() - begun
         self.assertEqual((outcome.kind, outcome.blame), ('failed', 2))
-        self.assertIn('its host bee is lost: it said nothing for 10 s', outcome.ranks[2]['state'])
+        self.assertIn('the connection to its host bee was lost: no message for 10 s', outcome.ranks[2]['state'])
         self.assertGreater(took, wire.QUIET_S)
         self.assertLessEqual(took, PROMISED_S)
         self.assertEqual(launched.ranks[0].process.returncode, -9)

@@ -35,23 +35,23 @@ PLANTED = {
         ('fail', '3 GPUs were expected, 2 can be used', found(TWO), {'expect_gpus': 3}),
     ],
     'DRIVER': [
-        ('fail', 'cuInit answers 803: the libcuda of the image differs from the kernel\'s driver; loaded is /baked/libcuda.so.1, of driver '
-                 '535.1, the kernel has 550.54', found(code=803, cuda={'path': '/baked/libcuda.so.1', 'release': '535.1'}), {}),
-        ('fail', 'cuInit answers 804: the image\'s forward-compatibility libcuda', found(code=804), {}),
-        ('fail', 'the host not restarted', found(code=999, nvml={'code': 18, 'driver': None}), {}),
-        ('fail', 'MPS server cannot be reached', found(code=805), {}),
+        ('fail', "cuInit returns error 803: the image's libcuda does not match the driver in the kernel; loaded is "
+                 '/baked/libcuda.so.1, of driver 535.1; the driver in the kernel is 550.54', found(code=803, cuda={'path': '/baked/libcuda.so.1', 'release': '535.1'}), {}),
+        ('fail', "cuInit returns error 804: the image's forward-compatibility libcuda", found(code=804), {}),
+        ('fail', 'the host was not restarted', found(code=999, nvml={'code': 18, 'driver': None}), {}),
+        ('fail', 'connect to the MPS server', found(code=805), {}),
         ('fail', 'supports CUDA 11.8, the image needs 12.4', found(TWO, driver_cuda='11.8'), {}),
     ],
     'ARCH': [
         ('fail', 'GPU 0 (A, capability 6.1) cannot run this framework: it has native code for 7.0, 8.0', found([('A', '6.1')] * 2), {}),
-        ('warn', 'its PTX is compiled at first start', found([('A', '9.0')] * 2), {}),
-        ('warn', 'at every start: CUDA_CACHE_DISABLE', found([('A', '9.0')] * 2, CUDA_CACHE_DISABLE='1'), {}),
+        ('warn', 'the driver compiles PTX at the first start', found([('A', '9.0')] * 2), {}),
+        ('warn', 'at every start, because CUDA_CACHE_DISABLE', found([('A', '9.0')] * 2, CUDA_CACHE_DISABLE='1'), {}),
         ('warn', 'CUDA_CACHE_MAXSIZE is too small', found([('A', '9.0')] * 2, CUDA_CACHE_MAXSIZE='33554432'), {}),
-        ('fail', 'CUDA_DISABLE_PTX_JIT forbids', found([('A', '9.0')] * 2, CUDA_DISABLE_PTX_JIT='1'), {}),
+        ('fail', 'because CUDA_DISABLE_PTX_JIT is set', found([('A', '9.0')] * 2, CUDA_DISABLE_PTX_JIT='1'), {}),
         ('fail', 'a driver for CUDA 12.0 cannot compile that of CUDA 12.4', found([('A', '9.0')] * 2, driver_cuda='12.0'), {}),
     ],
     'VISIBLE': [
-        ('fail', 'there is no GPU 7 among 2; what follows it is ignored. CUDA uses 1 GPU', found(
+        ('fail', 'there is no GPU 7, only 2 GPUs; CUDA ignores this entry and all entries after it. CUDA uses 1 GPU', found(
             TWO[:1], nvml={'devices': NAMED}, CUDA_VISIBLE_DEVICES='0,7'), {}),
         ('fail', 'no GPU with the identity GPU-9', found(TWO[:1], CUDA_VISIBLE_DEVICES='GPU-9'), {}),
         ('fail', 'it names 0 twice', found(TWO[:1], CUDA_VISIBLE_DEVICES='0,0'), {}),
@@ -59,12 +59,12 @@ PLANTED = {
         ('fail', '"all" is neither', found(CUDA_VISIBLE_DEVICES='all', nvml={'devices': NAMED}), {}),
         ('warn', 'hides every GPU', found(code=100, CUDA_VISIBLE_DEVICES=''), {}),
         ('warn', 'hides every GPU', found(code=100, CUDA_VISIBLE_DEVICES='-1'), {}),
-        ('warn', 'told to give no GPU', found(library=False, NVIDIA_VISIBLE_DEVICES='void'), {}),
-        ('fail', 'leaves CUDA out', found(TWO, NVIDIA_DRIVER_CAPABILITIES='utility'), {}),
+        ('warn', 'to pass no GPU to the container', found(library=False, NVIDIA_VISIBLE_DEVICES='void'), {}),
+        ('fail', 'does not include compute', found(TWO, NVIDIA_DRIVER_CAPABILITIES='utility'), {}),
     ],
     'MIG': [
         ('warn', 'MIG is on for GPU 0, 1: CUDA sees one slice', found([gpu(0, mig=True), gpu(1, mig=True)]), {}),
-        ('warn', 'none is handed to this container', found(code=100, nvml={'devices': [gpu(0, mig=True)]}), {}),
+        ('warn', 'this container has received none', found(code=100, nvml={'devices': [gpu(0, mig=True)]}), {}),
     ],
     'MPS': [
         ('warn', 'shared through MPS', found(TWO, host={'mps': True}), {}),
@@ -76,13 +76,13 @@ PLANTED = {
         ('warn', 'left out: 1 x A with 8 GB (GPU 2)', found([gpu(0), gpu(1), gpu(2, mem_bytes=8 * GB)]), {}),
     ],
     'MEMORY': [
-        ('warn', 'GPU 1 has the least free: 0.9 of 16.0 GB', found([gpu(0), gpu(1, mem_free_bytes=9 * GB // 10)]), {}),
-        ('fail', 'GPU 0 has the least free: 0.1 of 16.0 GB', found([gpu(0, mem_free_bytes=GB // 10), gpu(1)]), {}),
+        ('warn', 'GPU 1 has the least free memory: 0.9 of 16.0 GB', found([gpu(0), gpu(1, mem_free_bytes=9 * GB // 10)]), {}),
+        ('fail', 'GPU 0 has the least free memory: 0.1 of 16.0 GB', found([gpu(0, mem_free_bytes=GB // 10), gpu(1)]), {}),
     ],
     'BUSY': [
-        ('warn', 'GPU 1 is in use already: 2 processes compute on it', found([gpu(0), gpu(1, processes=2)]), {}),
+        ('warn', 'another program already uses GPU 1: 2 processes compute on it', found([gpu(0), gpu(1, processes=2)]), {}),
         ('warn', 'its load is 70 %', found([gpu(0, util_pct=70), gpu(1)]), {}),
-        ('warn', '9.0 GB of its memory are taken', found([gpu(0, mem_used_bytes=9 * GB), gpu(1)]), {}),
+        ('warn', '9.0 GB of its memory are in use', found([gpu(0, mem_used_bytes=9 * GB), gpu(1)]), {}),
         ('warn', 'compute mode exclusive process', found([gpu(0, compute_mode='exclusive process'), gpu(1)]), {}),
         ('fail', 'GPU 1 is in compute mode prohibited', found([gpu(0), gpu(1, compute_mode='prohibited')]), {}),
     ],
@@ -91,10 +91,10 @@ PLANTED = {
         ('fail', 'GPU 0 has faulty memory', found([gpu(0, memory_fault=True), gpu(1)]), {}),
     ],
     'THROTTLE': [
-        ('warn', 'GPU 0 is held down by heat, by hardware (91 degrees)', found([gpu(0, held_down=['heat, by hardware'], temperature_c=91), gpu(1)]), {}),
+        ('warn', 'the clock of GPU 0 is kept low by heat, by hardware (91 degrees)', found([gpu(0, held_down=['heat, by hardware'], temperature_c=91), gpu(1)]), {}),
         ('warn', 'clocks set by a person', found([gpu(0, held_down=['clocks set by a person']), gpu(1)]), {}),
     ],
-    'PCIE': [('warn', 'GPU 1 uses 4 of 16 PCIe lanes', found([gpu(0), gpu(1, pcie_width=4)]), {})],
+    'PCIE': [('warn', 'GPU 1 uses 4 of its 16 PCIe lanes', found([gpu(0), gpu(1, pcie_width=4)]), {})],
     'PEER': [('warn', '1 of 1 pairs cannot reach each other, first GPU 0 and 1 (SYS: from one processor', found(
         [gpu(0, peers=[]), gpu(1, peers=[0])], links='SYS'), {})],
     'SHM': [('warn', '/dev/shm has 67 MB free', found(TWO, host={'shm_free_bytes': 64 << 20}), {})],
@@ -108,8 +108,8 @@ PLANTED = {
         ('warn', '2 devices with 1 thread each on 1 cores', found(TWO, host={'cores_usable': 1}), {}),
         ('warn', '2 devices with 16 threads each on 16 cores: they take turns', found(TWO), {'threads': 16}),
     ],
-    'NUMA': [('warn', 'GPU 1 is near the cores 32-47, and this container may use only 0-15', found([gpu(0), gpu(1, near_cpus=list(range(32, 48)))]), {})],
-    'ENV': [('warn', 'set: NCCL_P2P_DISABLE (GPUs exchange through the host\'s memory)', found(TWO, NCCL_P2P_DISABLE='1'), {})],
+    'NUMA': [('warn', 'GPU 1 is close to the cores 32-47, but this container may use only 0-15', found([gpu(0), gpu(1, near_cpus=list(range(32, 48)))]), {})],
+    'ENV': [('warn', "set: NCCL_P2P_DISABLE (GPUs exchange data through the host's memory)", found(TWO, NCCL_P2P_DISABLE='1'), {})],
     'TIME': [
         ('warn', 'in steps of 4e+03 us', found(TWO, host={'clock_step_s': .004}), {}),
         ('warn', 'the clock (acpi_pm)', found(TWO, host={'clock_source': 'acpi_pm'}), {}),
@@ -149,7 +149,7 @@ class Before(unittest.TestCase):
         old = found(TWO, driver_cuda='11.8', cuda={'compat_folder': '/usr/local/cuda-12.4/compat'})
         self.assertIn('LD_LIBRARY_PATH=/usr/local/cuda-12.4/compat', of('DRIVER', before(facts=old))[0]['next_step'])
         by_compat = found(TWO, cuda={'compat': True, 'path': '/usr/local/cuda-12.4/compat/libcuda.so.1'})
-        self.assertIn('by the forward compatibility of', of('DRIVER', before(facts=by_compat))[0]['message'])
+        self.assertIn('through the forward-compatibility library', of('DRIVER', before(facts=by_compat))[0]['message'])
 
 
 class Devices(unittest.TestCase):
@@ -245,11 +245,12 @@ class Loaded(unittest.TestCase):
 
     def test_the_lock_s_own_is_right(self):
         self.assertEqual(statuses(self.judge(CUDNN * 2)), [('LIBS', 'pass'), ('CUDNN', 'pass')])
-        self.assertIn('the lock names none', of('CUDNN', self.judge(CUDNN * 2, cudnn=None))[0]['message'])
+        self.assertIn('the lock has no version of it', of('CUDNN', self.judge(CUDNN * 2, cudnn=None))[0]['message'])
 
     def test_another_cudnn_than_the_lock_s(self):
         made = of('CUDNN', self.judge(CUDNN * 2, cudnn='8.9.2'))[0]
-        self.assertEqual((made['status'], made['message']), ('fail', 'cuDNN 8.9.7 is loaded, from /w/libcudnn.so.8; the lock says 8.9.2'))
+        self.assertEqual((made['status'], made['message']), ('fail', 'cuDNN 8.9.7 is loaded, from /w/libcudnn.so.8, but '
+                                                                     'the lock has 8.9.2'))
         self.assertIn('LD_LIBRARY_PATH', made['next_step'])
 
     def test_ranks_that_differ(self):
@@ -311,7 +312,7 @@ class Used(unittest.TestCase):
         self.assertEqual(statuses(self.judge()), [('USED', 'pass')])
 
     def test_gpus_that_did_not(self):
-        self.assertIn('GPU 0 was not used: its memory rose by 0 MB, no process came to it', self.judge(mem=GB // 2)[0]['message'])
+        self.assertIn('GPU 0 was not used: its memory use rose by 0 MB, no new process appeared on it', self.judge(mem=GB // 2)[0]['message'])
         self.assertIn('no rank opened it', self.judge(mem=GB // 2, contexts=[])[0]['message'])
         self.assertIn('did no work', self.judge(load=0)[0]['message'])
         self.assertEqual(statuses(self.judge(load=0) + self.judge(mem=0)), [('USED', 'fail')] * 2)

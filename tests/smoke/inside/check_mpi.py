@@ -86,7 +86,7 @@ class Places(unittest.TestCase):
         os.environ.update(mpi.handed_on({'OMPI_COMM_WORLD_RANK': '0', 'OMPI_COMM_WORLD_SIZE': '2'}, 0, 2), PATH=self.folder)
         Context.group.gather, kept = lambda value: [value, False], Context.group.gather
         self.addCleanup(setattr, Context.group, 'gather', kept)
-        self.assertEqual(self.refused(mpi.World(Context())), 'there is no mpirun')
+        self.assertEqual(self.refused(mpi.World(Context())), 'mpirun is not installed')
 
     def refused(self, world):
         self.assertNotIn('OMPI_COMM_WORLD_RANK', os.environ)
@@ -95,24 +95,25 @@ class Places(unittest.TestCase):
 
     def test_without_mpirun_there_is_no_world(self):
         os.environ['PATH'] = self.folder
-        self.assertEqual(self.refused(mpi.World(Context())), 'there is no mpirun')
+        self.assertEqual(self.refused(mpi.World(Context())), 'mpirun is not installed')
 
     def test_other_releases_are_not_tried(self):
         self.mpirun(version='1.10.2')
-        self.assertEqual(self.refused(mpi.World(Context())), 'mpirun is not that of Open MPI 4')
+        self.assertEqual(self.refused(mpi.World(Context())), 'mpirun is not from Open MPI 4')
 
     def test_an_mpirun_that_gives_up_is_no_hang(self):
         self.mpirun(then='exit 1')
         shutil.copy('/bin/true', os.path.join(self.folder, 'python'))
         kept, mpi.sys.executable = mpi.sys.executable, os.path.join(self.folder, 'python')      # it writes nothing
         try:
-            self.assertEqual(self.refused(mpi.World(Context())), 'mpirun does not start programs here')
+            self.assertEqual(self.refused(mpi.World(Context())), 'mpirun cannot start programs here')
         finally:
             mpi.sys.executable = kept
 
     def test_ranks_on_several_hosts_have_no_mpirun_in_common(self):
         self.mpirun()
-        self.assertEqual(self.refused(mpi.World(Context('10.0.0.1'))), 'the ranks are on several hosts, and not each was started by one mpirun')
+        self.assertEqual(self.refused(mpi.World(Context('10.0.0.1'))), 'the ranks are on several hosts, and they were not '
+                                                                       'all started by the same mpirun')
 
 
 class Idle(unittest.TestCase):

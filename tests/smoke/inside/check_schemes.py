@@ -174,7 +174,7 @@ class Verdict(unittest.TestCase):
         entry, judged = self.judge(480, 2)
         self.assertEqual(judged['status'], 'pass', judged)
         self.assertAlmostEqual(entry['accuracy_difference'], -.02)
-        for words in ('async:2', '96.0 %', '-2.0 points', 'at most 2 steps ahead'):
+        for words in ('async:2', '96.0 %', '-2.0 points', 'at most 2 steps ahead of the slowest process'):
             self.assertIn(words, judged['message'])
 
     def test_too_far_ahead_or_too_little_learned_fails(self):

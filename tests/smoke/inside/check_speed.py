@@ -203,7 +203,7 @@ class Judgement(unittest.TestCase):
 
     def test_limits_of_efficiency(self):
         for dp, want, words in ((1.05, 'pass', 'good'), (1.25, 'pass', 'good'), (1.3, 'pass', 'ok'), (1.6, 'pass', 'ok'),
-                                (1.8, 'warn', 'little'), (2.1, 'warn', 'slows training'), (.8, 'pass', 'more than linear')):
+                                (1.8, 'warn', 'little'), (2.1, 'warn', 'make training slower'), (.8, 'pass', 'speedup above the number')):
             _, made = judge(dp=dp)
             self.assertEqual(made['status'], want, dp)
             self.assertIn(words, made['message'])
@@ -237,7 +237,7 @@ class Judgement(unittest.TestCase):
     def test_a_median_below_the_floor_never_passes(self):
         _, made = judge(asked=dict(ASKED, min_speedup={'2': 1.9}), dp=1.1, noise=[1.0, .98, 1.07, .99, 1.05, 1.0, 1.06, 1.0, 1.04])
         self.assertEqual(made['status'], 'inconclusive')
-        self.assertIn('below the floor, and its interval reaches above it', made['message'])
+        self.assertIn('below the required value, but its interval reaches above this value', made['message'])
         wide = [.735, .36, 1.105, .5, .735, .4, 1.0, .735, .9]          # 1.47 [0.72, 2.21] passed a floor of 1.9
         for floors in ({'min_speedup': {'2': 1.9}}, {'min_efficiency': {'2': .95}}):
             self.assertEqual(self.status(asked=dict(ASKED, **floors), dp=1.0, noise=wide), 'inconclusive')
@@ -258,7 +258,7 @@ class Judgement(unittest.TestCase):
     def test_one_round_states_no_interval_and_is_not_judged(self):
         run, made = judge(dp=1.9, noise=[1.0])
         self.assertEqual((run['speedup']['lo'], run['speedup']['hi'], made['status']), (None, None, 'skip'))
-        self.assertIn('no interval', made['message'])
+        self.assertIn('no confidence interval', made['message'])
         self.assertNotIn('[', made['message'])
         self.assertEqual(run['images_per_s_interval']['dp']['lo'], None)
 
@@ -282,9 +282,9 @@ class Culprits(unittest.TestCase):
     def test_a_slow_rank_is_named(self):
         _, made = judge(indep=1.9, dp=2.0, busy=[.1, .19])
         self.assertIn('contention', made['next_step'])
-        self.assertIn('rank 1 is slow: 190.0 ms a step, the others 100.0', made['next_step'])
+        self.assertIn('rank 1 is slow: 190.0 ms per step, other ranks 100.0 ms', made['next_step'])
         self.assertNotIn('communication-bound', made['next_step'])
-        self.assertIn('shared power', judge(indep=1.9, dp=2.0, busy=[.19, .19])[1]['next_step'])
+        self.assertIn('share power', judge(indep=1.9, dp=2.0, busy=[.19, .19])[1]['next_step'])
 
     def test_an_exchange_worse_than_its_size(self):
         self.assertIn('20 times what one all-reduce', judge(dp=3.0, exchange_s=.01)[1]['next_step'])

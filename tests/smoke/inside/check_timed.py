@@ -50,14 +50,14 @@ class Exchange(unittest.TestCase):
         self.assertEqual(self.judge(bench())['status'], 'pass')
 
     def test_each_fault_is_named_by_what_fits_all_copies(self):
-        both = {'gradients are summed': 3.0, 'nothing is exchanged': 1e-6, 'every device has the images of device 0': 1e-7}
+        both = {'gradients are summed': 3.0, 'nothing is exchanged': 1e-6, 'every device received the images of device 0': 1e-7}
         made = self.judge(bench([entry(apart=1.0, others=both), entry(apart=1.0, rank=1, others=dict(both, **{
-            'every device has the images of device 0': 2.0}))]))
+            'every device received the images of device 0': 2.0}))]))
         self.assertEqual(made['status'], 'fail')
         self.assertTrue(made['message'].endswith('(rank 0): nothing is exchanged'), made['message'])
         self.assertIn('no known fault', self.judge(bench([entry(apart=.6)]))['message'])
         made = self.judge(bench([entry(parameter='fc2_b', parameter_apart=1.0)]))
-        self.assertIn('most of all parameter fc2_b is wrong', made['message'])
+        self.assertIn('parameter fc2_b has the largest error', made['message'])
 
     def test_rounding_is_allowed_for_and_where_it_is_too_much_nothing_is_told(self):
         self.assertEqual(self.judge(bench([entry(apart=.2, rounding=.1)]))['status'], 'pass')
@@ -179,7 +179,7 @@ class Looking(unittest.TestCase):
                 self.assertAlmostEqual(entry['apart'], apart, delta=.1)
             made, = timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': self.single(divide)}]}}])
             self.assertEqual((made['id'], made['status']), ('EXCHANGE', 'fail'))
-            self.assertIn('do not move its weights by the gradient of their images', made['message'])
+            self.assertIn('do not change its weights by the gradient of its images', made['message'])
 
     def test_where_one_device_is_right_nothing_is_said(self):
         self.assertEqual(timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': self.single(1)}, {'net': 'lenet', 'single': None}]}}]), [])
@@ -187,7 +187,7 @@ class Looking(unittest.TestCase):
 
     def test_with_one_device_what_was_not_looked_at_is_said(self):
         hidden = {'lr': 1e-9, 'apart': 3.0, 'holds': 0.0, 'rounding': .9, 'rank': 0}
-        for seen, words in ((None, 'its adapter cannot set weights'), ([hidden], 'rounding hides what a step moved')):
+        for seen, words in ((None, 'the adapter cannot set weights'), ([hidden], 'rounding errors hide how a step changes')):
             own = [{'phases': {'bench': [{'net': 'lenet', 'single': seen}]}}]
             made, = timed.single(1, own)
             self.assertEqual((made['id'], made['status'], made['message']), ('EXCHANGE', 'skip', 'not checked: ' + words))
@@ -199,7 +199,7 @@ class Looking(unittest.TestCase):
         for net, precisions, count in (('lenet', (), 1), ('lenet', {'bf16': ''}, 0), ('resnet20', (), 0)):
             made = timed.single(1, [{'phases': {'bench': [{'net': net, 'single': [more]}]}}], precisions)
             self.assertEqual(len(made), count, (net, precisions))
-        self.assertIn('10 % of it, each step counts 1.1 times', timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': [more]}]}}])[0]['message'])
+        self.assertIn('10 % of it; each step counts 1.1 times', timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': [more]}]}}])[0]['message'])
         looks = own(bench([entry(apart=.08)]))
         self.assertEqual([timed.exchange(2, looks, [], exact)[0]['status'] for exact in (False, True)], ['pass', 'fail'])
 

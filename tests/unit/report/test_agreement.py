@@ -37,5 +37,5 @@ def test_host_and_guest_agree(factor: float, gain: float, spread: float) -> None
 
 def test_reports_without_intervals_are_not_judged_by_either() -> None:
     a = load("pass")
-    assert "(no interval: not judged)" in comparison.compare(a, a)
+    assert "(not judged, because there is no confidence interval)" in comparison.compare(a, a)
     assert diff.OPEN in {entry["word"] for entry in diff.compare(a, a)["speed"]}
