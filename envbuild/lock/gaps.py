@@ -14,7 +14,7 @@ APT_OF_IMAGE = "the packages that apt installs from the archive of the base"
 def gap_of(framework: Framework) -> Missing:
     """Return the entry for a framework whose files are unknown, because its index could not be reached."""
     return Missing(
-        what=f"the files of {framework.package} {framework.version} and of what it requires",
+        what=f"the files of {framework.package} {framework.version} and of its dependencies",
         why=f"its package index {framework.index} could not be reached",
     )
 
@@ -24,7 +24,7 @@ def unpinned(environment: Environment) -> list[Missing]:
     sources = [
         Missing(
             what=f"the commit of {framework.options['repository']} that {revision} names",
-            why="the matrix names a tag or a branch there, no commit",
+            why="the matrix names a tag or a branch, not a commit",
         )
         for framework in environment.frameworks
         if (revision := framework.options.get("revision", "")) and not re.fullmatch(r"[0-9a-f]{40}", revision)
@@ -37,7 +37,8 @@ def unpinned(environment: Environment) -> list[Missing]:
     return [*sources, *pythons] + [
         Missing(
             what=f"sha256 of {package.name} {package.version}",
-            why=f"no public source gives it; apt checks it at build time against the signed index of {package.repository}",
+            why="no public document gives the hash; during the build, apt checks the package "
+            f"against the signed index of {package.repository}",
         )
         for package in (*environment.base.packages, *environment.base.build_packages)
         if not package.sha256
@@ -61,9 +62,9 @@ def apt_gap(environment: Environment, base: BaseLock) -> tuple[Missing, ...]:
     if environment.base.provider == "local":
         return ()
     if environment.system.family != "debian":
-        why = "their base is an image whose packages are not known before the build, which takes those of its day"
+        why = "the base image's packages are not known before the build, so the build installs the versions of that day"
         return (Missing(what=APT_OF_IMAGE, why=f"{why}; apt checks them against the archive's signed index"),)
-    why = "no Debian mirror gave its package lists when this was locked"
+    why = "no Debian mirror provided package lists when this was locked"
     if base.bootstrap is None and not environment.system.bootstrap_suite:
-        why = "its base is no suite of Debian's that a mirror has"
+        why = "no Debian mirror has the suite of its base"
     return (Missing(what=APT, why=why),)

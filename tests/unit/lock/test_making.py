@@ -223,7 +223,7 @@ def test_a_framework_on_an_index_that_does_not_answer_is_missing_and_completed_l
     env = environment(framework(), framework("omega", "1.0", index=elsewhere))
     world.down.add(elsewhere)
     made = make(env, pin_base=no_base)
-    assert [m.what for m in made.missing] == ["the files of omega 1.0 and of what it requires", "base toyos:12"]
+    assert [m.what for m in made.missing] == ["the files of omega 1.0 and of its dependencies", "base toyos:12"]
     assert made.prefixes[0].frameworks == ("alpha",)
 
     def complete(the_lock, pin_base):

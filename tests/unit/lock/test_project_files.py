@@ -47,7 +47,7 @@ def test_a_pinned_file_is_locked_though_its_index_does_not_answer(make):
 
 
 def test_without_one_it_is_missing(make):
-    assert [gap.what for gap in make().missing] == ["the files of omega 1.0 and of what it requires"]
+    assert [gap.what for gap in make().missing] == ["the files of omega 1.0 and of its dependencies"]
 
 
 def test_an_index_that_answers_is_held_to_what_is_pinned(make, world):

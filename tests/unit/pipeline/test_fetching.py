@@ -174,7 +174,7 @@ def test_what_kept_the_proof_is_named_by_file_and_host_and_goes_when_all_is_had(
     remote = RemoteFile(url="https://conda.example/pkgs/python-3.6.6.tar.bz2", sha256="c" * 64)
     base = replace(lock.environment.base, files=(remote,))
     gap = Missing(
-        what="the files of other 2.0 and of what it requires", why="its package index https://own.example could not be reached"
+        what="the files of other 2.0 and of its dependencies", why="its package index https://own.example could not be reached"
     )
     lock = replace(lock, environment=replace(lock.environment, base=base), missing=(gap,))
     held = Locked(lock=lock, digest=lock_file.digest(lock), path=Path(), kept=True)
