@@ -136,14 +136,14 @@ class Judged(unittest.TestCase):
             made = self.judged(spoil)
             self.assertEqual((made['status'], made['detail']['hypothesis'], made['detail']['wrong'], made['detail']['step']),
                              ('fail', fault, SECOND, 2), made)
-            self.assertIn('those of fc1_w, fc1_b are', made['message'])
-            self.assertIn('those of fc2_w, fc2_b are right', made['message'])
+            self.assertIn('the gradients of fc1_w, fc1_b are', made['message'])
+            self.assertIn('the gradients of fc2_w, fc2_b are right', made['message'])
 
     def test_copies_that_differ_by_less_than_the_limit_fail_too(self):
         made = self.judged(lambda side, replica, name, gradients, mean: mean[name] * np.float32(1 + 1e-6 * replica))
         self.assertLess(made['value'], buckets.LIMIT)
         self.assertEqual((made['status'], made['detail']['differ_from_step']), ('fail', 2), made)
-        self.assertIn('differ between replicas', made['message'])
+        self.assertIn('lead to different weights in the replicas', made['message'])
 
     def test_a_number_that_is_none_fails(self):
         made = self.judged(lambda side, replica, name, gradients, mean: mean[name] * np.float32('nan'))

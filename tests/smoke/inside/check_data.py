@@ -85,7 +85,7 @@ class Files(unittest.TestCase):
     def test_a_missing_one_is_named_and_none_at_all_is_another_matter(self):
         folder = self.write('mnist', 'gz')
         os.unlink(os.path.join(folder, 't10k-labels-idx1-ubyte.gz'))
-        self.damaged(folder, 'mnist', 't10k-labels-idx1-ubyte is missing')
+        self.damaged(folder, 'mnist', 'but t10k-labels-idx1-ubyte, which must be in the same folder, does not')
         for name in os.listdir(folder):
             os.unlink(os.path.join(folder, name))
         for place in (folder, os.path.join(folder, 'nowhere')):

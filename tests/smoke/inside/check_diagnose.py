@@ -76,9 +76,9 @@ class Sized(unittest.TestCase):
     def test_learning_rate_momentum_and_decay_are_told_with_their_size(self):
         one = case(1)
         for switches, key, words in (
-                (dict(lr=1.01), 'learning-rate', '1 % higher: 0.0505, not 0.05'),
-                (dict(lr=1.1), 'learning-rate', '10 % higher: 0.055, not 0.05'),
-                (dict(lr=.25), 'learning-rate', '0.25 times as high: 0.0125, not 0.05'),
+                (dict(lr=1.01), 'learning-rate', '1 % higher: 0.0505 instead of 0.05'),
+                (dict(lr=1.1), 'learning-rate', '10 % higher: 0.055 instead of 0.05'),
+                (dict(lr=.25), 'learning-rate', '0.25 times as high: 0.0125 instead of 0.05'),
                 (dict(momentum=.95), 'momentum', 'momentum is 0.95 instead of 0.9'),
                 (dict(momentum=.89), 'momentum', 'momentum is 0.89 instead of 0.9'),
                 (dict(decay=5e-4), 'weight-decay', 'a weight decay of 0.0005 is active, but none was set'),
@@ -96,8 +96,8 @@ class Sized(unittest.TestCase):
                 (dict(momentum=0.0), 'no-momentum', 'does not apply momentum: its optimizer loses its state'),
                 (dict(never=''), 'frozen', 'never updates its parameters'),
                 (dict(never='_b'), 'frozen-biases', 'never updates its biases'),
-                (dict(lr=1.05), 'learning-rate', 'the learning rate is in effect 5 % higher'),
-                (dict(lr=2.0), 'learning-rate', 'the learning rate is in effect 2 times as high'),
+                (dict(lr=1.05), 'learning-rate', 'the effective learning rate is 5 % higher'),
+                (dict(lr=2.0), 'learning-rate', 'the effective learning rate is 2 times as high'),
                 (dict(decay=1e-3), 'weight-decay', 'a weight decay of 0.001 is active, but none was set'))):
             replica = number % 2
             fault = self.named(one, trained(one, other=(replica, other)))
@@ -123,7 +123,7 @@ class Sized(unittest.TestCase):
             labels[places] = (labels[places] + 3) % 10
             fault = self.named(one, trained(one, labels=labels))
             self.assertEqual(fault['id'], 'wrong-labels', fault)
-            self.assertIn('%d of 64 labels are wrong, in 4 of 4 batches: the first is image 2' % len(places), fault['sentence'])
+            self.assertIn('%d of 64 labels are wrong, in 4 of 4 batches; the first is image 2' % len(places), fault['sentence'])
 
 
 class Judged(unittest.TestCase):
@@ -214,7 +214,7 @@ class Likeness(Judged):
             one = case(replicas)
             made = self.judged(one, self.noisy(one, size))
             self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', 'noise'), made)
-            said = float(re.search(r'random noise of about (\S+) of their size', made['message']).group(1))
+            said = float(re.search(r'random errors of about (\S+) of their size', made['message']).group(1))
             self.assertTrue(0.8 * size <= said <= 1.25 * size, made['message'])
 
     @staticmethod
@@ -264,9 +264,9 @@ class Nameless(unittest.TestCase):
         want, draw = reference(one), np.random.RandomState(3)
         copies = [(r, dict((name, a + 1e-3 * draw.normal(0, 1, a.shape) * np.abs(a - one.start[name])) for name, a in want.items()))
                   for r in range(2)]
-        self.assertIn('races', checks.oracle(2, one, want, copies, alone=1e-6)[0]['message'])
-        self.assertNotIn('races', checks.oracle(2, one, want, trained(one, lr=1.01), alone=1e-6)[0]['message'])
-        self.assertNotIn('races', checks.oracle(2, one, want, copies, alone=.5)[0]['message'])
+        self.assertIn('may race with', checks.oracle(2, one, want, copies, alone=1e-6)[0]['message'])
+        self.assertNotIn('may race with', checks.oracle(2, one, want, trained(one, lr=1.01), alone=1e-6)[0]['message'])
+        self.assertNotIn('may race with', checks.oracle(2, one, want, copies, alone=.5)[0]['message'])
 
     def test_an_error_with_a_structure_is_not_called_a_race(self):
         """One replica mirrors its images. There is no hypothesis for that, and the error is the same in every run."""
@@ -277,7 +277,7 @@ class Nameless(unittest.TestCase):
             other.images[second] = one.images[second][..., ::-1]
         made = checks.oracle(2, one, want, trained(other), alone=1e-6)[0]
         self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', ''), made)
-        self.assertNotIn('races', made['message'])
+        self.assertNotIn('may race with', made['message'])
         self.assertIn('the division of the data, the exchange', made['next_step'])
 
     def test_not_finite_and_untouched_weights(self):

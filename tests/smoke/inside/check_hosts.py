@@ -104,11 +104,11 @@ class Presence(unittest.TestCase):
     def test_some_did_not(self):
         key, status, message = presence(team(*four(), missing=2))
         self.assertEqual((key, status), ('HOSTS', 'fail'))
-        self.assertIn('ranks 4, 5 did not come to ant:29617 within 2 s', message)
+        self.assertIn('ranks 4, 5 did not connect to ant:29617 within 2 s', message)
 
     def test_another_image_or_smoke_test(self):
-        self.assertIn('rank 3 on bee has another image', presence(team(*four(lock='m')))[2])
-        self.assertIn('rank 3 on bee has another smoke test', presence(team(*four(guest='h')))[2])
+        self.assertIn('rank 3 on bee has a different image', presence(team(*four(lock='m')))[2])
+        self.assertIn('rank 3 on bee has a different smoke test', presence(team(*four(guest='h')))[2])
 
     def test_gpus_that_are_not_there_or_differ(self):
         gpus = [hello(rank, 'ant' if rank < 2 else 'bee', rank % 2, gpus=('A', 'A')) for rank in range(4)]

@@ -30,8 +30,8 @@ def of(key, made):
 PLANTED = {
     'DEVICES': [
         ('inconclusive', 'there is no GPU: no NVIDIA driver', found(library=False), {}),
-        ('fail', '1 GPUs were expected, 0 can be used', found(library=False), {'expect': 'gpu'}),
-        ('inconclusive', '2 devices wanted, 1 there', found(TWO[:1]), {}),
+        ('fail', 'expected 1 GPUs, but only 0 can be used', found(library=False), {'expect': 'gpu'}),
+        ('inconclusive', 'not tested with 2 devices, because only 1 can be used', found(TWO[:1]), {}),
         ('fail', '3 GPUs were expected, 2 can be used', found(TWO), {'expect_gpus': 3}),
     ],
     'DRIVER': [

@@ -179,7 +179,7 @@ class Verdict(unittest.TestCase):
 
     def test_too_far_ahead_or_too_little_learned_fails(self):
         self.assertEqual(self.judge(480, 3)[1]['status'], 'fail')
-        self.assertIn('3 steps ahead, 2 allowed', self.judge(480, 3)[1]['message'])
+        self.assertIn('3 steps ahead of the slowest process, 2 allowed', self.judge(480, 3)[1]['message'])
         self.assertEqual(self.judge(300, 2)[1]['status'], 'fail')
         self.assertIn('ACC', self.judge(300, 2)[1]['message'])
 

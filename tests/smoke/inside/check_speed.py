@@ -203,7 +203,7 @@ class Judgement(unittest.TestCase):
 
     def test_limits_of_efficiency(self):
         for dp, want, words in ((1.05, 'pass', 'good'), (1.25, 'pass', 'good'), (1.3, 'pass', 'ok'), (1.6, 'pass', 'ok'),
-                                (1.8, 'warn', 'little'), (2.1, 'warn', 'make training slower'), (.8, 'pass', 'speedup above the number')):
+                                (1.8, 'warn', 'low for this number'), (2.1, 'warn', 'make training slower'), (.8, 'pass', 'speedup above the number')):
             _, made = judge(dp=dp)
             self.assertEqual(made['status'], want, dp)
             self.assertIn(words, made['message'])
@@ -247,7 +247,7 @@ class Judgement(unittest.TestCase):
         self.assertEqual(self.status(asked=asked, dp=1.1, noise=[1.0, .97, 1.03, .98, 1.02, 1.0, .99, 1.01, 1.0]), 'pass')
         _, made = judge(asked=asked, dp=1.0, noise=[1.0, .6, 1.3, .7, 1.0, .65, 1.2, .95, 1.25])
         self.assertEqual(made['status'], 'inconclusive')
-        self.assertIn('more than 10 % below the floor', made['message'])
+        self.assertIn('more than 10 % below the required value', made['message'])
 
     def test_a_floor_needs_six_rounds(self):
         asked = dict(ASKED, min_speedup={'2': 1.5})
@@ -287,7 +287,7 @@ class Culprits(unittest.TestCase):
         self.assertIn('share power', judge(indep=1.9, dp=2.0, busy=[.19, .19])[1]['next_step'])
 
     def test_an_exchange_worse_than_its_size(self):
-        self.assertIn('20 times what one all-reduce', judge(dp=3.0, exchange_s=.01)[1]['next_step'])
+        self.assertIn('20 times the duration of one all-reduce', judge(dp=3.0, exchange_s=.01)[1]['next_step'])
 
     def test_input(self):
         self.assertIn('input-bound', judge('cpu', fed=2.0)[1]['message'])

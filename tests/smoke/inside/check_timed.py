@@ -31,7 +31,7 @@ class Replicas(unittest.TestCase):
         self.assertEqual(made['status'], 'pass')
         made, = timed.replicas(2, own(bench(), bench(dp=('a', 'b'), scaling='strong')))
         self.assertEqual((made['id'], made['status'], made['value']), ('REPLICA', 'fail', 1))
-        self.assertIn('after the timed laps (strong scaling), first in parameter fc1_w of replica 1', made['message'])
+        self.assertIn('after speed was measured (strong scaling), first in parameter fc1_w of replica 1', made['message'])
         self.assertEqual(timed.replicas(2, own(bench(dp=('a',))))[0]['status'], 'skip')
 
     def test_nothing_is_said_where_nothing_was_looked_at(self):
@@ -74,13 +74,13 @@ class Exchange(unittest.TestCase):
     def test_devices_that_train_alone_must_differ(self):
         made = self.judge(bench(indep=('a', 'b', 'b')))
         self.assertEqual(made['status'], 'fail')
-        self.assertIn('devices 1 and 2 hold the same weights', made['message'])
+        self.assertIn('devices 1 and 2 have the same weights', made['message'])
 
     def test_equal_losses_are_the_same_images(self):
         same = bench(losses=((2.3, 2.2, 2.1), (2.3, 2.2, 2.1)))
         made = self.judge(same)
         self.assertEqual(made['status'], 'fail')
-        self.assertIn('ranks 0 and 1 had the same images in 3 of 3 timed laps (dp)', made['message'])
+        self.assertIn('ranks 0 and 1 received the same images in 3 of 3 timed laps (dp)', made['message'])
         made = self.judge(train={'losses': [2.0 + .1 * i for i in range(9)], 'checked': {'exchange': [entry()]}})
         self.assertIn('9 of 9 training steps', made['message'])
 
@@ -187,7 +187,7 @@ class Looking(unittest.TestCase):
 
     def test_with_one_device_what_was_not_looked_at_is_said(self):
         hidden = {'lr': 1e-9, 'apart': 3.0, 'holds': 0.0, 'rounding': .9, 'rank': 0}
-        for seen, words in ((None, 'the adapter cannot set weights'), ([hidden], 'rounding errors hide how a step changes')):
+        for seen, words in ((None, 'the adapter cannot set weights'), ([hidden], 'rounding errors hide how a step changes the weights')):
             own = [{'phases': {'bench': [{'net': 'lenet', 'single': seen}]}}]
             made, = timed.single(1, own)
             self.assertEqual((made['id'], made['status'], made['message']), ('EXCHANGE', 'skip', 'not checked: ' + words))
@@ -199,7 +199,7 @@ class Looking(unittest.TestCase):
         for net, precisions, count in (('lenet', (), 1), ('lenet', {'bf16': ''}, 0), ('resnet20', (), 0)):
             made = timed.single(1, [{'phases': {'bench': [{'net': net, 'single': [more]}]}}], precisions)
             self.assertEqual(len(made), count, (net, precisions))
-        self.assertIn('10 % of it; each step counts 1.1 times', timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': [more]}]}}])[0]['message'])
+        self.assertIn('10 % of the gradient; each step counts 1.1 times', timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': [more]}]}}])[0]['message'])
         looks = own(bench([entry(apart=.08)]))
         self.assertEqual([timed.exchange(2, looks, [], exact)[0]['status'] for exact in (False, True)], ['pass', 'fail'])
 
