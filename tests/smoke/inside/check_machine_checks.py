@@ -32,7 +32,7 @@ PLANTED = {
         ('inconclusive', 'there is no GPU: no NVIDIA driver', found(library=False), {}),
         ('fail', 'expected 1 GPUs, but only 0 can be used', found(library=False), {'expect': 'gpu'}),
         ('inconclusive', 'not tested with 2 devices, because only 1 can be used', found(TWO[:1]), {}),
-        ('fail', '3 GPUs were expected, 2 can be used', found(TWO), {'expect_gpus': 3}),
+        ('fail', 'expected 3 GPUs, but only 2 can be used', found(TWO), {'expect_gpus': 3}),
     ],
     'DRIVER': [
         ('fail', "cuInit returns error 803: the image's libcuda does not match the driver in the kernel; loaded is "
@@ -40,20 +40,20 @@ PLANTED = {
         ('fail', "cuInit returns error 804: the image's forward-compatibility libcuda", found(code=804), {}),
         ('fail', 'the host was not restarted', found(code=999, nvml={'code': 18, 'driver': None}), {}),
         ('fail', 'connect to the MPS server', found(code=805), {}),
-        ('fail', 'supports CUDA 11.8, the image needs 12.4', found(TWO, driver_cuda='11.8'), {}),
+        ('fail', 'supports CUDA 11.8, and the image needs CUDA 12.4', found(TWO, driver_cuda='11.8'), {}),
     ],
     'ARCH': [
-        ('fail', 'GPU 0 (A, capability 6.1) cannot run this framework: it has native code for 7.0, 8.0', found([('A', '6.1')] * 2), {}),
+        ('fail', 'GPU 0 (A, capability 6.1) cannot run this framework, which has native code only for 7.0, 8.0', found([('A', '6.1')] * 2), {}),
         ('warn', 'the driver compiles PTX at the first start', found([('A', '9.0')] * 2), {}),
         ('warn', 'at every start, because CUDA_CACHE_DISABLE', found([('A', '9.0')] * 2, CUDA_CACHE_DISABLE='1'), {}),
-        ('warn', 'CUDA_CACHE_MAXSIZE is too small', found([('A', '9.0')] * 2, CUDA_CACHE_MAXSIZE='33554432'), {}),
+        ('warn', 'because CUDA_CACHE_MAXSIZE is too small', found([('A', '9.0')] * 2, CUDA_CACHE_MAXSIZE='33554432'), {}),
         ('fail', 'because CUDA_DISABLE_PTX_JIT is set', found([('A', '9.0')] * 2, CUDA_DISABLE_PTX_JIT='1'), {}),
-        ('fail', 'a driver for CUDA 12.0 cannot compile that of CUDA 12.4', found([('A', '9.0')] * 2, driver_cuda='12.0'), {}),
+        ('fail', 'a driver for CUDA 12.0 cannot compile PTX of CUDA 12.4', found([('A', '9.0')] * 2, driver_cuda='12.0'), {}),
     ],
     'VISIBLE': [
         ('fail', 'there is no GPU 7, only 2 GPUs; CUDA ignores this entry and all entries after it. CUDA uses 1 GPU', found(
             TWO[:1], nvml={'devices': NAMED}, CUDA_VISIBLE_DEVICES='0,7'), {}),
-        ('fail', 'no GPU with the identity GPU-9', found(TWO[:1], CUDA_VISIBLE_DEVICES='GPU-9'), {}),
+        ('fail', 'no GPU with the UUID GPU-9', found(TWO[:1], CUDA_VISIBLE_DEVICES='GPU-9'), {}),
         ('fail', 'it names 0 twice', found(TWO[:1], CUDA_VISIBLE_DEVICES='0,0'), {}),
         ('fail', 'one MIG slice at a time', found(TWO[:1], CUDA_VISIBLE_DEVICES='MIG-1,MIG-2'), {}),
         ('fail', '"all" is neither', found(CUDA_VISIBLE_DEVICES='all', nvml={'devices': NAMED}), {}),
@@ -63,12 +63,12 @@ PLANTED = {
         ('fail', 'does not include compute', found(TWO, NVIDIA_DRIVER_CAPABILITIES='utility'), {}),
     ],
     'MIG': [
-        ('warn', 'MIG is on for GPU 0, 1: CUDA sees one slice', found([gpu(0, mig=True), gpu(1, mig=True)]), {}),
+        ('warn', 'MIG is on for GPU 0, 1: a CUDA process sees only one slice', found([gpu(0, mig=True), gpu(1, mig=True)]), {}),
         ('warn', 'this container has received none', found(code=100, nvml={'devices': [gpu(0, mig=True)]}), {}),
     ],
     'MPS': [
         ('warn', 'shared through MPS', found(TWO, host={'mps': True}), {}),
-        ('warn', 'at most 30 % of one', found(TWO, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE='30'), {}),
+        ('warn', 'at most 30 % of a GPU', found(TWO, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE='30'), {}),
     ],
     'MIXED': [
         ('warn', 'used: 4 x A with 16 GB (GPU 0, 1, 2, 3); left out: 2 x B with 16 GB (GPU 4, 5)', found([('A', '8.0')] * 4 + [('B', '8.0')] * 2), {}),
@@ -95,10 +95,10 @@ PLANTED = {
         ('warn', 'clocks set by a person', found([gpu(0, held_down=['clocks set by a person']), gpu(1)]), {}),
     ],
     'PCIE': [('warn', 'GPU 1 uses 4 of its 16 PCIe lanes', found([gpu(0), gpu(1, pcie_width=4)]), {})],
-    'PEER': [('warn', '1 of 1 pairs cannot reach each other, first GPU 0 and 1 (SYS: from one processor', found(
+    'PEER': [('warn', "in 1 of 1 pairs, the GPUs cannot access each other's memory. The first pair is GPU 0 and 1 (SYS: from one processor", found(
         [gpu(0, peers=[]), gpu(1, peers=[0])], links='SYS'), {})],
     'SHM': [('warn', '/dev/shm has 67 MB free', found(TWO, host={'shm_free_bytes': 64 << 20}), {})],
-    'MEMLOCK': [('warn', 'only 65 kB may be locked, and mlx5_0 needs more', found(TWO, host={'memlock_bytes': 65536, 'infiniband': ['mlx5_0']}), {})],
+    'MEMLOCK': [('warn', 'only 65 kB may be locked, but mlx5_0 needs more', found(TWO, host={'memlock_bytes': 65536, 'infiniband': ['mlx5_0']}), {})],
     'RAM': [
         ('warn', '1.0 GB of memory are free', found(TWO, host={'mem_available_bytes': GB}), {}),
         ('warn', '0.5 GB of memory are free within the container\'s limit of 2.0 GB', found(
@@ -106,7 +106,7 @@ PLANTED = {
     ],
     'CORES': [
         ('warn', '2 devices with 1 thread each on 1 cores', found(TWO, host={'cores_usable': 1}), {}),
-        ('warn', '2 devices with 16 threads each on 16 cores: they take turns', found(TWO), {'threads': 16}),
+        ('warn', '2 devices with 16 threads each on 16 cores: threads must share cores', found(TWO), {'threads': 16}),
     ],
     'NUMA': [('warn', 'GPU 1 is close to the cores 32-47, but this container may use only 0-15', found([gpu(0), gpu(1, near_cpus=list(range(32, 48)))]), {})],
     'ENV': [('warn', "set: NCCL_P2P_DISABLE (GPUs exchange data through the host's memory)", found(TWO, NCCL_P2P_DISABLE='1'), {})],
