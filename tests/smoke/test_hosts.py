@@ -189,7 +189,8 @@ def test_a_process_that_is_stopped_is_lost_like_a_dead_host(guest: Guest, machin
         assert time.monotonic() - start < LOST_WITHIN_S
         report = json.loads((tmp_path / 'report.json').read_text())
         (run,) = [check for check in report['checks'] if check['id'] == 'RUN']
-        assert re.search('rank [23] in phase .*the connection to its host bee was lost: no message for 10 s', run['message']), err + out
+        lost = 'rank [23] in phase .*the connection to its host bee was lost: no message for 10 s'
+        assert re.search(lost, run['message']), err + out
     finally:
         job.go_on(2, 3)
     assert [rank.wait(timeout=LOST_WITHIN_S) for rank in job.ranks[1:]] == [0, 1, 1]
