@@ -11,80 +11,80 @@ import pytest
 
 from .conftest import FAULTY, FEW, NEWEST, OLDEST, Guest
 
-QUICK = ('run', '--adapter', 'numpy', '--phases', 'coll,oracle', '--counts', '1')
+QUICK = ("run", "--adapter", "numpy", "--phases", "coll,oracle", "--counts", "1")
 # As in a container that was started with --read-only, where only mounted folders are writable.
-READ_ONLY = 'mount -o remount,bind,ro / && for each in /tmp /var/tmp /dev/shm; do mount -t tmpfs -o ro none $each; done'
+READ_ONLY = "mount -o remount,bind,ro / && for each in /tmp /var/tmp /dev/shm; do mount -t tmpfs -o ro none $each; done"
 
 
 def read_only(*mounts: str) -> tuple[str, ...]:
     """The words to put before a command so that it sees a read-only root, with these folders writable."""
-    writable = ''.join(f" && mount -t tmpfs none {folder}" for folder in mounts)
-    prefix = ('unshare', '--mount', 'sh', '-c', f'{READ_ONLY}{writable} && cd / && exec "$@"', 'sh')
-    probe = subprocess.run([*prefix, 'sh', '-c', '! touch /usr/written'], capture_output=True, text=True, check=False)
+    writable = "".join(f" && mount -t tmpfs none {folder}" for folder in mounts)
+    prefix = ("unshare", "--mount", "sh", "-c", f'{READ_ONLY}{writable} && cd / && exec "$@"', "sh")
+    probe = subprocess.run([*prefix, "sh", "-c", "! touch /usr/written"], capture_output=True, text=True, check=False)
     if probe.returncode:
         pytest.skip(f"this machine lets nobody mount a file system: {probe.stderr}")
     return prefix
 
 
-@pytest.mark.parametrize('version', FEW)
-@pytest.mark.parametrize('verb', ['run', 'probe'])
+@pytest.mark.parametrize("version", FEW)
+@pytest.mark.parametrize("verb", ["run", "probe"])
 def test_without_any_folder_to_write_one_sentence_says_so(guest_of: Callable[[str], Guest], version: str, verb: str) -> None:
     guest = guest_of(version)
-    words = QUICK if verb == 'run' else ('probe',)
-    process = guest.start(*words, prefix=read_only(), env=guest.env(HOME='/usr'))
+    words = QUICK if verb == "run" else ("probe",)
+    process = guest.start(*words, prefix=read_only(), env=guest.env(HOME="/usr"))
     out, err = process.communicate(timeout=600)
-    assert (process.returncode, out) == (2, ''), err
-    assert err.startswith('envbuild-smoke: the folder for temporary files: /tmp,  does not exist') and '--tmpfs /tmp' in err
-    assert err.count('\n') == 1
+    assert (process.returncode, out) == (2, ""), err
+    assert err.startswith("envbuild-smoke: the folder for temporary files: /tmp,  does not exist") and "--tmpfs /tmp" in err
+    assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize('folder', ['/tmp', '/var/tmp', '/mnt'])
+@pytest.mark.parametrize("folder", ["/tmp", "/var/tmp", "/mnt"])
 def test_one_writable_folder_is_enough_and_the_report_may_go_to_standard_output(guest: Guest, folder: str) -> None:
     env = guest.env(HOME=folder)
-    process = guest.start(*QUICK, '--json', '-', prefix=read_only(folder), env=env)
+    process = guest.start(*QUICK, "--json", "-", prefix=read_only(folder), env=env)
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
-    assert json.loads(out)['status'] == 'pass'
-    assert 'PASS in' in err
+    assert json.loads(out)["status"] == "pass"
+    assert "PASS in" in err
 
 
 def test_a_folder_that_becomes_full_is_named(guest: Guest) -> None:
-    prefix = ('unshare', '--mount', 'sh', '-c', 'mount -t tmpfs -o size=100k none /mnt && exec "$@"', 'sh')
-    if subprocess.run([*prefix, 'true'], capture_output=True, check=False).returncode:
-        pytest.skip('this machine lets nobody mount a file system')
-    process = guest.start(*QUICK, prefix=prefix, env=guest.env(TMPDIR='/mnt'))
+    prefix = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=100k none /mnt && exec "$@"', "sh")
+    if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets nobody mount a file system")
+    process = guest.start(*QUICK, prefix=prefix, env=guest.env(TMPDIR="/mnt"))
     out, err = process.communicate(timeout=600)
     assert process.returncode == 1, err
-    assert 'Traceback' not in err
-    assert 'no more can be written to /mnt' in out and 'No space left on device' in out
+    assert "Traceback" not in err
+    assert "no more can be written to /mnt" in out and "No space left on device" in out
 
 
-@pytest.mark.parametrize('version', [OLDEST, NEWEST])
-@pytest.mark.parametrize('module', ['random', 'numpy', 'tempfile'])
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+@pytest.mark.parametrize("module", ["random", "numpy", "tempfile"])
 def test_a_file_that_hides_a_module_is_named_with_its_path(
     guest_of: Callable[[str], Guest], tmp_path: Path, version: str, module: str
 ) -> None:
     """The user's own random.py is in the working folder, which is on PYTHONPATH."""
     guest = guest_of(version)
     hiding = tmp_path / f"{module}.py"
-    hiding.write_text('mine = 1\n')
+    hiding.write_text("mine = 1\n")
     env = guest.env()
-    env['PYTHONPATH'] = f":{env['PYTHONPATH']}" if version == NEWEST else f"{tmp_path}:{env['PYTHONPATH']}"
+    env["PYTHONPATH"] = f":{env['PYTHONPATH']}" if version == NEWEST else f"{tmp_path}:{env['PYTHONPATH']}"
     process = guest.start(*QUICK, env=env, cwd=tmp_path)
     out, err = process.communicate(timeout=600)
     assert process.returncode != 0, out + err
     assert f"{hiding} hides the module {module}" in err, err
-    assert 'Traceback' not in err
+    assert "Traceback" not in err
 
 
 def test_a_file_that_hides_a_module_of_a_framework_is_named(guest: Guest, tmp_path: Path) -> None:
     """The guest finds it only when a rank imports the module, because the guest itself does not import it."""
-    (tmp_path / 'work').mkdir()
-    hiding = tmp_path / 'work' / 'colorsys.py'
-    hiding.write_text('mine = 1\n')
+    (tmp_path / "work").mkdir()
+    hiding = tmp_path / "work" / "colorsys.py"
+    hiding.write_text("mine = 1\n")
     env = guest.env()
-    env['PYTHONPATH'] = f"{hiding.parent}:{env['PYTHONPATH']}"
-    planted = ('--adapter', FAULTY, '--option', 'fault=needs-colorsys', '--phases', 'oracle', '--counts', '1')
-    answer = guest.run('run', *planted, folder=tmp_path, env=env)
-    assert (answer.code, answer.failed()) == (1, {'IMPORT'}), answer.err
-    assert f"{hiding} hides the module colorsys" in answer.check('IMPORT', 1)['message']
+    env["PYTHONPATH"] = f"{hiding.parent}:{env['PYTHONPATH']}"
+    planted = ("--adapter", FAULTY, "--option", "fault=needs-colorsys", "--phases", "oracle", "--counts", "1")
+    answer = guest.run("run", *planted, folder=tmp_path, env=env)
+    assert (answer.code, answer.failed()) == (1, {"IMPORT"}), answer.err
+    assert f"{hiding} hides the module colorsys" in answer.check("IMPORT", 1)["message"]
