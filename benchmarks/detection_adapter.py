@@ -23,6 +23,16 @@ MOMENTA = {"momentum 0.95 for 0.9": 0.95, "no momentum": 0.0}
 DECAYS = {"weight decay 1e-3": 1e-3, "weight decay 5e-3": 5e-3}
 IDLE, HALVED = "timed steps do nothing", "timed steps leave out half of the batch"
 WITHOUT_MOMENTUM = "timed steps have no momentum"
+# Fault that comes back every few steps → (what happens, how often, whether only models of the benchmark phase have it).
+PERIODIC = {
+    "every 10th step has no momentum": ("momentum", 10, False),
+    "every 20th update is left out": ("skip", 20, False),
+    "every 10th step on one rank has a learning rate of +10 %": ("rate", 10, False),
+    "every 10th timed step has no momentum": ("momentum", 10, True),
+    "every 20th timed update is left out": ("skip", 20, True),
+    "every 10th timed step has a learning rate of +10 %": ("rate", 10, True),
+}
+BATCHES = "every 20th batch has one wrong label"
 
 
 class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
@@ -86,6 +96,10 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         if FAULT == "one label of 64 wrong":
             labels = np.array(labels)
             labels[::64] = (labels[::64] + 1) % 10
+        self.batches = getattr(self, "batches", 0) + 1
+        if FAULT == BATCHES and self.batches % 20 == 0:
+            labels = np.array(labels)
+            labels[0] = (labels[0] + 1) % 10
         if FAULT == "labels shifted by one":
             labels = (np.array(labels) + 1) % 10
         batch = self._inner("put")(handle, images, labels)
@@ -119,15 +133,38 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
             lr *= 1.1
         if FAULT == "one rank is slow" and self.befallen:
             time.sleep(0.1)
-        before = self._weights(handle) if FAULT in DECAYS or FAULT in CHANGES else []
+        what = self._now(handle, number)
+        if what == "rate" and (self.befallen or "one rank" not in FAULT):
+            lr *= 1.1
+        periodic = FAULT in PERIODIC and PERIODIC[FAULT][0] != "rate"
+        before = self._weights(handle) if FAULT in DECAYS or FAULT in CHANGES or periodic else []
         token = self._inner("step")(handle, batch, lr * RATES.get(FAULT, 1.0))
         if id(handle) in self.timed:
             self.timed[id(handle)] = token
+        if periodic:
+            self._spoil(handle, before, what)
+            return token
         for copy, old in enumerate(before):
             new = self.weights(handle, copy)
             change = CHANGES.get(FAULT, _decay)
             self.assign(handle, copy, {name: change(self, name, old[name], new[name], lr) for name in new})
         return token
+
+    def _now(self, handle: Any, number: int) -> str:
+        """Return what happens to this step of a model under a fault that comes back every few steps; "" if nothing does."""
+        what, period, timed = PERIODIC.get(FAULT, ("", 1, False))
+        return what if number % period == 0 and (not timed or id(handle) in self.timed) else ""
+
+    def _spoil(self, handle: Any, before: list[Any], what: str) -> None:
+        """Leave out the update of a step, or the momentum in it. Momentum moves the weights by a share of the previous change."""
+        after, last = self._weights(handle), self.__dict__.setdefault("changes", {}).get(id(handle))
+        changes = [{name: new[name] - old[name] for name in new} for old, new in zip(before, after, strict=True)]
+        for copy, (old, new) in enumerate(zip(before, after, strict=True)):
+            if what == "skip":
+                self.assign(handle, copy, old)
+            if what == "momentum" and last is not None:
+                self.assign(handle, copy, {name: new[name] - np.float32(0.9) * last[copy][name] for name in new})
+        self.changes[id(handle)] = changes
 
     def _weights(self, handle: Any) -> list[Any]:
         return [

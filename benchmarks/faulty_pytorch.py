@@ -21,6 +21,10 @@ unsynced-small-lr             gradients are not exchanged if the learning rate i
 lr-later=SIZE, label-later    from step 41 on the learning rate is multiplied by SIZE, or one label of each batch is wrong
 uneven-later    from step 41 on the gradients of the second rank weigh 20 % more than those of the first
 timed-idle, timed-half, timed-no-momentum     timed steps do nothing, leave out half of the batch, or have no momentum
+every-SIZE-NAME               every SIZE-th call of SGD.step (of cross_entropy for `label`) has the fault NAME: momentum (its
+                momentum is lost), skip (no update), lr (the learning rate is 1.1 times as high), label (one label is wrong),
+                unsynced (gradients are not exchanged). NAME may end in -one: only rank 1 has the fault; and in -timed: only
+                models of the benchmark phase have it
 """
 
 from pathlib import Path
@@ -37,12 +41,14 @@ RECIPE = Path(__file__).resolve().parent.parent / "images" / "recipes" / "pytorc
 
 class Adapter(load(str(RECIPE))):
     name = "faulty-pytorch"
+    period = unsynced = 0
 
     def make(self, net, weights, lr, momentum, replicas, sync):
         self.fault, _, size = self.ctx.options.get("fault", "").partition("=")
         self.size = float(size or 0)
         handle = super().make(net, weights, lr, momentum, replicas, sync)
         handle["timed"] = self.fault.partition("timed-")[2] if lr < TIMED else ""
+        handle["is_timed"] = lr < TIMED
         for group in handle["sgd"].param_groups:
             if handle["timed"] == "no-momentum":
                 group["momentum"] = 0.0
@@ -51,6 +57,7 @@ class Adapter(load(str(RECIPE))):
             if self.fault == "nesterov":
                 group["nesterov"] = True
         self.steps, self.rate = 0, 1.0
+        self.plant(handle)
         self.puts, self.every = getattr(self, "puts", 0), getattr(self, "every", 0)
         if handle["run"] is not handle["model"]:
             from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -66,8 +73,58 @@ class Adapter(load(str(RECIPE))):
                 tensor.register_hook(self.late(tensor))
         return handle
 
+    def plant(self, handle):
+        """Plant a fault that comes back every few calls in functions of PyTorch: SGD.step and cross_entropy."""
+        if not self.fault.startswith("every-"):
+            return
+        period, name, *where = self.fault[len("every-") :].split("-")
+        if ("one" in where and self.ctx.rank != 1) or ("timed" in where and not handle["is_timed"]):
+            return
+        if name == "label":
+            handle["period"] = int(period)
+            self.plant_labels()
+        sgd, calls = handle["sgd"], [0]
+        plain = sgd.step
+
+        def step():
+            calls[0] += 1
+            if calls[0] % int(period):
+                return plain()
+            group = sgd.param_groups[0]
+            if name == "momentum":
+                for state in sgd.state.values():
+                    state.pop("momentum_buffer", None)
+            if name == "lr":
+                group["lr"] *= 1.1
+            return None if name == "skip" else plain()
+
+        if name in ("momentum", "lr", "skip"):
+            sgd.step = step
+        if name == "unsynced":
+            handle["unsynced"] = int(period)
+
+    def plant_labels(self):
+        """Make one label wrong in every few calls of cross_entropy with a model that has a period."""
+        functional = self.torch.nn.functional
+        if hasattr(functional, "unspoiled"):
+            return
+        functional.unspoiled, calls = functional.cross_entropy, [0]
+
+        def spoiled(answers, labels):
+            calls[0] += bool(self.period)
+            if self.period and calls[0] % self.period == 0:
+                labels = labels.clone()
+                labels[0] = (labels[0] + 3) % 10
+            return functional.unspoiled(answers, labels)
+
+        functional.cross_entropy = spoiled
+
     def exchange(self, hooks, bucket):
         later = self.steps > LATER
+        if self.unsynced and self.steps % self.unsynced == 0:
+            future = self.torch.futures.Future()
+            future.set_result(bucket.buffer())
+            return future
         if (later and self.fault in ("unsynced-later", "unsynced-same-later")) or (
             self.fault == "unsynced-small-lr" and self.rate < 1e-3
         ):
@@ -112,6 +169,7 @@ class Adapter(load(str(RECIPE))):
 
     def step(self, handle, batch, lr):
         self.steps, self.rate = self.steps + bool(handle["shard"]), lr
+        self.period, self.unsynced = handle.get("period", 0), handle.get("unsynced", 0)
         if handle["timed"] == "idle":
             return batch[0].mean()
         if handle["shard"] and self.steps > LATER and "same" in self.fault:

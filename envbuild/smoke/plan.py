@@ -12,7 +12,8 @@ from .networks import nets
 MOMENTUM = 0.9
 LR = 0.05
 # Momentum has no effect in one step, and after 16 steps the rounding of TF32 looks like a fault.
-ORACLE = {'net': 'reference', 'steps': 4, 'batch': 64, 'lr': LR}
+# In `more` further steps, a fault of each 20th step or oftener occurs at least once.
+ORACLE = {'net': 'reference', 'steps': 4, 'more': 20, 'batch': 64, 'lr': LR}
 BUCKETS = {'net': 'wide', 'steps': 3, 'lr': 0.2}       # PyTorch has several buckets from the second step on
 WARM_UP_S = 10                                      # the longest warm-up of a mode, in seconds
 GLOBAL_BATCH = 64                                   # the same for every count: accuracies on 1 and N devices can be compared
@@ -159,7 +160,7 @@ def phases(options, kind, n, counts, parts, places):
 
     If there are larger counts, the launch of one device times nothing: each larger launch times one device in its own rounds,
     because only figures from the same rounds may be compared. Saving is tested once, in the launch with the most devices, and
-    compiling once, in the launch with the fewest.
+    compiling once, in the launch with the fewest. The reference network trains longer in the launch with the most devices.
     """
     wanted = [phase for phase in options['phases'] if not (phase == 'bench' and n == 1 and max(counts) > 1) and
               not (phase == 'save' and n < max(counts)) and not (phase == 'compile' and n > min(counts)) and
@@ -167,7 +168,7 @@ def phases(options, kind, n, counts, parts, places):
     sizes = set(options['coll_bytes']) | set(part.net.bytes for part in parts)
     return {
         'phases': wanted, 'data': {'oracle': places['oracle']} if 'oracle' in places else {},
-        'coll': {'bytes': sorted(sizes), 'all_types': options['all_types']}, 'oracle': dict(ORACLE, batch=global_batch(n)),
+        'coll': {'bytes': sorted(sizes), 'all_types': options['all_types']}, 'oracle': dict(ORACLE, batch=global_batch(n), more=ORACLE['more'] if n == max(counts) else 0),
         'buckets': dict(BUCKETS, batch=global_batch(n)),
         'workloads': [_workload(part, options, kind, n, places[part.name]) for part in parts],
     }

@@ -12,7 +12,7 @@ from ..machine_checks import limits
 from ..networks import nets, refnet
 from ..reporting import figures
 from ..reporting import report as reports
-from . import buckets, checks, compiling, endings, precision, schemes, speed, timed
+from . import buckets, checks, compiling, endings, later_steps, precision, schemes, speed, timed
 from .simulate import Case
 
 
@@ -67,7 +67,11 @@ class Judge(object):
             report['collectives'] += figures.collectives(n, results, report['link']) if 'coll' in done else []
         if 'oracle' in done:
             case, wanted = self._reference(n)
-            report['checks'] += checks.oracle(n, case, wanted, _saved(results), self._alone(), self._precisions(plan))
+            made, = checks.oracle(n, case, wanted, _saved(results), self._alone(), self._precisions(plan))
+            every = done['oracle']['every_step']
+            if every and made['status'] != 'fail':
+                made = later_steps.judge(made, later_steps.measure(case, every), case.steps, made['status'] == 'warn')
+            report['checks'].append(made)
         if 'buckets' in done:
             report['checks'] += buckets.judge(n, self._buckets(plan['buckets']), results, self._reduced(n))
         report['checks'] += checks.replicas(n, results)

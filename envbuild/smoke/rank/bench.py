@@ -266,7 +266,8 @@ def _checked(session, modes, whole):
         images, labels = session.data('bench')
         alone = named['solo'].handle or named['indep'].handle
         found['exchange'] = timed.exchange(session, alone, (images[:whole], labels[:whole]), [
-            ('dp', named['dp'].handle, named['dp'].feed(0), LR), (fed.name, fed.handle, fed.feed(0), timed.LR)])
+            ('dp', named['dp'].handle, lambda: named['dp'].feed(0), LR),
+            (fed.name, fed.handle, lambda: fed.feed(0), timed.LR)])
     return found
 
 

@@ -1,4 +1,8 @@
-"""Phase `oracle`: trains the reference network for a few steps with the framework. judging.checks compares the weights."""
+"""Phase `oracle`: trains the reference network with the framework.
+
+judging.checks compares the weights after the first steps with the reference. judging.later_steps compares each change of the
+weights, in these steps and in the steps that follow, with the gradient at the weights before it.
+"""
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
@@ -8,26 +12,38 @@ from ..networks import nets
 
 
 def measure(session):
-    """Return the digests of this process's replicas after each step, the losses, and the files with their final weights."""
+    """Return the digests of this process's replicas after each step, the losses, the files with their weights after the steps
+    of the comparison, and on rank 0 the file with the weights of the first replica after every step.
+    """
     plan, adapter = session.plan['oracle'], session.adapter
     images, labels = session.data('oracle')
     net = nets.of(plan['net'])
     handle = session.make('mean', plan['lr'], net=net)
-    digests, losses = [], []
-    for step in range(plan['steps']):
-        part = slice(step * plan['batch'], (step + 1) * plan['batch'])
+    steps = plan['steps'] + plan.get('more', 0)
+    digests, losses, saved, followed = [], [], [], []
+    for step in range(steps):
+        low = step % plan['steps'] * plan['batch']          # later steps train on the same batches again
+        part = slice(low, low + plan['batch'])
         token = adapter.step(handle, adapter.put(handle, images[part], labels[part]), plan['lr'])
         losses.append(adapter.loss(token))
         adapter.drain()
-        copies = [adapter.weights(handle, copy) for copy in range(adapter.copies(handle))]
+        copies = [dict((name, np.array(each[name], 'float32')) for name in net.names)
+                  for each in [adapter.weights(handle, copy) for copy in range(adapter.copies(handle))]]
         digests.append([fingerprint(weights) for weights in copies])
-        session.heart.beat(step + 1, plan['steps'])
-    saved = []
-    for place, weights in enumerate(copies):
-        path = session.path('weights-%d-%d.npz' % (session.ctx.rank, place))
-        np.savez(path, **dict((name, np.asarray(weights[name], 'float32')) for name in net.names))
-        saved.append(path)
-    return {'digests': digests, 'losses': losses, 'weights': saved, 'evidence': adapter.evidence(handle)}
+        followed.append(copies[0])
+        session.heart.beat(step + 1, steps)
+        if step + 1 == plan['steps']:
+            saved = [_kept(session, 'weights-%d-%d' % (session.ctx.rank, place), weights) for place, weights in enumerate(copies)]
+    every = _kept(session, 'every-step', dict((name, np.stack([each[name] for each in followed])) for name in net.names)) \
+        if session.ctx.rank == 0 and plan.get('more', 0) else None
+    return {'digests': digests, 'losses': losses, 'weights': saved, 'every_step': every, 'evidence': adapter.evidence(handle)}
+
+
+def _kept(session, name, arrays):
+    """Write arrays into a file of this launch; return its path."""
+    path = session.path(name + '.npz')
+    np.savez(path, **arrays)
+    return path
 
 
 def fingerprint(weights):

@@ -42,9 +42,11 @@ def _under(session, name):
     """
     under = copying.copy(session)
     under.adapter = Schemed(session.adapter, session.ctx, name)
+    if 'oracle' in session.plan:
+        under.plan = dict(session.plan, oracle=dict(session.plan['oracle'], more=0))
     if 'train' in session.plan:
         # In most schemes the replicas differ during training, and gradients are never averaged, so these checks do not apply.
-        under.plan = dict(session.plan, train=dict(session.plan['train'], checked=False))
+        under.plan = dict(under.plan, train=dict(session.plan['train'], checked=False))
     if 'bench' in session.plan:
         plan = session.plan['bench']
         under.plan = dict(under.plan, bench=dict(plan, scaling=plan['scaling'][:1], input=False, checked=False))

@@ -6,12 +6,16 @@ each on the images that it should have had. One step changes the weights by -lr 
 the laps. For two steps from the same weights, change2 - m change1 = -lr g. So the gradient g is known although v is not. Batch
 normalisation does not disturb the comparison, because each device normalises its own part of the batch in both cases.
 
+A fault may come back every few steps only. So the model takes IN_A_ROW + 1 steps, each from the same weights, and each pair of
+successive steps gives a gradient. If the steps of a network take long, there are fewer, at least two.
+
 This comparison does not show faults that all models share. So the gradient of a single device is also compared with NumPy's.
 """
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
 
+from ..clock import now
 from ..networks import refnet
 from .match import fingerprint
 
@@ -19,6 +23,8 @@ LR = 0.05               # a learning rate so large that rounding of the weights 
 SAMPLE = 4096           # at most so many numbers of each parameter are compared; digests cover all bits
 MOST_IMAGES = 32        # most images for networks with batch normalisation: with more, NumPy needs 300 MB and 2 s for VGG19
 NOT_FINITE = 1e9        # stands for NaN and infinity, which JSON has no numbers for
+IN_A_ROW = 20           # a fault of each 20th step or oftener meets at least one of these gradients
+LONGEST_S = 5.0         # about the time that these steps may take for one model and learning rate
 TINY = 0.01             # a parameter is left out if its gradients differ between devices by less than this share of the usual difference
 
 
@@ -36,13 +42,16 @@ def exchange(session, alone, batch, tries):
     """Measure how far the steps of models differ from the mean gradient of all devices; one entry for each replica and model.
 
     `alone` is a model on one device that exchanges nothing, `batch` the global batch (images, labels), and `tries` the models
-    to examine: [(name, handle, its batch on the devices, learning rate)]. All processes must call this function together.
+    to examine: [(name, handle, a function that gives its batch on the devices, learning rate)]. All processes must call this
+    function together.
     """
     look, found = _Look(session), []
     singles = look.singles(alone, batch)
-    for words, handle, part, rate in tries:
-        moved = look.gradients(handle, part, rate)
-        found += [dict(look.compare(got, singles, rate, copy, len(moved)), of=words) for copy, got in enumerate(moved)]
+    for words, handle, feed, rate in tries:
+        moved = look.gradients(handle, feed, rate, IN_A_ROW)
+        for copy, row in enumerate(moved):
+            every = [dict(look.compare(got, singles, rate, copy, len(moved)), of=words, looks=len(row)) for got in row]
+            found += [max(every, key=lambda entry: entry[key]) for key in ('apart', 'parameter_apart')]
     return [dict(entry, rank=rank) for rank, entries in enumerate(session.ctx.group.gather(found)) for entry in entries]
 
 
@@ -61,8 +70,10 @@ def single(session, alone, batch, rates):
     start = dict((name, array.astype(dtype)) for name, array in net.initial(session.plan['seed']).items())
     truth = look.flat(refnet.loss_and_gradient(net, start, refnet.scaled(images, dtype), labels)[1])
     session.heart.beat()
-    part = session.adapter.put(alone, images, labels)
-    found = [look.beside(look.gradients(alone, part, rate)[0], truth, rate) for rate in rates]
+    found = []
+    for rate in rates:
+        row = look.gradients(alone, lambda: session.adapter.put(alone, images, labels), rate, IN_A_ROW)[0]
+        found.append(max([dict(look.beside(got, truth, rate), looks=len(row)) for got in row], key=lambda entry: entry['apart']))
     return [dict(entry, rank=rank) for rank, entries in enumerate(ctx.group.gather(found)) for entry in entries]
 
 
@@ -87,18 +98,25 @@ class _Look(object):
         """Return the sampled numbers of all parameters as one array."""
         return np.concatenate([self._sampled(weights[name]) for name in self._names]).astype('float64')
 
-    def gradients(self, handle, batch, rate):
-        """Return the gradient that each replica of a model applies in a step from the start weights."""
-        adapter, moved = self._adapter, []
-        copies = range(adapter.copies(handle))
-        for _ in range(2):
+    def gradients(self, handle, feed, rate, wanted=1):
+        """Return for each replica of a model a list of at most `wanted` gradients that it applied in steps from the start weights.
+
+        `feed` gives the batch of a step. Rank 0 decides for all ranks how many steps there is time for.
+        """
+        adapter, moved, start = self._adapter, [], now()
+        copies, steps = range(adapter.copies(handle)), 2
+        while len(moved) < steps:
             for copy in copies:
                 adapter.assign(handle, copy, self._start)
-            adapter.step(handle, batch, rate)
+            adapter.step(handle, feed(), rate)
             adapter.drain()
             moved.append([self.flat(adapter.weights(handle, copy)) - self._at_start for copy in copies])
             self._session.heart.beat()
-        return [(self._momentum * first - second) / rate for first, second in zip(*moved)]
+            if len(moved) == 2 and wanted > 1:
+                fitting = int(2 * LONGEST_S / max(now() - start, 1e-9))
+                steps = self._ctx.group.broadcast(max(2, min(wanted + 1, fitting)))
+        pairs = list(zip(moved, moved[1:]))
+        return [[(self._momentum * first[copy] - second[copy]) / rate for first, second in pairs] for copy in copies]
 
     def singles(self, alone, batch):
         """Return the gradients of all devices of all processes, one row for each device, on its own part of the batch."""
@@ -106,7 +124,8 @@ class _Look(object):
         local = ctx.replicas // ctx.world
         for place in range(ctx.rank * local, (ctx.rank + 1) * local):
             images, labels = (ctx.shard(array, place, ctx.replicas) for array in batch)
-            rows.append(self.gradients(alone, self._adapter.put(alone, images, labels), LR)[0])
+            batch_alone = self._adapter.put(alone, images, labels)
+            rows.append(self.gradients(alone, lambda: batch_alone, LR)[0][0])
         return np.concatenate(ctx.group.gather_arrays(np.stack(rows)))
 
     def compare(self, got, singles, rate, copy, copies):

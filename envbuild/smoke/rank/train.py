@@ -50,7 +50,7 @@ def _checked(session, handle):
     pair = np.asarray(images[:plan['batch']]), labels[:plan['batch']]
     trained = [adapter.weights(handle, copy) for copy in range(adapter.copies(handle))]
     alone = session.make('none', plan['lr'], [0])
-    found = timed.exchange(session, alone, pair, [('train', handle, adapter.put(handle, *pair), timed.LR)])
+    found = timed.exchange(session, alone, pair, [('train', handle, lambda: adapter.put(handle, *pair), timed.LR)])
     for copy, weights in enumerate(trained):
         adapter.assign(handle, copy, weights)
     return {'exchange': found}

@@ -1,0 +1,100 @@
+"""Judges each step of the reference network alone: a fault that comes back every few steps may spare the first four.
+
+In SGD with momentum, change[t] = m change[t-1] - lr g[t]. The weights before and after each step are known, and NumPy computes
+the gradient g[t] at the weights before it. So an error of an earlier step does not grow from step to step, and a wrong step is
+known by its number. Right after a wrong step, a healthy step may seem wrong too, because change[t-1] is not what the optimizer
+holds.
+"""
+from __future__ import absolute_import, division, print_function
+
+import numpy as np
+
+from ..networks import refnet
+
+# A share of the usual change of a parameter in one step. From measured distributions: docs/explanation/reference-check.md
+LIMIT, REDUCED = 1e-3, .08
+SAME = .02              # a step is named if this share of its change remains unexplained
+NOT_FINITE = 1e9
+
+
+class Step(object):
+    """One step: its number (from 1), its largest error over parameters, that parameter, and how it may be called."""
+
+    def __init__(self, number, error, parameter, words):
+        self.number, self.error, self.parameter, self.words = number, error, parameter, words
+
+
+def measure(case, path):
+    """Return a Step for each step; `path` is the file with the weights after every step."""
+    with np.load(path) as stored:
+        weights = dict((name, stored[name].astype('float64')) for name in case.net.names)
+    before = dict((name, np.asarray(case.start[name], 'float64')) for name in case.net.names)
+    last, rows = dict((name, 0.0) for name in before), []
+    for number in range(len(next(iter(weights.values())))):
+        after = dict((name, each[number]) for name, each in weights.items())
+        low = number % case.steps * case.batch
+        part = slice(low, low + case.batch)
+        with np.errstate(all='ignore'):
+            gradient = refnet.loss_and_gradient(case.net, before, refnet.scaled(case.images[part]), case.labels[part])[1]
+            change = dict((name, after[name] - before[name]) for name in before)
+            right = dict((name, case.momentum * last[name] - case.lr * gradient[name]) for name in before)
+        rows.append((change, right, dict((name, -case.lr * gradient[name]) for name in before)))
+        before, last = after, change
+    usual = dict((name, np.median([_norm(right[name]) for _, right, _ in rows])) for name in before)
+    return [_step(number + 1, row, usual) for number, row in enumerate(rows)]
+
+
+def _step(number, row, usual):
+    change, right, alone = row
+    errors = dict((name, _norm(change[name] - right[name]) / max(usual[name], 1e-300)) for name in usual)
+    worst = max(sorted(errors), key=lambda name: _finite(errors[name]))
+    return Step(number, _finite(errors[worst]), worst, _words(*[np.concatenate([each[name].reshape(-1) for name in sorted(each)])
+                                                                for each in (change, right, alone)]))
+
+
+def _words(change, right, alone):
+    """Say what the step did in place of the right change: nothing, a step without momentum, or a multiple; '' if unknown."""
+    if not np.isfinite(change).all() or not np.isfinite(right).all():
+        return 'give numbers that are not finite'
+    if not change.any():
+        return 'do not change the weights'
+    size = _norm(change)
+    if _norm(change - alone) < SAME * size and _norm(right - alone) > SAME * size:
+        return 'have no momentum'
+    factor = change.dot(right) / max(right.dot(right), 1e-300)
+    if _norm(change - factor * right) < SAME * size and abs(factor - 1) > SAME:
+        return 'are %.3g times as large as they should be' % factor
+    return ''
+
+
+def judge(check, steps, compared, reduced=False):
+    """Return the check ORACLE, which has not failed after the first `compared` steps, as it stands after a look at every step.
+
+    `reduced` says whether the comparison has found a reduced precision that is allowed.
+    """
+    limit = REDUCED if reduced else LIMIT
+    worst = max(steps, key=lambda step: step.error)
+    detail = dict(check['detail'], steps=[step.error for step in steps])
+    if worst.error <= limit:
+        return dict(check, detail=detail, message='%s; each of %d steps changes them as it should, to %.1e' % (
+            check['message'], len(steps), worst.error))
+    wrong = [step for step in steps if step.error > limit]
+    first = [step for step in wrong if not any(other.number == step.number - 1 for other in wrong)]     # see above
+    words = set(step.words for step in first)
+    known = words.pop() if len(words) == 1 else ''
+    numbers = ', '.join('%d' % step.number for step in first[:6]) + (', ...' if len(first) > 6 else '')
+    message = 'the weights after %d steps are right, but of %d steps number %s %s' % (
+        compared, len(steps), numbers, known or 'change parameter %s wrongly, by %.1e of its usual change' % (
+            worst.parameter, worst.error))
+    hypothesis = dict(detail['hypothesis'] or {}, id='some-steps', sentence=message)
+    return dict(check, status='fail', severity='fail', value=worst.error, limit=limit, message=message, unit='of a step\'s usual change',
+                detail=dict(detail, hypothesis=hypothesis), next_step='Some steps are wrong and others right: look at what is done '
+                'every few steps, such as a schedule, a cache, clipping, accumulation, or logging that touches the state.')
+
+
+def _norm(array):
+    return float(np.sqrt(np.square(array).sum()))
+
+
+def _finite(value):
+    return float(value) if np.isfinite(value) else NOT_FINITE
