@@ -156,7 +156,7 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         return what if number % period == 0 and (not timed or id(handle) in self.timed) else ""
 
     def _spoil(self, handle: Any, before: list[Any], what: str) -> None:
-        """Leave out the update of a step, or the momentum in it. Momentum moves the weights by a share of the previous change."""
+        """Leave out the update of a step, or its momentum, which moves the weights by a share of the previous change."""
         after, last = self._weights(handle), self.__dict__.setdefault("changes", {}).get(id(handle))
         changes = [{name: new[name] - old[name] for name in new} for old, new in zip(before, after, strict=True)]
         for copy, (old, new) in enumerate(zip(before, after, strict=True)):

@@ -6,7 +6,7 @@ labels that it gets.
 lr, momentum, weight_decay (=SIZE), nesterov      the optimizer has another value of this setting
 label           one label of each batch is wrong
 noise=SIZE      each gradient gets relative noise of this size
-autocast        layers compute in bfloat16
+autocast        layers compute in bfloat16; `--option autocast=yes` does the same beside another fault
 silent-NAME, frozen-NAME      rank 1 has a gradient of zero for the parameter NAME, or never updates it
 fp16, bf16      gradients are exchanged in 16 bits
 by-fewer        the sum of gradients is divided by the number of ranks minus one
@@ -83,25 +83,27 @@ class Adapter(load(str(RECIPE))):
         if name == "label":
             handle["period"] = int(period)
             self.plant_labels()
-        sgd, calls = handle["sgd"], [0]
-        plain = sgd.step
+        if name == "unsynced":
+            handle["unsynced"] = int(period)
+        if name in ("momentum", "lr", "skip"):
+            self.plant_steps(handle["sgd"], int(period), name)
+
+    def plant_steps(self, sgd, period, name):
+        """Plant a fault in every few calls of SGD.step."""
+        plain, calls = sgd.step, [0]
 
         def step():
             calls[0] += 1
-            if calls[0] % int(period):
+            if calls[0] % period:
                 return plain()
-            group = sgd.param_groups[0]
             if name == "momentum":
                 for state in sgd.state.values():
                     state.pop("momentum_buffer", None)
             if name == "lr":
-                group["lr"] *= 1.1
+                sgd.param_groups[0]["lr"] *= 1.1
             return None if name == "skip" else plain()
 
-        if name in ("momentum", "lr", "skip"):
-            sgd.step = step
-        if name == "unsynced":
-            handle["unsynced"] = int(period)
+        sgd.step = step
 
     def plant_labels(self):
         """Make one label wrong in every few calls of cross_entropy with a model that has a period."""
@@ -183,7 +185,7 @@ class Adapter(load(str(RECIPE))):
             lr *= self.size
         skipped = handle["tensors"].get(self.fault[len("frozen-") :]) if self.fault.startswith("frozen-") else None
         before = skipped.detach().clone() if skipped is not None else None
-        if self.fault == "autocast":
+        if self.fault == "autocast" or self.ctx.options.get("autocast"):
             with self.torch.autocast("cpu", self.torch.bfloat16):
                 token = super().step(handle, batch, lr)
         else:

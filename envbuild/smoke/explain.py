@@ -28,14 +28,18 @@ TEXTS = {
     'COLL': ('collective operations give exact results', '''
         The test runs all-reduce, broadcast and all-gather on whole numbers, whose sums are exact, in several sizes and types.
         It compares every element on every rank.'''),
-    'ORACLE': ('four training steps give the right weights', '''
+    'ORACLE': ('training steps give the right weights', '''
         A float64 NumPy network (with tanh and average pooling, which have no sudden switches) trains four steps on the same
         batches from the same start. The largest relative error of any parameter may be 4e-5 in single precision (4e-6 is
         usual). A larger error fails. The message then names the fault that explains it, with its size: another learning rate,
         momentum or decay, wrong labels, a parameter or a replica that is left out, or gradients in half precision. An error
         that looks like TF32, bfloat16 or float16 is only a warning if an option or a variable requests this precision. TF32
         is switched off on every GPU. The message suggests a race between updates only if the error is random and one device
-        alone is right. The accuracy cannot show these faults: even without any exchange it stays at 98 %.'''),
+        alone is right. With the largest number of devices, the network then trains 20 more steps. Each of the 24 steps must
+        change the weights by the momentum and by NumPy's gradient at the weights before this step, with an error of at most
+        5e-5 of a usual change (5e-6 is usual; 0.08 with a reduced precision that is allowed). So a fault in every k-th step
+        fails, for k up to 20, and the message names the steps. The accuracy cannot show these faults: even without any
+        exchange it stays at 98 %.'''),
     'BUCKETS': ('a network that fills several exchange buckets gets the right weights', '''
         Frameworks exchange gradients in buckets (25 MB in DistributedDataParallel). They send one bucket while the backward
         pass computes the next. A small network fits into the first bucket, so it cannot show faults in later ones. Therefore
@@ -49,8 +53,8 @@ TEXTS = {
         The test compares the bits of all parameters between replicas after every step, after training and after the last
         timed lap. If replicas differ, the exchange leaves something out.'''),
     'EXCHANGE': ('the timed steps average the gradients of all devices', '''
-        After the last timed lap and after training, the same model makes a few more steps from known weights. These steps
-        must change the weights by the mean of the gradients that single devices compute, each on its own part of the batch.
+        After the last timed lap and after training, the same model makes more steps from known weights: 21 steps in a row, or
+        as many as take about 12 s, but at least two. Each step must change the weights by the mean of the gradients that single devices compute, each on its own part of the batch.
         The error is divided by the difference between the gradients of the devices: 1 means that nothing is exchanged, or
         that a device had the wrong images. 0.1 is allowed (0.05 for LeNet in single precision); a framework without faults
         stays below 0.001. The test also compares the losses of the ranks: two ranks with exactly equal losses had the same

@@ -28,6 +28,7 @@ JUDGING = [
     "check_faults",
     "check_speed",
     "check_timed",
+    "check_later_steps",
     "check_schemes",
     "check_baseline",
     "check_data",

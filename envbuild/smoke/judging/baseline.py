@@ -30,7 +30,10 @@ def read(path, framework='', whole=False):
 
 
 def pairs(old, new):
-    """Return [(title, old report, new report)]: one entry for each framework that both reports have, or one for two plain reports."""
+    """Return [(title, old report, new report)].
+
+    There is one entry for each framework that both reports cover. If neither covers several frameworks, there is one entry.
+    """
     before, after = (dict((part['framework'], part['report']) for part in report.get('parts') or () if part['report'])
                      for report in (old, new))
     if not before and not after:
@@ -39,8 +42,9 @@ def pairs(old, new):
 
 
 def exit_code(old, new, tolerance=diff.TOLERANCE):
-    """The exit status of `diff`: 1 if the second report failed or is worse, 3 if it is inconclusive or cannot be compared, else
-    0.
+    """The exit status of `diff`.
+
+    It is 1 if the second report failed or is worse, 3 if it is inconclusive or cannot be compared, else 0.
 
     The host's `envbuild report A B` follows the same rule with exit codes 9, 10 and 0: envbuild/report/regression.py.
     """

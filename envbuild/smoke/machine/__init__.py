@@ -7,11 +7,9 @@ from __future__ import absolute_import, division, print_function
 
 from . import cpu, disk, gpus, network, nominal
 
-PARTS = ('cpu', 'disk', 'network', 'gpu')
-
 
 def measure(wanted, found, folder, say):
-    """Measure the `wanted` PARTS and return {part: figures}; `folder` is on the disk to measure."""
+    """Measure the `wanted` parts ('cpu', 'disk', 'network', 'gpu'); return {part: figures}. `folder` is on the disk to measure."""
     out = {}
     if 'cpu' in wanted:
         say('measuring processor and memory')

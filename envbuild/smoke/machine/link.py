@@ -22,7 +22,7 @@ def _link(one, other, word):
         return each and {'name': 'NVLink x%s' % word[2:], 'GBps': each * int(word[2:])}
     if word == '?':
         return None
-    # Use the highest generation and width that card and slot support: the present ones are lower while the GPU is idle.
+    # An idle GPU lowers the generation and the width of its link. So use the highest that its card and its slot support.
     ways = [(device.get('pcie_gen_max'), device.get('pcie_width_max')) for device in (one, other)]
     if any(generation not in PCIE_LANE or not width for generation, width in ways):
         return None

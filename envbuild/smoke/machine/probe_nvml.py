@@ -14,8 +14,6 @@ MODES = {0: 'default', 1: 'exclusive thread', 2: 'prohibited', 3: 'exclusive pro
 # https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html; 1 (idle) is left out: it is no fault
 HELD_DOWN = ((0x02, 'clocks set by a person'), (0x04, 'power limit'), (0x08, 'hardware slowdown'), (0x20, 'heat, by software'),
              (0x40, 'heat, by hardware'), (0x80, 'power brake'))
-CODES = {4: 'no permission', 9: 'the driver is not loaded', 15: 'a GPU has fallen off the bus', 18: 'its version differs from the driver '
-                                                                                                    'in the kernel'}
 VIRTUAL = 2                 # NVML_GPU_VIRTUALIZATION_MODE_VGPU
 AFFINITY_WORDS = 32         # words of 64 processors each
 

@@ -24,7 +24,7 @@ SAMPLE = 4096           # at most so many numbers of each parameter are compared
 MOST_IMAGES = 32        # most images for networks with batch normalisation: with more, NumPy needs 300 MB and 2 s for VGG19
 NOT_FINITE = 1e9        # stands for NaN and infinity, which JSON has no numbers for
 IN_A_ROW = 20           # a fault of each 20th step or oftener meets at least one of these gradients
-LONGEST_S = 5.0         # about the time that these steps may take for one model and learning rate
+LONGEST_S = 12.0        # about the time that these steps may take for one model and learning rate
 TINY = 0.01             # a parameter is left out if its gradients differ between devices by less than this share of the usual difference
 
 
@@ -51,7 +51,8 @@ def exchange(session, alone, batch, tries):
         moved = look.gradients(handle, feed, rate, IN_A_ROW)
         for copy, row in enumerate(moved):
             every = [dict(look.compare(got, singles, rate, copy, len(moved)), of=words, looks=len(row)) for got in row]
-            found += [max(every, key=lambda entry: entry[key]) for key in ('apart', 'parameter_apart')]
+            worst = [max(every, key=lambda entry: entry[key]) for key in ('apart', 'parameter_apart')]
+            found += worst if worst[0] is not worst[1] else worst[:1]
     return [dict(entry, rank=rank) for rank, entries in enumerate(session.ctx.group.gather(found)) for entry in entries]
 
 

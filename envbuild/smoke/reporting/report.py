@@ -12,7 +12,6 @@ from . import tables
 
 SCHEMA = 'envbuild-smoke/1'
 PASS, FAIL, USAGE, INCONCLUSIVE, HANG, WARNINGS = 0, 1, 2, 3, 4, 5
-LOG_LIMIT = 4000
 MEASURED = ('SPEED', 'SYNC', 'BASELINE')      # checks with lines of their own below the table
 
 

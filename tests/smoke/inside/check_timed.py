@@ -104,6 +104,7 @@ class Session(object):
         class group(object):
             gather = staticmethod(lambda value: [value])
             gather_arrays = staticmethod(lambda array: [array])
+            broadcast = staticmethod(lambda value: value)
 
         @staticmethod
         def shard(array, place, parts):
@@ -117,6 +118,9 @@ class Session(object):
 
         @staticmethod
         def step(handle, batch, lr):
+            handle['steps'] = handle.get('steps', 0) + 1
+            if handle['steps'] % handle.get('period', 1e9) == 0:        # the fault: an optimizer that loses its state
+                handle['v'] = dict((name, np.zeros_like(array)) for name, array in handle['v'].items())
             parts = [refnet.loss_and_gradient(nets.LENET, handle['p'], *[Session.ctx.shard(array, place, handle['n']) for array in batch])[1]
                      for place in range(handle['n'])]
             mean = dict((name, sum(part[name] for part in parts) / handle['divide']) for name in nets.LENET.names)
@@ -142,13 +146,19 @@ def handle(n, divide, momentum=0.0):
 class Looking(unittest.TestCase):
     """The measuring part of the check, with any momentum that the timed laps have left."""
 
-    def apart(self, divide, momentum, alone=1):
+    def setUp(self):
+        self.in_a_row, looking.IN_A_ROW = looking.IN_A_ROW, 2
+        self.longest, looking.LONGEST_S = looking.LONGEST_S, 1e9         # the machine of the test may be slow
+
+    def tearDown(self):
+        looking.IN_A_ROW, looking.LONGEST_S = self.in_a_row, self.longest
+
+    def apart(self, divide, momentum, alone=1, period=1e9):
         draw = np.random.RandomState(5)
         batch = draw.randint(0, 256, (32, 1, 28, 28)).astype('uint8'), draw.randint(0, 10, 32)
-        together = handle(2, divide, momentum)
+        together = dict(handle(2, divide, momentum), period=period)
         part = Session.adapter.put(together, *batch)
-        found, = looking.exchange(Session(), handle(1, alone, momentum), batch, [('dp', together, part, .05)])
-        return found
+        return looking.exchange(Session(), handle(1, alone, momentum), batch, [('dp', together, lambda: part, .05)])[0]
 
     def test_the_mean_is_the_mean_whatever_the_momentum(self):
         for momentum in (0.0, 0.01, 0.1):
@@ -160,6 +170,18 @@ class Looking(unittest.TestCase):
         for divide, alone in ((float('nan'), 1), (2, float('nan')), (float('nan'), float('nan'))):
             found = self.apart(divide, 0.01, alone)
             self.assertEqual((found['apart'], found['rounding']), (looking.NOT_FINITE, 0.0), (divide, alone))
+
+    def test_a_fault_of_each_20th_step_is_seen(self):
+        """Two steps alone do not show it."""
+        self.assertLess(self.apart(2, .01, period=20)['apart'], timed.APART)
+        looking.IN_A_ROW = self.in_a_row
+        found = self.apart(2, .01, period=20)
+        self.assertEqual(found['looks'], 20)
+        self.assertGreater(found['apart'], 1.0)
+
+    def test_slow_steps_are_looked_at_twice_at_least(self):
+        looking.IN_A_ROW, looking.LONGEST_S = self.in_a_row, 0.0
+        self.assertEqual(self.apart(2, .01)['looks'], 1)
 
     def test_a_sum_is_no_mean(self):
         found = self.apart(1, 0.01)

@@ -1,0 +1,77 @@
+"""ORACLE for each step alone: faults that come back every few steps, and healthy steps."""
+from __future__ import absolute_import, division, print_function
+
+import os
+import shutil
+import tempfile
+import unittest
+
+import boot  # noqa: F401
+import numpy as np
+from envbuild_smoke.datasets import synth
+from envbuild_smoke.judging import later_steps
+from envbuild_smoke.judging.simulate import Case
+from envbuild_smoke.networks import nets, refnet
+from envbuild_smoke.verdict import check
+
+STEPS, BATCH, LR, MOMENTUM = 9, 8, .05, .9
+
+
+class LaterSteps(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        images, labels = synth.digits(4 * BATCH, 5)
+        net = nets.of('reference')
+        self.case = Case(net, net.initial(3), images, labels, 4, BATCH, 1, LR, MOMENTUM)
+
+    def tearDown(self):
+        shutil.rmtree(self.folder)
+
+    def judge(self, fault='', at=(6,), reduced=False):
+        """Train in single precision with a fault in some steps, and judge the weights after every step."""
+        case = self.case
+        p = dict((name, case.start[name].astype('float32')) for name in case.net.names)
+        v, kept = dict((name, np.zeros_like(p[name])) for name in p), []
+        for step in range(STEPS):
+            part = slice(step % 4 * BATCH, (step % 4 + 1) * BATCH)
+            now, labels = fault if step + 1 in at else '', np.array(case.labels[part])
+            if now == 'label':
+                labels[0] = (labels[0] + 1) % 10
+            gradient = refnet.loss_and_gradient(case.net, p, refnet.scaled(case.images[part], 'float32'), labels)[1]
+            if now == 'momentum':
+                v = dict((name, np.zeros_like(p[name])) for name in p)
+            if now == 'not finite':
+                gradient['fc2_b'] = gradient['fc2_b'] * np.float32('nan')
+            if now != 'skip':
+                refnet.update(p, v, gradient, np.float32(LR * (1.1 if now == 'rate' else 1)), np.float32(MOMENTUM))
+            kept.append(dict((name, array.copy()) for name, array in p.items()))
+        path = os.path.join(self.folder, 'every-step.npz')
+        np.savez(path, **dict((name, np.stack([each[name] for each in kept])) for name in p))
+        passed = check('ORACLE', 1, 'pass', 'weights agree', value=1e-6, limit=4e-5)
+        return later_steps.judge(passed, later_steps.measure(case, path), case.steps, reduced)
+
+    def test_healthy(self):
+        made = self.judge()
+        self.assertEqual((made['status'], len(made['detail']['steps'])), ('pass', STEPS))
+        self.assertLess(max(made['detail']['steps']), later_steps.LIMIT / 3)
+        self.assertIn('weights agree; each of 9 steps changes them as it should, to ', made['message'])
+
+    def test_each_fault_is_found_at_its_step(self):
+        for fault, words in (('momentum', 'number 6 have no momentum'), ('skip', 'number 6 do not change the weights'),
+                             ('rate', 'number 6 are 1.1 times as large as they should be'), ('label', 'number 6 change parameter '),
+                             ('not finite', 'number 6 give numbers that are not finite')):
+            made = self.judge(fault)
+            self.assertEqual((made['id'], made['status'], made['detail']['hypothesis']['id']), ('ORACLE', 'fail', 'some-steps'), fault)
+            self.assertIn('right, but of 9 steps ' + words, made['message'])
+            self.assertGreater(made['value'], made['limit'])
+
+    def test_all_steps_at_fault_are_listed(self):
+        self.assertIn('of 9 steps number 5, 8 have no momentum', self.judge('momentum', at=(5, 8))['message'])
+
+    def test_where_a_reduced_precision_is_in_use_only_large_faults_fail(self):
+        self.assertEqual(self.judge('momentum', reduced=True)['status'], 'fail')
+        self.assertEqual(self.judge('skip', reduced=True)['status'], 'fail')
+
+
+if __name__ == '__main__':
+    unittest.main()
