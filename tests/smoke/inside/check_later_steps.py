@@ -12,7 +12,7 @@ from envbuild_smoke.datasets import synth
 from envbuild_smoke.judging import later_steps
 from envbuild_smoke.judging.simulate import Case
 from envbuild_smoke.networks import nets, refnet
-from envbuild_smoke.verdict import check
+from envbuild_smoke.check_record import check
 
 STEPS, BATCH, LR, MOMENTUM = 9, 8, .05, .9
 
