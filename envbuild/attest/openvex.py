@@ -5,29 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
+
+from envbuild.model.vulnerabilities import Vulnerability
 
 _CONTEXT = "https://openvex.dev/ns/v0.2.0"
 _OURS = "https://envbuild.invalid"
 _KINDS = {"pypi": "pypi", "debian": "deb/debian", "ubuntu": "deb/ubuntu"}  # the type in a package URL, by OSV's ecosystem
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """An advisory about a package of the image. ``aliases`` are its other names; ``fixed_in`` may be empty."""
-
-    ecosystem: str
-    package: str
-    version: str
-    advisory: str
-    aliases: tuple[str, ...]
-    fixed_in: tuple[str, ...]
-    summary: str
-
-
-def document(name: str, findings: Iterable[Finding], how: str, date: str) -> Mapping[str, Any] | None:
+def document(name: str, findings: Iterable[Vulnerability], how: str, date: str) -> Mapping[str, Any] | None:
     """Return the document about the image of ``name``; None without findings, because OpenVEX has no empty documents.
 
     ``how`` says which database was searched, and what could not be checked. ``date`` (RFC 3339) is the time of the search.
@@ -47,7 +35,7 @@ def document(name: str, findings: Iterable[Finding], how: str, date: str) -> Map
     }
 
 
-def _statement(name: str, finding: Finding) -> dict[str, Any]:
+def _statement(name: str, finding: Vulnerability) -> dict[str, Any]:
     """Return the statement about one finding: the advisory names the version. Whether the image uses the code is unknown."""
     mended = f"Fixed in {', '.join(finding.fixed_in)}." if finding.fixed_in else "No release fixes it."
     aliases = {"aliases": list(finding.aliases)} if finding.aliases else {}
@@ -61,6 +49,6 @@ def _statement(name: str, finding: Finding) -> dict[str, Any]:
     }
 
 
-def _url(finding: Finding) -> str:
+def _url(finding: Vulnerability) -> str:
     kind = _KINDS.get(finding.ecosystem.partition(":")[0].lower(), "generic")
     return f"pkg:{kind}/{quote(finding.package)}@{quote(finding.version, safe='')}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from envbuild.audit.vulnerabilities import Audit, Package
+from envbuild.audit.packages import Package
 from envbuild.model.lock import Lock
+from envbuild.model.vulnerabilities import Audit
 
 
 def audit(
@@ -40,7 +41,7 @@ def audit(
     return Audit(
         database=answer.database,
         checked=answer.checked,
-        findings=tuple(answer.findings),
+        findings=answer.findings,
         unchecked=(*answer.unchecked, *not_asked, *_unchecked(lock, sources)),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,27 @@ from packaging.version import Version
 
 from envbuild.audit import records
 from envbuild.audit.debian_version import DebianVersion
-from envbuild.audit.vulnerabilities import Answer, Package, Vulnerability
 from envbuild.errors import InvalidInputError
+from envbuild.model.vulnerabilities import Audit, Vulnerability
 
 PYPI = "PyPI"
 _SHOWN = 20  # bad records that are listed by name; the rest are only counted
 _MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
 
 
-def search(places: Sequence[Path], packages: Sequence[Package]) -> Answer:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Package:
+    """One installed package as databases identify it. ``ecosystem`` is in OSV's terms (``PyPI``, ``Debian:12``).
+
+    For a package of the distribution, ``name`` and ``version`` are those of its source package.
+    """
+
+    ecosystem: str
+    name: str
+    version: str
+
+
+def search(places: Sequence[Path], packages: Sequence[Package]) -> Audit:
     """Return the advisories about ``packages`` in the databases, without withdrawn ones.
 
     Unusable records are skipped and listed as unchecked. Packages of an ecosystem without any record are listed as unchecked,
@@ -53,11 +66,11 @@ def search(places: Sequence[Path], packages: Sequence[Package]) -> Answer:
             raise _empty(place, bad)
         total += count
     odd = (f"{each.name} {each.version!r}, which is no version that {each.ecosystem} knows" for each in unreadable)
-    unchecked = [*bad.told(), *_uncovered(packages, covered), *odd]
-    return Answer(
+    unchecked = (*bad.told(), *_uncovered(packages, covered), *odd)
+    return Audit(
         database=f"{total} OSV records in {', '.join(place.name for place in places)}",
         checked=sum(_is_covered(package, covered) for package in packages),
-        findings=[found[key] for key in sorted(found)],
+        findings=tuple(found[key] for key in sorted(found)),
         unchecked=unchecked,
     )
 

@@ -12,15 +12,15 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from envbuild import guard, procs
-from envbuild.audit.vulnerabilities import Answer, Vulnerability
 from envbuild.errors import PublishError, UsageError
 from envbuild.model.lock import Artifact
+from envbuild.model.vulnerabilities import Audit, Vulnerability
 
 _LIMIT_S = 600  # one request per package, each with its own limit of 20 s
 _SERVICES = {"osv": "OSV (osv.dev)", "pypi": "the Python Packaging Advisory Database (PyPI)"}
 
 
-def ask(service: str, packages: Sequence[Artifact]) -> Answer:
+def ask(service: str, packages: Sequence[Artifact]) -> Audit:
     """Return the service's advisories about ``packages``, by public version, because ``2.6.0+cu126`` is a build of 2.6.0.
 
     Raises :class:`PublishError` (``advisories-unreachable``) if the service does not answer.
@@ -32,7 +32,7 @@ def ask(service: str, packages: Sequence[Artifact]) -> Answer:
             hint="Install it: pip install 'envbuild[audit]'. Or name a local OSV database with --database.",
         )
     if not packages:
-        return Answer(database=_SERVICES[service], checked=0, findings=(), unchecked=())
+        return Audit(database=_SERVICES[service], checked=0, findings=(), unchecked=())
     pinned = {(canonicalize_name(each.name), Version(each.version).public): each for each in packages}
     with guard.temporary_folder("envbuild-audit-") as folder:
         listed = folder / "requirements.txt"
@@ -59,7 +59,7 @@ def ask(service: str, packages: Sequence[Artifact]) -> Answer:
     answered = {(canonicalize_name(package["name"]), package["version"]) for package in answer if "skip_reason" not in package}
     named = {canonicalize_name(package["name"]) for package in answer}
     skipped += [f"{name}: the service said nothing about it" for name, _ in sorted(pinned) if name not in named]
-    return Answer(database=_SERVICES[service], checked=len(answered), findings=found, unchecked=skipped)
+    return Audit(database=_SERVICES[service], checked=len(answered), findings=tuple(found), unchecked=tuple(skipped))
 
 
 def _finding(artifact: Artifact, told: dict[str, Any]) -> Vulnerability:

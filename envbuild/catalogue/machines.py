@@ -175,8 +175,8 @@ def _cell(
 
 def _changing(lookup: Lookup, variant: Variant, gpu: GpuWanted | None) -> set[str]:
     """Return the driver versions at which the answer for this build and this GPU can change. At others it stays the same."""
-    row, rule = lookup.cuda.get(variant.cuda), lookup.rules.get(variant.cuda.partition(".")[0])
-    found = {each.driver_min for each in (row, rule) if each is not None}
+    row = lookup.cuda.get(variant.cuda)
+    found = {each.driver_min for each in (row, lookup.native_rule(row)) if each is not None} if row is not None else set()
     branches = {int(each.branch) for each in lookup.matrix.drivers if each.origin.status == "known-bad"}
     branches |= {int(branch) for branch in row.forward_compat} if row is not None else set()
     if gpu is not None and gpu.architecture is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from envbuild.model.vulnerabilities import Audit
+
 SCHEMA = 1
 # The stages that can be proved, in their order, with the words for people.
 PROOFS = {
@@ -87,28 +89,6 @@ class Ends:
     what: str
     date: str
     source: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Advisory:
-    """One known vulnerability. ``fixed_in`` is empty if no fixed version is known."""
-
-    package: str
-    version: str
-    advisory: str
-    aliases: tuple[str, ...]
-    fixed_in: tuple[str, ...]
-    summary: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Vulnerabilities:
-    """The answer of an audit: ``checked`` counts packages, ``unchecked`` lists what was not checked."""
-
-    database: str
-    checked: int
-    findings: tuple[Advisory, ...]
-    unchecked: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,7 +176,7 @@ class Entry:
     lock: Lock
     sbom: str
     page: str
-    vulnerabilities: Vulnerabilities | None = None
+    vulnerabilities: Audit | None = None
     reports: tuple[Smoke, ...] = ()
     published: Published | None = None
     changes: tuple[str, ...] | None = None

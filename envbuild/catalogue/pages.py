@@ -12,6 +12,7 @@ from urllib.parse import quote
 from envbuild import codec
 from envbuild.catalogue.machines import Machines
 from envbuild.catalogue.model import PROOFS, Catalogue, Entry, Part, Row
+from envbuild.jinja_settings import jinja_environment
 from envbuild.matrix.versions import newest_first
 
 if TYPE_CHECKING:
@@ -59,16 +60,7 @@ def pages(
 
 
 def _templates() -> jinja2.Environment:
-    import jinja2
-
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    made = jinja_environment(_HERE / "templates", autoescape=True)
     made.filters |= {
         "address": quote,
         "bytes": size,

@@ -12,7 +12,7 @@ from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from envbuild.audit.vulnerabilities import Audit
+    from envbuild.model.vulnerabilities import Audit
 
 
 @click.command("audit")

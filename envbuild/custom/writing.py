@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from envbuild.jinja_settings import jinja_environment
+
 _TEMPLATE = "envbuild.yaml.j2"
 _NOT_OF_A_NAME = re.compile(r"[^a-z0-9]+")
 
@@ -31,16 +33,8 @@ def name_for(folder: Path) -> str:
 
 def text(wishes: Wishes, services: tuple[str, ...]) -> str:
     """Return the text of the file. ``services`` are all services that exist. Pure."""
-    import jinja2
-
     source = resources.files("envbuild.custom").joinpath(_TEMPLATE).read_text(encoding="utf-8")
-    environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - YAML, in which every value is a JSON string
-    )
+    environment = jinja_environment({_TEMPLATE: source}, autoescape=False)  # YAML, in which every value is a JSON string
     environment.filters["quoted"] = lambda value: json.dumps(value, ensure_ascii=False)
     environment.filters["listed"] = lambda values: json.dumps(list(values), ensure_ascii=False)
-    return environment.from_string(source).render(wishes=wishes, services=services)
+    return environment.get_template(_TEMPLATE).render(wishes=wishes, services=services)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from envbuild.errors import UsageError
+from envbuild.jinja_settings import SHELL_COMMENTS, jinja_environment
 from envbuild.launch.hosts import Host
 from envbuild.launch.image_names import enroot_image
 from envbuild.launch.launchers import Kind, Launcher
@@ -44,18 +45,10 @@ class LaunchOrder:
 
 def render(launcher: Launcher, kind: Kind, order: LaunchOrder, templates: Mapping[str, str]) -> str:
     """Return the script or manifest. Raises :class:`UsageError` if this launcher cannot run ``order``."""
-    import jinja2
-
     _check(launcher, kind, order)
-    made = jinja2.Environment(  # noqa: S701 - not HTML: every value passes through a filter that quotes it
-        loader=jinja2.DictLoader(dict(templates)),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        comment_start_string="{##",
-        comment_end_string="##}",
-    )
+    made = jinja_environment(
+        templates, autoescape=False, **SHELL_COMMENTS
+    )  # each filter quotes its value
     made.filters.update(sh=shlex.quote, json=json.dumps, words=shlex.join, enroot=enroot_image, clock=_clock)
     slots = [host.slots for host in order.hosts]
     return made.get_template(kind.template).render(

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from envbuild.matrix.types import LeftOut
-
-if TYPE_CHECKING:  # packaging is imported below, only when it is needed: every request imports this module
-    pass
 
 PRERELEASES = "prereleases"
 
 
 def why_left_out(rules: Iterable[LeftOut], version: str) -> LeftOut | None:
     """Return the first rule that covers ``version``; None if there is none, or the version is invalid."""
-    from packaging.specifiers import SpecifierSet
+    from packaging.specifiers import SpecifierSet  # here, because every request imports this module
     from packaging.version import InvalidVersion, Version
 
     try:

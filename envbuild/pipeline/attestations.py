@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild.attest import licences, openvex, provenance, statements
 from envbuild.attest.statements import Statement
 from envbuild.errors import VerifyError
+from envbuild.model.vulnerabilities import Vulnerability
 from envbuild.pipeline import changed_since, image_checks, stage_cache
 from envbuild.pipeline.tools import Tools
 
@@ -105,8 +106,7 @@ def _vulnerabilities(tools: Tools, made: Made, databases: Sequence[Path], *, sto
     told = {**known["audit"], "database": ", ".join(path.name for path in databases)}
     how = f"envbuild compared {told['checked']} packages with {told['database']}"
     how += f". Not checked: {'; '.join(told['unchecked'])}" if told["unchecked"] else ""
-    parts = openvex.Finding.__dataclass_fields__
-    findings = [openvex.Finding(**{part: _frozen(each[part]) for part in parts}) for each in told["findings"]]
+    findings = [Vulnerability(**{part: _frozen(value) for part, value in each.items()}) for each in told["findings"]]
     vex = openvex.document(name, findings, how, known["date"])
     report = {"image": image, "lock": made.digest, "date": known["date"], **told}
     stated = [Statement(kind=statements.AUDIT, predicate=report)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild import files
 from envbuild.catalogue import model
-from envbuild.catalogue.model import Choice, Ends, Entry, File, FrameworkEntry, Part, Proved, Smoke, Speed, Vulnerabilities
+from envbuild.catalogue.model import Choice, Ends, Entry, File, FrameworkEntry, Part, Proved, Smoke, Speed
 from envbuild.errors import EnvbuildError
 from envbuild.model.environment import Environment
 from envbuild.pipeline import evidence, proofs, resolving, status
@@ -16,8 +16,8 @@ from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from envbuild.audit.vulnerabilities import Audit
     from envbuild.model.lock import Artifact, DebianPackage, Lock
+    from envbuild.model.vulnerabilities import Audit
 
 
 def entry_of(tools: Tools, locked: Locked, why: str, *, with_machine: bool, audit: Audit | None) -> Entry:
@@ -51,7 +51,7 @@ def entry_of(tools: Tools, locked: Locked, why: str, *, with_machine: bool, audi
         ),
         sbom=f"sbom/{environment.name}.cdx.json",
         page=f"environments/{environment.name}.html",
-        vulnerabilities=None if audit is None else _vulnerabilities(audit),
+        vulnerabilities=audit,
         reports=tuple(_reports(tools, environment.name, locked.digest)) if with_machine else (),
     )
 
@@ -153,25 +153,6 @@ def _deb(package: DebianPackage) -> File:
         sha256=package.sha256,
         size=package.size,
         source=package.path.partition("/")[0],
-    )
-
-
-def _vulnerabilities(audit: Audit) -> Vulnerabilities:
-    return Vulnerabilities(
-        database=audit.database,
-        checked=audit.checked,
-        findings=tuple(
-            model.Advisory(
-                package=each.package,
-                version=each.version,
-                advisory=each.advisory,
-                aliases=each.aliases,
-                fixed_in=each.fixed_in,
-                summary=each.summary,
-            )
-            for each in audit.findings
-        ),
-        unchecked=audit.unchecked,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envbuild import codec, files
 from envbuild.catalogue import model
@@ -16,12 +16,10 @@ from envbuild.catalogue.machines import Machines, Table
 from envbuild.catalogue.model import Catalogue, Entry
 from envbuild.errors import InvalidInputError, Problem, UsageError
 from envbuild.model.progress import Progress
+from envbuild.model.vulnerabilities import Audit
 from envbuild.pipeline import catalogue_entries, catalogue_rows, committed
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
-
-if TYPE_CHECKING:
-    from envbuild.audit.vulnerabilities import Audit
 
 _LARGEST = 256 * 2**20  # bytes of an earlier catalogue.json
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jinja2
 import yaml
 
-from envbuild import files
 from envbuild.errors import UsageError
+from envbuild.jinja_settings import jinja_environment
 from envbuild.workspace import Workspace
 
 # The path at which each CI system looks for its pipeline.
@@ -40,21 +39,17 @@ def text(workspace: Workspace, system: str, pipeline: Pipeline) -> str:
             hint="Leave out quotes, braces, # and line breaks, or write a script and name it here.",
         )
     # GitHub's own expressions are ${{ … }}, and bash has ${#array[@]}.
-    environment = jinja2.Environment(
+    environment = jinja_environment(
+        workspace.pipelines,
+        autoescape=False,  # YAML, and the values were checked
         block_start_string="[%",
         block_end_string="%]",
         variable_start_string="[[",
         variable_end_string="]]",
         comment_start_string="[##",
         comment_end_string="##]",
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # noqa: S701 - YAML, and the values were checked
     )
-    template = files.read_text(workspace.pipelines / f"{system}.yml.j2")
-    return environment.from_string(template).render(
+    return environment.get_template(f"{system}.yml.j2").render(
         repository=pipeline.repository,
         branch=pipeline.branch,
         shards=pipeline.shards,

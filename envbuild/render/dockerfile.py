@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild import codec
 from envbuild.errors import BuildError, InvalidInputError
+from envbuild.jinja_settings import SHELL_COMMENTS, jinja_environment
 from envbuild.model.environment import AptPackage, Environment, Framework
 from envbuild.model.lock import Lock
 from envbuild.recipes import Recipe
@@ -104,23 +105,9 @@ def _not_composable(name: str, why: str) -> BuildError:
 def _jinja(templates: tuple[tuple[str, str], ...]) -> jinja2.Environment:
     """The compiled templates. They are kept for the next rendering with the same templates.
 
-    Comments are ``{## … ##}``, because bash's ``${#array[@]}`` would open a comment in Jinja's default syntax.
-
     Escaping is on, so that macros return Markup. This tells ``finalize`` which values have passed a filter.
     """
-    import jinja2
-
-    made = jinja2.Environment(
-        loader=jinja2.DictLoader(dict(templates)),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        comment_start_string="{##",
-        comment_end_string="##}",
-        autoescape=True,
-        finalize=filters.only_filtered,
-    )
+    made = jinja_environment(dict(templates), autoescape=True, finalize=filters.only_filtered, **SHELL_COMMENTS)
     made.filters.update(word=filters.word, comment=filters.comment, sh=filters.sh, quoted=filters.quoted, json=filters.as_json)
     return made
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from envbuild.jinja_settings import jinja_environment
 from envbuild.report import exchange, plots
 from envbuild.report.bandwidth import bandwidth_plot
 from envbuild.report.fact_blocks import timing
@@ -38,33 +39,30 @@ class CheckGroup:
 
 def html(report: Mapping[str, Any]) -> str:
     """The page. Everything from the report is escaped; its security policy forbids scripts and outside resources."""
-    import jinja2
-
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_PAGE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     seen = view(report)
-    return templates.get_template("page.html.j2").render(
-        seen=seen,
-        report=report,
-        parts=[(part, mapping(own.get("report"))) for part, own in zip(seen.parts, mappings(report.get("parts")), strict=True)],
-        sentence=sentence,
-        css=(_PAGE / "page.css").read_text(encoding="utf-8"),
-        labels=labels,
-        tiles=_tiles,
-        plots=_plots,
-        counted=_counted,
-        findings=_findings,
-        findings_title=lambda seen: _HEADINGS.get(seen.verdict, "What went wrong"),
-        headings=headings,
-        cells=cells,
-        footnote=footnote,
-        exchange=exchange,
-        duration=duration,
+    return (
+        jinja_environment(_PAGE, autoescape=True)
+        .get_template("page.html.j2")
+        .render(
+            seen=seen,
+            report=report,
+            parts=[
+                (part, mapping(own.get("report"))) for part, own in zip(seen.parts, mappings(report.get("parts")), strict=True)
+            ],
+            sentence=sentence,
+            css=(_PAGE / "page.css").read_text(encoding="utf-8"),
+            labels=labels,
+            tiles=_tiles,
+            plots=_plots,
+            counted=_counted,
+            findings=_findings,
+            findings_title=lambda seen: _HEADINGS.get(seen.verdict, "What went wrong"),
+            headings=headings,
+            cells=cells,
+            footnote=footnote,
+            exchange=exchange,
+            duration=duration,
+        )
     )
 
 

@@ -228,7 +228,7 @@ def _driver(lookup: Lookup, environment: Environment) -> Iterator[Reason]:
     if not rows:
         return
     row = max(rows, key=lambda row: numbers(row.driver_min))
-    rule = lookup.rules.get(row.version.partition(".")[0])
+    rule = lookup.native_rule(row)
     floor = f"; native code runs from {rule.driver_min} on (minor-version compatibility)" if rule else ""
     yield Reason(
         choice=f"driver >= {row.driver_min}",

@@ -36,10 +36,10 @@ def driver_window(lookup: Lookup, request: Request, variant: Variant, any_gpu: b
     if row is None:
         return None
     gpus = [] if any_gpu else [gpu for gpu in request.gpus if gpu.capability]
-    rule = lookup.rules.get(variant.cuda.partition(".")[0])
+    rule = lookup.native_rule(row)
     native = all(code_for(variant, gpu.capability) == "native" for gpu in gpus)
     low, note = row.driver_min, ""
-    if rule is not None and native and numbers(rule.driver_min) < numbers(low):
+    if rule is not None and native and rule.driver_min != low:
         low, note = rule.driver_min, f" (by minor-version compatibility; CUDA {row.version} itself comes with {low})"
     firsts = [lookup.first_branch(gpu.architecture) for gpu in gpus if gpu.architecture]
     first = max((branch for branch in firsts if branch), key=int, default="")

@@ -51,10 +51,10 @@ def _driver_objections(lookup: Lookup, request: Request, variant: Variant) -> It
     row = lookup.cuda.get(variant.cuda)
     if row is None or newer_or_equal(request.driver, row.driver_min):
         return
-    rule = lookup.rules.get(variant.cuda.partition(".")[0])
+    rule = lookup.native_rule(row)
     if rule is None or not newer_or_equal(request.driver, rule.driver_min):
-        least = rule.driver_min if rule is not None and numbers(rule.driver_min) < numbers(row.driver_min) else row.driver_min
-        source = rule.origin.source if rule is not None and least == rule.driver_min else row.origin.source_of("driver_min")
+        least = (rule or row).driver_min
+        source = rule.origin.source if rule is not None else row.origin.source_of("driver_min")
         reason = f"CUDA {row.version} needs driver {least} or newer, the request says {request.driver}"
         yield objection(DRIVER, row.key, reason, source, "cuda")._replace(remedy=_forward(request, row))
 

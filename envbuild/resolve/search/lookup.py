@@ -6,7 +6,16 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
-from envbuild.matrix.platform import Architecture, ArchiveRow, CudaRow, DriverRow, LibraryRow, RepositoryRow, SystemRow
+from envbuild.matrix.platform import (
+    Architecture,
+    ArchiveRow,
+    CudaRow,
+    DriverRow,
+    DriverRule,
+    LibraryRow,
+    RepositoryRow,
+    SystemRow,
+)
 from envbuild.matrix.types import Matrix
 from envbuild.matrix.versions import numbers
 
@@ -52,6 +61,12 @@ class Lookup:
         """The oldest driver that runs all programs of a CUDA version; empty if no row states one."""
         row = self.cuda.get(cuda)
         return row.driver_min if row else ""
+
+    def native_rule(self, row: CudaRow) -> DriverRule | None:
+        """The rule by which older drivers than ``row`` asks for run native code of its CUDA (minor-version compatibility); None
+        if there is no such rule."""
+        rule = self.rules.get(row.version.partition(".")[0])
+        return rule if rule is not None and numbers(rule.driver_min) <= numbers(row.driver_min) else None
 
 
 _latest: list[Lookup] = []  # a process nearly always uses only one matrix

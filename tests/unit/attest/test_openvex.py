@@ -6,17 +6,17 @@ import json
 from typing import Any
 
 from envbuild.attest import openvex
-from envbuild.attest.openvex import Finding
+from envbuild.model.vulnerabilities import Vulnerability
 
 NAME = "opencv-5.0.0.93-cpu-py311-debian12"
 
 
-def finding(**changed: Any) -> Finding:
+def finding(**changed: Any) -> Vulnerability:
     told: dict[str, Any] = {
         "ecosystem": "PyPI", "package": "pillow", "version": "9.0.0", "advisory": "GHSA-1", "aliases": ("CVE-2023-1",),
         "fixed_in": ("10.0.1",), "summary": "overflow",
     }  # fmt: skip
-    return Finding(**{**told, **changed})
+    return Vulnerability(**{**told, **changed})
 
 
 def test_each_finding_is_a_statement_about_one_package_of_the_image():

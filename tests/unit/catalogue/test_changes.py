@@ -9,6 +9,7 @@ from catalogue_files import catalogue, entry, file
 from envbuild import codec
 from envbuild.catalogue import model
 from envbuild.catalogue.changes import compare
+from envbuild.model.vulnerabilities import Audit, Vulnerability
 
 
 def changes(new: model.Entry, old: model.Entry) -> list[str]:
@@ -44,11 +45,11 @@ def test_versions_proofs_and_fields_are_told() -> None:
 
 
 def test_vulnerabilities_are_compared_only_if_both_were_checked() -> None:
-    def known(*names: str) -> model.Vulnerabilities:
+    def known(*names: str) -> Audit:
         found = tuple(
-            model.Advisory(package="p", version="1", advisory=name, aliases=(), fixed_in=(), summary="") for name in names
+            Vulnerability(package="p", version="1", advisory=name, aliases=(), fixed_in=(), summary="") for name in names
         )
-        return model.Vulnerabilities(database="d", checked=1, findings=found, unchecked=())
+        return Audit(database="d", checked=1, findings=found, unchecked=())
 
     assert changes(entry(vulnerabilities=known("A", "B")), entry()) == []
     assert changes(entry(), entry(vulnerabilities=known("A"))) == []

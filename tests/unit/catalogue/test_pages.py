@@ -16,6 +16,7 @@ from envbuild import codec
 from envbuild.catalogue import model
 from envbuild.catalogue.changes import compare
 from envbuild.catalogue.pages import size
+from envbuild.model.vulnerabilities import Audit, Vulnerability
 from envbuild.pipeline import evidence
 
 HOSTILE = "</script><script>alert(1)</script>\"'&<b>\u2028"
@@ -104,7 +105,7 @@ def test_what_was_not_asked_is_said_so() -> None:
     assert "No registry was asked" in text
     assert "made without an earlier one" in text
     assert "of unknown size" in text
-    none = model.Vulnerabilities(database="osv", checked=3, findings=(), unchecked=("1 package of plain: no records",))
+    none = Audit(database="osv", checked=3, findings=(), unchecked=("1 package of plain: no records",))
     checked = made(catalogue(entry(vulnerabilities=none)))[entry().page]
     assert "0 advisories about 3 packages, by osv" in checked
     assert "1 package of plain: no records" in checked
@@ -115,8 +116,8 @@ def test_the_document_follows_its_schema() -> None:
     published = model.Published(reference="h/r:t", digest="sha256:1", layers=(model.LayerEntry(digest="sha256:2", size=5),))
     speed = model.Speed(workload="w", workers=2, images_per_s=1.5, speedup="1.9", efficiency=None, accuracy=0.9, verdict="pass")
     report = model.Smoke(verdict="pass", sentence="Fine.", started="", machine="a GPU", rows=(speed,))
-    advisory = model.Advisory(package="p", version="1", advisory="A-1", aliases=(), fixed_in=("2",), summary="")
-    found = model.Vulnerabilities(database="d", checked=1, findings=(advisory,), unchecked=())
+    advisory = Vulnerability(package="p", version="1", advisory="A-1", aliases=(), fixed_in=("2",), summary="")
+    found = Audit(database="d", checked=1, findings=(advisory,), unchecked=())
     full = entry(published=published, reports=(report,), vulnerabilities=found)
     whole = compare(catalogue(full, entry("new-1")), codec.encode(catalogue(entry(), entry("old-1"))), "before")
     site = made(whole)

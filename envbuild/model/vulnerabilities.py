@@ -1,0 +1,36 @@
+"""Known vulnerabilities of an environment's packages, as audits, statements and the catalogue tell them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Vulnerability:
+    """One advisory about one package. ``ecosystem`` is in OSV's terms (``PyPI``, ``Debian:12``).
+
+    ``aliases`` are other names of the advisory; ``fixed_in`` lists the fixed versions and is empty if none is known.
+    """
+
+    package: str
+    version: str
+    advisory: str
+    aliases: tuple[str, ...]
+    fixed_in: tuple[str, ...]
+    summary: str
+    ecosystem: str = "PyPI"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Audit:
+    """The result of comparing ``checked`` packages with ``database``. ``unchecked`` lists what was not compared, and why."""
+
+    database: str
+    checked: int
+    findings: tuple[Vulnerability, ...]
+    unchecked: tuple[str, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether everything was checked and no vulnerability is known."""
+        return bool(self.checked) and not self.findings and not self.unchecked
