@@ -23,17 +23,17 @@ demo: $(VENV)/.installed ## From a bare machine to a tested image: a current fra
 	@$(BIN)/envbuild make $(DEMO) --start-engine
 
 check: lint ## The quick part of `make test`: no root, no engine, no network, a few minutes
-	@ENVBUILD_FUZZ_TIMES=$${ENVBUILD_FUZZ_TIMES:-0.1} $(BIN)/pytest -q -n auto -m "not prove and not engine and not network" tests/unit tests/cases tests/golden tests/contract $(ARGS)
+	@$(BIN)/pytest -q -n auto -m "not prove and not engine and not network" tests/unit tests/cases tests/golden tests/contract $(ARGS)
 
 test: $(VENV)/.installed-dev machine ## Everything a change must pass, real builds included (60 minutes at most on 2 cores)
 	@$(MAKE) --no-print-directory lint
-	@export ENVBUILD_REQUIRE_ENGINE=1 ENVBUILD_FUZZ_TIMES=$${ENVBUILD_FUZZ_TIMES:-0.1}; failed=0; \
+	@export ENVBUILD_REQUIRE_ENGINE=1; failed=0; \
 	$(BIN)/pytest -q -n auto -m "not prove and not alone" $(filter-out tests/integration,$(SUITES)) $(ARGS) $(NONE_IS_FINE) || failed=$$?; \
 	$(BIN)/pytest -q -m "not prove and alone" tests/smoke tests/integration $(ARGS) $(NONE_IS_FINE) || failed=$$?; \
 	exit $$failed
 
 prove: $(VENV)/.installed-dev machine ## What takes longer than `make test`: the long tests, then all that committed environments lack in evidence (hours; resumable)
-	@ENVBUILD_REQUIRE_ENGINE=1 $(BIN)/pytest $(SUITES) $(ARGS)
+	@ENVBUILD_REQUIRE_ENGINE=1 ENVBUILD_FUZZ_TIMES=$${ENVBUILD_FUZZ_TIMES:-1} $(BIN)/pytest $(SUITES) $(ARGS)
 	@$(BIN)/python benchmarks/detection.py --install numpy,pytorch,tensorflow,jax --write
 	@$${ENVBUILD_HOME:-$$HOME/.cache/envbuild}/detection/numpy/bin/python benchmarks/naming.py --runs 300 --batch 16 --jobs 2 --write
 	@$(BIN)/envbuild evidence --all --prove --record --start-engine

@@ -84,9 +84,10 @@ def prepare(tools: Tools, name: str, scratch: Path) -> Case:
     rendering = render.render(lock, tools.recipes, tools.templates)
     by_hand = scratch / name
     inputs = replace(tools.build_inputs(lock, rendering), on_progress=ignore_progress)
+    real, have = build_preparation.provide_base(lock, tools.engine, tools.workspace, ignore_progress)
+    have(lock.step_debs())
     context = build_context.assemble(inputs, folder=scratch / f"{name}.context")
     (context / skeleton.DOCKERFILE).write_text(render.skeleton(lock, tools.recipes, tools.templates))
-    real, _ = build_preparation.provide_base(lock, tools.engine, tools.workspace, lambda _news: None)
     base = f"envbuild-benchmark/base:{lock_file.digest(lock)[:12]}"
 
     def image_of_system() -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from envbuild import files, git_sources, sbom
 from envbuild.engine import debs
-from envbuild.errors import InvalidInputError
+from envbuild.errors import BuildError, InvalidInputError
 from envbuild.image_inputs import contents, guest_files, mode_of, step_files, users_files
 from envbuild.lock import installers, lock_file
 from envbuild.model.lock import Artifact, Lock, Prefix
@@ -78,7 +78,8 @@ def assemble(inputs: BuildInputs, *, folder: Path | None = None, more: Mapping[s
     install packages are left out.
 
     Raises :class:`BuildError` (``index-unreachable``, ``source-unreachable``) if a build tool or the source of a framework
-    cannot be fetched, and :class:`InvalidInputError` (``unpinned-tool``) if the lock pins no tool.
+    cannot be fetched or (``package-missing``) if a Debian package is not in the store, and :class:`InvalidInputError`
+    (``unpinned-tool``) if the lock pins no tool.
     """
     workspace, lock = inputs.workspace, inputs.lock
     require_tools(lock)
@@ -213,10 +214,18 @@ def _sources(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> dict[
 
 def _put_packages(folder: Path, workspace: Workspace, lock: Lock) -> None:
     """Add the Debian packages of each step from the store, and a list of their hashes from the lock."""
+    store, name = debs.Store(workspace), lock.environment.name
     for step in lock.apt.steps if lock.apt else ():
         _put(folder, f"apt/{step.name}/SHA256SUMS", debs.sums(step.packages).encode())
         for package in step.packages:
-            debs.link(debs.Store(workspace).path(package), folder / "apt" / step.name / package.filename)
+            source = store.path(package)
+            if not source.is_file():
+                raise BuildError(
+                    f"The Debian package {package.filename}, which {name} installs, is missing: there is no file {source}.",
+                    code="package-missing",
+                    hint=f"`envbuild fetch {name}` fetches it; then repeat the command.",
+                )
+            debs.link(source, folder / "apt" / step.name / package.filename)
 
 
 def _put(folder: Path, path: str, content: bytes, mode: int = 0o644) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from envbuild.audit.packages import Package
+from envbuild.audit.database import Package
 from envbuild.model.lock import Lock
 from envbuild.model.vulnerabilities import Audit
 

@@ -46,9 +46,7 @@ class LaunchOrder:
 def render(launcher: Launcher, kind: Kind, order: LaunchOrder, templates: Mapping[str, str]) -> str:
     """Return the script or manifest. Raises :class:`UsageError` if this launcher cannot run ``order``."""
     _check(launcher, kind, order)
-    made = jinja_environment(
-        templates, autoescape=False, **SHELL_COMMENTS
-    )  # each filter quotes its value
+    made = jinja_environment(templates, autoescape=False, **SHELL_COMMENTS)  # each filter quotes its value
     made.filters.update(sh=shlex.quote, json=json.dumps, words=shlex.join, enroot=enroot_image, clock=_clock)
     slots = [host.slots for host in order.hosts]
     return made.get_template(kind.template).render(

@@ -224,7 +224,9 @@ def test_an_interrupt_ends_the_running_part_and_keeps_what_was_found(image: Imag
     for line in process.stderr:
         if "2 of 2" in line:
             break
-    time.sleep(4)
+    until = time.monotonic() + 60
+    while not matching(f"{image.folder}/smoke.*--plan") and time.monotonic() < until:
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=600)
     assert process.returncode == 130
@@ -233,8 +235,12 @@ def test_an_interrupt_ends_the_running_part_and_keeps_what_was_found(image: Imag
     assert (report["status"], report["reason"]) == ("error", "interrupted")
     assert [part["status"] for part in report["parts"]] == ["pass", "error"]
     assert report["parts"][1]["reason"] == "it was interrupted"
-    left = subprocess.run(["pgrep", "-f", str(image.folder / "smoke")], capture_output=True, text=True, check=False).stdout
-    assert not left.split()
+    assert not matching(str(image.folder / "smoke"))
+
+
+def matching(pattern: str) -> list[str]:
+    """The ids of the processes whose command line matches."""
+    return subprocess.run(["pgrep", "-f", pattern], capture_output=True, text=True, check=False).stdout.split()
 
 
 def use(image: Image, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

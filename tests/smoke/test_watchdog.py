@@ -42,6 +42,11 @@ def _ranks(scratch: Path) -> set[int]:
     return found
 
 
+def _in_phase(scratch: Path, phase: str) -> int:
+    """How many ranks have written a heartbeat of this phase."""
+    return sum(f'"phase": "{phase}' in heart.read_text() for heart in scratch.rglob("heart-*"))
+
+
 @pytest.mark.parametrize("version", FEW)
 def test_a_frozen_rank_is_named_within_the_stall_limit(guest_of: Callable[[str], Guest], tmp_path: Path, version: str) -> None:
     answer, seconds = _disaster(guest_of(version), tmp_path, "frozen", "--stall", "4")
@@ -148,10 +153,9 @@ def test_a_stopped_parent_leaves_no_rank_behind(guest: Guest, tmp_path: Path, nu
     planted = ("--adapter", FAULTY, "--option", "fault=asleep", "--counts", "2", "--phases", "oracle")
     process = guest.start("run", *planted, "--json", tmp_path / "r.json", env=guest.env(TMPDIR=str(scratch)))
     until = time.monotonic() + 60
-    while len(_ranks(scratch)) < 2 and time.monotonic() < until:
+    while _in_phase(scratch, "oracle") < 2 and time.monotonic() < until:
         time.sleep(0.05)
-    assert len(_ranks(scratch)) == 2
-    time.sleep(0.5)
+    assert len(_ranks(scratch)) == _in_phase(scratch, "oracle") == 2
     os.kill(process.pid, number)
     process.communicate(timeout=600)
     assert process.returncode == code

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,11 +11,12 @@ from render_locks import RECIPES
 from verify_locks import lock as make_lock
 
 from envbuild import build, build_context, build_preparation, image_inputs
+from envbuild.engine import debs
 from envbuild.engine.model import BuiltImage
 from envbuild.errors import BuildError, EngineError, InvalidInputError
 from envbuild.lock import lock_file
 from envbuild.model.environment import AptRepository
-from envbuild.model.lock import Artifact, Lock
+from envbuild.model.lock import AptLock, AptStep, Artifact, DebianPackage, Lock
 from envbuild.workspace import Workspace
 
 
@@ -286,3 +288,18 @@ def test_an_engine_that_cannot_build_is_said_before_anything_is_read_fetched_or_
     with pytest.raises(EngineError) as caught:
         build.build(Engine(), inputs, compose=Compose(), supply=supply)  # type: ignore[arg-type]
     assert caught.value.code == "no-buildkit"
+
+
+def test_a_missing_debian_package_is_named_with_what_fetches_it(place, lock, index):
+    package = DebianPackage(name="tini", version="0.19", sha256="a" * 64, path="debian/pool/main/t/tini/tini_0.19_amd64.deb")
+    step = AptStep(name="system", asked=("tini",), packages=(package,))
+    lock = dataclasses.replace(lock, apt=AptLock(snapshots=(), steps=(step,)))
+    store = debs.Store(place)
+    with pytest.raises(BuildError, match=re.escape(f"tini_0.19_amd64.deb, which {lock.environment.name} installs")) as caught:
+        assemble(place, lock, {"Dockerfile": ""}, index)
+    assert (caught.value.code, str(store.path(package)) in caught.value.message) == ("package-missing", True)
+    assert f"`envbuild fetch {lock.environment.name}`" in caught.value.hint
+    assert not place.context(lock.environment.name).exists()
+    store.folder.mkdir(parents=True)
+    store.path(package).write_bytes(b"deb")
+    assert (assemble(place, lock, {"Dockerfile": ""}, index) / "apt/system/tini_0.19_amd64.deb").read_bytes() == b"deb"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class Index:
         self.refuses = refuses or {}
         self.asked: list[str] = []
         self.kept: list[str] = []
+        self.gates: dict[str, threading.Event] = {}
 
     def file_of(self, artifact):
         return artifact
@@ -38,6 +40,8 @@ class Index:
 
     def inspect(self, file, tell, *, sha256):
         self.asked.append(file.filename)
+        for prefix, gate in self.gates.items():
+            assert not file.filename.startswith(prefix) or gate.wait(60)
         errors = self.refuses.get(file.filename, [])
         if errors:
             raise errors.pop(0)
@@ -100,7 +104,14 @@ def broken(code: str) -> BuildError:
 
 def test_each_file_is_had_once_and_the_least_comes_first(world):
     told: list[str] = []
-    fetched = fetching.fetch(world, ["large", "small"], on_done=lambda done: told.append(done.name))
+    world.index.gates = {"a-": threading.Event()}  # the files of `large` come only when `small` is complete
+
+    def on_done(done: fetching.Fetched) -> None:
+        told.append(done.name)
+        if done.name == "small":
+            world.index.gates["a-"].set()
+
+    fetched = fetching.fetch(world, ["large", "small"], on_done=on_done)
     assert told == ["small", "large"]
     assert [done.name for done in fetched] == ["large", "small"]
     assert len(world.index.asked) == len(set(world.index.asked)) == sum(done.files for done in fetched) - 1
