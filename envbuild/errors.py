@@ -169,11 +169,11 @@ class PublishError(EnvbuildError):
     default_code = "publish"
 
 
-class VulnerableError(EnvbuildError):
-    """A lock pins packages with known vulnerabilities, and the user asked envbuild to fail in that case."""
+class PolicyError(EnvbuildError):
+    """An environment does not meet the site's policy or `audit --strict`, or could not be judged completely."""
 
     exit_code = 12
-    default_code = "known-vulnerabilities"
+    default_code = "policy"
 
 
 class TimedOutError(EnvbuildError):

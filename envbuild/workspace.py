@@ -24,7 +24,8 @@ class Workspace:
     writable checkout locks and renderings go to the checkout; with an installed package, below ``home``. Evidence goes below
     ``state``, and into the checkout only if the user asks for that. ``overlays`` are the user's files that add or replace rows
     of the matrix; if several replace a row, the last one counts. ``user_recipe`` is the path of a user's own recipe, or None.
-    Its lock is next to it; everything else is written to the folder ``.envbuild/`` there.
+    Its lock is next to it; everything else is written to the folder ``.envbuild/`` there. ``policy`` is the file of the site's
+    policy, or None.
     """
 
     root: Path
@@ -32,6 +33,7 @@ class Workspace:
     home: Path
     overlays: tuple[Path, ...] = ()
     user_recipe: Path | None = None
+    policy: Path | None = None
 
     def beside(self, recipe: Path) -> Workspace:
         """Return a workspace with the same facts, which writes next to ``recipe``, a user's own recipe."""
@@ -216,10 +218,13 @@ def can_be_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def find(root: str | None = None, overlays: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> Workspace:
+def find(
+    root: str | None = None, overlays: Sequence[str] = (), environ: Mapping[str, str] = os.environ, policy: str | None = None
+) -> Workspace:
     """The workspace for ``root`` (flag), else ENVBUILD_ROOT, else the surrounding checkout, else the packaged copy.
 
-    ``overlays`` (flags) take precedence over those in ENVBUILD_MATRIX, which are separated as in PATH.
+    ``overlays`` (flags) take precedence over those in ENVBUILD_MATRIX, which are separated as in PATH. ``policy`` (flag) takes
+    precedence over ENVBUILD_POLICY.
 
     The surrounding checkout is the nearest folder with a matrix, at or above the working folder. Raises :class:`UsageError` if
     a root was named and has no matrix.
@@ -246,6 +251,7 @@ def find(root: str | None = None, overlays: Sequence[str] = (), environ: Mapping
         output=checkout if writable else home / "images",
         home=home,
         overlays=tuple(dict.fromkeys(Path(name).expanduser().absolute() for name in named_overlays)),
+        policy=Path(found).expanduser().absolute() if (found := policy or environ.get("ENVBUILD_POLICY")) else None,
     )
 
 

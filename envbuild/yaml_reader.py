@@ -223,6 +223,11 @@ class Table:
         """Whether the value is a scalar, for fields with a short and a long form."""
         return isinstance(self._items.get(key), yaml.ScalarNode)
 
+    def value_of(self, key: str) -> str:
+        """The scalar under ``key`` as written, for fields that take a number or a word; empty for anything else."""
+        node = self._items.get(key)
+        return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
+
     def finish(self) -> None:
         """Report every key that no reader asked for, with the nearest known one."""
         for key in self._items.keys() - self._known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from envbuild.audit import records
+from envbuild.audit import records, severity
 from envbuild.audit.debian_version import DebianVersion
 from envbuild.errors import InvalidInputError
 from envbuild.model.vulnerabilities import Audit, Vulnerability
@@ -219,4 +220,14 @@ def _finding(record: Mapping[str, Any], affected: Mapping[str, Any], package: Pa
         fixed_in=tuple(dict.fromkeys(str(event["fixed"]) for event in events if "fixed" in event)),
         summary=text.splitlines()[0] if text else "",
         ecosystem=package.ecosystem,
+        severity=severity.of(record, affected),
+        published=_day(record.get("published")),
     )
+
+
+def _day(text: Any) -> str:
+    """The day of an RFC 3339 time; empty if there is none."""
+    try:
+        return datetime.date.fromisoformat(str(text)[:10]).isoformat()
+    except ValueError:
+        return ""

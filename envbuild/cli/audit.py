@@ -40,7 +40,7 @@ def command(
     """
     from envbuild import codec
     from envbuild.audit import audit
-    from envbuild.errors import VulnerableError
+    from envbuild.errors import PolicyError
     from envbuild.model.progress import Progress
     from envbuild.pipeline import image_checks, locking, resolving
 
@@ -56,7 +56,7 @@ def command(
     session.out(_text(canonical, found))
     if strict and found.unchecked and not found.findings:
         session.err("Not clean: --strict counts what was not checked.")
-    return VulnerableError.exit_code if strict and not found.is_clean else 0
+    return PolicyError.exit_code if strict and not found.is_clean else 0
 
 
 def _text(name: str, found: Audit) -> str:

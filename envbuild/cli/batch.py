@@ -202,6 +202,7 @@ def command_line(session: Session, context: click.Context) -> list[str]:
     words = ["-P", "-m", "envbuild", str(context.info_name), "--json", "--progress", "json"]
     words += [f"--root={session.root}"] if session.root else []
     words += [f"--matrix={path}" for path in session.overlays]
+    words += [f"--policy={session.policy}"] if session.policy else []
     words += ["-v"] * session.verbose
     for parameter in context.command.params:
         name = parameter.name or ""

@@ -123,8 +123,8 @@ def unknown_verb(word: str) -> UsageError:
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "obj": None},
     epilog="Exit codes: 0 done, 2 usage, 3 impossible, 4 unknown name, 5 invalid or stale input, 6 no engine, 7 build failed, "
-    "8 contents differ, 9 smoke test failed, 10 inconclusive, 11 a registry or service failed, 12 known vulnerabilities (audit "
-    "--strict), 124 timed out, 130 interrupted.",
+    "8 contents differ, 9 smoke test failed, 10 inconclusive, 11 a registry or service failed, 12 the policy or audit "
+    "--strict is not met, 124 timed out, 130 interrupted.",
 )
 @click.option("--version", is_flag=True, help="Print the version and stop.")
 @options.common

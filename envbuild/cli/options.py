@@ -38,7 +38,7 @@ def _add_overlays(ctx: click.Context, param: click.Parameter, value: tuple[str, 
 
 
 def common(function: F) -> F:
-    """``--json -v -q --progress --matrix --root``: kept in the session, never passed to the verb's function."""
+    """``--json -v -q --progress --policy --matrix --root``: kept in the session, never passed to the verb's function."""
     for option in (
         click.option(
             "--root",
@@ -55,6 +55,13 @@ def common(function: F) -> F:
             metavar="FILE",
             help="A file of your own rows, which extend or replace the matrix; may be repeated. Also ENVBUILD_MATRIX.",
             callback=_add_overlays,
+            expose_value=False,
+        ),
+        click.option(
+            "--policy",
+            metavar="FILE",
+            help="The policy of your site: what it allows and requires. Also ENVBUILD_POLICY.",
+            callback=_note,
             expose_value=False,
         ),
         click.option(

@@ -29,6 +29,7 @@ class Session:
     progress: str = "auto"
     root: str | None = None
     overlays: list[str] = field(default_factory=list)
+    policy: str | None = None
     _workspace: Workspace | None = field(default=None)
 
     @property
@@ -37,7 +38,7 @@ class Session:
         if self._workspace is None:
             from envbuild import workspace
 
-            self._workspace = workspace.find(self.root, self.overlays, os.environ)
+            self._workspace = workspace.find(self.root, self.overlays, os.environ, self.policy)
         return self._workspace
 
     def tools(self, texts: Sequence[str] = (), *, offline: Path | None = None, **options: Any) -> Tools:

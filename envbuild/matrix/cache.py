@@ -157,7 +157,7 @@ def _unpacked(found: Kept, compiled: Callable[[], Matrix]) -> Matrix | None:
 def _tables(matrix: Matrix) -> list[str]:
     """The tables that are read when they are first used. The names of the frameworks are not among them, because every request
     uses them."""
-    return [name for name in matrix._fields if name not in ("fingerprint", "policy", "frameworks")]
+    return [name for name in matrix._fields if name not in ("fingerprint", "policy", "frameworks", "driver_limit")]
 
 
 def pack(value: Any) -> list[Any]:

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from envbuild.model.words import PythonFrom, Status
 
+SITE = "excluded by the site rule in "  # how the note of a row begins that a policy excludes
+
 
 class Provenance(NamedTuple):
     """Where a row comes from: documents (URLs or purls), when they were read, and ``at``, the row's position as ``file:line``.
@@ -29,6 +31,11 @@ class Provenance(NamedTuple):
     def overlaid(self) -> bool:
         """Whether the row is from a user's overlay: only overlays have absolute paths."""
         return self.at.startswith("/")
+
+    @property
+    def why_bad(self) -> str:
+        """Why a row of the status known-bad is not used: what is known of it, or the site's rule."""
+        return self.note if self.note.startswith(SITE) else f"known not to work: {self.note}"
 
     def source_of(self, field: str) -> str:
         """The document for one field."""

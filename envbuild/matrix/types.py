@@ -250,10 +250,18 @@ class Policy(NamedTuple):
     python_from: tuple[PythonFrom, ...]
 
 
+class DriverLimit(NamedTuple):
+    """The newest driver on the machines of a site, and the ``reason``, which names the site's rule."""
+
+    driver: str
+    reason: str
+
+
 class Matrix(NamedTuple):
     """All tables. Tables of versions are ordered newest first, systems and Pythons by preference, highest first.
 
     ``fingerprint`` is the SHA-256 of its files; cached results that depend on the matrix have it in their names.
+    ``driver_limit`` is a rule of the site's policy, never of the files.
     """
 
     fingerprint: str
@@ -273,3 +281,4 @@ class Matrix(NamedTuple):
     gpus: Sequence[Gpu]
     gpu_vendors: Sequence[GpuVendor]
     frameworks: tuple[FrameworkTable, ...]
+    driver_limit: DriverLimit | None = None

@@ -10,6 +10,7 @@ class Vulnerability:
     """One advisory about one package. ``ecosystem`` is in OSV's terms (``PyPI``, ``Debian:12``).
 
     ``aliases`` are other names of the advisory; ``fixed_in`` lists the fixed versions and is empty if none is known.
+    ``severity`` is critical, high, medium, low or unknown. ``published`` is an ISO date, empty if the database does not tell it.
     """
 
     package: str
@@ -19,6 +20,8 @@ class Vulnerability:
     fixed_in: tuple[str, ...]
     summary: str
     ecosystem: str = "PyPI"
+    severity: str = "unknown"
+    published: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

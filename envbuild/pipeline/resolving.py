@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from envbuild import files
-from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
+from envbuild.errors import Conflict, EnvbuildError, InvalidInputError, UnknownNameError
 from envbuild.model.environment import Environment
-from envbuild.model.resolution import Resolution
+from envbuild.model.resolution import Reason, Resolution
 from envbuild.pipeline import stack_requests, user_recipe
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import read_lock, read_locked
@@ -19,6 +19,7 @@ from envbuild.workspace import can_be_name
 
 if TYPE_CHECKING:
     from envbuild.custom.reading import UserRecipe
+    from envbuild.matrix.types import Matrix
     from envbuild.recipes import Recipe
     from envbuild.resolve.explanation import Explanation
     from envbuild.resolve.request.model import Request
@@ -39,20 +40,49 @@ def _resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraint
     if tools.user_recipe is not None:
         return _resolve_own(tools, tools.user_recipe, constraints, anew=anew)
     locked = _locked_environment(tools, texts, constraints, anew=anew)
-    if locked is None or (stack_requests.stack_of(tools, texts) and (anew or stack_requests.departures(tools, locked))):
+    is_left = locked is not None and not site_conflicts(tools, locked)
+    if locked is None or not is_left or (stack_requests.stack_of(tools, texts) and _departs(tools, locked, anew=anew)):
         return resolve_words(tools, texts, constraints)
     return _held(tools, texts[0], locked)
 
 
+def _departs(tools: Tools, locked: Environment, *, anew: bool) -> bool:
+    return anew or bool(stack_requests.departures(tools, locked))
+
+
+def site_conflicts(tools: Tools, environment: Environment) -> list[Conflict]:
+    """Return what the site rules of the policy exclude of ``environment``; nothing without a policy."""
+    if tools.policy is None or not tools.policy.site:
+        return []
+    from envbuild.matrix.platform import SITE
+    from envbuild.resolve.recheck import recheck
+
+    return [each for each in recheck(tools.matrix, environment) if SITE in each.reason]
+
+
 def resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
-    """Return the matrix's answer to ``texts``, a stack or a request, without using locks."""
+    """Return the matrix's answer to ``texts``, a stack or a request, without using locks.
+
+    If the site rules of the policy change the answer, the reasons name them.
+    """
+    found = _by_matrix(tools, tools.matrix, texts, constraints)
+    if tools.policy is None or not tools.policy.site:
+        return found
+    usual = _by_matrix(tools, tools.matrix_without_site, texts, constraints).environment
+    if usual.name == found.environment.name:
+        return found
+    rules = [Reason(each.row, f"not {usual.name}: {each.reason}", each.source) for each in site_conflicts(tools, usual)]
+    return found._replace(reasons=(*found.reasons, *rules))
+
+
+def _by_matrix(tools: Tools, matrix: Matrix, texts: Sequence[str], constraints: Constraints) -> Resolution:
     if (stack := stack_requests.stack_of(tools, texts)) is not None:
         from envbuild.resolve.stacks import resolve_stack
 
-        return resolve_stack(tools.matrix, stack, **stack_requests.hardware(stack, constraints))
+        return resolve_stack(matrix, stack, **stack_requests.hardware(stack, constraints))
     from envbuild.resolve.resolution import resolve
 
-    return resolve(tools.matrix, _parse(tools, texts, constraints))
+    return resolve(matrix, _parse(tools, texts, constraints, matrix))
 
 
 def _held(tools: Tools, text: str, locked: Environment) -> Resolution:
@@ -138,11 +168,11 @@ def _explain_words(tools: Tools, texts: Sequence[str], constraints: Constraints)
     return explain(tools.matrix, _parse(tools, texts, constraints))
 
 
-def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Request:
+def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints, matrix: Matrix | None = None) -> Request:
     from envbuild.resolve.request.parser import parse
 
     try:
-        return parse(texts, matrix=tools.matrix, **constraints._asdict())
+        return parse(texts, matrix=matrix or tools.matrix, **constraints._asdict())
     except UnknownNameError as error:
         error.alternatives = tuple(each for each in error.alternatives if _resolves(tools, each.name, constraints))
         raise stack_requests.suggested(tools, texts, error) from error

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from envbuild.model.environment import Environment
     from envbuild.model.lock import Artifact, Lock, SourceArchive
     from envbuild.model.progress import OnProgress
+    from envbuild.policy.model import Policy
     from envbuild.recipes import Recipe
     from envbuild.workspace import Workspace
 
@@ -93,10 +94,28 @@ class Tools:
 
     @functools.cached_property
     def matrix(self) -> Matrix:
-        """The matrix."""
+        """The matrix, under the site rules of the policy."""
+        if self.policy is None or not self.policy.site:
+            return self.matrix_without_site
+        from envbuild.policy import site_rules
+
+        return site_rules.apply(self.matrix_without_site, self.policy.site)
+
+    @functools.cached_property
+    def matrix_without_site(self) -> Matrix:
+        """The matrix, without the site rules of the policy."""
         from envbuild.matrix import cache
 
         return cache.load(self.workspace)
+
+    @functools.cached_property
+    def policy(self) -> Policy | None:
+        """The site's policy, or None."""
+        if self.workspace.policy is None:
+            return None
+        from envbuild.policy import reading
+
+        return reading.load(self.workspace.policy)
 
     @property
     def build_tools(self) -> tuple[Artifact, ...]:

@@ -74,7 +74,8 @@ class Watch:
         from envbuild.matrix.reading.loader import read_sources
 
         workspace = self._tools.workspace
-        return [str(workspace.root / each) for each in read_sources(workspace.matrix, workspace.overlays)]
+        policy = [str(workspace.policy)] if workspace.policy else []
+        return [*(str(workspace.root / each) for each in read_sources(workspace.matrix, workspace.overlays)), *policy]
 
     def _inputs(self, names: Iterable[str], sources: Sequence[str]) -> tuple[str, int]:
         """The stamp of a rendering's inputs. They include the locks of all ``names``, because a lock decides what its name
@@ -86,7 +87,7 @@ class Watch:
             self._stamps[key] = disk_cache.stamp([_PROGRAM, *images, *map(Path, (*origins, *sources))])
         shared, newest = self._stamps[key]
         lock, changed = disk_cache.stamp({self._tools.workspace.lock_file(name) for name in names})
-        overlays = " ".join(map(str, self._tools.workspace.overlays))
+        overlays = " ".join(map(str, (*self._tools.workspace.overlays, self._tools.workspace.policy or "")))
         return f"{shared} {lock} {overlays}", max(newest, changed)
 
     def _outputs(self, name: str) -> str:

@@ -13,6 +13,7 @@ from envbuild.model.environment import Environment, Framework, Python
 from envbuild.resolve.search.addon_builds import held_variants, pins_upon
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.compatibility import LIBRARIES, clashes, image_clashes, together
+from envbuild.resolve.search.hardware import limit_objections
 from envbuild.resolve.search.lookup import Lookup, lookup_of
 from envbuild.resolve.search.objections import status_objection
 from envbuild.resolve.search.placement import offers_on, system_objections
@@ -72,9 +73,10 @@ def _build(lookup: Lookup, python: str, framework: Framework, build: Build) -> I
     row, variant = build.row, build.variant
     origin = variant.origin
     if origin.status == "known-bad":
-        yield Conflict(row=row, reason=f"known not to work: {origin.note}", source=origin.source)
+        yield Conflict(row=row, reason=origin.why_bad, source=origin.source)
     if (cuda := lookup.cuda.get(variant.cuda)) and (bad := status_objection(cuda.key, cuda.origin)):
         yield bad.conflict
+    yield from (item.conflict for item in limit_objections(lookup, variant))
     if python not in variant.python:
         reason = f"supports Python {', '.join(variant.python)}, no longer {python}"
         yield Conflict(row=row, reason=reason, source=origin.source_of("python"))

@@ -23,7 +23,7 @@ def test_exit_codes_are_those_of_the_design():
         "SmokeFailedError": 9,
         "SmokeInconclusiveError": 10,
         "PublishError": 11,
-        "VulnerableError": 12,
+        "PolicyError": 12,
         "TimedOutError": 124,
         "InterruptedByUserError": 130,
     }

@@ -31,11 +31,23 @@ def hardware_objections(lookup: Lookup, request: Request, row: str, variant: Var
         return []
     known = [status_objection(row.key, row.origin, part) for part, row in hardware_rows(lookup, request)]
     found = [item for item in known if item is not None]
+    found.extend(limit_objections(lookup, variant))
     if request.driver:
-        found.extend(_driver_objections(lookup, request, variant))
+        found.extend(_driver_objections(lookup, request.driver, variant))
     for gpu in request.gpus:
         found.extend(_gpu_objections(lookup, request, row, variant, gpu))
     return found
+
+
+def limit_objections(lookup: Lookup, variant: Variant) -> Iterator[Objection]:
+    """The objection to a build that needs a newer driver than the site has, by a rule of the site's policy."""
+    limit = lookup.matrix.driver_limit
+    if limit is None:
+        return
+    for item in _driver_objections(lookup, limit.driver, variant):
+        needs = item.conflict.reason.partition(", the request")[0]
+        reason = f"{needs}, the site has {limit.driver}: {limit.reason}"
+        yield objection(None, item.conflict.row, reason, item.conflict.source, "cuda")
 
 
 def hardware_rows(lookup: Lookup, request: Request) -> Iterator[tuple[Part, DriverRow | Gpu | Architecture]]:
@@ -47,21 +59,21 @@ def hardware_rows(lookup: Lookup, request: Request) -> Iterator[tuple[Part, Driv
         yield from ((GPU, row) for row in (gpu.board, gpu.architecture) if row is not None)
 
 
-def _driver_objections(lookup: Lookup, request: Request, variant: Variant) -> Iterable[Objection]:
+def _driver_objections(lookup: Lookup, driver: str, variant: Variant) -> Iterable[Objection]:
     row = lookup.cuda.get(variant.cuda)
-    if row is None or newer_or_equal(request.driver, row.driver_min):
+    if row is None or newer_or_equal(driver, row.driver_min):
         return
     rule = lookup.native_rule(row)
-    if rule is None or not newer_or_equal(request.driver, rule.driver_min):
+    if rule is None or not newer_or_equal(driver, rule.driver_min):
         least = (rule or row).driver_min
         source = rule.origin.source if rule is not None else row.origin.source_of("driver_min")
-        reason = f"CUDA {row.version} needs driver {least} or newer, the request says {request.driver}"
-        yield objection(DRIVER, row.key, reason, source, "cuda")._replace(remedy=_forward(request, row))
+        reason = f"CUDA {row.version} needs driver {least} or newer, the request says {driver}"
+        yield objection(DRIVER, row.key, reason, source, "cuda")._replace(remedy=_forward(driver, row))
 
 
-def _forward(request: Request, row: CudaRow) -> str:
+def _forward(driver: str, row: CudaRow) -> str:
     """Name NVIDIA's package of a newer driver library with which the request's driver runs this CUDA; empty if none exists."""
-    branch = request.driver.partition(".")[0]
+    branch = driver.partition(".")[0]
     if branch not in row.forward_compat:
         return ""
     package = f"cuda-compat-{row.version.replace('.', '-')}"
@@ -101,13 +113,23 @@ def _gpu_objections(lookup: Lookup, request: Request, row: str, variant: Variant
             'the first kernel fails with "no kernel image is available for execution on the device"'
         )
         yield objection(GPU, row, reason, source)
-    cuda = lookup.cuda.get(variant.cuda)
-    if code == "ptx" and cuda is not None and request.driver and not newer_or_equal(request.driver, cuda.driver_min):
-        reason = (
-            f"its binaries have only PTX for {_gpu(gpu)}; driver {request.driver} is older than CUDA {cuda.version} "
-            f"({cuda.driver_min}) and cannot compile it: minor-version compatibility covers native code alone"
-        )
-        yield objection(DRIVER, row, reason, variant.origin.source_of("capabilities"))._replace(other_part=GPU)
+    if code == "ptx":
+        yield from _ptx_objections(lookup, request, row, variant, gpu)
+
+
+def _ptx_objections(lookup: Lookup, request: Request, row: str, variant: Variant, gpu: GpuWanted) -> Iterable[Objection]:
+    """Object to a build with PTX alone for a GPU, if the driver of the request or of the site cannot compile it."""
+    cuda, limit = lookup.cuda.get(variant.cuda), lookup.matrix.driver_limit
+    drivers = [(request.driver, DRIVER, "")] if request.driver else []
+    drivers += [(limit.driver, GPU, f"; {limit.reason}")] if limit is not None else []
+    for driver, part, rule in drivers:
+        if cuda is not None and not newer_or_equal(driver, cuda.driver_min):
+            reason = (
+                f"its binaries have only PTX for {_gpu(gpu)}; driver {driver} is older than CUDA {cuda.version} "
+                f"({cuda.driver_min}) and cannot compile it: minor-version compatibility covers native code alone{rule}"
+            )
+            found = objection(part, row, reason, variant.origin.source_of("capabilities"))
+            yield found._replace(other_part=GPU) if part == DRIVER else found
 
 
 def _window_objections(lookup: Lookup, request: Request, variant: Variant, gpu: GpuWanted, code: str) -> Iterable[Objection]:

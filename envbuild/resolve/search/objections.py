@@ -40,4 +40,4 @@ def status_objection(key: str, origin: Provenance, part: Part | None = None) -> 
     """Return an objection if the row has the status known bad, else None."""
     if origin.status != "known-bad":
         return None
-    return objection(part, key, f"known not to work: {origin.note}", origin.source)
+    return objection(part, key, origin.why_bad, origin.source)

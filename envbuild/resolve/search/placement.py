@@ -148,7 +148,7 @@ def system_objections(variant: Variant, system: SystemRow) -> list[Objection]:
         reason = f"{variant.package} ({variant.name}) is for {', '.join(variant.systems)} only"
         found.append(objection(SYSTEM, system.key, reason, variant.origin.source_of("systems")))
     if system.origin.status == "known-bad":
-        found.append(objection(SYSTEM, system.key, f"known not to work: {system.origin.note}", system.origin.source))
+        found.append(objection(SYSTEM, system.key, system.origin.why_bad, system.origin.source))
     return found
 
 
@@ -204,7 +204,7 @@ def _offer(
 ) -> Offer | Objection:
     key = f"cuda {variant.cuda} {row.provider} {system.name}"
     if row.origin.status == "known-bad":
-        return objection(BASE, key, f"known not to work: {row.origin.note}", row.origin.source)
+        return objection(BASE, key, row.origin.why_bad, row.origin.source)
     for name in dict.fromkeys([*row.repositories, *(package.repository for package in row.packages if package.repository)]):
         repository = lookup.repositories.get(name)
         if repository is None:

@@ -1,0 +1,253 @@
+"""Judges what is known of an environment by a policy. Pure: the date of today is an argument.
+
+What is not known is never taken for good: it is listed as unchecked.
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from envbuild.policy import licence_names
+from envbuild.policy.model import (
+    Advisory,
+    Allowed,
+    Ends,
+    Excused,
+    Exempted,
+    Facts,
+    Finding,
+    Judgement,
+    NotChecked,
+    Policy,
+    Rule,
+    Vulnerabilities,
+)
+
+_Found = Finding | NotChecked
+
+
+def judge(policy: Policy, facts: Facts, today: str) -> Judgement:
+    """Return the judgement of an environment on the day ``today`` (ISO)."""
+    warnings: list[str] = []
+    found = list(_all(policy, facts, today, warnings))
+    findings: list[Finding] = []
+    excused: list[Excused] = []
+    for each in found:
+        if isinstance(each, Finding):
+            exception = next((one for one in policy.exceptions if applies(one, each, facts.name)), None)
+            if exception is None:
+                findings.append(each)
+            else:
+                excused.append(Excused(finding=each, exception=exception))
+    unchecked = (each for each in found if isinstance(each, NotChecked))
+    marked = (replace(each, is_allowed=each.rule in policy.unchecked_allowed) for each in unchecked)
+    return Judgement(
+        name=facts.name,
+        findings=tuple(findings),
+        excused=tuple(excused),
+        unchecked=tuple(dict.fromkeys(marked)),
+        warnings=tuple(warnings),
+    )
+
+
+def applies(exception: Exempted, finding: Finding, environment: str) -> bool:
+    """Whether an exception accepts a finding about an environment."""
+    names = (finding.subject, *finding.aliases)
+    return (
+        exception.rule == finding.rule
+        and any(fnmatchcase(name, exception.subject) for name in names)
+        and (not exception.packages or finding.package in exception.packages)
+        and is_about(exception, environment)
+    )
+
+
+def is_about(exception: Exempted, environment: str) -> bool:
+    """Whether an exception is for the environment with this name."""
+    return not exception.environments or any(fnmatchcase(environment, each) for each in exception.environments)
+
+
+def unused(policy: Policy, judged: Sequence[Judgement]) -> list[Finding]:
+    """Return a finding for each exception that accepts nothing in the environments that were ``judged``, all that there are.
+
+    An exception is not reported if something of its rule could not be checked, because the exception may be about that.
+    """
+    used = {each.exception for judgement in judged for each in judgement.excused}
+    found = []
+    for each in policy.exceptions:
+        about = [judgement for judgement in judged if is_about(each, judgement.name)]
+        if each in used or any(item.rule == each.rule for judgement in about for item in judgement.unchecked):
+            continue
+        message = f"the exception for {each.subject} matches nothing: remove it, or correct what it names"
+        found.append(Finding(rule="exceptions", subject=each.subject, message=message, at=f"{policy.where}:{each.line}"))
+    return found
+
+
+def _all(policy: Policy, facts: Facts, today: str, warnings: list[str]) -> Iterator[_Found]:
+    for text in facts.stale:
+        yield Finding(rule="lock", subject=facts.name, message=text, at=policy.where)
+    for text in facts.against:
+        yield Finding(rule="site", subject=facts.name, message=text, at=policy.where)
+    if policy.vulnerabilities is not None:
+        yield from _vulnerabilities(policy, policy.vulnerabilities, facts, today, warnings)
+    if policy.licences is not None:
+        yield from _licences(policy, policy.licences, facts)
+    if policy.bases is not None:
+        yield from _one_allowed(policy, policy.bases, "bases", "base image", facts.base)
+    if policy.registries is not None and facts.repository:
+        yield from _one_allowed(policy, policy.registries, "registries", "repository", facts.repository)
+    yield from _evidence(policy, facts)
+    if policy.end_of_life is not None:
+        yield from _ends(policy, facts, today, warnings)
+    if policy.sizes is not None:
+        yield from _sizes(policy, facts)
+
+
+def _missing(facts: Facts, rule: Rule, what: str) -> NotChecked:
+    why = facts.unknown.get(rule, "nothing is known of it")
+    return NotChecked(rule=rule, message=f"{what}: {why}", is_allowed=False)
+
+
+def _vulnerabilities(policy: Policy, rule: Vulnerabilities, facts: Facts, today: str, warnings: list[str]) -> Iterator[_Found]:
+    if facts.advisories is None:
+        yield _missing(facts, "vulnerabilities", "known vulnerabilities")
+        return
+    for text in facts.partly_unknown:
+        yield NotChecked(rule="vulnerabilities", message=text, is_allowed=False)
+    for each in facts.advisories:
+        yield from _advisory(policy, rule, each, today, warnings)
+
+
+def _advisory(policy: Policy, rule: Vulnerabilities, found: Advisory, today: str, warnings: list[str]) -> Iterator[_Found]:
+    """Judge one advisory. Without its severity or its date, it is judged only if that makes no difference."""
+    said = f"{found.name} ({found.severity}) about {found.package} {found.version}"
+    if found.severity not in rule.deadlines:
+        why = "the policy has no deadline for this severity"
+        if found.severity == "unknown":
+            why = "its severity is not known, and the policy has no deadline for `unknown`"
+        yield NotChecked(rule="vulnerabilities", message=f"{said}: {why}", is_allowed=False)
+        return
+    days = rule.deadlines[found.severity]
+    if days is None:
+        return
+    finding = Finding(
+        rule="vulnerabilities",
+        subject=found.name,
+        message=f"{said} has to be mended at once",
+        at=f"{policy.where}:{rule.line}",
+        package=found.package,
+        version=found.version,
+        aliases=found.aliases,
+        fixed_in=found.fixed_in,
+    )
+    if days == 0:
+        yield finding
+    elif not found.published:
+        why = "the database does not tell when it was published, so its deadline is not known"
+        yield NotChecked(rule="vulnerabilities", message=f"{said}: {why}", is_allowed=False)
+    else:
+        until = _date(found.published) + datetime.timedelta(days=days)
+        told = f"was published on {found.published}, and had to be mended by {until} ({days} days)"
+        if until < _date(today):
+            yield replace(finding, message=f"{said} {told}")
+        else:
+            warnings.append(f"{said} was published on {found.published}: mend it by {until}")
+
+
+def _licences(policy: Policy, rule: Allowed, facts: Facts) -> Iterator[_Found]:
+    if facts.licences is None:
+        yield _missing(facts, "licences", "the licences of the packages")
+        return
+    for each in facts.licences:
+        if not each.licences:
+            text = f"the licence of {each.package}: the package states none"
+            yield NotChecked(rule="licences", message=text, is_allowed=False)
+        elif why := licence_names.problem(each.licences, rule):
+            at = f"{policy.where}:{rule.line}"
+            text = f"{each.package}: {why}"
+            yield Finding(rule="licences", subject=each.package, message=text, at=at, package=each.package)
+
+
+def _one_allowed(policy: Policy, rule: Allowed, kind: Rule, what: str, name: str) -> Iterator[Finding]:
+    denied = any(fnmatchcase(name, each) for each in rule.denied)
+    if denied or (rule.allowed and not any(fnmatchcase(name, each) for each in rule.allowed)):
+        why = "is denied" if denied else f"is not one of {', '.join(rule.allowed)}"
+        yield Finding(rule=kind, subject=name, message=f"the {what} {name} {why}", at=f"{policy.where}:{rule.line}")
+
+
+def _evidence(policy: Policy, facts: Facts) -> Iterator[_Found]:
+    for each in policy.evidence:
+        same = [proof for proof in facts.proofs if proof.kind == each.kind]
+        at = f"{policy.where}:{each.line}"
+        if not same:
+            text = f"there is no valid proof {each.kind}"
+            yield Finding(rule="evidence", subject=each.kind, message=text, at=at)
+        elif each.machine and not any(fnmatchcase(name, each.machine) for proof in same for name in proof.machines):
+            known = sorted({name for proof in same for name in proof.machines})
+            text = f"the proof {each.kind} was not made on a machine with {each.machine}"
+            if not known:
+                why = "no report tells on which machine"
+                message = f"the machine of the proof {each.kind}: {why}; the policy requires {each.machine}"
+                yield NotChecked(rule="evidence", message=message, is_allowed=False)
+            else:
+                yield Finding(rule="evidence", subject=each.kind, message=f"{text}, but on {', '.join(known)}", at=at)
+
+
+def _ends(policy: Policy, facts: Facts, today: str, warnings: list[str]) -> Iterator[_Found]:
+    rule = policy.end_of_life
+    assert rule is not None
+    for each in facts.ends:
+        if not each.date and not each.ended:
+            text = f"the end of life of {each.what}: the matrix does not know it"
+            yield NotChecked(rule="end_of_life", message=text, is_allowed=False)
+            continue
+        text, left = _end(each, today)
+        if left >= 0 and left <= rule.warn_days:
+            warnings.append(text)
+        elif left < 0 and rule.refuse:
+            yield Finding(rule="end_of_life", subject=each.what, message=text, at=f"{policy.where}:{rule.line}")
+        elif left < 0:
+            warnings.append(text)
+
+
+def _end(each: Ends, today: str) -> tuple[str, int]:
+    """What is told of an end of life, and the days until then."""
+    if not each.date:
+        return f"{each.what} has reached its end of life", -1
+    left = (_date(each.date, last=True) - _date(today)).days
+    if left < 0:
+        return f"{each.what} reached its end of life on {each.date}", left
+    return f"{each.what} reaches its end of life on {each.date}, in {left} days", left
+
+
+def _sizes(policy: Policy, facts: Facts) -> Iterator[_Found]:
+    rule = policy.sizes
+    assert rule is not None
+    most = next((size for name, size in rule.per_environment if fnmatchcase(facts.name, name)), rule.image)
+    if not most:
+        return
+    if facts.size is None:
+        yield _missing(facts, "sizes", "the size of the image")
+    elif facts.size > most:
+        text = f"the image has {_gb(facts.size)}, {_gb(facts.size - most)} more than the {_gb(most)} that are allowed"
+        yield Finding(rule="sizes", subject=facts.name, message=text, at=f"{policy.where}:{rule.line}")
+
+
+def _gb(size: int) -> str:
+    return f"{size / 10**9:.2f} GB" if size >= 10**9 else f"{size / 10**6:.1f} MB"
+
+
+def _date(text: str, *, last: bool = False) -> datetime.date:
+    """The day of an ISO date. A month alone stands for its first day, or for its ``last`` one."""
+    if len(text) > len("2018-11"):
+        return datetime.date.fromisoformat(text[:10])
+    year, month = map(int, text.split("-"))
+    return datetime.date(year, month, calendar.monthrange(year, month)[1] if last else 1)
+
+
+def names_of(findings: Iterable[Finding]) -> set[str]:
+    """The packages that findings about vulnerabilities are about."""
+    return {each.package for each in findings if each.rule == "vulnerabilities"}

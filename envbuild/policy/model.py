@@ -1,0 +1,234 @@
+"""A policy, the facts about an environment that it judges, and the judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+Rule = Literal[
+    "vulnerabilities", "licences", "bases", "registries", "evidence", "end_of_life", "sizes", "site", "exceptions", "lock"
+]
+# The rules that an exception can name, and that can be left unchecked.
+RULES: tuple[Rule, ...] = ("vulnerabilities", "licences", "bases", "registries", "evidence", "end_of_life", "sizes", "site")
+SEVERITIES = ("critical", "high", "medium", "low", "unknown")
+# https://github.com/openvex/spec/blob/main/OPENVEX-SPEC.md#status-labels; `fixed` is no status of an exception
+STATUSES = ("affected", "not_affected", "under_investigation")
+JUSTIFICATIONS = (
+    "component_not_present",
+    "vulnerable_code_not_present",
+    "vulnerable_code_not_in_execute_path",
+    "vulnerable_code_cannot_be_controlled_by_adversary",
+    "inline_mitigations_already_exist",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Vulnerabilities:
+    """``deadlines`` are days after publication, by severity; None for a severity that never has to be mended.
+
+    A stored answer of an audit is used for ``answers_valid_days``.
+    """
+
+    line: int
+    deadlines: Mapping[str, int | None]
+    answers_valid_days: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exempted:
+    """An exception: findings of ``rule`` about ``subject`` are accepted until ``expires``, in ``environments`` (globs).
+
+    ``packages`` limits an exception about a vulnerability to some packages; empty for all.
+    """
+
+    line: int
+    rule: Rule
+    subject: str
+    packages: tuple[str, ...]
+    environments: tuple[str, ...]
+    status: str
+    justification: str
+    reason: str
+    owner: str
+    expires: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Allowed:
+    """Globs of what is allowed, and of what is ``denied`` even so. An empty list of allowed patterns allows everything."""
+
+    line: int
+    allowed: tuple[str, ...]
+    denied: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Required:
+    """A kind of proof that must exist, and a glob of the device or processor on which it must have been made."""
+
+    line: int
+    kind: str
+    machine: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndOfLife:
+    """Whether what has reached its end of life is refused, and how many days before that a warning begins."""
+
+    line: int
+    refuse: bool
+    warn_days: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizes:
+    """The most bytes of an image, by a glob of environment names."""
+
+    line: int
+    image: int
+    per_environment: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteRule:
+    """A rule about the matrix: these systems, Pythons, CUDA versions and framework releases are not used here.
+
+    ``frameworks`` are (name, condition). ``driver`` is the newest driver of the site's machines.
+    """
+
+    at: str
+    systems: tuple[str, ...]
+    pythons: tuple[str, ...]
+    cuda: tuple[str, ...]
+    frameworks: tuple[tuple[str, str], ...]
+    driver: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """The content of a ``policy.yaml``; a part that the file leaves out is None or empty, and is not judged.
+
+    ``unchecked_allowed`` are the rules that may remain unchecked.
+    """
+
+    where: str
+    vulnerabilities: Vulnerabilities | None = None
+    exceptions: tuple[Exempted, ...] = ()
+    licences: Allowed | None = None
+    bases: Allowed | None = None
+    registries: Allowed | None = None
+    evidence: tuple[Required, ...] = ()
+    end_of_life: EndOfLife | None = None
+    sizes: Sizes | None = None
+    site: tuple[SiteRule, ...] = ()
+    unchecked_allowed: tuple[Rule, ...] = ()
+
+
+class Advisory(NamedTuple):
+    """A known vulnerability. ``severity`` may be ``unknown``, ``published`` (ISO date) may be empty."""
+
+    ecosystem: str
+    package: str
+    version: str
+    name: str
+    aliases: tuple[str, ...]
+    fixed_in: tuple[str, ...]
+    severity: str
+    published: str
+
+
+class Licensed(NamedTuple):
+    """A package of the image, with the licences that it states itself; empty if it states none."""
+
+    package: str
+    licences: tuple[str, ...]
+
+
+class Ends(NamedTuple):
+    """A part whose end of life the matrix knows. ``date`` is empty if it does not; ``ended`` is true for a row that upstream
+    has ended without a date."""
+
+    what: str
+    date: str
+    ended: bool = False
+
+
+class Proof(NamedTuple):
+    """A valid proof; ``machines`` are the devices and processors on which it is known to have been made."""
+
+    kind: str
+    machines: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """What is known of one environment. A value of None is not known, and ``unknown`` says why, by rule.
+
+    ``partly_unknown`` lists what an audit could not compare.
+    """
+
+    name: str
+    base: str
+    advisories: tuple[Advisory, ...] | None = None
+    partly_unknown: tuple[str, ...] = ()
+    licences: tuple[Licensed, ...] | None = None
+    size: int | None = None
+    ends: tuple[Ends, ...] = ()
+    proofs: tuple[Proof, ...] = ()
+    against: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    repository: str = ""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """Something that the policy does not allow. ``subject`` is what an exception has to name; ``aliases`` are its other names.
+
+    ``at`` is the place in the policy, as ``file:line``. ``upgrade`` is the least change that mends it, empty if none is known.
+    """
+
+    rule: Rule
+    subject: str
+    message: str
+    at: str
+    package: str = ""
+    version: str = ""
+    aliases: tuple[str, ...] = ()
+    fixed_in: tuple[str, ...] = ()
+    upgrade: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Excused:
+    """A finding that an exception accepts."""
+
+    finding: Finding
+    exception: Exempted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotChecked:
+    """What could not be judged, and why. ``is_allowed`` is true if the policy says that this may remain unchecked."""
+
+    rule: Rule
+    message: str
+    is_allowed: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judgement:
+    """The judgement of one environment."""
+
+    name: str
+    findings: tuple[Finding, ...]
+    excused: tuple[Excused, ...]
+    unchecked: tuple[NotChecked, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing was found, and everything was checked that the policy requires to be checked."""
+        return not self.findings and all(each.is_allowed for each in self.unchecked)
