@@ -35,11 +35,8 @@ def _words(record: Mapping[str, Any], affected: Mapping[str, Any]) -> Iterator[s
 def _scored(part: Mapping[str, Any]) -> Iterator[str]:
     listed = part.get("severity")
     for each in listed if isinstance(listed, list) else ():
-        if (
-            isinstance(each, Mapping)
-            and each.get("type") == "CVSS_V3"
-            and (score := base_score(str(each.get("score")))) is not None
-        ):
+        score = base_score(str(each.get("score"))) if isinstance(each, Mapping) and each.get("type") == "CVSS_V3" else None
+        if score is not None:
             yield rating(score)
 
 

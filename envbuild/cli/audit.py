@@ -52,7 +52,8 @@ def command(
         place = ", ".join(map(str, databases))
         shown.news(Progress(stage="audit", message=f"comparing with {place or f'what {service} knows'}"))
         found = audit(locked.lock, databases=databases, service=service, sources=sources)
-    session.document({"schema": 1, "name": canonical, **codec.encode(found), "clean": found.is_clean})
+    about = {"schema": 1, "name": canonical, "lock": locked.digest}
+    session.document({**about, **codec.encode(found), "clean": found.is_clean})
     session.out(_text(canonical, found))
     if strict and found.unchecked and not found.findings:
         session.err("Not clean: --strict counts what was not checked.")

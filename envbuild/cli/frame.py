@@ -67,6 +67,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "ci": ("ci", "Write the pipeline of a CI system."),
     "evidence": ("evidence", "Show what was proved of environments, prove it again, or record it."),
     "sbom": ("sbom", "Print what a lock pins as a CycloneDX bill of materials."),
+    "check": ("check", "Judge environments by the policy of your site."),
     "audit": ("audit", "List known vulnerabilities of what a lock pins."),
     "report": ("report", "Show a stored smoke report, or compare two."),
     "doctor": ("doctor", "Show what this machine has and lacks: engine, driver, GPUs, disk."),

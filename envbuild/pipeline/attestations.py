@@ -37,7 +37,7 @@ def of_image(tools: Tools, made: Made, *, stores: bool = True, databases: Sequen
     subject = {"image": made.record.image, "lock": made.digest}
     report = {name: value for name, value in verified.report.items() if name != "seconds"}  # differs each time
     unchecked = sum(text.startswith("not checked") for text in report["notes"])
-    licence_list = _licences(tools, made, stores=stores)
+    licence_list = licences_of(tools, made.environment.name, made.record.image, made.digest, stores=stores)
     origin = [] if made.record.builder == PULLED else [_origin(tools, made, stores=stores)]
     return [
         Statement(kind=statements.SIGNED, predicate={}),
@@ -73,16 +73,16 @@ def _contents(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
     return document if built else {**document, "compositions": [{"aggregate": "incomplete"}]}
 
 
-def _licences(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any] | None:
-    """Return the licences of the packages in the image. They are read once, and then stored; None if none can be read."""
-    name, image = made.environment.name, made.record.image
-    key = {"image": image, "lock": made.digest}
+def licences_of(tools: Tools, name: str, image: str, digest: str, *, stores: bool) -> Mapping[str, Any] | None:
+    """Return the licences of the packages in the image, which was built from the lock ``digest``. They are read once, and then
+    stored; None if none can be read."""
+    key = {"image": image, "lock": digest}
     known = stage_cache.recall(tools.workspace, name, "licences", key)
     if known is None:
         told = tools.engine.run(
             image, ["-c", licences.QUESTION], entrypoint=["/bin/sh"], network="none", timeout_s=_LONGEST_QUESTION_S, user="0"
         )
-        known = dict(licences.predicate(image, made.digest, told.output))
+        known = dict(licences.predicate(image, digest, told.output))
         if told.code != 0 or not known["packages"]:  # a part of the packages would pass for all of them
             return None
         if stores:

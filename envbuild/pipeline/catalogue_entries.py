@@ -10,7 +10,7 @@ from envbuild.catalogue import model
 from envbuild.catalogue.model import Choice, Ends, Entry, File, FrameworkEntry, Part, Proved, Smoke, Speed
 from envbuild.errors import EnvbuildError
 from envbuild.model.environment import Environment
-from envbuild.pipeline import evidence, proofs, resolving, status
+from envbuild.pipeline import end_of_life, evidence, proofs, resolving, status
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
@@ -97,17 +97,9 @@ def _proofs(tools: Tools, name: str, *, with_machine: bool) -> Iterator[Proved]:
 
 def _ends(tools: Tools, environment: Environment) -> Iterator[Ends]:
     """Yield the end of life of the operating system and of each Python, where the matrix knows the date."""
-    system = next((row for row in tools.matrix.systems if row.name == environment.system.name), None)
-    if system is not None and system.end_of_life:
-        yield Ends(
-            what=f"{system.family.capitalize()} {system.version}",
-            date=system.end_of_life,
-            source=system.origin.source_of("end_of_life"),
-        )
-    pythons = {plan.python.version for plan in environment.plans()}
-    for row in tools.matrix.pythons:
-        if row.version in pythons and row.end_of_life:
-            yield Ends(what=f"Python {row.version}", date=row.end_of_life, source=row.origin.source_of("end_of_life"))
+    for each in end_of_life.of_platform(tools.matrix, environment):
+        if each.date:
+            yield Ends(what=each.what, date=each.date, source=each.source)
 
 
 def _parts(lock: Lock) -> Iterator[Part]:

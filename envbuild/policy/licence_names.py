@@ -14,8 +14,8 @@ _WORDS = re.compile(r"\(|\)|[^()\s]+")
 def problem(stated: Sequence[str], rule: Allowed) -> str:
     """Return why the ``stated`` licences are not allowed, or an empty text. Each of them must be allowed.
 
-    A licence that has the form of an SPDX expression is evaluated: of ``A OR B`` one has to be allowed, of ``A AND B`` both. Any
-    other text is compared as a whole, without regard to upper and lower case.
+    A licence that has the form of an SPDX expression is evaluated: of ``A OR B`` one has to be allowed, of ``A AND B`` both.
+    Any other text is compared as a whole, without regard to upper and lower case.
     """
     return next((why for each in stated if (why := _of_one(each, rule))), "")
 

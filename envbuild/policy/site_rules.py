@@ -42,7 +42,10 @@ def _note(rule: SiteRule) -> str:
 
 
 def _marked(row: Row, rule: SiteRule | None) -> Row:
-    return row if rule is None else row._replace(origin=_bad(row.origin, rule))
+    if rule is None:
+        return row
+    marked: Row = row._replace(origin=_bad(row.origin, rule))
+    return marked
 
 
 def _bad(origin: Provenance, rule: SiteRule) -> Provenance:

@@ -1,0 +1,138 @@
+"""``envbuild check NAME…``: judges committed environments by the site's policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from envbuild.cli import options
+from envbuild.cli.progress_display import display
+from envbuild.cli.session import Session
+from envbuild.errors import PolicyError
+
+if TYPE_CHECKING:
+    from envbuild.policy.model import Finding, Judgement, Policy
+
+
+@click.command("check")
+@options.naming("names", several=True, required=False, metavar="NAME…")
+@click.option("--all", "every", is_flag=True, help="Every environment that has a folder.")
+@click.option("--match", "pattern", default="", metavar="GLOB", help="Every environment whose canonical name matches.")
+@click.option(
+    "--database",
+    "databases",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    metavar="PATH",
+    help="A local OSV database, as for `audit`; it also tells severities and dates. May be repeated.",
+)
+@click.option("--service", type=click.Choice(["osv", "pypi"]), default="osv", help="Without --database: which service to ask.")
+@click.option(
+    "--audit",
+    "answers",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="PATH",
+    help="Take this answer of `audit --json`, or those in a folder (NAME.json), and ask nobody.",
+)
+@click.option("--stored", is_flag=True, help="Ask no service about vulnerabilities; take the answers of earlier runs.")
+@click.option("--no-upgrades", is_flag=True, help="Do not look for the least upgrade of each finding.")
+@click.option(
+    "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the judgements as JUnit XML."
+)
+@options.constraints
+@options.common
+@click.pass_obj
+def command(
+    session: Session,
+    /,
+    names: tuple[str, ...],
+    *,
+    every: bool,
+    pattern: str,
+    databases: tuple[Path, ...],
+    service: str,
+    answers: Path | None,
+    stored: bool,
+    no_upgrades: bool,
+    junit: Path | None,
+    **constraints: str | None,
+) -> int:
+    """Judge the lock of each NAME by the policy, and show what mends each finding. Exits with 12 unless all is well.
+
+    The policy is the file of --policy or ENVBUILD_POLICY. The proofs, the size and the licences are those of the last image
+    that was built here from the lock. What could not be checked is listed, and also ends in 12, unless the policy allows it.
+    """
+    from envbuild.pipeline import batch_selection, committed, policy_checks, policy_facts
+
+    with display(session) as shown:
+        tools = session.tools(on_progress=shown.news)
+        policy = policy_checks.require_policy(tools)
+        selection = batch_selection.Selection(texts=names, every=every, pattern=pattern)
+        jobs = batch_selection.select(tools, selection, options.chosen(constraints))
+        asked = policy_facts.Questions(databases=databases, service=service, answers=answers, stored_only=stored)
+        judged = []
+        for number, job in enumerate(jobs, 1):
+            tools.say("check", f"{job.name} ({number} of {len(jobs)})")
+            judged.append(policy_checks.check(tools, policy, job.name, asked, upgrades=not no_upgrades))
+    judged = policy_checks.with_unused(policy, judged, committed.names(tools))
+    return _tell(session, policy, judged, junit)
+
+
+def _tell(session: Session, policy: Policy, judged: list[Judgement], junit: Path | None) -> int:
+    from envbuild import codec
+
+    if junit is not None:
+        _write_junit(judged, junit)
+    clean = all(each.is_clean for each in judged)
+    environments = [{**codec.encode(each), "clean": each.is_clean} for each in judged]
+    session.document({"schema": 1, "policy": policy.where, "clean": clean, "environments": environments})
+    for each in judged:
+        session.out("\n".join(_lines(each)))
+    bad = sum(not each.is_clean for each in judged)
+    if bad:
+        session.err(f"{bad} of {len(judged)} do not meet the policy {policy.where}.")
+    return 0 if clean else PolicyError.exit_code
+
+
+def _lines(judged: Judgement) -> list[str]:
+    lines = [f"{judged.name}: {_verdict(judged)}"]
+    for finding in judged.findings:
+        lines.append(f"  {finding.rule}: {finding.message} [{finding.at}]")
+        lines += [f"    mended by {finding.upgrade}"] if finding.upgrade else []
+        lines += [f"    {why}"] if (why := _no_upgrade(finding)) else []
+    for each in judged.unchecked:
+        lines.append(f"  {each.rule}: not checked: {each.message}" + (" (the policy allows it)" if each.is_allowed else ""))
+    for excused in judged.excused:
+        one = excused.exception
+        lines.append(f"  accepted until {one.expires} by {one.owner}: {excused.finding.message} ({one.reason})")
+    return [*lines, *(f"  warning: {text}" for text in judged.warnings)]
+
+
+def _no_upgrade(finding: Finding) -> str:
+    if finding.upgrade or finding.rule != "vulnerabilities":
+        return ""
+    if not finding.fixed_in:
+        return "no release fixes it"
+    return f"fixed in {', '.join(finding.fixed_in)}; no version was found that fits beside the other packages"
+
+
+def _verdict(judged: Judgement) -> str:
+    count = len(judged.findings)
+    parts = [f"{count} finding{'' if count == 1 else 's'}"] if count else []
+    left = sum(not each.is_allowed for each in judged.unchecked)
+    parts += [f"{left} not checked"] if left else []
+    return ", ".join(parts) or "meets the policy"
+
+
+def _write_junit(judged: list[Judgement], path: Path) -> None:
+    """One test case for each environment. What was not checked is no pass: such a case is an error."""
+    from envbuild import files
+    from envbuild.report import junit_xml
+
+    def case(each: Judgement) -> Any:
+        state: junit_xml.CaseState = "passed" if each.is_clean else "failed" if each.findings else "error"
+        return junit_xml.Case(name=each.name, state=state, message="\n".join(_lines(each)), seconds=0.0)
+
+    files.write_atomic(path, junit_xml.junit_of_batch("envbuild check", [case(each) for each in judged], []))

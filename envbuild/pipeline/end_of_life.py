@@ -1,0 +1,41 @@
+"""When upstream ends its support of the parts of an environment, as the matrix knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from envbuild.matrix.types import Matrix
+    from envbuild.model.environment import Environment
+
+
+class End(NamedTuple):
+    """``date`` (ISO) is empty if the matrix does not know it."""
+
+    what: str
+    date: str
+    source: str
+
+
+def of_platform(matrix: Matrix, environment: Environment) -> Iterator[End]:
+    """Yield the end of life of the operating system and of each Python."""
+    system = next((row for row in matrix.systems if row.name == environment.system.name), None)
+    ours = environment.system
+    what = f"{ours.family.capitalize()} {ours.version}"
+    yield End(what, system.end_of_life, system.origin.source_of("end_of_life")) if system else End(what, "", "")
+    pythons = {row.version: row for row in matrix.pythons}
+    for version in dict.fromkeys(plan.python.version for plan in environment.plans()):
+        row = pythons.get(version)
+        what = f"Python {version}"
+        yield End(what, row.end_of_life, row.origin.source_of("end_of_life")) if row else End(what, "", "")
+
+
+def ended_frameworks(matrix: Matrix, environment: Environment) -> Iterator[str]:
+    """Yield the frameworks whose release has the status end-of-life. The matrix has no dates for frameworks."""
+    tables = {table.name: table for table in matrix.frameworks}
+    for framework in environment.frameworks:
+        table = tables.get(framework.name)
+        release = next((each for each in table.releases if each.version == framework.version), None) if table else None
+        if release is not None and release.origin.status == "end-of-life":
+            yield f"{framework.name} {framework.version}"

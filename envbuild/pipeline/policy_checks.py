@@ -1,0 +1,131 @@
+"""``check``: judges committed environments by the site's policy. ``publish`` asks before it pushes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from envbuild.errors import InvalidInputError, PolicyError, UsageError
+from envbuild.pipeline import policy_facts, policy_upgrades
+from envbuild.pipeline.stored_locks import Locked, read_locked
+from envbuild.pipeline.tools import Tools
+from envbuild.policy import judging, reading
+from envbuild.policy.model import Exempted, Judgement, Policy
+
+if TYPE_CHECKING:
+    from envbuild.attest.openvex import Finding
+    from envbuild.pipeline.policy_facts import Questions
+
+
+def require_policy(tools: Tools) -> Policy:
+    """Return the policy, none of whose exceptions has expired. Raises :class:`UsageError` (``no-policy``) if none is named."""
+    if tools.policy is None:
+        raise UsageError(
+            "No policy is named.",
+            code="no-policy",
+            hint="Name the file with --policy FILE or in ENVBUILD_POLICY; docs/how-to/policy.md shows one.",
+        )
+    reading.require_current(tools.policy, policy_facts.today())
+    return tools.policy
+
+
+def check(tools: Tools, policy: Policy, name: str, questions: Questions, *, upgrades: bool) -> Judgement:
+    """Judge the lock of ``name``. With ``upgrades``, the least upgrade of each finding is looked up, which asks the package
+    index.
+
+    Raises :class:`InvalidInputError` (``no-lock``) if there is no lock.
+    """
+    own = tools.at([name])
+    locked = read_locked(own, own.user_recipe.name if own.user_recipe is not None else name)
+    if locked is None:
+        raise InvalidInputError(
+            f"{name} has no lock, and only a lock can be judged.",
+            code="no-lock",
+            hint=f"`envbuild lock {own.cli_name(name)}` makes one (it needs a package index).",
+        )
+    judged = judging.judge(policy, policy_facts.of_lock(own, policy, locked, questions), policy_facts.today())
+    if not upgrades:
+        return judged
+    return policy_upgrades.with_upgrades(own, policy, locked, judged, today=policy_facts.today())
+
+
+def with_unused(policy: Policy, judged: Sequence[Judgement], known: Sequence[str]) -> list[Judgement]:
+    """Return the judgements, with one more of the policy itself if an exception accepts nothing.
+
+    An exception is only judged if all environments that it is about, among those ``known``, were judged.
+    """
+    names = {each.name for each in judged}
+
+    def is_whole(exception: Exempted) -> bool:
+        return all(name in names for name in known if judging.is_about(exception, name))
+
+    whole = replace(policy, exceptions=tuple(each for each in policy.exceptions if is_whole(each)))
+    found = judging.unused(whole, judged)
+    if not found:
+        return list(judged)
+    return [*judged, Judgement(name="policy", findings=tuple(found), excused=(), unchecked=(), warnings=())]
+
+
+def require_repository(tools: Tools, repository: str) -> None:
+    """Raise :class:`PolicyError` if the policy does not allow ``repository``; ask this before hours of building."""
+    policy = tools.policy
+    if policy is None:
+        return
+    reading.require_current(policy, policy_facts.today())
+    rule = policy.registries
+    if rule is not None and not any(fnmatchcase(repository, each) for each in rule.allowed):
+        raise PolicyError(
+            f"The policy does not allow the repository {repository}: it is not one of {', '.join(rule.allowed)}.",
+            hint=f"Publish to an allowed repository, or change {policy.where}, line {rule.line}.",
+        )
+
+
+def require_allowed(tools: Tools, locked: Locked, questions: Questions, repository: str) -> None:
+    """Raise :class:`PolicyError` unless the policy allows to publish the image of a lock. Without a policy do nothing."""
+    if tools.policy is None:
+        return
+    policy = require_policy(tools)
+    facts = policy_facts.of_lock(tools, policy, locked, questions, repository=repository)
+    judged = judging.judge(policy, facts, policy_facts.today())
+    if judged.is_clean:
+        return
+    open_points = [each for each in judged.unchecked if not each.is_allowed]
+    counts = [_count(len(judged.findings), "finding")] if judged.findings else []
+    counts += [f"{_count(len(open_points), 'point')} not checked"] if open_points else []
+    name = tools.cli_name(judged.name)
+    raise PolicyError(
+        f"The policy {policy.where} does not allow to publish {judged.name}: {', '.join(counts)}.",
+        hint=f"`envbuild check {name}` also tells what mends each finding.",
+        details=[f"{each.rule}: {each.message} [{each.at}]" for each in judged.findings]
+        + [f"{each.rule}: not checked: {each.message}" for each in open_points],
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def exempted(tools: Tools, name: str, finding: Finding) -> Mapping[str, Any] | None:
+    """What the policy's exceptions state about a vulnerability, in OpenVEX's terms; None if no exception is about it."""
+    policy = tools.policy
+    for each in policy.exceptions if policy is not None else ():
+        names = (finding.advisory, *finding.aliases)
+        if (
+            each.rule == "vulnerabilities"
+            and any(fnmatchcase(one, each.subject) for one in names)
+            and (not each.packages or finding.package in each.packages)
+            and judging.is_about(each, name)
+        ):
+            return stated(each)
+    return None
+
+
+def stated(exception: Exempted) -> dict[str, str]:
+    """An exception as the fields of an OpenVEX statement."""
+    notes = f"Accepted by {exception.owner} until {exception.expires}: {exception.reason}"
+    found = {"status": exception.status, "status_notes": notes}
+    if exception.status == "not_affected":
+        found |= {"justification": exception.justification, "impact_statement": exception.reason}
+    return found

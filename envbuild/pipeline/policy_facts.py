@@ -1,0 +1,218 @@
+"""Collects what a policy judges of one environment: its lock, an audit, the last image built here, and proofs."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envbuild import codec
+from envbuild.errors import EnvbuildError, InvalidInputError
+from envbuild.pipeline import end_of_life, evidence, image_checks, locking, proofs, resolving, stage_cache, status
+from envbuild.pipeline.stored_locks import Locked
+from envbuild.pipeline.tools import Tools
+from envbuild.policy.model import Advisory, Ends, Facts, Licensed, Policy, Proof
+
+if TYPE_CHECKING:
+    from envbuild.audit.vulnerabilities import Audit
+    from envbuild.build import BuildRecord
+
+_STAGE = "policy-audit"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Questions:
+    """Where known vulnerabilities are looked up: in OSV ``databases``, else by a ``service``.
+
+    ``answers`` is a file of `envbuild audit --json`, or a folder with one file for each environment; then nothing is asked.
+    With ``stored_only`` no service is asked, either: only a stored answer counts.
+    """
+
+    databases: tuple[Path, ...] = ()
+    service: str = "osv"
+    answers: Path | None = None
+    stored_only: bool = False
+
+
+def today() -> str:
+    """The date of today (UTC), in ISO form."""
+    return datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+
+
+def of_lock(tools: Tools, policy: Policy, locked: Locked, questions: Questions, *, repository: str = "") -> Facts:
+    """Return what is known of the environment of a lock. Only the parts that ``policy`` judges are looked up."""
+    environment, unknown = locked.lock.environment, dict[str, str]()
+    record = _record(tools, locked)
+    audit = _audit(tools, policy, locked, record, questions, unknown) if policy.vulnerabilities is not None else None
+    against = [f"{each.row}: {each.reason}" for each in resolving.site_conflicts(tools, environment)]
+    if record is None:
+        unknown["sizes"] = unknown["licences"] = "no image of this lock was built here"
+    return Facts(
+        name=environment.name,
+        base=environment.base.image,
+        advisories=tuple(map(_advisory, audit.findings)) if audit else None,
+        partly_unknown=audit.unchecked if audit else (),
+        licences=_licences(tools, locked, record, unknown) if policy.licences is not None and record is not None else None,
+        size=record.size if record is not None else None,
+        ends=tuple(_ends(tools, locked)) if policy.end_of_life is not None else (),
+        proofs=tuple(_proofs(tools, locked)) if policy.evidence else (),
+        against=tuple(against),
+        stale=tuple(_stale(tools, locked)) if not against else (),
+        repository=repository,
+        unknown=unknown,
+    )
+
+
+def _record(tools: Tools, locked: Locked) -> BuildRecord | None:
+    """The record of the last image built here, if it was built from this lock."""
+    from envbuild import build
+
+    record = build.read_record(tools.workspace, locked.lock.environment.name)
+    return record if record is not None and record.lock == locked.digest else None
+
+
+def _stale(tools: Tools, locked: Locked) -> Iterator[str]:
+    try:
+        locking.check_lock(tools, locked)
+    except InvalidInputError as error:
+        yield f"{error.message} {error.problems[0] if error.problems else ''}".strip()
+
+
+def _audit(  # noqa: PLR0917 - what an audit needs
+    tools: Tools,
+    policy: Policy,
+    locked: Locked,
+    record: BuildRecord | None,
+    questions: Questions,
+    unknown: dict[str, str],
+) -> Audit | None:
+    """Return the audit, or None with the reason in ``unknown``."""
+    if questions.answers is not None:
+        return _given(questions.answers, locked, unknown)
+    from envbuild import disk_cache
+    from envbuild.audit import audit
+    from envbuild.audit.vulnerabilities import Audit
+
+    name = locked.lock.environment.name
+    asked = disk_cache.stamp([*questions.databases])[0] if questions.databases else questions.service
+    key = {"lock": locked.digest, "asked": asked, "image": record.image if record is not None else "", "form": 1}
+    known = stage_cache.recall(tools.workspace, name, _STAGE, key)
+    valid = policy.vulnerabilities.answers_valid_days if policy.vulnerabilities else 0
+    if known is not None and _age(known.get("date")) <= valid:
+        try:
+            return codec.decode(Audit, known["audit"], _STAGE)
+        except (InvalidInputError, LookupError):
+            pass  # written by another version
+    if questions.stored_only and not questions.databases:
+        unknown["vulnerabilities"] = "no answer of the last days is stored, and no service was to be asked"
+        return None
+    sources = image_checks.sources_of_image(tools, name, locked.digest) if record is not None else None
+    try:
+        found = audit(locked.lock, databases=questions.databases, service=questions.service, sources=sources)
+    except EnvbuildError as error:
+        if error.code != "advisories-unreachable":
+            raise
+        unknown["vulnerabilities"] = error.message
+        return None
+    stage_cache.keep(tools.workspace, name, _STAGE, key, {"audit": codec.encode(found), "date": today()})
+    return found
+
+
+def _age(date: Any) -> float:
+    """The age of an answer in days; infinite for a date that is damaged or in the future."""
+    try:
+        days = (datetime.date.fromisoformat(today()) - datetime.date.fromisoformat(str(date))).days
+    except ValueError:
+        return float("inf")
+    return days if days >= 0 else float("inf")
+
+
+def _given(place: Path, locked: Locked, unknown: dict[str, str]) -> Audit | None:
+    """Return the answer in a file of `envbuild audit --json`. It must be about this lock."""
+    from envbuild.audit.vulnerabilities import Audit
+
+    name = locked.lock.environment.name
+    path = place / f"{name}.json" if place.is_dir() else place
+    answer = stage_cache.read_json(path)
+    if answer is None and place.is_dir():
+        unknown["vulnerabilities"] = f"{place} has no file {path.name}"
+        return None
+    told: Mapping[str, Any] = answer if isinstance(answer, dict) else {}
+    if (told.get("name"), told.get("lock")) != (name, locked.digest):
+        unknown["vulnerabilities"] = f"{path} is about another environment or another lock"
+        return None
+    parts = {field: told[field] for field in Audit.__dataclass_fields__ if field in told}
+    return codec.decode(Audit, json.loads(json.dumps(parts)), str(path))
+
+
+def _advisory(found: Any) -> Advisory:
+    return Advisory(
+        ecosystem=found.ecosystem,
+        package=found.package,
+        version=found.version,
+        name=found.advisory,
+        aliases=found.aliases,
+        fixed_in=found.fixed_in,
+        severity=found.severity,
+        published=found.published,
+    )
+
+
+def _licences(tools: Tools, locked: Locked, record: BuildRecord, unknown: dict[str, str]) -> tuple[Licensed, ...] | None:
+    from envbuild.pipeline import attestations
+
+    name = locked.lock.environment.name
+    found = stage_cache.recall(tools.workspace, name, "licences", {"image": record.image, "lock": locked.digest})
+    if found is None:
+        engine = tools.engine_or_none()
+        if engine is None or engine.image(record.image) is None:
+            unknown["licences"] = "the image is no longer in a container engine, which could be asked"
+            return None
+        found = dict(attestations.licences_of(tools, name, record.image, locked.digest, stores=True) or {})
+    if not found:
+        unknown["licences"] = "they could not be read from the image"
+        return None
+    return tuple(Licensed(package=each["name"], licences=tuple(each["licences"])) for each in found["packages"])
+
+
+def _ends(tools: Tools, locked: Locked) -> Iterator[Ends]:
+    for each in end_of_life.of_platform(tools.matrix, locked.lock.environment):
+        yield Ends(what=each.what, date=each.date)
+    for what in end_of_life.ended_frameworks(tools.matrix, locked.lock.environment):
+        yield Ends(what=what, date="", ended=True)
+
+
+def _proofs(tools: Tools, locked: Locked) -> Iterator[Proof]:
+    """The valid proofs of this repository and this machine, and the accepted reports of other machines."""
+    from envbuild.pipeline import gathering
+
+    name = locked.lock.environment.name
+    kinds = dict.fromkeys(proof.kind for proof in proofs.held(tools, name).proofs)
+    report = _report(tools, name, locked.digest)
+    for kind in kinds:
+        same = report is not None and evidence.kind_of_smoke(report) == kind
+        yield Proof(kind=kind, machines=tuple(machines_of(report)) if report is not None and same else ())
+    for each in gathering.held(tools, name):
+        if each.status == "pass":
+            yield Proof(kind=each.kind, machines=tuple(filter(None, (*each.gpus, each.processor))))
+
+
+def _report(tools: Tools, name: str, digest: str) -> Mapping[str, Any] | None:
+    """The last smoke report of this machine, if it passed and is about this lock."""
+    path = status.stored_reports(tools, name).get("json")
+    report = image_checks.read_report(path) if path is not None else None
+    about = report.get("environment") if report is not None else None
+    is_ours = isinstance(about, dict) and about.get("lock") == digest
+    return report if report is not None and is_ours and report.get("status") == "pass" else None
+
+
+def machines_of(report: Mapping[str, Any]) -> Iterable[str]:
+    """The names of the GPUs that a report used, and of the processor."""
+    devices = report.get("devices")
+    host = report.get("host")
+    names = [each.get("name") for each in (devices if isinstance(devices, list) else ()) if isinstance(each, dict)]
+    names.append(host.get("cpu_model") if isinstance(host, dict) else None)
+    return dict.fromkeys(each for each in names if isinstance(each, str) and each)

@@ -1,0 +1,191 @@
+"""Finds the least change that mends what a policy does not allow. Only changes that resolve are named."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from envbuild.errors import EnvbuildError, PublishError
+from envbuild.pipeline import upgrading
+from envbuild.pipeline.stored_locks import Locked
+from envbuild.pipeline.tools import Tools
+from envbuild.policy import site_rules
+from envbuild.policy.model import Finding, Judgement, Policy, SiteRule
+
+if TYPE_CHECKING:
+    from envbuild.matrix.types import FrameworkTable, Matrix
+    from envbuild.model.environment import Environment
+
+_TRIED = 3  # versions of one package
+_RELEASES = 12  # newer releases of a framework
+
+
+def with_upgrades(tools: Tools, policy: Policy, locked: Locked, judged: Judgement, *, today: str) -> Judgement:
+    """Return the judgement with the least upgrade of each finding that has one. Asks the package index for packages."""
+    if not judged.findings:
+        return judged
+    finder = _Finder(tools, policy, locked, today)
+    by_package: dict[str, list[Finding]] = {}
+    for each in judged.findings:
+        if each.rule == "vulnerabilities":
+            by_package.setdefault(each.package, []).append(each)
+    mended = {package: finder.of_package(package, found) for package, found in by_package.items()}
+    findings = tuple(replace(each, upgrade=finder.of(each, mended)) for each in judged.findings)
+    return replace(judged, findings=findings)
+
+
+class _Finder:
+    """Finds upgrades for one environment. The search for another environment runs at most once."""
+
+    def __init__(self, tools: Tools, policy: Policy, locked: Locked, today: str) -> None:
+        self._tools, self._policy, self._locked, self._today = tools, policy, locked, today
+        self._environment = locked.lock.environment
+        self._elsewhere: str | None = None
+
+    def of(self, finding: Finding, mended: Mapping[str, str]) -> str:
+        """The least change for a finding, as a sentence or a command; empty if none is known."""
+        name = self._tools.cli_name(self._environment.name)
+        if finding.rule == "vulnerabilities":
+            return mended[finding.package]
+        if finding.rule == "evidence":
+            return f"`envbuild evidence {name} --prove --kinds {finding.subject}` proves it, where the machine is suitable"
+        if finding.rule == "lock":
+            return f"`envbuild lock {name} --relock`"
+        if finding.rule in ("site", "end_of_life", "bases"):
+            if self._elsewhere is None:
+                self._elsewhere = self._other_environment("")
+            return self._elsewhere
+        return ""
+
+    def of_package(self, package: str, findings: Sequence[Finding]) -> str:
+        """The least version of a package that mends all ``findings`` about it and that can be locked."""
+        pinned = {canonicalize_name(each.name) for prefix in self._locked.lock.prefixes for each in prefix.artifacts}
+        if canonicalize_name(package) not in pinned:
+            return ""
+        own = self._framework_of(package)
+        candidates = least_versions(findings)
+        if own is not None:
+            return self._other_environment(candidates[0], own) if candidates else ""
+        name = self._tools.cli_name(self._environment.name)
+        for version in candidates[:_TRIED]:
+            wanted = f"{package}=={version}"
+            try:
+                upgrading.upgrade_environment(self._tools, self._environment, packages=[wanted], write=False)
+            except PublishError:
+                return ""
+            except EnvbuildError:
+                continue  # the version is not on the index, or does not fit beside the others
+            return f"{package} {version}: `envbuild lock {name} --upgrade --package {wanted}`"
+        return ""
+
+    def _framework_of(self, package: str) -> str | None:
+        wanted = canonicalize_name(package)
+        return next((each.name for each in self._environment.frameworks if canonicalize_name(each.package) == wanted), None)
+
+    def _other_environment(self, least: str, framework: str = "") -> str:
+        """The nearest environment that the policy allows: the same releases elsewhere, else the next newer release.
+
+        With ``least``, the release of ``framework`` must be at least that version.
+        """
+        from envbuild.resolve.request.parser import parse
+        from envbuild.resolve.resolution import resolve
+
+        matrix = allowed_matrix(self._tools, self._policy, self._today)
+        for text in _requests(matrix, self._environment, least, framework):
+            try:
+                found = resolve(matrix, parse([text], matrix=matrix)).environment
+            except EnvbuildError:
+                continue
+            if found.name != self._environment.name and bool(found.cuda) == bool(self._environment.cuda):
+                return f"{found.name}: `envbuild lock {found.name}`"
+        return ""
+
+
+def allowed_matrix(tools: Tools, policy: Policy, today: str) -> Matrix:
+    """Return the matrix under all that the policy says of systems and Pythons: site rules, ends of life, base images."""
+    rules = list(policy.site)
+    if policy.end_of_life is not None and policy.end_of_life.refuse:
+        systems = tuple(row.name for row in tools.matrix.systems if _has_ended(row.end_of_life, today))
+        pythons = tuple(f"=={row.version}" for row in tools.matrix.pythons if _has_ended(row.end_of_life, today))
+        rules.append(_rule(systems, pythons, "it has reached its end of life"))
+    if policy.bases is not None:
+        from fnmatch import fnmatchcase
+
+        bases = policy.bases
+        refused = tuple(
+            row.name
+            for row in tools.matrix.systems
+            if any(fnmatchcase(row.image, each) for each in bases.denied)
+            or (bases.allowed and not any(fnmatchcase(row.image, each) for each in bases.allowed))
+        )
+        rules.append(_rule(refused, (), "its base image is not allowed"))
+    return site_rules.apply(tools.matrix_without_site, rules)
+
+
+def _has_ended(date: str, today: str) -> bool:
+    return bool(date) and date < today[: len(date)]
+
+
+def _rule(systems: tuple[str, ...], pythons: tuple[str, ...], reason: str) -> SiteRule:
+    return SiteRule(at="policy:0", systems=systems, pythons=pythons, cuda=(), frameworks=(), driver="", reason=reason)
+
+
+def _requests(matrix: Matrix, environment: Environment, least: str, framework: str) -> Iterator[str]:
+    """Requests for environments, the nearest first: with the same releases, then with newer ones of ``framework``."""
+    tables = {table.name: table for table in matrix.frameworks}
+    held = {each.name: each.version for each in environment.frameworks}
+    if not held.keys() <= tables.keys():
+        return
+    changed = framework or environment.frameworks[0].name
+    newer = [version for version in _ascending(tables[changed]) if _at_least(version, held[changed], least)]
+    versions = [*([held[changed]] if not least else []), *(each for each in newer if each != held[changed])]
+    device = f"-cuda{environment.cuda}" if environment.cuda else "-cpu"
+    devices = (device, "") if environment.cuda else (device,)  # an image for GPUs may get another CUDA, never none
+    for version, end in itertools.product(versions[: _RELEASES + 1], devices):
+        words = (f"{tables[name].short}-{version if name == changed else own}" for name, own in held.items())
+        yield "+".join(words) + end
+
+
+def _ascending(table: FrameworkTable) -> list[str]:
+    return list(reversed([release.version for release in table.releases]))
+
+
+def _at_least(version: str, held: str, least: str) -> bool:
+    try:
+        return Version(version) >= max(Version(held), Version(least or held))
+    except InvalidVersion:
+        return False
+
+
+def least_versions(findings: Sequence[Finding]) -> list[str]:
+    """Return the fixed versions that mend all ``findings`` about one package, the least first.
+
+    An advisory may name a fixed version for each series of releases. A version counts as mended if it is at least the fixed
+    version of its own series, or at least the newest fixed version.
+    """
+    read = [_versions(each.fixed_in) for each in findings]
+    if not all(read):
+        return []
+    held = max(_versions([each.version for each in findings]), default=None)
+    every = sorted({version for fixed in read for version in fixed if held is None or version > held})
+    return [str(version) for version in every if all(_mends(version, fixed) for fixed in read)]
+
+
+def _mends(version: Version, fixed: Sequence[Version]) -> bool:
+    same = [each for each in fixed if each.release[:1] == version.release[:1]]
+    return version >= max(fixed) or any(version >= each for each in same)
+
+
+def _versions(texts: Sequence[str]) -> list[Version]:
+    found = []
+    for text in texts:
+        try:
+            found.append(Version(text))
+        except InvalidVersion:
+            continue
+    return found
