@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -15,12 +15,19 @@ _OURS = "https://envbuild.invalid"
 _KINDS = {"pypi": "pypi", "debian": "deb/debian", "ubuntu": "deb/ubuntu"}  # the type in a package URL, by OSV's ecosystem
 
 
-def document(name: str, findings: Iterable[Vulnerability], how: str, date: str) -> Mapping[str, Any] | None:
+def document(
+    name: str,
+    findings: Iterable[Vulnerability],
+    how: str,
+    date: str,
+    accepted: Callable[[Vulnerability], Mapping[str, str] | None] = lambda _finding: None,
+) -> Mapping[str, Any] | None:
     """Return the document about the image of ``name``; None without findings, because OpenVEX has no empty documents.
 
     ``how`` says which database was searched, and what could not be checked. ``date`` (RFC 3339) is the time of the search.
+    ``accepted`` returns the status of a finding that the site's policy accepts, with its further fields.
     """
-    told = [_statement(name, each) for each in findings]
+    told = [_statement(name, each, accepted(each)) for each in findings]
     if not told:
         return None
     content = json.dumps([name, told, how], sort_keys=True).encode()
@@ -35,17 +42,21 @@ def document(name: str, findings: Iterable[Vulnerability], how: str, date: str) 
     }
 
 
-def _statement(name: str, finding: Vulnerability) -> dict[str, Any]:
-    """Return the statement about one finding: the advisory names the version. Whether the image uses the code is unknown."""
+def _statement(name: str, finding: Vulnerability, accepted: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return the statement about one finding: the advisory names the version. Unless the site's policy says more, it is unknown
+    whether the image uses the code."""
     mended = f"Fixed in {', '.join(finding.fixed_in)}." if finding.fixed_in else "No release fixes it."
     aliases = {"aliases": list(finding.aliases)} if finding.aliases else {}
     summary = {"description": finding.summary} if finding.summary else {}
+    status = accepted or {
+        "status": "affected",
+        "status_notes": "The advisory names this version. Nobody has looked at whether the image uses the code.",
+    }
     return {
         "vulnerability": {"name": finding.advisory, **aliases, **summary},
         "products": [{"@id": f"{_OURS}/environments/{quote(name)}", "subcomponents": [{"@id": _url(finding)}]}],
-        "status": "affected",
-        "status_notes": "The advisory names this version. Nobody has looked at whether the image uses the code.",
-        "action_statement": mended,
+        **status,
+        **({"action_statement": mended} if status["status"] == "affected" else {}),
     }
 
 

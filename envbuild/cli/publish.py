@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.batch import Job
     from envbuild.pipeline.building import Builder
     from envbuild.pipeline.constraints import Constraints
-    from envbuild.pipeline.make import MakeOptions, StageNote
+    from envbuild.pipeline.make import Made, MakeOptions, StageNote
     from envbuild.pipeline.publishing import Destination, Planned, Published
     from envbuild.pipeline.tools import Tools
     from envbuild.pipeline.unchanged_renderings import Watch
@@ -98,6 +98,10 @@ def command(
     from envbuild.pipeline.make import MakeOptions
 
     registry_client.parse(repository)
+    if session.workspace.policy is not None:
+        from envbuild.pipeline import policy_checks
+
+        policy_checks.require_repository(session.tools(), repository)  # now, before hours of building
     key = keys.signing_key(key_file, os.environ.get(options.PASSWORD, ""))  # checked now, before hours of building
     if rollback:
         publish_release.require_alone(names, release, values)
@@ -110,7 +114,12 @@ def command(
     smoke = options.smoke_options(judging)
     holds = hold_tags or bool(release)
     to = publishing.Destination(
-        repository=repository, key=key, compression=compression, moves_tags=not holds, databases=databases
+        repository=repository,
+        key=key,
+        compression=compression,
+        moves_tags=not holds,
+        databases=databases,
+        require_allowed=partial(_require_allowed, repository=repository, databases=databases),
     )
     asked = _Asked(to=to, allowed={allow} if allow else set(), constraints=options.chosen(constraints))
 
@@ -136,6 +145,20 @@ def command(
     if dry_run:
         return _show_plan(session, session.tools([names[0]], **tools_from), names[0], asked, wanted(names[0], *also))
     return _publish_one(session, names[0], asked, wanted(names[0], *also), tools_from)
+
+
+def _require_allowed(tools: Tools, made: Made, *, repository: str, databases: tuple[Path, ...]) -> None:
+    """Ask the policy, if there is one, whether the image may be published."""
+    if tools.workspace.policy is None:
+        return
+    from envbuild.pipeline import policy_checks
+    from envbuild.pipeline.policy_facts import Questions
+    from envbuild.pipeline.stored_locks import Locked
+
+    name = made.environment.name
+    locked = Locked(lock=made.lock, digest=made.digest, path=tools.workspace.lock_file(name), kept=True)
+    asked = Questions(databases=databases, stored_only=tools.offline is not None)
+    policy_checks.require_allowed(tools, locked, asked, repository)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

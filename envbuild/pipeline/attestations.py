@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from envbuild.attest import licences, openvex, provenance, statements
 from envbuild.attest.statements import Statement
 from envbuild.errors import VerifyError
 from envbuild.model.vulnerabilities import Vulnerability
-from envbuild.pipeline import changed_since, image_checks, stage_cache
+from envbuild.pipeline import changed_since, image_checks, policy_exceptions, stage_cache
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -107,7 +108,8 @@ def _vulnerabilities(tools: Tools, made: Made, databases: Sequence[Path], *, sto
     how = f"envbuild compared {told['checked']} packages with {told['database']}"
     how += f". Not checked: {'; '.join(told['unchecked'])}" if told["unchecked"] else ""
     findings = [Vulnerability(**{part: _frozen(value) for part, value in each.items()}) for each in told["findings"]]
-    vex = openvex.document(name, findings, how, known["date"])
+    accepted = partial(policy_exceptions.statement_about, tools.policy, name)
+    vex = openvex.document(name, findings, how, known["date"], accepted)
     report = {"image": image, "lock": made.digest, "date": known["date"], **told}
     stated = [Statement(kind=statements.AUDIT, predicate=report)]
     return [*stated, *([Statement(kind=statements.OPENVEX, predicate=vex)] if vex else [])]

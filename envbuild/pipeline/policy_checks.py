@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from envbuild.errors import InvalidInputError, PolicyError, UsageError
 from envbuild.pipeline import policy_facts, policy_upgrades
@@ -15,7 +15,6 @@ from envbuild.policy import judging, reading
 from envbuild.policy.model import Exempted, Judgement, Policy
 
 if TYPE_CHECKING:
-    from envbuild.attest.openvex import Finding
     from envbuild.pipeline.policy_facts import Questions
 
 
@@ -105,27 +104,3 @@ def require_allowed(tools: Tools, locked: Locked, questions: Questions, reposito
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def exempted(tools: Tools, name: str, finding: Finding) -> Mapping[str, Any] | None:
-    """What the policy's exceptions state about a vulnerability, in OpenVEX's terms; None if no exception is about it."""
-    policy = tools.policy
-    for each in policy.exceptions if policy is not None else ():
-        names = (finding.advisory, *finding.aliases)
-        if (
-            each.rule == "vulnerabilities"
-            and any(fnmatchcase(one, each.subject) for one in names)
-            and (not each.packages or finding.package in each.packages)
-            and judging.is_about(each, name)
-        ):
-            return stated(each)
-    return None
-
-
-def stated(exception: Exempted) -> dict[str, str]:
-    """An exception as the fields of an OpenVEX statement."""
-    notes = f"Accepted by {exception.owner} until {exception.expires}: {exception.reason}"
-    found = {"status": exception.status, "status_notes": notes}
-    if exception.status == "not_affected":
-        found |= {"justification": exception.justification, "impact_statement": exception.reason}
-    return found

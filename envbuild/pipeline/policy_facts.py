@@ -17,7 +17,7 @@ from envbuild.pipeline.tools import Tools
 from envbuild.policy.model import Advisory, Ends, Facts, Licensed, Policy, Proof
 
 if TYPE_CHECKING:
-    from envbuild.audit.vulnerabilities import Audit
+    from envbuild.model.vulnerabilities import Audit
     from envbuild.build import BuildRecord
 
 _STAGE = "policy-audit"
@@ -94,7 +94,7 @@ def _audit(  # noqa: PLR0917 - what an audit needs
         return _given(questions.answers, locked, unknown)
     from envbuild import disk_cache
     from envbuild.audit import audit
-    from envbuild.audit.vulnerabilities import Audit
+    from envbuild.model.vulnerabilities import Audit
 
     name = locked.lock.environment.name
     asked = disk_cache.stamp([*questions.databases])[0] if questions.databases else questions.service
@@ -132,7 +132,7 @@ def _age(date: Any) -> float:
 
 def _given(place: Path, locked: Locked, unknown: dict[str, str]) -> Audit | None:
     """Return the answer in a file of `envbuild audit --json`. It must be about this lock."""
-    from envbuild.audit.vulnerabilities import Audit
+    from envbuild.model.vulnerabilities import Audit
 
     name = locked.lock.environment.name
     path = place / f"{name}.json" if place.is_dir() else place

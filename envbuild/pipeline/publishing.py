@@ -11,7 +11,7 @@ from envbuild.pipeline import attestations, pushing
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from envbuild.attest.keys import SigningKey
@@ -30,7 +30,8 @@ class Destination:
     """The ``repository`` (``HOST/REPOSITORY``) that gets the image, the ``key`` that signs, and how layers are compressed.
 
     Without ``moves_tags`` the image gets only the tag that never moves, because the tags of a release move together at the end.
-    ``databases`` are OSV databases; a statement lists the vulnerabilities that they know.
+    ``databases`` are OSV databases; a statement lists the vulnerabilities that they know. ``require_allowed`` raises
+    :class:`PolicyError` if the site's policy does not allow to publish an image.
     """
 
     repository: str
@@ -38,6 +39,7 @@ class Destination:
     compression: Compression | None
     moves_tags: bool = True
     databases: tuple[Path, ...] = ()
+    require_allowed: Callable[[Tools, Made], None] = lambda _tools, _made: None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,8 +82,10 @@ def may_be_published(smoked: Smoked, allowed: Collection[str]) -> bool:
 def publish(tools: Tools, made: Made, to: Destination) -> Published:
     """Push the image under the tag that never moves, attach the statements, and then set the tags that move.
 
-    The caller must check :func:`may_be_published` first. Raises :class:`PublishError`.
+    The caller must check :func:`may_be_published` first. Raises :class:`PublishError`, and :class:`PolicyError` before anything
+    is sent.
     """
+    to.require_allowed(tools, made)
     stated = attestations.of_image(tools, made, databases=to.databases)
     new: list[str] = []
 
@@ -119,6 +123,7 @@ class Planned:
 
 def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
     """Return what :func:`publish` would do now, without writing; None if layers must be compressed before that is known."""
+    to.require_allowed(tools, made)
     stated = attestations.of_image(tools, made, stores=False, databases=to.databases)
     missing: list[int] = []
 

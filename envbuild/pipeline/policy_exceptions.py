@@ -1,0 +1,32 @@
+"""The exceptions of a policy as statements of OpenVEX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from envbuild.attest.openvex import Finding
+    from envbuild.policy.model import Exempted, Policy
+
+
+def statement_about(policy: Policy | None, name: str, finding: Finding) -> Mapping[str, str] | None:
+    """Return what the exceptions of ``policy`` state about a vulnerability in the image of ``name``, as fields of an OpenVEX
+    statement; None if no exception is about it."""
+    for each in policy.exceptions if policy is not None else ():
+        names = (finding.advisory, *finding.aliases)
+        is_about = each.rule == "vulnerabilities" and any(fnmatchcase(one, each.subject) for one in names)
+        of_package = not each.packages or finding.package in each.packages
+        here = not each.environments or any(fnmatchcase(name, one) for one in each.environments)
+        if is_about and of_package and here:
+            return _stated(each)
+    return None
+
+
+def _stated(exception: Exempted) -> dict[str, str]:
+    notes = f"Accepted by {exception.owner} until {exception.expires}: {exception.reason}"
+    found = {"status": exception.status, "status_notes": notes}
+    if exception.status == "not_affected":
+        found |= {"justification": exception.justification, "impact_statement": exception.reason}
+    return found
