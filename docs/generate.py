@@ -40,6 +40,8 @@ SCHEMAS = {
     "batch": ("batch-fields.md", "Fields of the answer about several environments"),
     "run": ("run-fields.md", "Fields of a command to run"),
     "plan": ("plan-fields.md", "Fields of a plan"),
+    "policy": ("policy-fields.md", "Fields of a policy"),
+    "check": ("check-fields.md", "Fields of the answer of check"),
     "registry": ("registry-fields.md", "Fields of the answer about a registry"),
 }
 

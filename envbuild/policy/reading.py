@@ -117,6 +117,7 @@ def _vulnerabilities(table: Table | None) -> model.Vulnerabilities | None:
         if inner is not None and severity in inner:
             deadlines[severity] = _days(inner, severity)
     if inner is not None:
+        inner.allow(*model.SEVERITIES)
         inner.finish()
         if not deadlines:
             inner.problem(f"at least one of {', '.join(model.SEVERITIES)} is needed")
@@ -159,7 +160,7 @@ def _exception(table: Table) -> model.Exempted:
         rule=rule,
         subject=table.text("subject", pattern=_SUBJECT),
         packages=packages,
-        environments=table.texts("environments", one="environments" in table) if "environments" in table else (),
+        environments=table.texts("environments", required="environments" in table),
         status=status,
         justification=justification,
         reason=_reason(table),

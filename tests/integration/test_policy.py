@@ -1,0 +1,198 @@
+"""`envbuild check` judges real locks, and `envbuild publish` obeys the policy. Stand-ins replace the stages of `make`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+from program import ROOT
+from signing import write_pair
+from stand_in_registry import Registry, serve
+from stood_in_stages import Stages, stand_in
+
+from envbuild.attest import keys, statements
+from envbuild.cli import frame
+from envbuild.compose.outputs import referrers
+
+NAME = "opencv-5.0.0.93-cpu-py311-debian12"
+SCHEMA = json.loads((ROOT / "envbuild/schemas/check.json").read_text())
+SEVERE = "vulnerabilities: {deadlines: {critical: 7, high: 30, unknown: 30}}\nunchecked_allowed: [vulnerabilities]\n"
+ACCEPTED = """exceptions:
+  - {subject: CVE-2026-1, packages: [numpy], status: not_affected, justification: component_not_present,
+     reason: "our image does not load it", owner: team@example.org, expires: 2999-01-01}
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the compiled matrix, so that it is compiled once for all tests."""
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture
+def stages(tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> Stages:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "compiled-matrix").symlink_to(compiled)
+    return stand_in(tmp_path, monkeypatch, {NAME: "one"})
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with serve(Registry(knows_referrers=True)) as served:
+        yield served
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A critical advisory about the locked NumPy, and one of low severity that is no hurry."""
+    folder = tmp_path / "osv"
+    folder.mkdir()
+
+    def write(name: str, word: str, published: str) -> None:
+        ranges = [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "99.0"}]}]
+        affected = [{"package": {"ecosystem": "PyPI", "name": "numpy"}, "ranges": ranges}]
+        record = {"id": name, "aliases": [f"CVE-2026-{name[-1]}"], "published": published, "affected": affected}
+        (folder / f"{name}.json").write_text(json.dumps({**record, "database_specific": {"severity": word}}))
+
+    write("GHSA-1", "CRITICAL", "2026-01-05T10:00:00Z")
+    write("GHSA-2", "HIGH", "2999-01-01T10:00:00Z")
+    return folder
+
+
+@pytest.fixture
+def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Write a policy, and name it in the environment."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "policy.yaml"
+        path.write_text(f"schema: 1\n{text}")
+        monkeypatch.setenv("ENVBUILD_POLICY", str(path))
+        return path
+
+    return write
+
+
+def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    code = frame.run(["check", NAME, "--json", "--no-upgrades", *words])
+    document = json.loads(capsys.readouterr().out)
+    if "error" not in document:
+        jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    return code, document
+
+
+def test_a_vulnerability_past_its_deadline_is_found_with_its_line(capsys, stages, policy, database, tmp_path):
+    path = policy(SEVERE)
+    junit = tmp_path / "junit.xml"
+    code, document = check(capsys, "--database", str(database), "--junit", str(junit))
+    (judged,) = document["environments"]
+    (found,) = judged["findings"]
+    assert (code, document["clean"], found["at"]) == (12, False, f"{path}:2")
+    assert "published on 2026-01-05, and had to be mended by 2026-01-12 (7 days)" in found["message"]
+    assert any("GHSA-2 (high)" in text and "mend it by" in text for text in judged["warnings"])
+    assert ElementTree.parse(junit).getroot().find("testsuite").get("failures") == "1"
+
+
+def test_an_accepted_finding_is_listed_and_an_exception_for_nothing_is_found(capsys, stages, policy, database):
+    policy(SEVERE + ACCEPTED)
+    code, document = check(capsys, "--database", str(database))
+    (judged,) = document["environments"]
+    assert (code, judged["clean"], len(judged["excused"])) == (0, True, 1)
+    policy(SEVERE.replace("unchecked_allowed: [vulnerabilities]\n", "") + ACCEPTED)
+    assert check(capsys, "--database", str(database))[0] == 12  # the packages of the system were not checked
+    wrong = ACCEPTED.replace("CVE-2026-1", "Python 2.7").replace("packages: [numpy], ", "rule: end_of_life, ")
+    path = policy(wrong.replace("expires", f'environments: ["{NAME}"], expires') + "end_of_life: {refuse: true}\n")
+    code, document = check(capsys)
+    assert code == 12 and document["environments"][-1]["name"] == "policy"
+    assert document["environments"][-1]["findings"][0]["at"] == f"{path}:3"
+
+
+def test_what_nobody_checked_is_not_clean(capsys, stages, policy):
+    policy("vulnerabilities: {deadlines: {high: 30}}\nsizes: {image: 1GB}\nlicences: {denied: [GPL]}\n")
+    code, document = check(capsys, "--stored")
+    (judged,) = document["environments"]
+    assert code == 12 and not judged["findings"]
+    assert [each["rule"] for each in judged["unchecked"]] == ["vulnerabilities", "licences", "sizes"]
+
+
+def test_an_answer_of_audit_is_taken_for_the_same_lock_only(capsys, stages, policy, database, tmp_path):
+    assert frame.run(["audit", NAME, "--json", "--database", str(database)]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    policy(SEVERE)
+    (tmp_path / "answer.json").write_text(json.dumps(answer))
+    code, document = check(capsys, "--audit", str(tmp_path / "answer.json"))
+    assert (code, len(document["environments"][0]["findings"])) == (12, 1)
+    (tmp_path / "answer.json").write_text(json.dumps({**answer, "lock": "0" * 64}))
+    unchecked = check(capsys, "--audit", str(tmp_path / "answer.json"))[1]["environments"][0]["unchecked"]
+    assert "another lock" in unchecked[0]["message"]
+    (tmp_path / "answer.json").write_text("{}")
+    assert (
+        "another environment"
+        in check(capsys, "--audit", str(tmp_path / "answer.json"))[1]["environments"][0]["unchecked"][0]["message"]
+    )
+
+
+def test_no_policy_and_a_wrong_policy_are_refused(capsys, stages, policy):
+    code, document = check(capsys)
+    assert (code, document["error"]["code"]) == (2, "no-policy")
+    policy("sizs: {image: 1GB}\n")
+    code, document = check(capsys)
+    assert (code, document["error"]["code"], document["error"]["problems"][0]["line"]) == (5, "bad-policy", 2)
+    policy(ACCEPTED.replace("2999", "2026"))
+    assert check(capsys)[1]["error"]["code"] == "expired-exception"
+
+
+REFUSALS = {
+    "registries: {allowed: [elsewhere/*]}\n": "does not allow the repository",
+    "bases: {denied: [debian*]}\n": "bases: the base image debian:12",
+    "evidence: {required: [{kind: smoke-gpu}]}\n": "evidence: there is no valid proof smoke-gpu",
+    "vulnerabilities: {deadlines: {critical: 7}}\n": "not checked",
+    SEVERE: "GHSA-1 (critical) about numpy",
+}
+
+
+def publish(capsys: pytest.CaptureFixture[str], registry: Registry, folder: Path, *words: str) -> tuple[int, Any]:
+    key = folder / "cosign.key"
+    if not key.exists():
+        write_pair(folder)
+    code = frame.run(["publish", NAME, "--to", f"{registry.host}/lab/dl", "--key", str(key), "--json", *words])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("text", REFUSALS)
+def test_what_the_policy_does_not_allow_is_not_pushed(capsys, stages, policy, database, registry, tmp_path, text):
+    policy(text)
+    for more in ((), ("--dry-run",)):
+        code, document = publish(capsys, registry, tmp_path, "--database", str(database), *more)
+        told = " ".join([document["error"]["message"], *document["error"]["details"]])
+        assert code == 12 and document["error"]["code"] == "policy" and REFUSALS[text] in told
+    assert not registry.manifests and not registry.received
+
+
+def test_an_image_that_a_site_rule_excludes_is_not_pushed(capsys, stages, policy, registry, tmp_path):
+    policy("site:\n  - {systems: [debian12], reason: not on our cluster}\n")
+    code, document = publish(capsys, registry, tmp_path)
+    assert code == 12 and "not on our cluster" in document["error"]["details"][0]
+    code, document = publish(capsys, registry, tmp_path, "--dry-run")
+    assert code == 3 and "not on our cluster" in document["error"]["conflicts"][0]["reason"]
+    assert not registry.manifests and not registry.received
+
+
+def test_an_allowed_image_is_pushed_and_its_exceptions_are_stated(capsys, stages, policy, database, registry, tmp_path):
+    policy(SEVERE + ACCEPTED + "registries: {allowed: ['127.0.0.1:*/lab/*']}\nsizes: {image: 1GB}\n")
+    code, document = publish(capsys, registry, tmp_path, "--database", str(database))
+    assert code == 0
+    digest = document["published"]["digest"]
+    key = keys.public_key(tmp_path / "cosign.pub")
+    bundles = referrers.read(f"{registry.host}/lab/dl", digest, statements.BUNDLE)
+    found = {each.kind: each.predicate for each in (statements.opened(bundle, digest, key) for bundle in bundles)}
+    stated = {each["vulnerability"]["name"]: each for each in found[statements.OPENVEX]["statements"]}
+    assert stated["GHSA-1"]["status"] == "not_affected" and "action_statement" not in stated["GHSA-1"]
+    assert stated["GHSA-1"]["justification"] == "component_not_present"
+    assert "team@example.org until 2999-01-01: our image does not load it" in stated["GHSA-1"]["status_notes"]
+    assert stated["GHSA-2"]["status"] == "affected" and "Fixed in 99.0" in stated["GHSA-2"]["action_statement"]
+    assert publish(capsys, registry, tmp_path, "--database", str(database))[1]["nothing_to_do"]
