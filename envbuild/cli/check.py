@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     "--database",
     "databases",
     multiple=True,
-    type=click.Path(exists=True, path_type=Path),
+    type=click.Path(path_type=Path),
     metavar="PATH",
     help="A local OSV database, as for `audit`; it also tells severities and dates. May be repeated.",
 )
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--audit",
     "answers",
-    type=click.Path(exists=True, path_type=Path),
+    type=click.Path(path_type=Path),
     metavar="PATH",
     help="Take this answer of `audit --json`, or those in a folder (NAME.json), and ask nobody.",
 )

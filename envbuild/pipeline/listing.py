@@ -28,9 +28,7 @@ def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
     """
     if any(filters.values()):
         return _rows(tools, filters)
-    from envbuild.matrix.cache import fingerprint
-
-    path = tools.workspace.list_cache / f"{fingerprint(tools.workspace)}.json"
+    path = tools.workspace.list_cache / f"{_fingerprint(tools)}.json"
     program = disk_cache.program(*_PROGRAM)
     known = disk_cache.recall(path, program)
     if known is not None:
@@ -40,6 +38,15 @@ def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
     if rows:
         disk_cache.keep(path, program, [[list(row.values()) for row in rows]], list(rows[0]))
     return rows
+
+
+def _fingerprint(tools: Tools) -> str:
+    """The fingerprint of the matrix. The rows are not read for it, unless a policy may have rules about them."""
+    if tools.workspace.policy is not None:
+        return tools.matrix.fingerprint
+    from envbuild.matrix.cache import fingerprint
+
+    return fingerprint(tools.workspace)
 
 
 def list_stacks(tools: Tools) -> list[dict[str, Any]]:

@@ -137,8 +137,8 @@ def _given(place: Path, locked: Locked, unknown: dict[str, str]) -> Audit | None
     name = locked.lock.environment.name
     path = place / f"{name}.json" if place.is_dir() else place
     answer = stage_cache.read_json(path)
-    if answer is None and place.is_dir():
-        unknown["vulnerabilities"] = f"{place} has no file {path.name}"
+    if answer is None:
+        unknown["vulnerabilities"] = f"there is no answer of an audit in {path}"
         return None
     told: Mapping[str, Any] = answer if isinstance(answer, dict) else {}
     if (told.get("name"), told.get("lock")) != (name, locked.digest):

@@ -68,20 +68,46 @@ class _Finder:
         if canonicalize_name(package) not in pinned:
             return ""
         own = self._framework_of(package)
-        candidates = least_versions(findings)
         if own is not None:
-            return self._other_environment(candidates[0], own) if candidates else ""
+            listed = least_versions(findings)
+            return self._other_environment(listed[0], own) if listed else ""
         name = self._tools.cli_name(self._environment.name)
-        for version in candidates[:_TRIED]:
+        others = self._other_pins(package)
+        for version in self._offered(package, findings)[:_TRIED]:
             wanted = f"{package}=={version}"
             try:
-                upgrading.upgrade_environment(self._tools, self._environment, packages=[wanted], write=False)
+                upgrading.upgrade_environment(self._tools, self._environment, packages=[wanted, *others], write=False)
             except PublishError:
                 return ""
             except EnvbuildError:
                 continue  # the version is not on the index, or does not fit beside the others
             return f"{package} {version}: `envbuild lock {name} --upgrade --package {wanted}`"
         return ""
+
+    def _other_pins(self, package: str) -> list[str]:
+        """All other packages in their locked versions, so that the search changes one package and ends soon.
+
+        A package that several prefixes have in different versions stays free.
+        """
+        held: dict[str, set[str]] = {}
+        for prefix in self._locked.lock.prefixes:
+            for each in prefix.artifacts:
+                held.setdefault(str(canonicalize_name(each.name)), set()).add(each.version)
+        frameworks = {canonicalize_name(each.package) for each in self._environment.frameworks}
+        changed = {canonicalize_name(package), *frameworks}
+        return [f"{name}=={min(versions)}" for name, versions in held.items() if len(versions) == 1 and name not in changed]
+
+    def _offered(self, package: str, findings: Sequence[Finding]) -> list[str]:
+        """The versions on the index that mend all ``findings`` about a package, the least first, without yanked ones."""
+        from envbuild.lock.available_versions import version_of
+
+        project = str(canonicalize_name(package))
+        try:
+            files = self._tools.index.project_files(project)
+        except EnvbuildError:
+            return []  # the index cannot be reached, or does not have the project
+        found = {version_of(each.filename, project) for each in files if not each.yanked}
+        return least_versions(findings, [each for each in found if each is not None and not each.is_prerelease])
 
     def _framework_of(self, package: str) -> str | None:
         wanted = canonicalize_name(package)
@@ -162,8 +188,9 @@ def _at_least(version: str, held: str, least: str) -> bool:
         return False
 
 
-def least_versions(findings: Sequence[Finding]) -> list[str]:
-    """Return the fixed versions that mend all ``findings`` about one package, the least first.
+def least_versions(findings: Sequence[Finding], offered: Sequence[Version] | None = None) -> list[str]:
+    """Return the versions that mend all ``findings`` about one package, the least first: those that are ``offered``, else those
+    that the advisories name.
 
     An advisory may name a fixed version for each series of releases. A version counts as mended if it is at least the fixed
     version of its own series, or at least the newest fixed version.
@@ -172,7 +199,8 @@ def least_versions(findings: Sequence[Finding]) -> list[str]:
     if not all(read):
         return []
     held = max(_versions([each.version for each in findings]), default=None)
-    every = sorted({version for fixed in read for version in fixed if held is None or version > held})
+    listed = offered if offered is not None else [version for fixed in read for version in fixed]
+    every = sorted({version for version in listed if held is None or version > held})
     return [str(version) for version in every if all(_mends(version, fixed) for fixed in read)]
 
 
