@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from envbuild.model.environment import Environment
 
 _TRIED = 3  # versions of one package
-_RELEASES = 12  # newer releases of a framework
+_RELEASES = 80  # newer releases of a framework
 
 
 def with_upgrades(tools: Tools, policy: Policy, locked: Locked, judged: Judgement, *, today: str) -> Judgement:
