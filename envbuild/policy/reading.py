@@ -277,7 +277,7 @@ def _frameworks(table: Table, texts: Sequence[str]) -> tuple[tuple[str, str], ..
             SpecifierSet(condition)
             found.append((name.lower(), condition))
         except InvalidSpecifier:
-            table.problem(f"{text!r} is not a framework with a condition, such as tensorflow<2", "frameworks")
+            table.problem(f"{text!r} is not a framework with a condition, such as NAME<2", "frameworks")
             continue
         if not name:
             table.problem(f"{text!r} names no framework", "frameworks")
