@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,14 +13,9 @@ from envbuild.cli.session import Session
 from envbuild.errors import InvalidInputError, Problem, UsageError
 
 if TYPE_CHECKING:
-    from packaging.requirements import Requirement
-    from packaging.version import Version
-
-    from envbuild.index.project_pages import IndexFile
     from envbuild.matrix.online.differences import Finding
-    from envbuild.matrix.online.published import Published
-    from envbuild.matrix.online.wheel_metadata import Reader
     from envbuild.matrix.types import Matrix
+    from envbuild.updates.rows import Asked
 
 _framework = click.option(
     "--framework", metavar="NAME", multiple=True, help="Ask the index for this framework only; may be repeated."
@@ -51,6 +45,7 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
     from envbuild.matrix import checks, consistency
     from envbuild.matrix.reading import loader
     from envbuild.matrix.reading.loader import load_files
+    from envbuild.updates import rows
 
     if framework and not online:
         raise UsageError("--framework needs --online.", hint="Add --online.")
@@ -67,7 +62,7 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
     document: dict[str, Any] = {"schema": 1, "matrix": str(session.workspace.matrix), "problems": []}
     document["unused"] = [row._asdict() for row in unused]
     if online:
-        findings = _ask(session, _only(facts, framework)).findings
+        findings = _ask(session, rows.only(facts, framework)).findings
         wrong = [finding for finding in findings if finding.wrong]
         if wrong:
             raise InvalidInputError(
@@ -96,23 +91,19 @@ def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
     """Propose rows for releases that the package index has and the matrix lacks, as a diff. Rows are never removed.
 
     CUDA, cuDNN and NCCL come from the requirements of the wheels. Facts that are in neither wheels nor index are copied from
-    the series, and the row gets the status unknown. Overlays are ignored.
+    the series, and the row gets the status unknown. A release waits while a part that belongs to it is missing on the index.
+    Overlays are ignored.
     """
     from envbuild import files
     from envbuild.cli.progress_display import display
-    from envbuild.matrix.online import new_row, proposals
-    from envbuild.matrix.reading import loader
     from envbuild.matrix.reading.loader import load_files
+    from envbuild.updates import rows
 
     facts = load_files(session.workspace.matrix)
-    wanted = _only(facts, framework)
-    asked = _ask(session, wanted)
-    proposals.require_whole(wanted, asked.findings, asked.place)
-    sources = {name: content.decode() for name, content in loader.read_sources(session.workspace.matrix).items()}
-    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    source = new_row.Source(matrix=facts, published=asked.published, reader=asked.reader, today=today)
+    asked = _ask(session, rows.only(facts, framework))
     with display(session) as shown:
-        proposal = proposals.propose(source, sources, asked.findings, shown.news)
+        found = rows.propose(facts, rows.read_texts(session.workspace.matrix), asked, shown.news)
+    proposal = found.proposal
     if write:
         for name in proposal.changed:
             files.write_atomic(session.workspace.root / name, proposal.after[name])
@@ -121,64 +112,33 @@ def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
             "schema": 1,
             "diff": proposal.diff,
             "added": [dict(zip(("framework", "version", "file"), row, strict=True)) for row in proposal.added],
+            "waiting": [asdict(each) for each in found.waiting],
             "findings": [asdict(finding) for finding in asked.findings],
             "written": write and bool(proposal.changed),
         }
     )
     session.out(proposal.diff.rstrip("\n"))
-    added = {(name, version) for name, version, _ in proposal.added}
-    left = [
-        each for each in asked.findings if each.kind not in ("more", "known") and (each.framework, each.version) not in added
-    ]
-    if left:
-        session.err(f"For a person to look at:\n{_table(left)}")
+    if found.waiting:
+        session.err("\n".join(f"{each.framework} {each.version} waits: {each.reason}." for each in found.waiting))
+    if found.left:
+        session.err(f"For a person to look at:\n{_table(found.left)}")
     count = f"{len(proposal.added)} new release{'s' if len(proposal.added) != 1 else ''}"
     done = "written" if write else "proposed; --write applies them"
     session.err(f"{count} {done}" if proposal.changed else "Nothing new on the package index.")
     return 0
 
 
-class _Asked(NamedTuple):
-    """The differences, the matrix and the index that were compared, and the index's name for messages."""
-
-    findings: list[Finding]
-    published: Published
-    reader: Reader
-    place: str
-
-
-def _only(facts: Matrix, names: Sequence[str]) -> Matrix:
-    """Return the matrix with only the named frameworks, or with all if none is named."""
-    from envbuild.resolve.request.parser import parse
-
-    wanted = {each.framework.name for name in names for each in parse([name], matrix=facts).wanted}
-    return facts._replace(frameworks=tuple(each for each in facts.frameworks if not names or each.name in wanted))
-
-
-def _ask(session: Session, facts: Matrix) -> _Asked:
+def _ask(session: Session, facts: Matrix) -> Asked:
     from envbuild.cli.progress_display import display
     from envbuild.index.client import Index
-    from envbuild.lock.metadata import MetadataReader, UnusableFileError
-    from envbuild.matrix.online import differences, published, wheel_metadata
+    from envbuild.updates import rows
 
-    index = Index()
     with display(session) as shown:
-        metadata = MetadataReader(index, session.workspace.downloads, shown.news, whole=False)
-        unread: dict[str, str] = {}
-
-        def requires_of(file: IndexFile, version: Version) -> Sequence[Requirement] | None:
-            try:
-                return metadata.read(file, version).requires
-            except UnusableFileError as error:
-                unread[file.filename] = str(error)
-                return None
-
-        answers = published.ask(facts, index.project_files, shown.news)
-        reader = wheel_metadata.Reader(answers, index.project_files, requires_of)
-        findings = differences.compare(facts, answers, wheel_metadata.collect(facts, reader, shown.news))
-    if unread:
-        session.err(f"What {len(unread)} wheels require was not compared; the first: {next(iter(unread.values()))}.")
-    return _Asked(findings, answers, reader, index.place)
+        asked = rows.ask(facts, Index(), session.workspace.downloads, shown.news)
+    if asked.unread:
+        first = next(iter(asked.unread.values()))
+        session.err(f"What {len(asked.unread)} wheels require was not compared; the first: {first}.")
+    return asked
 
 
 def _problem(finding: Finding) -> Problem:

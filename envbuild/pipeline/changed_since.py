@@ -45,14 +45,19 @@ def changed_files(workspace: Workspace, revision: str) -> list[str]:
     return sorted(filter(None, f"{differing}{unknown}".split("\0")))
 
 
-def commit_of(workspace: Workspace, revision: str) -> str:
-    """Return the id of the commit of ``revision``. Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``)."""
+def commit_of(workspace: Workspace, revision: str, what: str = "--changed-since") -> str:
+    """Return the id of the commit of ``revision``, which ``what`` needs.
+
+    Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``).
+    """
     root = workspace.root
     if workspace.is_packaged or _git(root, "rev-parse", "--is-inside-work-tree") is None:
         raise UsageError(
-            f"--changed-since works only in a git checkout of envbuild; {root} is none.",
+            f"{what} works only in a git checkout of envbuild; {root} is none.",
             code="no-checkout",
-            hint="Name the environments, or use --match.",
+            hint="Name the environments, or use --match."
+            if what == "--changed-since"
+            else "Clone the repository, and run it there.",
         )
     commit = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if commit is None:

@@ -179,7 +179,10 @@ def _upon(source: Source, variant: Variant, names: tuple[str, str], day: str) ->
         return f'upon: {{{name}: "{version}"}}', _TAKEN.format(series)
     projects = theirs & {canonicalize_name(Requirement(each.requirement).name) for each in variant.requirements}
     asked = {project: asked for project, asked in declared.projects.items() if project in projects}
-    fitting = [r for r in base.releases if r.released <= day and all(each.contains(r.version) for each in asked.values())]
+    is_exact = any(map(exactly, asked.values()))  # an add-on may be uploaded some hours before the base that it is made for
+    fitting = [
+        r for r in base.releases if (is_exact or r.released <= day) and all(each.contains(r.version) for each in asked.values())
+    ]
     said = ", ".join(f"{project}{each}" for project, each in asked.items())
     if not asked:
         return f'upon: {{{name}: "{like}"}}', _UNASKED.format(base.title, series)

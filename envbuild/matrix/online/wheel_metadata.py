@@ -110,6 +110,11 @@ class Reader:
         found = self._releases(canonicalize_name(project))
         return max((version for version in found if asked.contains(version) and found[version].file), default=None)
 
+    def offers(self, project: str, asked: SpecifierSet) -> bool:
+        """Whether the index has a release of ``project`` that ``asked`` allows and that was not withdrawn."""
+        found = self._releases(canonicalize_name(project))
+        return any(not there.yanked for there in map(found.__getitem__, asked.filter(found, prereleases=None)))
+
     def _below(self, requires: Sequence[Requirement], python: str, depth: int) -> Iterable[Requirement]:
         for each in requires:
             yield each

@@ -1,0 +1,164 @@
+"""Decide which new releases have to wait, because a part that belongs to them is not published yet.
+
+The matrix itself says which frameworks upstream publishes together: no framework is named here.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from envbuild.matrix.online.new_row import Source
+from envbuild.matrix.online.published import indexed
+from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
+from envbuild.matrix.versions import numbers
+
+_NEWEST = 3  # add-ons that upstream published with each of these releases are expected with the next one, too
+_DAYS = 14  # parts of one release are published within two weeks of each other
+
+Key = tuple[str, str]  # framework, version
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """A release that gets no row yet, and the reason as a sentence."""
+
+    framework: str
+    version: str
+    reason: str
+
+
+def partners(matrix: Matrix, base: FrameworkTable) -> list[FrameworkTable]:
+    """Return the add-ons that upstream publishes together with each release of ``base``.
+
+    An add-on counts if each of the newest releases of ``base`` is the default base of one of its releases, which was published
+    at about the same time.
+    """
+    newest = sorted(base.releases, key=lambda release: Version(release.version), reverse=True)[:_NEWEST]
+    addons = (table for table in matrix.frameworks if _stands_upon(table, base.name))
+    return [table for table in addons if len(newest) == _NEWEST and all(_has_partner(table, base, each) for each in newest)]
+
+
+def together(matrix: Matrix, names: Iterable[str]) -> set[str]:
+    """Return ``names``, and the frameworks that are published together with one of them."""
+    wanted = set(names)
+    for base in matrix.frameworks:
+        of_base = {base.name, *(each.name for each in partners(matrix, base))}
+        wanted |= of_base if wanted & of_base else set()
+    return wanted
+
+
+def _stands_upon(table: FrameworkTable, base: str) -> bool:
+    return any(variant.upon and variant.upon[0][0] == base for release in table.releases for variant in release.variants)
+
+
+def _has_partner(table: FrameworkTable, base: FrameworkTable, release: Release) -> bool:
+    return any(
+        (base.name, release.version) == variant.upon[0][:2] and _days_between(each, release) <= _DAYS
+        for each in table.releases
+        for variant in each.variants
+        if variant.upon
+    )
+
+
+def _days_between(one: Release, other: Release) -> int:
+    days = [datetime.date.fromisoformat(each.released) for each in (one, other)]
+    return abs((days[0] - days[1]).days)
+
+
+def incomplete(source: Source, framework: FrameworkTable, version: str) -> str:
+    """Return why a new release cannot get a row yet; empty if nothing is missing.
+
+    Every package that its wheels require must be on the index in an allowed version that was not withdrawn. The base framework
+    of an add-on must be in the matrix.
+    """
+    newest = framework.releases[0]
+    variants = [variant for variant in newest.variants if indexed(variant)]
+    there = source.published
+    number = Version(version)
+    variants = [variant for variant in variants if number in there[variant.package]]
+    for variant in variants:
+        before = there[variant.package].get(Version(newest.version))
+        if there[variant.package][number].file is None and (before is None or before.file is not None):
+            return (
+                f"the index has only a source archive of {variant.package} {version} so far, and no wheel for Linux on x86-64"
+            )
+        reason = _unmet(source, variant, version)
+        if reason:
+            return reason
+    return ""
+
+
+def _unmet(source: Source, variant: Variant, version: str) -> str:
+    if source.published[variant.package][Version(version)].file is None:
+        return ""  # source archives do not state their requirements
+    declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers))
+    if declared is None:
+        return f"what the wheel of {variant.package} {version} requires cannot be read"
+    under = {name for name, _, _ in variant.upon}
+    bases: dict[str, str] = {canonicalize_name(each): name for name in under for each in _packages(source.matrix, name)}
+    for project, asked in sorted(declared.projects.items()):
+        if project in bases and not _has_base(source.matrix, bases[project], asked):
+            return f"its wheel requires {project}{asked}, and the matrix has no such release of {bases[project]}"
+        if not source.reader.offers(project, asked):
+            return f"its wheel requires {project}{asked}, and the index has no such release"
+    return ""
+
+
+def _packages(matrix: Matrix, framework: str) -> set[str]:
+    tables = [table for table in matrix.frameworks if table.name == framework]
+    return {variant.package for table in tables for release in table.releases for variant in release.variants}
+
+
+def _has_base(matrix: Matrix, framework: str, asked: SpecifierSet) -> bool:
+    tables = [table for table in matrix.frameworks if table.name == framework]
+    return any(asked.contains(release.version, prereleases=True) for table in tables for release in table.releases)
+
+
+def split_pairs(before: Matrix, after: Matrix, added: Iterable[Key]) -> dict[Key, str]:
+    """Return the releases of ``added`` that lack a partner in ``after``, with the reason.
+
+    ``before`` says which frameworks are published together; ``after`` is the matrix with the proposed rows.
+    """
+    tables = {table.name: table for table in after.frameworks}
+    found: dict[Key, str] = {}
+    for name, version in added:
+        base = next((table for table in before.frameworks if table.name == name), None)
+        for partner in partners(before, base) if base else ():
+            release = next(each for each in tables[name].releases if each.version == version)
+            if not _stands(tables[partner.name], name, release.version):
+                found[name, version] = f"upstream publishes {partner.title} with it, and no release of that stands upon it yet"
+    return found
+
+
+def _stands(table: FrameworkTable, base: str, version: str) -> bool:
+    return any(
+        variant.upon and variant.upon[0][:2] == (base, version) for release in table.releases for variant in release.variants
+    )
+
+
+def held_with(source: Source, framework: FrameworkTable, version: str, waiting: Mapping[Key, str]) -> str:
+    """Return why an add-on waits together with a release of its base framework; empty if it does not."""
+    for name, base_version in sorted(waiting):
+        base = next((table for table in source.matrix.frameworks if table.name == name), None)
+        if base is None or framework.name not in {each.name for each in partners(source.matrix, base)}:
+            continue
+        if _asks_for(source, framework, version, base_version, _packages(source.matrix, name)):
+            return f"it belongs to {base.title} {base_version}, which waits"
+    return ""
+
+
+def _asks_for(source: Source, framework: FrameworkTable, version: str, base_version: str, names: set[str]) -> bool:
+    """Whether the wheel accepts the waiting release ``base_version`` of its base framework."""
+    projects = {canonicalize_name(name) for name in names}
+    for variant in framework.releases[0].variants:
+        if indexed(variant) and Version(version) in source.published[variant.package]:
+            declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers))
+            asked = [each for project, each in (declared.projects if declared else {}).items() if project in projects]
+            return any(each.contains(base_version, prereleases=True) for each in asked)
+    return False
