@@ -75,6 +75,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "cache": ("cache", "List, check or remove the layers that images are composed of."),
     "catalogue": ("catalogue", "Write a static site about all environments of the checkout."),
     "matrix": ("matrix", "Show, check and update the compatibility matrix."),
+    "bake": ("bake", "Describe the builds of many images for docker buildx bake."),
+    "update": ("update", "Add new releases and renew locks, as one git branch with the text of a pull request."),
     "completion": ("completion", "Print the completion script for your shell."),
 }
 

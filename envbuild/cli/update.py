@@ -1,0 +1,193 @@
+"""``envbuild update``: new releases, renewed locks and their renderings as one git branch, with the text of a pull request."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from envbuild.cli import options, output_file
+from envbuild.cli.progress_display import display
+from envbuild.cli.session import Session
+from envbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from envbuild.updates.making import Update
+    from envbuild.updates.model import Changes, RenewedLock, Request
+
+BRANCH = "envbuild-update"
+
+
+@click.command("update")
+@click.option("--branch", default=BRANCH, metavar="NAME", show_default=True, help="The git branch that gets the update.")
+@click.option("--replace", is_flag=True, help="Let the branch name this update even if it holds something else.")
+@click.option("--from", "revision", default="HEAD", metavar="REV", show_default=True, help="The commit to start from.")
+@click.option(
+    "--framework", "frameworks", metavar="NAME", multiple=True, help="Look for releases of this framework only; repeatable."
+)
+@click.option("--no-releases", is_flag=True, help="Do not look for new releases; renew locks only.")
+@click.option(
+    "--locks",
+    type=click.Choice(["none", "security", "all"]),
+    default="none",
+    show_default=True,
+    help="Which locks to renew: none; security, only packages with known vulnerabilities, to the lowest fixed versions; "
+    "all, everything.",
+)
+@click.option("--match", "pattern", default="", metavar="GLOB", help="Renew only locks whose canonical name matches.")
+@click.option(
+    "--newest",
+    multiple=True,
+    metavar="REQUEST",
+    help="Also lock what REQUEST means in the updated matrix, such as FRAMEWORK-cpu, and add it to images/environments.yaml; "
+    "repeatable.",
+)
+@click.option(
+    "--database",
+    "databases",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="A local OSV database of known vulnerabilities, as for `envbuild audit`; repeatable.",
+)
+@click.option(
+    "--service",
+    type=click.Choice(["osv", "pypi"]),
+    help="Ask this service for known vulnerabilities. The default for --locks security is osv, else none is asked.",
+)
+@click.option("--keep-going", is_flag=True, help="Leave locks that cannot be renewed as they are, and say so in the text.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and make no branch.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Also write the text to FILE."
+)
+@options.common
+@click.pass_obj
+def command(
+    session: Session, /, *, branch: str, replace: bool, revision: str, dry_run: bool, output: Path | None, **values: Any
+) -> int:
+    """Add new releases, renew locks, render them, and make one git branch of all that, with the text of a pull request.
+
+    The working tree is never touched. If a step fails, or you stop the command, there is no branch. A release waits until
+    everything that belongs to it is published, such as the add-ons that upstream publishes with it.
+    """
+    from envbuild.updates import making
+
+    request = _request(**values)
+    with display(session) as shown:
+        made = making.make(
+            session.workspace,
+            request,
+            branch=branch,
+            revision=revision,
+            replaces=replace,
+            writes=not dry_run,
+            on_progress=shown.news,
+        )
+    if output is not None and made.text:
+        output_file.write(output, made.text, force=True)
+    session.document(_document(made, dry_run=dry_run))
+    if not session.json:
+        session.raw(made.text)
+    _tell(session, made, dry_run=dry_run)
+    return 0
+
+
+def _request(  # noqa: PLR0917 - the options, by name
+    frameworks: tuple[str, ...],
+    no_releases: bool,
+    locks: Any,
+    pattern: str,
+    newest: tuple[str, ...],
+    databases: tuple[Path, ...],
+    service: str | None,
+    keep_going: bool,
+) -> Request:
+    from envbuild.updates.model import Request
+
+    if no_releases and frameworks:
+        raise UsageError("--framework is about new releases, which --no-releases leaves out.", hint="Give one of them.")
+    if no_releases and locks == "none" and not newest:
+        raise UsageError("Nothing to update is left.", hint="Add --locks security or --locks all, or --newest REQUEST.")
+    if databases and service:
+        raise UsageError("--database and --service exclude each other.", hint="Give one of them.")
+    if locks == "none" and (pattern or keep_going):
+        given = "--match" if pattern else "--keep-going"
+        raise UsageError(f"{given} is about renewing locks.", hint="Add --locks security or --locks all.")
+    asked = service or ("osv" if locks == "security" and not databases else "")
+    return Request(
+        frameworks=frameworks,
+        locks=locks,
+        pattern=pattern,
+        newest=newest,
+        databases=databases,
+        service=asked,
+        keeps_going=keep_going,
+        asks_index=not no_releases,
+    )
+
+
+def _tell(session: Session, made: Update, *, dry_run: bool) -> None:
+    if made.base.dirty:
+        session.err(
+            f"note: the working tree has changes that are not committed; the update starts from {made.base.commit[:10]}."
+        )
+    if not made.paths:
+        for each in made.changes.waiting:
+            session.err(f"{each.framework} {each.version} waits: {each.reason}.")
+        for kept in made.changes.kept:
+            session.err(f"{kept.name} was not renewed: {kept.reason}")
+        session.err("Nothing is new: no branch was made.")
+    elif made.is_known:
+        session.err(f"Nothing is new: the branch {made.branch} already has this update.")
+    elif dry_run:
+        session.err(f"{len(made.paths)} files would change; --dry-run made no branch.")
+    else:
+        session.err(f"The branch {made.branch} has the update: {made.commit[:10]}, {len(made.paths)} files.")
+
+
+def _document(made: Update, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "base": made.base.commit,
+        "dirty": made.base.dirty,
+        "branch": made.branch if made.commit or made.is_known else "",
+        "commit": made.commit,
+        "dry_run": dry_run,
+        "new": bool(made.paths) and not made.is_known,
+        "files": list(made.paths),
+        "title": made.changes.title,
+        "text": made.text,
+        **_changes(made.changes),
+    }
+
+
+def _changes(changes: Changes) -> dict[str, Any]:
+    return {
+        "releases": [asdict(each) for each in changes.releases],
+        "waiting": [asdict(each) for each in changes.waiting],
+        "findings": [asdict(each) for each in changes.left],
+        "locks": [_lock(each) for each in changes.locks],
+        "not_renewed": [{"name": each.name, "reason": each.reason, "remaining": list(each.remaining)} for each in changes.kept],
+        "stale": list(changes.stale),
+        "advisories": {"database": changes.database, "unchecked": list(changes.unchecked)},
+    }
+
+
+def _lock(renewed: RenewedLock) -> dict[str, Any]:
+    from envbuild.cli import lock_upgrade
+
+    difference = renewed.difference
+    return {
+        "name": renewed.name,
+        "new": difference is None,
+        "packages": lock_upgrade.packages(difference.changes) if difference else {"added": [], "removed": [], "changed": []},
+        "base": list(difference.base) if difference else [],
+        "decision": list(difference.decision) if difference else [],
+        "size_before": renewed.size_before,
+        "size_after": renewed.size_after,
+        "closed": None if renewed.closed is None else [asdict(each) for each in renewed.closed],
+        "opened": None if renewed.opened is None else [asdict(each) for each in renewed.opened],
+        "evidence_lost": list(renewed.lost),
+        "not_pinned": list(renewed.missing),
+    }
