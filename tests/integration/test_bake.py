@@ -1,0 +1,61 @@
+"""The file for ``docker buildx bake`` names the images as publishing does, and builds the contexts that ``render`` writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from plan_world import ALPHA, BETA, checkout
+
+from envbuild.errors import InvalidInputError, UsageError
+from envbuild.pipeline import bake_file, plan
+from envbuild.pipeline.bake_file import Settings
+from envbuild.pipeline.batch import Job
+from envbuild.pipeline.tools import Tools
+from envbuild.workspace import Workspace
+
+HERE = Settings(repository="registry.example/lab")
+JOBS = [Job(name=name, request=name) for name in (ALPHA, BETA)]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Workspace:
+    return checkout(tmp_path)
+
+
+def test_each_environment_is_a_target_and_each_framework_a_group(place: Workspace) -> None:
+    document = json.loads(bake_file.bake(Tools(place), JOBS, HERE).text)
+    assert set(document["target"]) == {"al-1_12_3-cpu-py311-toyos12", "be-1_12_3-cpu-py311-toyos12"}
+    assert document["group"]["default"]["targets"] == sorted(document["target"])
+    assert {name: len(group["targets"]) for name, group in document["group"].items()} == {"default": 2, "alpha": 1, "beta": 1}
+    target = document["target"]["al-1_12_3-cpu-py311-toyos12"]
+    assert target["context"] == f"contexts/{ALPHA}" and target["platforms"] == ["linux/amd64"]
+    assert target["args"]["SOURCE_DATE_EPOCH"].isdigit() and "secret" not in target
+
+
+def test_tags_are_those_of_the_plan_and_only_the_fixed_one_unless_asked(place: Workspace) -> None:
+    tools = Tools(place)
+    wanted = {each.name: [tag.rpartition(":")[2] for tag in each.tags] for each in plan.candidates(tools, JOBS)[0]}
+    for moves in (False, True):
+        settings = Settings(repository="registry.example/lab", moves_tags=moves, secret="settings")
+        baked = bake_file.bake(tools, JOBS, settings)
+        for target, name in baked.targets.items():
+            found = json.loads(baked.text)["target"][target]
+            tags = wanted[name] if moves else [wanted[name][2]]
+            assert found["tags"] == [f"registry.example/lab:{tag}" for tag in tags]
+            assert found["secret"] == ["id=envbuild,src=settings"]
+
+
+def test_what_cannot_be_built_is_left_out_and_nothing_at_all_is_refused(place: Workspace) -> None:
+    lost = Job(name="gone-1", request="gone-1")
+    baked = bake_file.bake(Tools(place), [*JOBS, lost], HERE)
+    assert [each.name for each in baked.skipped] == ["gone-1"] and len(baked.targets) == 2
+    with pytest.raises(InvalidInputError, match="None of the environments"):
+        bake_file.bake(Tools(place), [lost], HERE)
+
+
+@pytest.mark.parametrize("path", ["a,b", "${HOME}/x", 'a"b'])
+def test_paths_that_bake_would_read_as_something_else_are_refused(path: str) -> None:
+    with pytest.raises(UsageError, match="cannot stand in a bake file"):
+        bake_file.require_plain(path, "contexts")
