@@ -132,6 +132,9 @@ def _tell(session: Session, made: Update, *, dry_run: bool) -> None:
         session.err(
             f"note: the working tree has changes that are not committed; the update starts from {made.base.commit[:10]}."
         )
+    unchecked = made.changes.unchecked
+    if unchecked:
+        session.err(f"warning: not everything was compared with advisories ({len(unchecked)} notes); the first: {unchecked[0]}")
     if not made.paths:
         for each in made.changes.waiting:
             session.err(f"{each.framework} {each.version} waits: {each.reason}.")
