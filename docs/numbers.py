@@ -29,6 +29,7 @@ KINDS = {
     "downloaded": "downloaded: every pinned file fetched and compared with its hash",
     "built": "built",
     "verified": "verified: the image holds what its lock says",
+    "linked": "linked: every library and symbol that an object of the image needs is in it",
     "smoke-cpu": "trained on CPU by the smoke test",
     "smoke-gpu": "trained on GPU by the smoke test",
 }

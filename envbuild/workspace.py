@@ -135,6 +135,11 @@ class Workspace:
         return self.home / "layers"
 
     @property
+    def layer_facts(self) -> Path:
+        """What `linkcheck` read of layers; it can be deleted."""
+        return self.home / "linkcheck"
+
+    @property
     def composed_images(self) -> Path:
         """The records of the layers of each composed image, by image id."""
         return self.home / "images"

@@ -15,6 +15,7 @@ PROOFS = {
     "rendered": "rendered",
     "built": "built",
     "verified": "verified",
+    "linked": "linked",
     "smoke-cpu": "trained on CPU",
     "smoke-gpu": "trained on GPU",
 }

@@ -32,7 +32,7 @@ _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
 @options.common
 @click.pass_obj
 def command(session: Session, /, names: tuple[str, ...], also: tuple[str, ...], builder: Builder, **values: Any) -> int:
-    """Resolve, lock, render, build, verify, smoke-test and report NAME.
+    """Resolve, lock, render, build, verify, link-check, smoke-test and report NAME.
 
     Stages whose inputs have not changed are skipped, and the stored verdict is shown. After an interruption, the next
     run continues. With several names, what they share is fetched and made once, and a summary ends the run.

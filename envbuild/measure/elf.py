@@ -106,7 +106,7 @@ def read(path: Path) -> Needs:
     """Read an ELF file in bounded memory. Raises :class:`DamagedError`, and OSError if the disk fails."""
     with path.open("rb") as stream:
         size = os.fstat(stream.fileno()).st_size
-        sections = _checked_sections(stream, size)
+        sections = checked_sections(stream, size)
         try:
             return _read(stream, sections, size)
         except DamagedError:
@@ -117,7 +117,7 @@ def read(path: Path) -> Needs:
             raise DamagedError(f"is a malformed ELF file ({type(error).__name__}: {str(error)[:200]})") from error
 
 
-def _checked_sections(stream: IO[bytes], size: int) -> list[_Section]:
+def checked_sections(stream: IO[bytes], size: int) -> list[_Section]:
     """Return all sections. Refuse a section that ends behind the file's end, because readers would go beyond the file."""
     head = stream.read(64)
     if len(head) < 64:
@@ -168,7 +168,7 @@ def _read(stream: IO[bytes], sections: list[_Section], size: int) -> Needs:
     fatbins = []
     for section in parsed.iter_sections():
         if isinstance(section, DynamicSection):
-            for tag in _bounded(section.iter_tags()):
+            for tag in bounded(section.iter_tags()):
                 for kind, name in (
                     ("DT_NEEDED", "needed"),
                     ("DT_RPATH", "rpath"),
@@ -178,8 +178,8 @@ def _read(stream: IO[bytes], sections: list[_Section], size: int) -> Needs:
                     if tag.entry.d_tag == kind:
                         strings.setdefault(kind, []).append(_name(tag, name))
         elif isinstance(section, GNUVerNeedSection):
-            for _, needed in _bounded(section.iter_versions()):
-                versions |= {str(each.name) for each in _bounded(needed)}
+            for _, needed in bounded(section.iter_versions()):
+                versions |= {str(each.name) for each in bounded(needed)}
         elif _has_kernels(section):
             fatbins.append((str(section.name), int(section["sh_offset"]), int(section["sh_size"])))
     needed_names = tuple(strings.get("DT_NEEDED", ()))
@@ -209,7 +209,7 @@ def _has_kernels(section: Any) -> bool:
     return str(section.name).endswith(("nv_fatbin", "nv_relfatbin")) and str(section["sh_type"]) != "SHT_NOBITS"
 
 
-def _bounded(items: Any) -> Iterator[Any]:
+def bounded(items: Any) -> Iterator[Any]:
     """Yield the items. Refuse more than any real file has, because a chain of records can lead back to its beginning."""
     found = itertools.islice(items, _MOST_RECORDS + 1)
     for count, item in enumerate(found):
@@ -230,6 +230,15 @@ def _highest(names: set[str], kind: str) -> str:
 def _search(stream: IO[bytes], sections: list[_Section]) -> tuple[bool, tuple[str, str] | None]:
     """Return whether the constants contain the name of libcuda, and the version of NCCL if it is linked statically."""
     by_name, nccl = False, None
+    for piece in constants(stream, sections):
+        by_name = by_name or b"libcuda.so" in piece
+        if nccl is None and (match := _NCCL.search(piece)):
+            nccl = (match[1].decode(), match[2].decode())
+    return by_name, nccl
+
+
+def constants(stream: IO[bytes], sections: list[_Section]) -> Iterator[bytes]:
+    """The constants of a file in pieces. Each piece begins with the end of the one before, so that no text is cut."""
     for section in sections:
         constant = section.flags & _ALLOCATED and not section.flags & _EXECUTABLE
         if section.kind != 1 or not constant:
@@ -238,8 +247,5 @@ def _search(stream: IO[bytes], sections: list[_Section]) -> tuple[bool, tuple[st
         for at in range(section.offset, section.offset + section.size, _PIECE):
             stream.seek(at)
             piece = kept + stream.read(min(_PIECE, section.offset + section.size - at))
-            by_name = by_name or b"libcuda.so" in piece
-            if nccl is None and (match := _NCCL.search(piece)):
-                nccl = (match[1].decode(), match[2].decode())
+            yield piece
             kept = piece[-_LONGEST:]
-    return by_name, nccl

@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple
 from envbuild import codec, files
 from envbuild.pipeline import stage_cache
 
-Kind = Literal["locked", "downloaded", "rendered", "built", "verified", "smoke-cpu", "smoke-gpu"]
+Kind = Literal["locked", "downloaded", "rendered", "built", "verified", "linked", "smoke-cpu", "smoke-gpu"]
 # The kinds of proof, in the order of the stages.
-KINDS: tuple[Kind, ...] = ("locked", "downloaded", "rendered", "built", "verified", "smoke-cpu", "smoke-gpu")
+KINDS: tuple[Kind, ...] = ("locked", "downloaded", "rendered", "built", "verified", "linked", "smoke-cpu", "smoke-gpu")
 Part = Literal["lock", "rendering", "guest"]
 # The dependencies of each kind of proof: it is stale if one of their hashes changes. docs/decisions/0012 has the reasons.
 RESTS_ON: Mapping[Kind, tuple[Part, ...]] = {
@@ -24,6 +24,7 @@ RESTS_ON: Mapping[Kind, tuple[Part, ...]] = {
     "rendered": ("lock", "rendering"),
     "built": ("lock", "rendering"),
     "verified": ("lock", "rendering"),
+    "linked": ("lock", "rendering"),
     "smoke-cpu": ("lock", "rendering", "guest"),
     "smoke-gpu": ("lock", "rendering", "guest"),
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from envbuild import files
 from envbuild.model.environment import Environment
 from envbuild.model.lock import Lock
-from envbuild.pipeline import building, image_checks, locking, proofs, resolving
+from envbuild.pipeline import building, image_checks, linking, locking, proofs, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.image_checks import Smoked
 from envbuild.pipeline.render import render_locked
@@ -118,6 +118,7 @@ def make(
     with files.locked(lock_file, lambda message: tools.say("make", f"another run is making {environment.name}: {message}")):
         locked, rendered = _lock_and_render(tools, environment, log, watch.recall(environment.name))
         record = _build(tools, locked, rendered.texts(), log, options)
+        _link(tools, locked, record, log)
         smoked = _smoke(tools, locked, record, log, options)
         if known is None or not known.is_lock_whole:
             watch.note(replace(rendered, is_lock_whole=locked.kept and not locked.lock.missing), *requests)
@@ -177,6 +178,13 @@ def _build(tools: Tools, locked: Locked, rendering: Mapping[str, str], log: _Log
         )
         note.elsewhere = -verified.seconds if fresh else 0.0
     return record
+
+
+def _link(tools: Tools, locked: Locked, record: BuildRecord, log: _Log) -> None:
+    with log.stage("linkcheck") as note:
+        linked = linking.link_image(tools, locked.lock, locked.digest, record.image, replay=True)
+        note.outcome = "replayed" if linked.replayed else "done"
+        note.detail = f"{linked.report['objects']} objects find every library and symbol that they need"
 
 
 def _smoke(tools: Tools, locked: Locked, record: BuildRecord, log: _Log, options: MakeOptions) -> Smoked:

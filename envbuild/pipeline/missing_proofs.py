@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from envbuild.errors import EnvbuildError, InvalidInputError
-from envbuild.pipeline import building, fetching, image_checks, locking, proofs, rendering, stored_locks
+from envbuild.pipeline import building, fetching, image_checks, linking, locking, proofs, rendering, stored_locks
 from envbuild.pipeline.evidence import Kind
 from envbuild.pipeline.image_checks import Smoked
 from envbuild.pipeline.tools import Tools
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from envbuild.build import BuildRecord
     from envbuild.smoketest import SmokeOptions
 
-_OF_IMAGES: tuple[Kind, ...] = ("built", "verified", "smoke-cpu", "smoke-gpu")
+_OF_IMAGES: tuple[Kind, ...] = ("built", "verified", "linked", "smoke-cpu", "smoke-gpu")
 # Codes of errors which mean that this machine cannot run a stage. The environment then has not failed.
 _OUT_OF_REACH = ("base-unreachable", "source-unreachable", "index-unreachable", "lock-incomplete", "not-fetched")
 
@@ -113,7 +113,9 @@ def _of_images(tools: Tools, name: str, lacking: Sequence[Kind], smoke: SmokeOpt
     try:
         if verified is None and set(lacking) - {"built"}:
             image_checks.verify_image(tools, locked.lock, locked.digest, record.image, replay=True)
-        if set(lacking) - {"built", "verified"}:
+        if "linked" in lacking:
+            linking.link_image(tools, locked.lock, locked.digest, record.image, replay=True)
+        if set(lacking) - {"built", "verified", "linked"}:
             on_cpu = locked.lock.environment.cuda is not None and "smoke-cpu" in lacking
             options = replace(smoke, allow_cpu=True, expect="cpu") if on_cpu else smoke
             return image_checks.smoke_image(tools, locked.lock, locked.digest, record.image, options, replay=True)

@@ -68,7 +68,7 @@ class Settled:
 
     def _stamp(self, name: str, document: Mapping[str, Any]) -> tuple[str, int]:
         workspace = self._tools.workspace
-        answers = [workspace.stored_answer(name, stage) for stage in ("verify", "smoke")]
+        answers = [workspace.stored_answer(name, stage) for stage in ("verify", "linkcheck", "smoke")]
         reports = [Path(path) for path in document.get("reports", {}).values()]
         stamp, newest = disk_cache.stamp([workspace.build_record(name), workspace.lock_file(name), *answers, *reports])
         rendered = stage_cache.last(workspace, name, "render") or {}

@@ -1,0 +1,97 @@
+"""``envbuild linkcheck NAME…``: whether the shared libraries of an image fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from envbuild.cli import batch, options
+from envbuild.cli.progress_display import display
+from envbuild.cli.session import Session
+from envbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from envbuild.pipeline.linking_sources import Image
+    from envbuild.pipeline.tools import Tools
+
+_LAYOUT = "oci:"
+
+
+@click.command("linkcheck")
+@click.option(
+    "--image", "foreign", metavar="IMAGE", help="Check this image instead: one that the engine has, or oci:FOLDER[:NAME]."
+)
+@batch.options
+@options.constraints
+@options.common
+@click.pass_obj
+def command(session: Session, /, names: tuple[str, ...], foreign: str | None, **constraints: Any) -> int:
+    """Check that the shared libraries in the image of NAME fit together.
+
+    Every object of the image is resolved as the dynamic loader would resolve it. Exit code 8: a library or a symbol is missing;
+    each gap is listed with its cause and the package that fills it. Nothing of the image is run. `make` runs this check, too.
+    """
+    if foreign is not None:
+        return _foreign(session, names, foreign)
+    if not names and not any(constraints.get(each) for each in ("every", "pattern", "revision")):
+        raise UsageError("envbuild linkcheck needs NAME, or --image IMAGE.", code="missing-argument")
+    several = batch.asked(names, constraints)
+    if several is not None:
+        return batch.run(session, several, constraints)
+    from envbuild.pipeline import image_checks, linking
+
+    name = names[0]
+    with display(session) as shown:
+        tools = session.tools([name], on_progress=shown.news)
+        locked, image = image_checks.require_built(tools, name, options.chosen(constraints))
+        linked = linking.link_image(tools, locked.lock, locked.digest, image, replay=False)
+    name = locked.lock.environment.name
+    _print(session, name, image, linked.report)
+    return 0
+
+
+def _foreign(session: Session, names: tuple[str, ...], reference: str) -> int:
+    from envbuild import codec
+    from envbuild.pipeline import linking
+
+    if names:
+        raise UsageError("--image and NAME cannot be combined.", hint="Give one of them.")
+    with display(session) as shown:
+        tools = session.tools([], on_progress=shown.news)
+        report = codec.encode(linking.check(tools, _source(tools, reference)))
+    if report["gaps"]:
+        session.err(_summary(reference, report))
+        linking.raise_for(report, reference)
+    _print(session, reference, reference, report)
+    return 0
+
+
+def _source(tools: Tools, reference: str) -> Image:
+    from pathlib import Path
+
+    from envbuild.pipeline import linking_sources
+
+    if not reference.startswith(_LAYOUT):
+        return linking_sources.of_engine(tools, reference)
+    folder, _, name = reference.removeprefix(_LAYOUT).partition(":")
+    return linking_sources.of_layout(Path(folder), name)
+
+
+def _summary(name: str, report: Mapping[str, Any]) -> str:
+    return f"{name}: {report['objects']} objects, {report['libraries']} of them loaded by programs or by imports"
+
+
+def _print(session: Session, name: str, image: str, report: Mapping[str, Any]) -> None:
+    session.document({"schema": 1, "name": name, "image": image, "report": report})
+    session.out(f"{name}: {report['objects']} objects find every library and symbol that they need")
+    for each in report["duplicates"]:
+        first, *others = each["copies"]
+        session.out(f"  note: {each['library']}: {first['path']} is taken ({first['users']} objects load it), and not")
+        for other in others:
+            session.out(f"        {other['path']} ({other['users']})")
+    for each in report["excused"]:
+        session.out(f"  note: {each['object']} lacks {each['needs']}: {each['excuse']}")
+    for text in report["notes"]:
+        session.out(f"  note: {text}")

@@ -1,0 +1,122 @@
+"""Say why something is missing, and which package would fill the gap."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from envbuild.linkcheck.loader import Loaded, Loader, Process
+from envbuild.linkcheck.model import ElfFacts, Gap
+from envbuild.linkcheck.rules import Rules
+from envbuild.linkcheck.tree import Tree
+
+_SHOWN = 3
+_STEM = re.compile(r"(?P<stem>.+?\.so)(?P<version>[.\d]*)")
+_OF_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt|cufft)\.so\.(\d+)")  # libraries whose major version is that of CUDA
+
+
+class Causes:
+    """Makes gaps from what a process lacks."""
+
+    def __init__(
+        self, tree: Tree, loader: Loader, objects: Mapping[str, ElfFacts], rules: Rules, package_of: Callable[[str], str]
+    ) -> None:
+        self._tree = tree
+        self._loader = loader
+        self._objects = objects
+        self._rules = rules
+        self._package_of = package_of
+        self._by_name: dict[str, list[str]] = {}
+        for path, facts in objects.items():
+            for name in {facts.soname, posixpath.basename(path)} - {""}:
+                self._by_name.setdefault(name, []).append(path)
+
+    def library(self, by: Loaded, name: str) -> Gap:
+        """A needed library that is not found."""
+        elsewhere, others = self._by_name.get(name, []), self._other_versions(name)
+        if elsewhere:
+            why = f"the image has it as {_list(elsewhere)}, which is in no folder that the loader searches for this object"
+            if self._loader.cache is not None and name not in self._loader.cache:
+                why += ", and not in /etc/ld.so.cache"
+        elif others:
+            why = f"the image has another version instead: {_list(others)}"
+        else:
+            why = "no file of the image has this name"
+        return Gap(
+            kind="library", object=by.real, needs=name, cause=f"not found: {why}", remedy=self._remedy(by, name, elsewhere)
+        )
+
+    def version(self, by: Loaded, version: str, other: Loaded) -> Gap:
+        """A symbol version that the library which the object gets does not define."""
+        kind = version.partition("_")[0]
+        highest = _highest(other.facts.defines, kind)
+        cause = f"{other.path} has versions up to {highest}" if highest else f"{other.path} does not define it"
+        name = other.facts.soname or posixpath.basename(other.real)
+        better = [path for path in self._by_name.get(name, []) if path != other.real and version in self._objects[path].defines]
+        remedy = ""
+        if better:
+            cause += f"; {_list(better)} has it, and is not the file that the loader takes"
+            remedy = f"remove {other.real}, or put the folder of the other file before it"
+        elif kind == "GLIBC":
+            number = version.partition("_")[2]
+            remedy = f"a system with glibc {number} or newer, or a build of the package for an older glibc"
+        elif package := self._package_of(name):
+            remedy = f"a newer {package}"
+        return Gap(kind="version", object=by.real, needs=f"{name}: {version}", cause=cause, remedy=remedy)
+
+    def symbols(self, by: Loaded, lacking: Sequence[str], process: Process) -> Iterator[Gap]:
+        """Symbols that the object needs of a family, and that no library of its process has although the family is loaded."""
+        for family in self._rules.families:
+            matched = [each for each in lacking if family.symbols and re.match(family.symbols, each)]
+            linked = [name for name in by.facts.needed if family.has(name)]
+            loaded = [each for name in linked if (each := process.found.get((by.real, name))) is not None]
+            if not matched or not loaded:
+                continue
+            first = loaded[0]
+            name = first.facts.soname or posixpath.basename(first.real)
+            more = f" (and {len(matched) - 1} more)" if len(matched) > 1 else ""
+            cause = f"{first.path}, which the loader takes, does not have it{more}"
+            better = [path for path in self._by_name.get(name, []) if matched[0] in self._objects[path].offers]
+            remedy = ""
+            if better:
+                cause += f"; {_list(better)} has it"
+                remedy = f"remove {first.real}, or put the folder of the other file before it"
+            elif wheel := self._rules.wheel_of(name, self._cuda(by)):
+                remedy = f"the version of {wheel} that the object was built with"
+            yield Gap(kind="symbol", object=by.real, needs=f"{name}: {matched[0]}", cause=cause, remedy=remedy)
+
+    def _remedy(self, by: Loaded, name: str, elsewhere: Sequence[str]) -> str:
+        if elsewhere:
+            return f"set LD_LIBRARY_PATH to {posixpath.dirname(elsewhere[0])}, or run ldconfig with this folder"
+        if wheel := self._rules.wheel_of(name, self._cuda(by, name)):
+            return f"the wheel {wheel}"
+        package = self._package_of(name)
+        return f"the package {package}" if package else ""
+
+    def _cuda(self, by: Loaded, name: str = "") -> str:
+        """The major version of CUDA that the object, or one of those that loaded it, was built for; empty if not known."""
+        at: Loaded | None = by
+        names = [name]
+        while at is not None:
+            names += at.facts.needed
+            at = at.by
+        return next((match[1] for each in names if (match := _OF_CUDA.fullmatch(each))), "")
+
+    def _other_versions(self, name: str) -> list[str]:
+        match = _STEM.fullmatch(name)
+        if match is None:
+            return []
+        stem = match["stem"]
+        return sorted({path for known, paths in self._by_name.items() if known.startswith(f"{stem}.") for path in paths})
+
+
+def _highest(names: Sequence[str], kind: str) -> str:
+    """The highest version of a kind, such as GLIBC_2.36."""
+    found = [each for each in names if re.fullmatch(rf"{re.escape(kind)}_\d+(\.\d+)*", each)]
+    return max(found, key=lambda each: tuple(map(int, each.partition("_")[2].split("."))), default="")
+
+
+def _list(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+    return ", ".join(paths[:_SHOWN]) + more

@@ -1,0 +1,189 @@
+"""Load every object of an image as the dynamic loader would, and say what is missing and which of several files wins."""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from envbuild.linkcheck import causes
+from envbuild.linkcheck.loader import Loader, Process
+from envbuild.linkcheck.model import Copy, Duplicate, ElfFacts, Gap
+from envbuild.linkcheck.rules import Rules
+from envbuild.linkcheck.tree import Tree
+
+_PYTHONS = ("bin/python", "bin/python3")
+_PACKAGES = ("/site-packages/", "/dist-packages/")
+_DEBUG = "/lib/debug/"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Links:
+    """What the objects of an image load. ``processes`` has one entry for each object that no other object loads."""
+
+    processes: Mapping[str, Process]
+    gaps: tuple[Gap, ...]
+    excused: tuple[Gap, ...]
+    duplicates: tuple[Duplicate, ...]
+
+
+@dataclass(kw_only=True, slots=True)
+class _Found:
+    gaps: dict[tuple[str, str, str], Gap] = field(default_factory=dict)
+
+    def add(self, gap: Gap) -> None:
+        self.gaps.setdefault((gap.kind, gap.object, gap.needs), gap)
+
+
+def check(
+    tree: Tree,
+    environment: Mapping[str, str],
+    rules: Rules,
+    *,
+    is_of_driver: Callable[[str], bool],
+    package_of: Callable[[str], str],
+) -> Links:
+    """Check the image whose files are ``tree``.
+
+    ``is_of_driver`` says whether a library comes with the driver; ``package_of`` names the package of the image's system with a
+    library (empty if it is not known).
+    """
+    loader = Loader(tree, environment)
+    objects = {path: facts for path, facts in tree.objects() if _DEBUG not in path}
+    held = _Held(objects, rules)
+    programs = _Programs(tree)
+    usable = {path: facts for path, facts in objects.items() if not facts.damage}
+    processes = {
+        path: loader.load(path, program=programs.of(path, facts), held=held.of(path)) for path, facts in usable.items()
+    }
+    roots = _roots({path: process for path, process in processes.items() if process is not None})
+    found = _Found()
+    explain = causes.Causes(tree, loader, objects, rules, package_of)
+    for path, facts in objects.items():
+        if facts.damage:
+            found.add(Gap(kind="damaged", object=path, needs="", cause=f"{facts.damage}; the loader refuses it"))
+    for process in roots.values():
+        for gap in _gaps_of(process, explain, is_of_driver):
+            found.add(gap)
+    gaps = [_excused(gap, rules, tree) for gap in found.gaps.values()]
+    return Links(
+        processes=roots,
+        gaps=tuple(each for each in gaps if not each.excuse),
+        excused=tuple(each for each in gaps if each.excuse),
+        duplicates=_duplicates(objects, roots, rules),
+    )
+
+
+def _roots(processes: Mapping[str, Process]) -> dict[str, Process]:
+    """The objects that no other object loads. Of objects that load each other, the first one counts.
+
+    An object that others load often relies on what these have loaded before, so it is judged in their processes only.
+    """
+    loaded_by_others: set[str] = set()
+    for path, process in processes.items():
+        loaded_by_others |= {each.real for each in process.order if each.real != path}
+    roots = {path: process for path, process in processes.items() if path not in loaded_by_others}
+    covered = {each.real for process in roots.values() for each in process.order}
+    for path, process in processes.items():
+        if path not in covered:
+            roots[path] = process
+            covered |= {each.real for each in process.order}
+    return roots
+
+
+def _gaps_of(process: Process, explain: causes.Causes, is_of_driver: Callable[[str], bool]) -> Iterator[Gap]:
+    for by, name in process.missing:
+        if not is_of_driver(name):
+            yield explain.library(by, name)
+    offered: set[str] = {symbol for each in process.order for symbol in each.facts.offers}
+    for loaded in process.order:
+        for library, versions in loaded.facts.versions.items():
+            other = process.found.get((loaded.real, library))
+            if other is not None and other.facts.defines:  # a library without versions serves any version, with a warning
+                for version in versions:
+                    if version not in other.facts.defines:
+                        yield explain.version(loaded, version, other)
+        lacking = [symbol for symbol in loaded.facts.wanted if symbol not in offered]
+        if lacking:
+            yield from explain.symbols(loaded, lacking, process)
+
+
+def _excused(gap: Gap, rules: Rules, tree: Tree) -> Gap:
+    facts = tree.facts(gap.object)
+    reason = rules.excuse(gap.object, gap.needs)
+    if not reason and facts is not None and facts.interpreter and tree.real(facts.interpreter) is None:
+        reason = f"a program for another C library: the image has no {facts.interpreter}"
+    return replace(gap, excuse=reason)
+
+
+def _duplicates(objects: Mapping[str, ElfFacts], roots: Mapping[str, Process], rules: Rules) -> tuple[Duplicate, ...]:
+    """The libraries of a family of which the image has several files, and how many objects get which."""
+    places: dict[str, list[str]] = {}
+    for path, facts in objects.items():
+        name = facts.soname or posixpath.basename(path)
+        if rules.family_of(name) is not None:
+            places.setdefault(name, []).append(path)
+    several = {name: paths for name, paths in places.items() if len(paths) > 1}
+    wanted = {path for paths in several.values() for path in paths}
+    users = Counter(each.real for process in roots.values() for each in process.order if each.real in wanted)
+    return tuple(
+        Duplicate(
+            library=name,
+            copies=tuple(
+                sorted((Copy(path=path, users=users[path]) for path in paths), key=lambda each: (-each.users, each.path))
+            ),
+        )
+        for name, paths in sorted(several.items())
+    )
+
+
+class _Held:
+    """The libraries that packages load before others need them, by the folder of packages."""
+
+    def __init__(self, objects: Mapping[str, ElfFacts], rules: Rules) -> None:
+        self._of: dict[str, dict[str, str]] = {}
+        for path, facts in objects.items():
+            folder = folder_of_packages(path)
+            if folder and any(fnmatchcase(path[len(folder) :], each.libraries) for each in rules.loaded_before):
+                names = self._of.setdefault(folder, {})
+                for name in (posixpath.basename(path), facts.soname):
+                    if name:
+                        names.setdefault(name, path)
+
+    def of(self, path: str) -> Mapping[str, str]:
+        """The libraries (name → path) that objects in the same folder of packages find loaded."""
+        return self._of.get(folder_of_packages(path), {})
+
+
+def folder_of_packages(path: str) -> str:
+    """The folder of Python packages with this file, with a slash at its end; empty if it is in none."""
+    for name in _PACKAGES:
+        before, mark, _ = path.partition(name)
+        if mark:
+            return before + mark
+    return ""
+
+
+class _Programs:
+    """The Python that loads an object: that of the nearest prefix above it."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._of_folder: dict[str, str | None] = {}
+
+    def of(self, path: str, facts: ElfFacts) -> str | None:
+        """The path of the program; None for an object that is a program itself."""
+        return None if facts.interpreter else self._near(posixpath.dirname(path))
+
+    def _near(self, folder: str) -> str | None:
+        if folder not in self._of_folder:
+            found = [path for name in _PYTHONS if (path := posixpath.join(folder, name)) and self._is_program(path)]
+            above = self._near(posixpath.dirname(folder)) if folder != "/" else None
+            self._of_folder[folder] = found[0] if found else above
+        return self._of_folder[folder]
+
+    def _is_program(self, path: str) -> bool:
+        real = self._tree.real(path)
+        return real is not None and self._tree.facts(real) is not None

@@ -1,0 +1,171 @@
+"""Read what the dynamic loader reads of an ELF file, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Callable, Iterator
+from typing import IO, Any, NamedTuple
+
+from envbuild.linkcheck.model import ElfFacts
+from envbuild.measure import elf, gpu_code
+from envbuild.measure.damage import DamagedError
+
+_SYMBOL = struct.Struct("<IBBHQQ")
+_MOST_SYMBOLS, _MOST_NAMES = 4_000_000, 2**30
+_GLOBAL, _WEAK, _UNIQUE = 1, 2, 10
+_STRINGS = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RPATH": "rpath", "DT_RUNPATH": "runpath"}
+
+
+class Wanted(NamedTuple):
+    """Patterns for the beginnings of the symbols, and for the constants, that are read."""
+
+    symbols: re.Pattern[bytes]
+    constants: re.Pattern[bytes]
+
+
+class _Symbols(NamedTuple):
+    undefined: tuple[str, ...]
+    exported: tuple[str, ...]
+
+
+def read(stream: IO[bytes], wanted: Wanted) -> ElfFacts | None:
+    """The facts of an ELF file for x86-64; None if the loader never loads it (object files, static programs, debug files).
+
+    A damaged file has ``damage`` instead of other facts. ``stream`` must be a real file.
+    """
+    try:
+        size = os.fstat(stream.fileno()).st_size
+        sections = elf.checked_sections(stream, size)
+        return _read(stream, size, sections, wanted)
+    except DamagedError as error:
+        return ElfFacts(damage=str(error))
+    except OSError:
+        raise
+    except Exception as error:  # the file is untrusted: the parser may raise anything
+        return ElfFacts(damage=f"is a malformed ELF file ({type(error).__name__}: {str(error)[:200]})")
+
+
+def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted) -> ElfFacts | None:
+    from elftools.elf.dynamic import DynamicSection
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
+
+    stream.seek(0)
+    limited: Any = elf.Limited(stream, size)
+    parsed: Any = ELFFile(limited)
+    if parsed["e_type"] not in ("ET_DYN", "ET_EXEC"):
+        return None
+    found: dict[str, list[str]] = {}
+    versions: dict[str, tuple[str, ...]] = {}
+    defines: tuple[str, ...] = ()
+    fatbins, table = [], None
+    for section in parsed.iter_sections():
+        if str(section["sh_type"]) == "SHT_NOBITS":
+            continue
+        if isinstance(section, DynamicSection):
+            found = _dynamic(section)
+        elif isinstance(section, GNUVerNeedSection):
+            versions = {str(of.name): _strong(records) for of, records in elf.bounded(section.iter_versions())}
+        elif isinstance(section, GNUVerDefSection):
+            defines = tuple(str(next(iter(names)).name) for _, names in elf.bounded(section.iter_versions()))
+        elif str(section.name).endswith(("nv_fatbin", "nv_relfatbin")):
+            fatbins.append((str(section.name), int(section["sh_offset"]), int(section["sh_size"])))
+        elif str(section["sh_type"]) == "SHT_DYNSYM":
+            table = section
+    if not found:
+        return None
+    symbols = _symbols(stream, parsed, table, wanted)
+    covered = {(begin, length) for _, begin, length in fatbins}
+    native, ptx = _gpu_code(stream, fatbins)
+    return ElfFacts(
+        soname=next(iter(found.get("soname", ())), ""),
+        needed=tuple(found.get("needed", ())),
+        rpath=_paths(found.get("rpath", [])),
+        runpath=_paths(found.get("runpath", [])),
+        interpreter=_interpreter(parsed),
+        versions={library: names for library, names in versions.items() if names},
+        defines=defines,
+        wanted=symbols.undefined,
+        offers=symbols.exported,
+        opens=_constants(stream, [each for each in sections if (each.offset, each.size) not in covered], wanted),
+        native=native,
+        ptx=ptx,
+    )
+
+
+def _dynamic(section: Any) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {"": []}  # never empty: a static-pie program has no names
+    for tag in elf.bounded(section.iter_tags()):
+        attribute = _STRINGS.get(str(tag.entry.d_tag))
+        if attribute:
+            found.setdefault(attribute, []).append(str(getattr(tag, attribute)))
+    return found
+
+
+def _strong(records: Any) -> tuple[str, ...]:
+    """The versions without those that only weak symbols need: the loader starts a program without these."""
+    return tuple(str(each.name) for each in elf.bounded(records) if not int(each.entry["vna_flags"]) & 2)
+
+
+def _interpreter(parsed: Any) -> str:
+    for segment in parsed.iter_segments("PT_INTERP"):
+        return str(segment.get_interp_name())
+    return ""
+
+
+def _paths(texts: list[str]) -> tuple[str, ...]:
+    return tuple(part for text in texts for part in text.split(":") if part)
+
+
+def _symbols(stream: IO[bytes], parsed: Any, table: Any, wanted: Wanted) -> _Symbols:
+    """The symbols that the patterns name. pyelftools reads one symbol at a time, which takes a minute for large libraries."""
+    if table is None:
+        return _Symbols((), ())
+    names = parsed.get_section(table["sh_link"])
+    if table["sh_size"] > _MOST_SYMBOLS * _SYMBOL.size or names is None or names["sh_size"] > _MOST_NAMES:
+        raise DamagedError("has a table of symbols that is damaged")
+    stream.seek(table["sh_offset"])
+    raw = stream.read(table["sh_size"] // _SYMBOL.size * _SYMBOL.size)
+    stream.seek(names["sh_offset"])
+    text = stream.read(names["sh_size"])
+    match = wanted.symbols.match
+    undefined, exported = [], []
+    for at, info, _, place, _, _ in _SYMBOL.iter_unpack(raw):
+        bind = info >> 4
+        if bind not in (_GLOBAL, _WEAK, _UNIQUE) or not match(text, at):
+            continue
+        label = text[at : text.index(b"\0", at)].decode("ascii", "replace")
+        if place:
+            exported.append(label)
+        elif bind == _GLOBAL:
+            undefined.append(label)
+    return _Symbols(tuple(sorted(set(undefined))), tuple(sorted(set(exported))))
+
+
+def _gpu_code(stream: IO[bytes], fatbins: list[tuple[str, int, int]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """All GPUs for which the file has native code, and those for which it has PTX."""
+    number = stream.fileno()
+    read: Callable[[int, int], bytes] = lambda begin, count: os.pread(number, count, begin)  # noqa: E731
+    lists = gpu_code.read_sections(read, fatbins).lists if fatbins else ()
+    own = gpu_code.own_code(lists)
+    return (own.native, own.ptx) if own else ((), ())
+
+
+def _constants(stream: IO[bytes], sections: list[Any], wanted: Wanted) -> tuple[str, ...]:
+    found: set[bytes] = set()
+    for piece in elf.constants(stream, sections):
+        found.update(wanted.constants.findall(piece))
+    return tuple(sorted(each.decode("ascii", "replace") for each in found))
+
+
+def is_candidate(head: bytes) -> bool:
+    """Whether a file that begins with these bytes is an ELF file that the loader of these images can load."""
+    return elf.is_elf(head)
+
+
+def pieces(stream: IO[bytes], size: int) -> Iterator[bytes]:
+    """The rest of a stream in pieces of at most ``size`` bytes."""
+    while piece := stream.read(size):
+        yield piece

@@ -1,0 +1,192 @@
+"""Read the facts of one layer from its tar file, and keep them by the layer's diff id."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import posixpath
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from envbuild import files, guard
+from envbuild.errors import VerifyError
+from envbuild.linkcheck import elf_facts
+from envbuild.linkcheck.elf_facts import Wanted
+from envbuild.linkcheck.model import ElfFacts, LayerFacts
+
+_FORMAT = 1  # increased when other facts are read, so that stored ones do not count
+_PIECE = 1 << 20
+_IN_MEMORY = 32 << 20  # larger files are unpacked to a temporary file, one at a time
+_TEXTS = ("/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/os-release", "/usr/lib/os-release")
+_LARGEST_TEXT, _LARGEST_KEPT = 4 << 20, 1 << 30
+_MOST_FILES = 2_000_000
+_WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
+
+
+class Kept:
+    """The facts of layers in a folder, one file for each layer and set of patterns. Other patterns give other files."""
+
+    def __init__(self, folder: Path, wanted: Wanted) -> None:
+        patterns = "\0".join((wanted.symbols.pattern.decode(), wanted.constants.pattern.decode()))
+        self._folder = folder
+        self._rules = hashlib.sha256(f"{_FORMAT}\0{patterns}".encode()).hexdigest()[:12]
+
+    def find(self, diff_id: str) -> LayerFacts | None:
+        """The stored facts of the layer; None if there are none, or if they cannot be read."""
+        try:
+            packed = files.read_bytes(self._file(diff_id), _LARGEST_KEPT)
+            told = json.loads(zlib.decompress(packed))
+            told["objects"] = {path: _elf(each) for path, each in told["objects"].items()}
+            return LayerFacts(**told)
+        except (OSError, ValueError, TypeError, AttributeError, LookupError, zlib.error):
+            return None
+
+    def has(self, diff_id: str) -> bool:
+        """Whether facts of the layer are stored."""
+        return self._file(diff_id).exists()
+
+    def keep(self, diff_id: str, facts: LayerFacts) -> None:
+        """Store the facts of a layer."""
+        told = asdict(facts)
+        told["objects"] = {path: _short(each) for path, each in told["objects"].items()}
+        with contextlib.suppress(OSError):  # a cache folder that is full or read-only costs only time
+            files.write_atomic(self._file(diff_id), zlib.compress(json.dumps(told).encode(), 3))
+
+    def _file(self, diff_id: str) -> Path:
+        return self._folder / f"{diff_id.removeprefix('sha256:')}-{self._rules}.json.z"
+
+
+def _elf(told: dict[str, Any]) -> ElfFacts:
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+    if "versions" in values:
+        values["versions"] = {name: tuple(each) for name, each in told["versions"].items()}
+    return ElfFacts(**values)
+
+
+_EMPTY = ElfFacts()
+
+
+def _short(told: dict[str, Any]) -> dict[str, Any]:
+    return {each.name: told[each.name] for each in fields(ElfFacts) if told[each.name] != getattr(_EMPTY, each.name)}
+
+
+def read(pieces: Iterable[bytes], wanted: Wanted, name: str, on_file: Callable[[int], None]) -> LayerFacts:
+    """The facts of a layer, whose tar file ``pieces`` are. ``on_file`` is called with the size of each file.
+
+    Raises :class:`VerifyError` (``layer-damaged``) if it is no tar file; ``name`` is for the message.
+    """
+    facts = LayerFacts()
+    stream = io.BufferedReader(_Pieces(pieces), _PIECE)
+    try:
+        with guard.temporary_folder("envbuild-link-") as folder, tarfile.open(fileobj=stream, mode="r|", bufsize=_PIECE) as tar:
+            for count, member in enumerate(tar):
+                if count >= _MOST_FILES:
+                    raise tarfile.ReadError(f"it has more than {_MOST_FILES} files")
+                on_file(member.size)
+                _add(facts, tar, member, folder, wanted)
+                tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every member in memory
+        for _ in elf_facts.pieces(stream, _PIECE):  # the sender may wait until all is read
+            pass
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise VerifyError(
+            f"The layer {name} cannot be read: {str(error)[:200] or type(error).__name__}.",
+            code="layer-damaged",
+            hint="Build or pull the image again.",
+        ) from error
+    return facts
+
+
+def _add(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, wanted: Wanted) -> None:
+    path = posixpath.normpath("/" + member.name)
+    parent, base = posixpath.split(path)
+    if base == _OPAQUE:
+        facts.opaque.append(parent)
+    elif base.startswith(_WHITEOUT):
+        facts.removed.append(posixpath.join(parent, base.removeprefix(_WHITEOUT)))
+    elif member.isdir():
+        facts.folders.append(path)
+    elif member.issym():
+        facts.links[path] = member.linkname
+    elif member.islnk():
+        _alias(facts, path, posixpath.normpath("/" + member.linkname))
+    elif member.isfile():
+        facts.files.append(path)
+        _content(facts, tar, member, path, _Reading(folder, wanted))
+
+
+def _alias(facts: LayerFacts, path: str, target: str) -> None:
+    """A hard link has the facts of the file in the same layer that it is linked to."""
+    facts.files.append(path)
+    if target in facts.objects:
+        facts.objects[path] = facts.objects[target]
+    if target in facts.links:
+        facts.links[path] = facts.links[target]
+        facts.files.pop()
+
+
+class _Reading(NamedTuple):
+    folder: Path
+    wanted: Wanted
+
+
+def _content(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, reading: _Reading) -> None:
+    is_text = path in _TEXTS or path.startswith("/etc/ld.so.conf")
+    if member.size < 64 and not is_text:
+        return
+    content = tar.extractfile(member)
+    if content is None:
+        return
+    if is_text:
+        facts.texts[path] = content.read(_LARGEST_TEXT).decode("latin-1")
+        return
+    head = content.read(64)
+    if not elf_facts.is_candidate(head):
+        return
+    with _spooled(head, content, member.size, reading.folder) as stream:
+        found = elf_facts.read(stream, reading.wanted)
+    if found is not None:
+        facts.objects[path] = found
+
+
+@contextlib.contextmanager
+def _spooled(head: bytes, content: IO[bytes], size: int, folder: Path) -> Iterator[IO[bytes]]:
+    """The content of a file as a file of its own, which is gone when the block ends."""
+    memory = Path("/dev/shm")  # noqa: S108 - a file in memory, without a name that others could take
+    where = memory if size <= _IN_MEMORY and memory.is_dir() else folder
+    with tempfile.TemporaryFile(dir=where) as out:
+        out.write(head)
+        for piece in elf_facts.pieces(content, _PIECE):
+            out.write(piece)
+        out.flush()
+        out.seek(0)
+        yield out
+
+
+class _Pieces(io.RawIOBase):
+    """A stream of the pieces."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        super().__init__()
+        self._pieces = iter(pieces)
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._rest = memoryview(piece)
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count

@@ -1,0 +1,166 @@
+"""The rules of the link check, which people write in ``images/linking.yaml``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from envbuild import yaml_reader
+from envbuild.errors import InvalidInputError, Problem
+from envbuild.linkcheck.elf_facts import Wanted
+
+SCHEMA = 1
+FILE = "linking.yaml"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Family:
+    """Libraries of one kind; ``symbols`` is a pattern for the beginning of their symbols, and ``wheel`` the
+    package that contains them, with ``{cuda}`` for the major version of CUDA. Texts may be empty."""
+
+    name: str
+    libraries: tuple[str, ...]
+    symbols: str
+    wheel: str
+    wheel_from_13: str
+
+    def has(self, library: str) -> bool:
+        """Whether a file of this name is a library of the family."""
+        return any(fnmatchcase(library, pattern) for pattern in self.libraries)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DriverLibrary:
+    """A library that comes with the driver of the machine."""
+
+    name: str
+    library: str
+    symbols: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Before:
+    """A pattern of libraries that are loaded before other objects of the same folder of packages need them."""
+
+    libraries: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Optional:
+    """Objects that no ordinary use loads, and what they may lack."""
+
+    objects: str
+    needs: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """All rules."""
+
+    families: tuple[Family, ...] = ()
+    driver: tuple[DriverLibrary, ...] = ()
+    loaded_before: tuple[Before, ...] = ()
+    optional: tuple[Optional, ...] = ()
+
+    def wanted(self) -> Wanted:
+        """What is read of each file."""
+        symbols = "|".join(filter(None, [*(each.symbols for each in self.families), *(each.symbols for each in self.driver)]))
+        constants = "|".join(re.escape(each.library.removesuffix(".1")) for each in self.driver)
+        return Wanted(
+            symbols=re.compile(f"(?:{symbols or '(?!)'})".encode()),
+            constants=re.compile(f"(?:{constants or '(?!)'})".encode()),
+        )
+
+    def family_of(self, library: str) -> Family | None:
+        """The family of a file of this name."""
+        return next((each for each in self.families if each.has(library)), None)
+
+    def wheel_of(self, library: str, cuda: str) -> str:
+        """The wheel with the library for this major version of CUDA (may be empty); empty if it is not known."""
+        family = self.family_of(library)
+        if family is None or not family.wheel:
+            return ""
+        if cuda.isdigit() and int(cuda) >= 13 and family.wheel_from_13:
+            return family.wheel_from_13
+        return family.wheel.replace("{cuda}", cuda or "*")
+
+    def excuse(self, path: str, needs: str) -> str:
+        """Why the object at ``path`` may lack what it ``needs``; empty if it may not."""
+        found = (each for each in self.optional if fnmatchcase(path, each.objects) and fnmatchcase(needs, each.needs))
+        return next((each.reason for each in found), "")
+
+
+def load(images: Path) -> Rules:
+    """The rules of ``images/linking.yaml``; :class:`InvalidInputError` lists all problems of the file."""
+    path = images / FILE
+    problems: list[Problem] = []
+    try:
+        table = yaml_reader.load(path.read_bytes(), f"{images.name}/{FILE}", problems)
+    except OSError as error:
+        raise InvalidInputError(f"Cannot read {path}: {error.strerror}.", hint="Restore the file.") from error
+    found = Rules()
+    if table is not None:
+        table.schema(SCHEMA)
+        sources = {name for name, source in table.named_tables("sources", required=True) if _is_source(source)}
+        found = Rules(
+            families=tuple(_family(each) for each in table.tables("families", required=True)),
+            driver=tuple(_driver(each) for each in table.tables("driver", required=True)),
+            loaded_before=tuple(_before(each, sources) for each in table.tables("loaded_before", required=True)),
+            optional=tuple(_optional(each, sources) for each in table.tables("optional", required=True)),
+        )
+        table.finish()
+    yaml_reader.raise_for(problems, "The rules for links")
+    return found
+
+
+def _is_source(table: yaml_reader.Table) -> bool:
+    table.text("title")
+    table.text("url", pattern=r"https://\S+")
+    table.finish()
+    return True
+
+
+def _family(table: yaml_reader.Table) -> Family:
+    found = Family(
+        name=table.text("name"),
+        libraries=table.texts("libraries", required=True),
+        symbols=_pattern(table, "symbols") if "symbols" in table else "",
+        wheel=table.text("wheel") if "wheel" in table else "",
+        wheel_from_13=table.text("wheel_from_13") if "wheel_from_13" in table else "",
+    )
+    table.finish()
+    return found
+
+
+def _driver(table: yaml_reader.Table) -> DriverLibrary:
+    found = DriverLibrary(name=table.text("name"), library=table.text("library"), symbols=_pattern(table, "symbols"))
+    table.finish()
+    return found
+
+
+def _before(table: yaml_reader.Table, sources: set[str]) -> Before:
+    table.text("source", choices=sources)
+    found = Before(libraries=table.text("libraries"), reason=table.text("reason"))
+    table.finish()
+    return found
+
+
+def _optional(table: yaml_reader.Table, sources: set[str]) -> Optional:
+    table.text("source", choices=sources)
+    found = Optional(objects=table.text("objects"), needs=table.text("needs"), reason=table.text("reason"))
+    table.finish()
+    return found
+
+
+def _pattern(table: yaml_reader.Table, key: str) -> str:
+    text = table.text(key)
+    try:
+        re.compile(text)
+    except re.error as error:
+        table.problem(f"is no regular expression: {error}", key)
+        return "(?!)"
+    return text

@@ -1,0 +1,119 @@
+"""The files of an image as a container sees them: layers laid over each other, and symbolic links followed."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator
+
+from envbuild.linkcheck.model import ElfFacts, LayerFacts
+
+_MOST_LINKS = 40  # as many as Linux follows
+
+
+class Tree:
+    """The merged files. Paths are absolute; :meth:`real` follows links."""
+
+    def __init__(self, layers: Iterable[LayerFacts]) -> None:
+        """``layers`` go from the lowest to the highest."""
+        self._links: dict[str, str] = {}
+        self._files: dict[str, ElfFacts | None] = {}
+        self._folders: set[str] = {"/"}
+        self.texts: dict[str, str] = {}
+        for layer in layers:
+            self._lay(layer)
+        self._real_folders: dict[str, str | None] = {}
+
+    def _lay(self, layer: LayerFacts) -> None:
+        if gone := {*layer.removed, *layer.opaque}:
+            self._remove(gone, layer.opaque)
+        for path in layer.folders:
+            if path in self._links or path in self._files:
+                self._forget(path)
+            self._folders.add(path)
+        for path, target in layer.links.items():
+            if path in self._folders:
+                self._remove({path}, ())
+            self._forget(path)
+            self._links[path] = target
+        for path in layer.files:
+            self._forget(path)
+            self._files[path] = layer.objects.get(path)
+        self.texts |= layer.texts
+
+    def _forget(self, path: str) -> None:
+        self._links.pop(path, None)
+        self._files.pop(path, None)
+        self.texts.pop(path, None)
+
+    def _remove(self, gone: set[str], emptied: Iterable[str]) -> None:
+        """Remove the paths ``gone`` and all that is below them. The folders ``emptied`` stay, without their content."""
+        kept = set(emptied)
+
+        def is_gone(path: str) -> bool:
+            while path != "/":
+                if path in gone and path not in kept:
+                    return True
+                path = posixpath.dirname(path)
+                if path in gone:
+                    return True
+            return "/" in gone
+
+        for path in [each for each in (*self._files, *self._links, *self.texts) if is_gone(each)]:
+            self._forget(path)
+        self._folders -= {each for each in self._folders if each != "/" and is_gone(each)}
+
+    def objects(self) -> Iterator[tuple[str, ElfFacts]]:
+        """All ELF files, sorted by path."""
+        for path in sorted(self._files):
+            facts = self._files[path]
+            if facts is not None:
+                yield path, facts
+
+    def paths(self) -> Iterator[str]:
+        """The paths of all files and links, in no order."""
+        yield from self._files
+        yield from self._links
+
+    def real(self, path: str) -> str | None:
+        """The path of the file that ``path`` leads to; None if it leads to no file."""
+        return self._follow(path, 0)
+
+    def facts(self, real: str) -> ElfFacts | None:
+        """The facts of the ELF file at a path without links."""
+        return self._files.get(real)
+
+    def _follow(self, path: str, depth: int) -> str | None:
+        if depth > _MOST_LINKS:
+            return None
+        parent, base = posixpath.split(path)
+        if parent != "/":
+            folder = self._folder(parent, depth)
+            if folder is None:
+                return None
+            path = posixpath.join(folder, base)
+        if path in self._links:
+            return self._follow(posixpath.normpath(posixpath.join(posixpath.dirname(path), self._links[path])), depth + 1)
+        return path if path in self._files else None
+
+    def _folder(self, path: str, depth: int) -> str | None:
+        """The path of a folder without links; None if a link does not end."""
+        if path == "/":
+            return path
+        if path in self._real_folders:
+            return self._real_folders[path]
+        if depth > _MOST_LINKS:
+            return None
+        parent, base = posixpath.split(path)
+        folder = self._folder(parent, depth)
+        found = None
+        if folder is not None:
+            found = posixpath.join(folder, base)
+            if found in self._links:
+                target = posixpath.normpath(posixpath.join(folder, self._links[found]))
+                found = self._folder(target, depth + 1)
+        self._real_folders[path] = found
+        return found
+
+    def folder(self, path: str) -> str | None:
+        """The path of a folder without links."""
+        return self._folder(posixpath.normpath(path), 0)

@@ -1,0 +1,168 @@
+"""The stage ``linkcheck``: whether the shared libraries of an image fit together."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from envbuild import codec, files
+from envbuild.errors import Problem, VerifyError
+from envbuild.model.progress import Progress
+from envbuild.pipeline import linking_sources, proofs, stage_cache
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.linkcheck.model import LayerFacts, Report
+    from envbuild.linkcheck.rules import Rules
+    from envbuild.model.lock import Lock
+    from envbuild.pipeline.linking_sources import Image
+
+_CHECKS = 1  # increased when `linkcheck` finds more, so that older stored results do not count
+_SHOWN = 40
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Linked:
+    """The result of a link check, as JSON. ``replayed`` is true for a stored result about the same image."""
+
+    report: Mapping[str, Any]
+    replayed: bool
+    seconds: float = 0.0
+
+
+def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool) -> Linked:
+    """Check the image that was built from ``lock``, and record the proof. Raises :class:`VerifyError` (``not-linked``, exit
+    code 8) with every gap.
+
+    With ``replay`` a stored result for this image and lock is used.
+    """
+    from envbuild import build
+
+    began = time.monotonic()
+    name = lock.environment.name
+    key = {"image": image, "lock": digest, "checks": _CHECKS, "rules": _rules_digest(tools)}
+    known = stage_cache.recall(tools.workspace, name, "linkcheck", key) if replay else None
+    replayed = known is not None
+    if known is None:
+        known = dict(dict(codec.encode(check(tools, linking_sources.of_engine(tools, image)))))
+        stage_cache.keep(tools.workspace, name, "linkcheck", key, known)
+    if known["gaps"]:
+        proofs.contradict(tools, name, "linked")
+    else:
+        proofs.prove_image(tools, build.read_record(tools.workspace, name), image, "linked", replayed=replayed)
+    raise_for(known, f"the image of {name}")
+    return Linked(report=known, replayed=replayed, seconds=time.monotonic() - began)
+
+
+def raise_for(report: Mapping[str, Any], subject: str) -> None:
+    """Raise :class:`VerifyError` (``not-linked``) with the gaps of a report, if it has any."""
+    gaps = report["gaps"]
+    if not gaps:
+        return
+    problems = [Problem(where=each["object"], line=0, message=_sentence(each)) for each in gaps[:_SHOWN]]
+    more = [f"and {len(gaps) - _SHOWN} more"] if len(gaps) > _SHOWN else []
+    count = "a library or symbol is" if len(gaps) == 1 else f"{len(gaps)} libraries or symbols are"
+    remedies = list(dict.fromkeys(each["remedy"] for each in gaps if each["remedy"]))
+    raise VerifyError(
+        f"In {subject}, {count} missing that objects need.",
+        code="not-linked",
+        problems=problems,
+        details=more,
+        hint=f"What fills the gaps: {'; '.join(remedies[:4])}." if remedies else "Add the packages that contain them.",
+    )
+
+
+def _sentence(gap: Mapping[str, Any]) -> str:
+    needs = f"needs {gap['needs']}: " if gap["needs"] else ""
+    return needs + gap["cause"] + (f"; what fills the gap: {gap['remedy']}" if gap["remedy"] else "")
+
+
+def check(tools: Tools, image: Image) -> Report:
+    """Check an image. Facts of its layers are stored, so that another image with the same layers needs less time."""
+    from envbuild.linkcheck import checking, rules
+    from envbuild.linkcheck.model import Report
+    from envbuild.linkcheck.tree import Tree
+    from envbuild.verify import rules as import_rules
+
+    known, libraries = rules.load(tools.workspace.images), import_rules.load(tools.workspace.images)
+    tree = Tree(facts_of(tools, image, known))
+    system = linking_sources.system_of(tree.texts)
+    tools.on_progress(Progress(stage="linkcheck", message="resolving the libraries of all objects"))
+    links = checking.check(
+        tree,
+        image.environment,
+        known,
+        is_of_driver=libraries.is_of_the_driver,
+        package_of=lambda library: libraries.package_of(library, system)[0],
+    )
+    return Report(
+        objects=sum(1 for _ in tree.objects()),
+        libraries=len({each.real for process in links.processes.values() for each in process.order}),
+        gaps=links.gaps,
+        excused=links.excused,
+        duplicates=links.duplicates,
+        facts={},
+        notes=(),
+    )
+
+
+def facts_of(tools: Tools, image: Image, known: Rules) -> list[LayerFacts]:
+    """The facts of the layers of an image, lowest first. Only layers without stored facts are read."""
+    from envbuild.linkcheck import layer_facts
+
+    wanted = known.wanted()
+    kept = layer_facts.Kept(tools.workspace.layer_facts, wanted)
+    found = {diff_id: facts for diff_id in image.layers if (facts := kept.find(diff_id)) is not None}
+    lacking = [diff_id for diff_id in dict.fromkeys(image.layers) if diff_id not in found]
+    if lacking:
+        told = _Counter(tools, len(lacking))
+        with contextlib.closing(image.read(lacking)) as contents:
+            for diff_id, pieces in contents:
+                found[diff_id] = layer_facts.read(pieces, wanted, diff_id[:12], told.file)
+                told.layer()
+                kept.keep(diff_id, found[diff_id])
+    if gone := [diff_id for diff_id in image.layers if diff_id not in found]:
+        raise VerifyError(
+            f"{len(gone)} layers of {image.name} cannot be read: the first one is sha256:{gone[0]}.",
+            code="layer-missing",
+            hint="Build or pull the image again.",
+        )
+    return [found[diff_id] for diff_id in image.layers]
+
+
+class _Counter:
+    """Reports progress, in bytes of the files that were read."""
+
+    def __init__(self, tools: Tools, layers: int) -> None:
+        self._tools = tools
+        self._layers = layers
+        self._done = self._bytes = 0
+        self._next = 0.0
+
+    def file(self, size: int) -> None:
+        """Count a file."""
+        self._bytes += size
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + 0.5
+            self._say()
+
+    def layer(self) -> None:
+        """Count a finished layer."""
+        self._done += 1
+        self._say()
+
+    def _say(self) -> None:
+        message = f"reading layers, {self._bytes >> 20} MB"
+        done, total = float(self._done), float(self._layers)
+        self._tools.on_progress(Progress(stage="linkcheck", message=message, done=done, total=total, unit="layers"))
+
+
+def _rules_digest(tools: Tools) -> str:
+    from envbuild.linkcheck import rules
+    from envbuild.verify import rules as import_rules
+
+    images = tools.workspace.images
+    return "-".join(files.sha256_of(images / name)[:12] for name in (rules.FILE, import_rules.FILE))

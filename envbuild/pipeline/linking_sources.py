@@ -1,0 +1,180 @@
+"""Where the link check reads an image: in the engine and the layer store, or in an OCI layout."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from envbuild import files
+from envbuild.errors import InvalidInputError, UnknownNameError
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.compose.model import Layer
+
+_PIECE = 1 << 20
+_LARGEST_DOCUMENT = 8 << 20
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_NAME = "org.opencontainers.image.ref.name"
+_INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
+
+Contents = Generator[tuple[str, Iterable[bytes]], None, None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Image:
+    """An image: its diff ids (hex), lowest first, its environment variables, and how its layers are read.
+
+    ``read`` yields the unpacked tar files of the given diff ids, in any order. Each is read before the next one is requested.
+    """
+
+    name: str
+    layers: tuple[str, ...]
+    environment: Mapping[str, str]
+    read: Callable[[Sequence[str]], Contents]
+
+
+def of_engine(tools: Tools, reference: str) -> Image:
+    """The image that the engine has as ``reference``. Layers that the layer store has are read there.
+
+    Raises :class:`UnknownNameError` (``no-image``) if there is none.
+    """
+    info = tools.engine.image(reference)
+    if info is None:
+        raise UnknownNameError(
+            f"The engine has no image {reference!r}.",
+            code="no-image",
+            hint="`docker images` lists what it has; an OCI image layout is given as oci:FOLDER.",
+        )
+    return Image(
+        name=reference,
+        layers=tuple(each.removeprefix("sha256:") for each in info.layers),
+        environment=_variables(info.env),
+        read=functools.partial(_read_engine, tools, info.id),
+    )
+
+
+def _read_engine(tools: Tools, image: str, wanted: Sequence[str]) -> Contents:
+    from envbuild.compose import engine_image
+
+    known = engine_image.recall(tools.workspace.composed_images, image)
+    left = set(wanted)
+    if known is not None:
+        for layer in known.layers:
+            if layer.diff_id in left and (pieces := _stored(tools, layer)) is not None:
+                left.discard(layer.diff_id)
+                yield layer.diff_id, pieces
+    if not left:
+        return
+    with contextlib.closing(tools.engine.blobs(image)) as blobs:  # type: ignore[type-var]  # it is a generator
+        for path, sha256 in blobs:
+            if sha256 in left:
+                left.discard(sha256)
+                with path.open("rb") as stream:
+                    yield sha256, iter(functools.partial(stream.read, _PIECE), b"")
+            if not left:
+                return
+
+
+def _stored(tools: Tools, layer: Layer) -> Iterator[bytes] | None:
+    """The unpacked layer from the layer store; None if the store lacks it."""
+    from envbuild.compose.unpack import unpacked
+    from envbuild.pipeline import composing
+
+    store = composing.store_of(tools)
+    return unpacked(store.read(layer, checked=False), layer.media_type) if store.has(layer) else None
+
+
+def of_layout(folder: Path, name: str) -> Image:
+    """The image ``name`` in an OCI image layout; with an empty name, the only image in it.
+
+    Raises :class:`InvalidInputError` (``not-a-layout``) and :class:`UnknownNameError` (``no-image``).
+    """
+    try:
+        entries = _document(folder, folder / "index.json")["manifests"]
+        held = {str((each.get("annotations") or {}).get(_NAME, "")): each for each in entries}
+        if (name and name not in held) or (not name and len(entries) != 1):
+            names = ", ".join(sorted(filter(None, held))) or "none has a name"
+            wanted = f"no image {name!r}" if name else f"{len(entries)} images"
+            raise UnknownNameError(
+                f"{folder} has {wanted}.", code="no-image", hint=f"Write oci:FOLDER:NAME with one of its names: {names}."
+            )
+        manifest = _manifest(folder, held[name] if name else entries[0])
+        config = _blob(folder, manifest["config"]["digest"])
+        layers = tuple(_hex(each) for each in config["rootfs"]["diff_ids"])
+        blobs = {
+            diff_id: (folder / "blobs" / "sha256" / _hex(each["digest"]), str(each["mediaType"]))
+            for diff_id, each in zip(layers, manifest["layers"], strict=True)
+        }
+        environment = _variables((config.get("config") or {}).get("Env") or ())
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _not_a_layout(folder, f"{type(error).__name__}: {str(error)[:200]}") from error
+    return Image(name=f"oci:{folder}", layers=layers, environment=environment, read=functools.partial(_read_layout, blobs))
+
+
+def _read_layout(blobs: Mapping[str, tuple[Path, str]], wanted: Sequence[str]) -> Contents:
+    from envbuild.compose.unpack import DamagedError, unpacked
+
+    for diff_id in wanted:
+        path, media_type = blobs[diff_id]
+        try:
+            with path.open("rb") as stream:
+                yield diff_id, unpacked(iter(functools.partial(stream.read, _PIECE), b""), media_type)
+        except DamagedError as error:
+            raise _not_a_layout(path, f"the layer is damaged ({error})") from error
+        except OSError as error:
+            raise _not_a_layout(path, f"the layer cannot be read ({error.strerror})") from error
+
+
+def _manifest(folder: Path, entry: Mapping[str, Any]) -> Any:
+    """The manifest of an entry of the index; of an image for several machines, the one for Linux on x86-64."""
+    found = _blob(folder, entry["digest"])
+    if entry.get("mediaType") in _INDEXES or "manifests" in found:
+        fitting = [
+            each
+            for each in found["manifests"]
+            if (each.get("platform") or {}).get("architecture") == "amd64" and each["platform"].get("os") == "linux"
+        ]
+        found = _blob(folder, fitting[0]["digest"])
+    return found
+
+
+def _blob(folder: Path, digest: str) -> Any:
+    return _document(folder, folder / "blobs" / "sha256" / _hex(digest))
+
+
+def _document(folder: Path, path: Path) -> Any:
+    try:
+        return json.loads(files.read_bytes(path, _LARGEST_DOCUMENT))
+    except OSError as error:
+        raise _not_a_layout(folder, f"{path.name} cannot be read ({error.strerror})") from error
+
+
+def _hex(digest: str) -> str:
+    match = _DIGEST.fullmatch(digest)
+    if match is None:
+        raise ValueError(f"{digest!r} is no sha256")
+    return match[1]
+
+
+def _not_a_layout(folder: Path, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{folder} is no OCI image layout: {why}.", code="not-a-layout", hint="`envbuild save NAME --to oci:FOLDER` writes one."
+    )
+
+
+def _variables(texts: Iterable[str]) -> dict[str, str]:
+    return {name: value for name, _, value in (text.partition("=") for text in texts)}
+
+
+def system_of(texts: Mapping[str, str]) -> str:
+    """The system of an image from its os-release file, such as ``debian12``; empty if there is none."""
+    text = texts.get("/etc/os-release") or texts.get("/usr/lib/os-release") or ""
+    found = {name: value.strip("\"'") for name, _, value in (line.partition("=") for line in text.splitlines())}
+    return f"{found.get('ID', '')}{found.get('VERSION_ID', '')}"
