@@ -37,6 +37,7 @@ SCHEMAS = {
     "resolution": ("resolution-fields.md", "Fields of a resolution"),
     "refusal": ("refusal-fields.md", "Fields of a refusal"),
     "measurement": ("measurement-fields.md", "Fields of a measurement"),
+    "linkcheck": ("linkcheck-fields.md", "Fields of a link check"),
     "batch": ("batch-fields.md", "Fields of the answer about several environments"),
     "run": ("run-fields.md", "Fields of a command to run"),
     "plan": ("plan-fields.md", "Fields of a plan"),

@@ -127,7 +127,9 @@ def _duplicates(objects: Mapping[str, ElfFacts], roots: Mapping[str, Process], r
             places.setdefault(name, []).append(path)
     several = {name: paths for name, paths in places.items() if len(paths) > 1}
     wanted = {path for paths in several.values() for path in paths}
-    users = Counter(each.real for process in roots.values() for each in process.order if each.real in wanted)
+    users = Counter(
+        each.real for root, process in roots.items() for each in process.order if each.real in wanted and each.real != root
+    )
     return tuple(
         Duplicate(
             library=name,

@@ -13,9 +13,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
-from envbuild import files, guard
+from envbuild import files
 from envbuild.errors import VerifyError
 from envbuild.linkcheck import elf_facts
 from envbuild.linkcheck.elf_facts import Wanted
@@ -23,7 +23,6 @@ from envbuild.linkcheck.model import ElfFacts, LayerFacts
 
 _FORMAT = 1  # increased when other facts are read, so that stored ones do not count
 _PIECE = 1 << 20
-_IN_MEMORY = 32 << 20  # larger files are unpacked to a temporary file, one at a time
 _TEXTS = ("/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/os-release", "/usr/lib/os-release")
 _LARGEST_TEXT, _LARGEST_KEPT = 4 << 20, 1 << 30
 _MOST_FILES = 2_000_000
@@ -85,12 +84,12 @@ def read(pieces: Iterable[bytes], wanted: Wanted, name: str, on_file: Callable[[
     facts = LayerFacts()
     stream = io.BufferedReader(_Pieces(pieces), _PIECE)
     try:
-        with guard.temporary_folder("envbuild-link-") as folder, tarfile.open(fileobj=stream, mode="r|", bufsize=_PIECE) as tar:
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=_PIECE) as tar:
             for count, member in enumerate(tar):
                 if count >= _MOST_FILES:
                     raise tarfile.ReadError(f"it has more than {_MOST_FILES} files")
                 on_file(member.size)
-                _add(facts, tar, member, folder, wanted)
+                _add(facts, tar, member, wanted)
                 tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every member in memory
         for _ in elf_facts.pieces(stream, _PIECE):  # the sender may wait until all is read
             pass
@@ -103,7 +102,7 @@ def read(pieces: Iterable[bytes], wanted: Wanted, name: str, on_file: Callable[[
     return facts
 
 
-def _add(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path, wanted: Wanted) -> None:
+def _add(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, wanted: Wanted) -> None:
     path = posixpath.normpath("/" + member.name)
     parent, base = posixpath.split(path)
     if base == _OPAQUE:
@@ -118,7 +117,7 @@ def _add(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, folde
         _alias(facts, path, posixpath.normpath("/" + member.linkname))
     elif member.isfile():
         facts.files.append(path)
-        _content(facts, tar, member, path, _Reading(folder, wanted))
+        _content(facts, tar, member, path, wanted)
 
 
 def _alias(facts: LayerFacts, path: str, target: str) -> None:
@@ -131,12 +130,7 @@ def _alias(facts: LayerFacts, path: str, target: str) -> None:
         facts.files.pop()
 
 
-class _Reading(NamedTuple):
-    folder: Path
-    wanted: Wanted
-
-
-def _content(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, reading: _Reading) -> None:
+def _content(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, wanted: Wanted) -> None:
     is_text = path in _TEXTS or path.startswith("/etc/ld.so.conf")
     if member.size < 64 and not is_text:
         return
@@ -149,18 +143,16 @@ def _content(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, p
     head = content.read(64)
     if not elf_facts.is_candidate(head):
         return
-    with _spooled(head, content, member.size, reading.folder) as stream:
-        found = elf_facts.read(stream, reading.wanted)
+    with _spooled(head, content) as stream:
+        found = elf_facts.read(stream, wanted)
     if found is not None:
         facts.objects[path] = found
 
 
 @contextlib.contextmanager
-def _spooled(head: bytes, content: IO[bytes], size: int, folder: Path) -> Iterator[IO[bytes]]:
-    """The content of a file as a file of its own, which is gone when the block ends."""
-    memory = Path("/dev/shm")  # noqa: S108 - a file in memory, without a name that others could take
-    where = memory if size <= _IN_MEMORY and memory.is_dir() else folder
-    with tempfile.TemporaryFile(dir=where) as out:
+def _spooled(head: bytes, content: IO[bytes]) -> Iterator[IO[bytes]]:
+    """The content of a file as a file of its own, without a name, so that even a kill leaves nothing."""
+    with tempfile.TemporaryFile() as out:
         out.write(head)
         for piece in elf_facts.pieces(content, _PIECE):
             out.write(piece)

@@ -77,7 +77,8 @@ def raise_for(report: Mapping[str, Any], subject: str) -> None:
 
 def _sentence(gap: Mapping[str, Any]) -> str:
     needs = f"needs {gap['needs']}: " if gap["needs"] else ""
-    return needs + gap["cause"] + (f"; what fills the gap: {gap['remedy']}" if gap["remedy"] else "")
+    remedy = f"; what fills the gap: {gap['remedy']}" if gap["remedy"] else ""
+    return f"{needs}{gap['cause']}{remedy}"
 
 
 def check(tools: Tools, image: Image) -> Report:

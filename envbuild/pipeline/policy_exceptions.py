@@ -7,11 +7,11 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from envbuild.attest.openvex import Finding
+    from envbuild.model.vulnerabilities import Vulnerability
     from envbuild.policy.model import Exempted, Policy
 
 
-def statement_about(policy: Policy | None, name: str, finding: Finding) -> Mapping[str, str] | None:
+def statement_about(policy: Policy | None, name: str, finding: Vulnerability) -> Mapping[str, str] | None:
     """Return what the exceptions of ``policy`` state about a vulnerability in the image of ``name``, as fields of an OpenVEX
     statement; None if no exception is about it."""
     for each in policy.exceptions if policy is not None else ():

@@ -1,0 +1,112 @@
+"""Planted gaps, each found with its true cause, and healthy images without a gap."""
+
+from __future__ import annotations
+
+import pytest
+from linked_trees import LIBC, SITE, elf, layer, links
+
+from envbuild.linkcheck.model import ElfFacts
+
+OWN = ("$ORIGIN/../paint/lib",)
+
+
+def test_a_healthy_image_has_no_gap():
+    found = links(layer({f"{SITE}/a/_a.so": elf("", "libc.so.6", versions={"libc.so.6": ("GLIBC_2.36",)})}))
+    assert found.gaps == found.excused == found.duplicates == ()
+
+
+def test_a_removed_library_is_named_with_its_package():
+    (gap,) = links(layer({f"{SITE}/cv2/cv2.so": elf("", "libGL.so.1")})).gaps
+    assert (gap.kind, gap.needs, gap.remedy) == ("library", "libGL.so.1", "the package libgl1")
+    assert gap.cause == "not found: no file of the image has this name"
+
+
+def test_a_wheel_of_another_cuda_is_named_with_the_right_one():
+    objects = {
+        f"{SITE}/a/_a.so": elf("", "libcudart.so.12", "libbrush.so.9"),
+        f"{SITE}/x/libbrush.so.8": elf("libbrush.so.8"),
+        "/usr/lib/libcudart.so.12": elf("libcudart.so.12"),
+    }
+    (gap,) = links(layer(objects)).gaps
+    assert gap.remedy == "the wheel paint-brush-cu12"
+    assert gap.cause == f"not found: the image has another version instead: {SITE}/x/libbrush.so.8"
+
+
+def test_a_library_outside_the_search_is_named_with_its_place():
+    (gap,) = links(layer({f"{SITE}/a/_a.so": elf("", "libz.so.1"), "/opt/z/libz.so.1": elf("libz.so.1")})).gaps
+    assert "/opt/z/libz.so.1, which is in no folder" in gap.cause
+    assert gap.remedy.startswith("set LD_LIBRARY_PATH to /opt/z")
+
+
+def test_a_newer_glibc_is_named():
+    (gap,) = links(layer({f"{SITE}/a/_a.so": elf("", "libc.so.6", versions={"libc.so.6": ("GLIBC_2.38",)})})).gaps
+    assert (gap.kind, gap.needs) == ("version", "libc.so.6: GLIBC_2.38")
+    assert "up to GLIBC_2.36" in gap.cause and "glibc 2.38 or newer" in gap.remedy
+
+
+def test_an_older_library_first_on_the_path_is_named_with_the_newer_one():
+    objects = {
+        f"{SITE}/a/_a.so": elf("", "libbrush.so.8", rpath=OWN, wanted=("brushDraw", "brushNew")),
+        f"{SITE}/paint/lib/libbrush.so.8": elf("libbrush.so.8", offers=("brushDraw", "brushNew")),
+        "/old/libbrush.so.8": elf("libbrush.so.8", offers=("brushDraw",)),
+    }
+    healthy = links(layer(objects))
+    assert not healthy.gaps and [each.library for each in healthy.duplicates] == ["libbrush.so.8"]
+    assert [each.users for each in healthy.duplicates[0].copies] == [1, 0]
+    objects[f"{SITE}/a/_a.so"] = elf("", "libbrush.so.8", runpath=OWN, wanted=("brushDraw", "brushNew"))
+    found = links(layer(objects), LD_LIBRARY_PATH="/old")
+    (gap,) = found.gaps
+    assert (gap.kind, gap.needs) == ("symbol", "libbrush.so.8: brushNew")
+    assert gap.cause.startswith("/old/libbrush.so.8") and f"{SITE}/paint/lib/libbrush.so.8 has it" in gap.cause
+    assert found.duplicates[0].copies[0].path == "/old/libbrush.so.8"
+
+
+def test_libraries_of_the_driver_are_expected_to_be_absent():
+    assert not links(layer({f"{SITE}/a/_a.so": elf("", "libdriver.so.1")})).gaps
+
+
+def test_extensions_find_what_their_package_loads_before():
+    objects = {f"{SITE}/ext/_c.so": elf("", "libcore.so"), f"{SITE}/paint/lib/libcore.so": elf("libcore.so")}
+    assert not links(layer(objects)).gaps
+    objects["/usr/lib/python3/dist-packages/ext/_c.so"] = elf("", "libcore.so")  # another folder of packages
+    assert [gap.object for gap in links(layer(objects)).gaps] == ["/usr/lib/python3/dist-packages/ext/_c.so"]
+
+
+def test_a_library_is_judged_in_the_processes_of_those_that_load_it():
+    inner = {f"{SITE}/p/libs/libinner.so": elf("libinner.so", "libmath.so"), f"{SITE}/p/libs/libmath.so": elf("libmath.so")}
+    outer = {f"{SITE}/p/_p.so": elf("", "libmath.so", "libinner.so", runpath=("$ORIGIN/libs",))}
+    assert not links(layer(inner | outer)).gaps
+    assert [gap.object for gap in links(layer(inner)).gaps] == [f"{SITE}/p/libs/libinner.so"]
+
+
+def test_objects_that_load_each_other_are_judged_too():
+    ring = {
+        f"{SITE}/a.so": elf("a.so", "b.so", "libgone.so", rpath=(SITE,)),
+        f"{SITE}/b.so": elf("b.so", "a.so", rpath=(SITE,)),
+    }
+    assert [gap.needs for gap in links(layer(ring)).gaps] == ["libgone.so"]
+
+
+def test_what_a_rule_excuses_is_listed_apart():
+    found = links(layer({f"{SITE}/a/rare.so": elf("", "libgone.so")}))
+    assert not found.gaps and found.excused[0].excuse == "nobody uses it"
+
+
+def test_a_program_for_another_c_library_is_excused():
+    found = links(layer({"/opt/musl": elf("", "libc.musl.so.1", interpreter="/lib/ld-musl-x86_64.so.1")}))
+    assert not found.gaps and "/lib/ld-musl-x86_64.so.1" in found.excused[0].excuse
+
+
+def test_a_damaged_object_is_a_gap():
+    (gap,) = links(layer({f"{SITE}/a/_a.so": ElfFacts(damage="ends within its ELF header")})).gaps
+    assert gap.kind == "damaged" and gap.cause.startswith("ends within")
+
+
+def test_a_c_library_that_a_higher_layer_removed_is_missed():
+    found = links(layer({f"{SITE}/a/_a.so": elf("", "libc.so.6")}, removed=[LIBC]))
+    assert {gap.needs for gap in found.gaps} == {"libc.so.6"}
+
+
+@pytest.mark.parametrize("names", [("x",), ("brushNew",)])
+def test_a_symbol_without_its_library_is_no_gap(names: tuple[str, ...]):
+    assert not links(layer({f"{SITE}/a/_a.so": elf("", wanted=names)})).gaps

@@ -1,0 +1,100 @@
+"""Facts are read from the tar file of a layer, and kept."""
+
+from __future__ import annotations
+
+import _ctypes
+import io
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from envbuild.errors import VerifyError
+from envbuild.linkcheck import layer_facts
+from envbuild.linkcheck.elf_facts import Wanted
+from envbuild.linkcheck.model import LayerFacts
+
+WANTED = Wanted(symbols=re.compile(b"ffi_|PyInit_"), constants=re.compile(rb"ctypes"))
+REAL = Path(_ctypes.__file__)
+
+
+def packed(*members: tuple[str, bytes | str, bytes], size: int = 7000) -> list[bytes]:
+    """The pieces of a tar file with (name, content or link, kind)."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, content, kind in members:
+            info = tarfile.TarInfo(name)
+            info.type = kind
+            if isinstance(content, str):
+                info.linkname = content
+                tar.addfile(info)
+            else:
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    data = out.getvalue()
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def read(*members: tuple[str, bytes | str, bytes]) -> LayerFacts:
+    return layer_facts.read(packed(*members), WANTED, "layer", lambda _size: None)
+
+
+def test_a_real_library_is_read_as_the_system_reads_it():
+    facts = read(("opt/a.so", REAL.read_bytes(), tarfile.REGTYPE)).objects["/opt/a.so"]
+    assert "libc.so.6" in facts.needed and any(each.startswith("GLIBC_2.") for each in facts.versions["libc.so.6"])
+    assert facts.offers == ("PyInit__ctypes",) and not facts.damage
+
+
+def test_links_whiteouts_and_texts_are_read():
+    found = read(
+        ("./a", b"text", tarfile.REGTYPE),
+        ("b", "a", tarfile.SYMTYPE),
+        ("c", "a", tarfile.LNKTYPE),
+        ("d", b"", tarfile.DIRTYPE),
+        ("d/.wh.gone", b"", tarfile.REGTYPE),
+        ("e/.wh..wh..opq", b"", tarfile.REGTYPE),
+        ("etc/ld.so.cache", b"\xff\x00cache", tarfile.REGTYPE),
+    )
+    assert found.files == ["/a", "/c", "/etc/ld.so.cache"] and found.links == {"/b": "a"} and found.folders == ["/d"]
+    assert found.removed == ["/d/gone"] and found.opaque == ["/e"] and found.texts == {"/etc/ld.so.cache": "\xff\x00cache"}
+
+
+def test_a_hard_link_to_a_library_is_a_library():
+    found = read(("a.so", REAL.read_bytes(), tarfile.REGTYPE), ("b.so", "a.so", tarfile.LNKTYPE))
+    assert found.objects["/b.so"] == found.objects["/a.so"]
+
+
+@pytest.mark.parametrize("part", [64, 65, 200, 4096, 0.3, 0.9, 0.999])
+def test_a_library_that_is_cut_off_is_damaged_and_stops_nothing(part: float):
+    content = REAL.read_bytes()
+    end = int(part * len(content)) if part < 1 else int(part)
+    found = read(("a.so", content[:end], tarfile.REGTYPE), ("b", b"x", tarfile.REGTYPE))
+    assert found.objects["/a.so"].damage and found.files == ["/a.so", "/b"]
+
+
+def test_changed_bytes_never_stop_the_reading():
+    content = REAL.read_bytes()
+    table = int.from_bytes(content[40:48], "little")
+    for at in [*range(16, 64, 7), *range(table, len(content), 301)]:
+        spoilt = content[:at] + b"\xff" + content[at + 1 :]
+        assert read(("a.so", spoilt, tarfile.REGTYPE)).files == ["/a.so"]
+
+
+@pytest.mark.parametrize("data", [b"no tar file" * 100, packed(("a", b"x" * 5000, tarfile.REGTYPE))[0][:3000]])
+def test_what_is_no_layer_is_refused(data: bytes):
+    with pytest.raises(VerifyError, match="The layer layer cannot be read"):
+        layer_facts.read([data], WANTED, "layer", lambda _size: None)
+
+
+def test_facts_are_kept_for_these_patterns_and_damage_is_read_as_absent(tmp_path: Path):
+    kept = layer_facts.Kept(tmp_path, WANTED)
+    facts = read(("a.so", REAL.read_bytes(), tarfile.REGTYPE), ("b", "a.so", tarfile.SYMTYPE))
+    kept.keep("sha256:1", facts)
+    assert kept.find("1") == facts
+    assert layer_facts.Kept(tmp_path, Wanted(re.compile(b"x"), WANTED.constants)).find("1") is None
+    (file,) = tmp_path.iterdir()
+    for content in (b"", b"\x00" * 30, file.read_bytes()[:-9]):
+        file.chmod(0o644)
+        file.write_bytes(content)
+        assert kept.find("1") is None

@@ -1,0 +1,78 @@
+"""The search of the dynamic loader, by its documented order."""
+
+from __future__ import annotations
+
+import pytest
+from linked_trees import elf, layer, system
+
+from envbuild.linkcheck.loader import Loader
+from envbuild.linkcheck.model import ElfFacts
+from envbuild.linkcheck.tree import Tree
+
+
+def taken(root: ElfFacts, *places: str, program: ElfFacts | None = None, **environment: str) -> str | None:
+    """Which of several files named liba.so the object /app/root.so gets."""
+    objects = {"/app/root.so": root, **{f"{place}/liba.so": elf("liba.so") for place in places}}
+    if program is not None:
+        objects["/app/bin/main"] = program
+    loader = Loader(Tree([system(), layer(objects)]), environment)
+    process = loader.load("/app/root.so", program="/app/bin/main" if program else None, held={})
+    assert process is not None
+    found = process.found.get(("/app/root.so", "liba.so"))
+    return found.real if found else None
+
+
+@pytest.mark.parametrize(
+    ("root", "environment", "expected"),
+    [
+        (elf("", "liba.so"), {}, "/usr/lib/liba.so"),
+        (elf("", "liba.so", runpath=("$ORIGIN/own",)), {}, "/app/own/liba.so"),
+        (elf("", "liba.so", runpath=("${ORIGIN}/own",)), {"LD_LIBRARY_PATH": "/first:/other"}, "/other/liba.so"),
+        (elf("", "liba.so", rpath=("$ORIGIN/own",)), {"LD_LIBRARY_PATH": "/other"}, "/app/own/liba.so"),
+        (elf("", "liba.so", rpath=("/nowhere",), runpath=("/other",)), {}, "/other/liba.so"),
+        (elf("", "liba.so", rpath=("/app/own",), runpath=("/nowhere",)), {}, "/usr/lib/liba.so"),
+    ],
+)
+def test_the_order_of_the_search(root: ElfFacts, environment: dict[str, str], expected: str):
+    assert taken(root, "/app/own", "/other", "/usr/lib", **environment) == expected
+
+
+def test_the_rpath_of_the_program_counts_unless_an_object_has_a_runpath():
+    program = elf("", rpath=("$ORIGIN/../own",), interpreter="/lib64/ld-linux-x86-64.so.2")
+    assert taken(elf("", "liba.so"), "/app/own", "/usr/lib", program=program) == "/app/own/liba.so"
+    assert taken(elf("", "liba.so", runpath=("/nowhere",)), "/app/own", "/usr/lib", program=program) == "/usr/lib/liba.so"
+
+
+def test_a_library_that_the_program_loaded_wins():
+    program = elf("", "liba.so", rpath=("/other",), interpreter="/lib64/ld-linux-x86-64.so.2")
+    assert taken(elf("", "liba.so", runpath=("/app/own",)), "/app/own", "/other", program=program) == "/other/liba.so"
+
+
+def test_an_rpath_is_inherited_from_the_object_that_loaded():
+    objects = {
+        "/app/root.so": elf("", "libmid.so", rpath=("/app/own",)),
+        "/app/own/libmid.so": elf("libmid.so", "liba.so"),
+        "/app/own/liba.so": elf("liba.so"),
+    }
+    process = Loader(Tree([system(), layer(objects)]), {}).load("/app/root.so", program=None, held={})
+    assert process is not None and not process.missing
+
+
+def test_what_was_loaded_before_counts_only_where_the_search_finds_nothing():
+    objects = {"/app/root.so": elf("", "liba.so"), "/held/liba.so": elf("liba.so")}
+    held = {"liba.so": "/held/liba.so"}
+    process = Loader(Tree([layer(objects)]), {}).load("/app/root.so", program=None, held=held)
+    assert process is not None and process.names["liba.so"].real == "/held/liba.so"
+    objects["/usr/lib/liba.so"] = elf("liba.so")
+    process = Loader(Tree([layer(objects)]), {}).load("/app/root.so", program=None, held=held)
+    assert process is not None and process.names["liba.so"].real == "/usr/lib/liba.so"
+
+
+def test_a_damaged_library_is_passed_over():
+    objects = {
+        "/app/root.so": elf("", "liba.so", runpath=("/bad", "/good")),
+        "/bad/liba.so": ElfFacts(damage="is cut off"),
+        "/good/liba.so": elf("liba.so"),
+    }
+    process = Loader(Tree([layer(objects)]), {}).load("/app/root.so", program=None, held={})
+    assert process is not None and process.names["liba.so"].real == "/good/liba.so"

@@ -1,0 +1,42 @@
+"""The rules of ``images/linking.yaml``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from envbuild.errors import InvalidInputError
+from envbuild.linkcheck import rules
+
+REAL = Path(__file__).parents[3] / "images"
+
+
+def test_the_real_rules_name_wheels_by_cuda():
+    found = rules.load(REAL)
+    assert found.wheel_of("libcublas.so.12", "12") == "nvidia-cublas-cu12"
+    assert found.wheel_of("libcublas.so.13", "13") == "nvidia-cublas"
+    assert found.wheel_of("libcudnn_ops.so.9", "13") == "nvidia-cudnn-cu13"
+    assert found.wheel_of("libz.so.1", "12") == ""
+    assert found.excuse("/x/libcufile_rdma.so.1", "libmlx5.so.1") and not found.excuse("/x/libcufile.so.0", "libmlx5.so.1")
+
+
+def test_what_is_read_of_files_follows_the_rules():
+    wanted = rules.load(REAL).wanted()
+    assert wanted.symbols.match(b"cudnnCreate") and not wanted.symbols.match(b"malloc")
+    assert wanted.constants.findall(b"\0libcuda.so.1\0libcudart.so") == [b"libcuda.so"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('symbols: "cudnn[A-Z]"', 'symbols: "cudnn["'),
+        ("source: gds", "source: nothing"),
+        ("schema: 1", "schema: 2"),
+        ("\ndriver:", "\ndrivers:"),
+    ],
+)
+def test_faults_are_refused(tmp_path: Path, old: str, new: str):
+    (tmp_path / rules.FILE).write_text((REAL / rules.FILE).read_text().replace(old, new, 1))
+    with pytest.raises(InvalidInputError):
+        rules.load(tmp_path)

@@ -1,0 +1,36 @@
+"""The merged files of layers."""
+
+from __future__ import annotations
+
+from linked_trees import elf, layer
+
+from envbuild.linkcheck.tree import Tree
+
+
+def test_links_are_followed_in_folders_and_at_the_end():
+    tree = Tree([layer({"/usr/lib/real.so.1.2": elf()}, {"/lib": "usr/lib", "/usr/lib/real.so.1": "real.so.1.2"})])
+    assert tree.real("/lib/real.so.1") == "/usr/lib/real.so.1.2"
+    assert tree.real("/lib/absent.so") is None
+
+
+def test_a_circle_of_links_leads_nowhere():
+    tree = Tree([layer(None, {"/a": "b", "/b": "a", "/c": "c/d"})])
+    assert tree.real("/a") is None and tree.real("/c/x") is None
+
+
+def test_whiteouts_and_opaque_folders_hide_lower_layers():
+    lower = layer({"/x/a.so": elf(), "/y/b.so": elf(), "/y/deep/c.so": elf(), "/z.so": elf()}, folders=["/x", "/y"])
+    tree = Tree([lower, layer({"/y/new.so": elf()}, removed=["/z.so", "/x"], opaque=["/y"])])
+    assert [path for path, _ in tree.objects()] == ["/y/new.so"]
+
+
+def test_a_higher_file_that_is_no_library_hides_one():
+    tree = Tree([layer({"/a.so": elf("a.so")}), layer(files=["/a.so"])])
+    assert tree.real("/a.so") == "/a.so" and tree.facts("/a.so") is None
+
+
+def test_a_link_replaces_a_folder_with_all_in_it_and_a_folder_a_link():
+    tree = Tree([layer({"/d/a.so": elf()}, folders=["/d"]), layer(None, {"/d": "e"})])
+    assert tree.real("/d/a.so") is None
+    again = Tree([layer(None, {"/d": "e"}), layer({"/d/a.so": elf()}, folders=["/d"])])
+    assert again.real("/d/a.so") == "/d/a.so"
