@@ -343,7 +343,7 @@ def naming(argument: str = "name", *, several: bool = False, required: bool = Tr
     """The argument that names one environment, or ``several``; the default is the envbuild.yaml of the working folder."""
 
     def named(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        chosen = any(ctx.params.get(option) for option in ("every", "pattern", "revision", "rollback"))
+        chosen = any(ctx.params.get(option) for option in ("every", "pattern", "revision", "rollback", "foreign"))
         if value or chosen or ctx.resilient_parsing:
             return value
         from envbuild.custom.paths import FILE
