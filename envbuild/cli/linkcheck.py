@@ -34,7 +34,7 @@ def command(session: Session, /, names: tuple[str, ...], foreign: str | None, **
     each gap is listed with its cause and the package that fills it. Nothing of the image is run. `make` runs this check, too.
     """
     if foreign is not None:
-        return _foreign(session, names, foreign)
+        return _foreign(session, names, foreign, constraints.get("driver") or "")
     if not names and not any(constraints.get(each) for each in ("every", "pattern", "revision")):
         raise UsageError("envbuild linkcheck needs NAME, or --image IMAGE.", code="missing-argument")
     several = batch.asked(names, constraints)
@@ -52,7 +52,7 @@ def command(session: Session, /, names: tuple[str, ...], foreign: str | None, **
     return 0
 
 
-def _foreign(session: Session, names: tuple[str, ...], reference: str) -> int:
+def _foreign(session: Session, names: tuple[str, ...], reference: str, driver: str) -> int:
     from envbuild import codec
     from envbuild.pipeline import linking
 
@@ -60,7 +60,7 @@ def _foreign(session: Session, names: tuple[str, ...], reference: str) -> int:
         raise UsageError("--image and NAME cannot be combined.", hint="Give one of them.")
     with display(session) as shown:
         tools = session.tools([], on_progress=shown.news)
-        report = codec.encode(linking.check(tools, _source(tools, reference)))
+        report = codec.encode(linking.check(tools, _source(tools, reference), driver=(driver, "the driver that you named")))
     if report["gaps"]:
         session.err(_summary(reference, report))
         linking.raise_for(report, reference)
@@ -93,5 +93,24 @@ def _print(session: Session, name: str, image: str, report: Mapping[str, Any]) -
             session.out(f"        {other['path']} ({other['users']})")
     for each in report["excused"]:
         session.out(f"  note: {each['object']} lacks {each['needs']}: {each['excuse']}")
+    for each in report["facts"]["driver"]:
+        if each["linked"] or each["opened"]:
+            session.out(f"  {each['library']}: {_driver(each)}")
+    for each in report["facts"]["gpus"]:
+        counts = f"{each['native']} native, {each['ptx']} only by PTX, {each['nothing']} nothing"
+        session.out(f"  GPU {each['capability']}: of {len(report['facts']['gpu_code'])} objects with GPU code {counts}")
     for text in report["notes"]:
         session.out(f"  note: {text}")
+
+
+def _driver(needs: Mapping[str, Any]) -> str:
+    """Say what the image needs of a library of the driver."""
+    parts = []
+    if needs["linked"]:
+        found = f"; all that are known exist in driver {needs['driver']}" if needs["driver"] else ""
+        newer = f", and {needs['lacks']} lacks {', '.join(needs['newest'])}" if needs["lacks"] else ""
+        unknown = f"; in no driver that was read: {', '.join(needs['unknown'])}" if needs["unknown"] else ""
+        parts.append(f"{len(needs['linked'])} objects are linked with it ({needs['symbols']} symbols{found}{newer}{unknown})")
+    if needs["opened"]:
+        parts.append(f"{len(needs['opened'])} objects contain its name and may open it")
+    return "; ".join(parts)

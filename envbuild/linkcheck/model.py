@@ -51,7 +51,7 @@ class LayerFacts:
 class Gap:
     """Something that an object needs and the loader does not find. ``excuse`` says why this is no fault, if a rule says so."""
 
-    kind: Literal["library", "version", "symbol", "damaged"]
+    kind: Literal["library", "version", "symbol", "damaged", "driver"]
     object: str
     needs: str
     cause: str

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.linking_sources import Image
 
-_CHECKS = 1  # increased when `linkcheck` finds more, so that older stored results do not count
+_CHECKS = 2  # increased when `linkcheck` finds more, so that older stored results do not count
 _SHOWN = 40
 
 
@@ -81,9 +81,12 @@ def _sentence(gap: Mapping[str, Any]) -> str:
     return f"{needs}{gap['cause']}{remedy}"
 
 
-def check(tools: Tools, image: Image) -> Report:
-    """Check an image. Facts of its layers are stored, so that another image with the same layers needs less time."""
-    from envbuild.linkcheck import checking, rules
+def check(tools: Tools, image: Image, *, driver: tuple[str, str] = ("", "")) -> Report:
+    """Check an image. Facts of its layers are stored, so that another image with the same layers needs less time.
+
+    ``driver`` is the driver that the image must run on (empty if any), and where its version comes from.
+    """
+    from envbuild.linkcheck import checking, hardware, rules
     from envbuild.linkcheck.model import Report
     from envbuild.linkcheck.tree import Tree
     from envbuild.verify import rules as import_rules
@@ -99,13 +102,16 @@ def check(tools: Tools, image: Image) -> Report:
         is_of_driver=libraries.is_of_the_driver,
         package_of=lambda library: libraries.package_of(library, system)[0],
     )
+    objects = dict(tree.objects())
+    needs = hardware.driver_needs(objects, known, hardware.load(tools.workspace.images))
+    code = hardware.gpu_code(objects)
     return Report(
-        objects=sum(1 for _ in tree.objects()),
+        objects=len(objects),
         libraries=len({each.real for process in links.processes.values() for each in process.order}),
-        gaps=links.gaps,
+        gaps=(*links.gaps, *hardware.driver_gaps(needs, *driver)),
         excused=links.excused,
         duplicates=links.duplicates,
-        facts={},
+        facts={"driver": needs, "gpu_code": code, "gpus": hardware.gpus(code, _capabilities(tools) if code else {})},
         notes=(),
     )
 
@@ -161,9 +167,17 @@ class _Counter:
         self._tools.on_progress(Progress(stage="linkcheck", message=message, done=done, total=total, unit="layers"))
 
 
+def _capabilities(tools: Tools) -> dict[str, list[str]]:
+    """The GPUs of the matrix by compute capability."""
+    found: dict[str, list[str]] = {}
+    for gpu in tools.matrix.gpus:
+        found.setdefault(gpu.capability, []).append(gpu.name)
+    return found
+
+
 def _rules_digest(tools: Tools) -> str:
-    from envbuild.linkcheck import rules
+    from envbuild.linkcheck import hardware, rules
     from envbuild.verify import rules as import_rules
 
     images = tools.workspace.images
-    return "-".join(files.sha256_of(images / name)[:12] for name in (rules.FILE, import_rules.FILE))
+    return "-".join(files.sha256_of(images / name)[:12] for name in (rules.FILE, import_rules.FILE, hardware.FILE))

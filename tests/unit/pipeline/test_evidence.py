@@ -51,7 +51,7 @@ def test_a_proof_names_what_its_kind_rests_on_and_no_more():
     [
         ("lock", ()),
         ("rendering", ("locked", "downloaded")),
-        ("guest", ("locked", "downloaded", "rendered", "built", "verified")),
+        ("guest", ("locked", "downloaded", "rendered", "built", "verified", "linked")),
     ],
 )
 def test_what_rests_on_a_part_is_stale_as_soon_as_it_changes(part, left):

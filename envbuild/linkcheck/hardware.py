@@ -1,0 +1,130 @@
+"""What the objects of an image need of the NVIDIA driver, and for which GPUs they have code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envbuild import files
+from envbuild.errors import InvalidInputError
+from envbuild.linkcheck.model import ElfFacts, Gap
+from envbuild.linkcheck.rules import Rules
+
+FILE = "driver-symbols.json"
+_SHOWN = 5
+_NUMBER = re.compile(r"\d+(\.\d+)*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DriverSymbols:
+    """Symbols of the driver's libraries: library → symbol → the oldest driver, of those that were read, that has it."""
+
+    libraries: Mapping[str, Mapping[str, str]]
+    drivers: tuple[str, ...]
+
+    def before(self, driver: str) -> str:
+        """The newest driver that was read and is older than ``driver``; empty for the oldest one."""
+        at = self.drivers.index(driver)
+        return self.drivers[at - 1] if at else ""
+
+
+def load(images: Path) -> DriverSymbols:
+    """Read ``images/driver-symbols.json``. Raises :class:`InvalidInputError` if it is damaged."""
+    path = images / FILE
+    try:
+        told = json.loads(files.read_text(path))
+        libraries = {
+            str(library): {symbol: driver for driver, lines in by_driver.items() for line in lines for symbol in line.split()}
+            for library, by_driver in told["libraries"].items()
+        }
+        drivers = sorted({driver for symbols in libraries.values() for driver in symbols.values()}, key=_version)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InvalidInputError(
+            f"{path} cannot be read: {str(error)[:200]}.", code="driver-symbols", hint="Restore the file."
+        ) from error
+    return DriverSymbols(libraries=libraries, drivers=tuple(drivers))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))
+
+
+def driver_needs(objects: Mapping[str, ElfFacts], rules: Rules, known: DriverSymbols) -> list[dict[str, Any]]:
+    """For each library of the driver: the objects linked with it, those that contain its name, and the driver that has all
+    symbols that linked objects need. ``lacks`` is a driver that was read and lacks one of them."""
+    offered = {symbol for facts in objects.values() for symbol in facts.offers}
+    told = []
+    for each in rules.driver:
+        name = each.library.removesuffix(".1")
+        linked = {path: facts for path, facts in objects.items() if each.library in facts.needed}
+        wanted = {s for facts in linked.values() for s in facts.wanted if re.match(each.symbols, s) and s not in offered}
+        found = {symbol: driver for symbol, driver in known.libraries.get(each.library, {}).items() if symbol in wanted}
+        driver = max(found.values(), key=_version, default="")
+        told.append(
+            {
+                "library": each.library,
+                "linked": sorted(linked),
+                "opened": sorted(path for path, facts in objects.items() if name in facts.opens and path not in linked),
+                "symbols": len(wanted),
+                "driver": driver,
+                "lacks": known.before(driver) if driver else "",
+                "newest": sorted(symbol for symbol, first in found.items() if first == driver)[:_SHOWN],
+                "unknown": sorted(wanted - set(found)),
+            }
+        )
+    return told
+
+
+def driver_gaps(needs: Iterable[Mapping[str, Any]], driver: str, whose: str) -> list[Gap]:
+    """The gaps on a machine with this driver: it is no newer than a driver that was read and lacks a needed symbol.
+
+    ``whose`` says where the driver's version comes from.
+    """
+    if not _NUMBER.fullmatch(driver):
+        return []
+    return [
+        Gap(
+            kind="driver",
+            object=each["linked"][0],
+            needs=f"{each['library']}: {each['newest'][0]}",
+            cause=f"{whose} is {driver}, and the driver {each['lacks']} does not have this symbol yet; {each['driver']} has it",
+            remedy=f"a driver newer than {each['lacks']}, such as {each['driver']}",
+        )
+        for each in needs
+        if each["lacks"] and _version(driver) <= _version(each["lacks"])
+    ]
+
+
+def gpu_code(objects: Mapping[str, ElfFacts]) -> list[dict[str, Any]]:
+    """The GPU code of each object that has any."""
+    return [
+        {"object": path, "native": list(facts.native), "ptx": list(facts.ptx)}
+        for path, facts in objects.items()
+        if facts.native or facts.ptx
+    ]
+
+
+def gpus(code: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """For each compute capability (with the names of its GPUs): how many objects have native code, only PTX, or nothing."""
+    told = []
+    for capability in sorted(known, key=_version) if code else ():
+        ways = [_way(each, capability) for each in code]
+        counts = {way: ways.count(way) for way in ("native", "ptx", "nothing")}
+        told.append({"capability": capability, "gpus": sorted(known[capability]), **counts})
+    return told
+
+
+def _way(code: Mapping[str, Any], capability: str) -> str:
+    """Native code runs on its own capability and later ones of the same major version, code for ``9.0a`` on 9.0 alone, code
+    for a family (``10.0f``) within the major version. PTX runs on its own capability and on any later one."""
+    major, minor = _version(capability)[:2]
+    for each in code["native"]:
+        m, n = _version(each.rstrip("af"))[:2]
+        if (m, n) == (major, minor) or (m == major and n <= minor and not each.endswith("a")):
+            return "native"
+    plain = [each for each in code["ptx"] if not each.endswith(("a", "f"))]
+    return "ptx" if any(_version(each)[:2] <= (major, minor) for each in plain) else "nothing"

@@ -1,0 +1,58 @@
+"""A real image: the link check agrees with the image's own loader, and planted faults are found with their cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import loader_judge
+import pytest
+import smoke_toy
+from smoke_toy import Toy, derive
+
+from envbuild.engine.client import Engine
+from envbuild.linkcheck.model import Report
+from envbuild.pipeline import linking, linking_sources
+from envbuild.pipeline.tools import Tools
+from envbuild.workspace import Workspace
+
+pytestmark = [pytest.mark.engine, pytest.mark.network, pytest.mark.prove]
+
+SITE = "/opt/env/lib/python3.11/site-packages"
+
+
+@pytest.fixture(scope="module")
+def toy(engine: Engine, workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
+    made = smoke_toy.make(engine, workspace, tmp_path_factory.mktemp("linkcheck"))
+    yield made
+    smoke_toy.remove(engine, made)
+
+
+def checked(engine: Engine, workspace: Workspace, image: str) -> Report:
+    tools = Tools(workspace)
+    tools.__dict__["engine"] = engine
+    return linking.check(tools, linking_sources.of_engine(tools, image))
+
+
+def test_a_real_image_has_no_gap_and_its_loader_agrees(engine: Engine, workspace: Workspace, toy: Toy, tmp_path: Path) -> None:
+    assert checked(engine, workspace, toy.image).gaps == ()
+    tools = Tools(workspace)
+    tools.__dict__["engine"] = engine
+    unlike, compared = loader_judge.differences(tools, engine, toy.image, tmp_path)
+    assert unlike == [] and compared > 100
+
+
+def test_planted_faults_are_found(engine: Engine, workspace: Workspace, toy: Toy, tmp_path: Path) -> None:
+    image = derive(
+        engine,
+        toy,
+        tmp_path,
+        f"RUN rm {SITE}/numpy.libs/libgfortran* && rm /usr/lib/x86_64-linux-gnu/libexpat.so.1*",
+    )
+    report = checked(engine, workspace, image)
+    lacking = {gap.needs for gap in report.gaps}
+    assert "libexpat.so.1" in lacking and any(name.startswith("libgfortran") for name in lacking)
+    assert all(gap.cause == "not found: no file of the image has this name" for gap in report.gaps)
+    (expat,) = {gap.remedy for gap in report.gaps if gap.needs == "libexpat.so.1"}
+    assert expat == "the package libexpat1"
+    engine.remove_unused(image)

@@ -1,0 +1,77 @@
+"""What an image needs of the driver, and its GPU code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from linked_trees import elf
+
+from envbuild.errors import InvalidInputError
+from envbuild.linkcheck import hardware
+from envbuild.linkcheck.hardware import DriverSymbols
+from envbuild.linkcheck.rules import DriverLibrary, Rules
+
+IMAGES = Path(__file__).parents[3] / "images"
+RULES = Rules(driver=(DriverLibrary(name="Driver", library="libdriver.so.1", symbols="drv[A-Z]"),))
+KNOWN = DriverSymbols(
+    libraries={"libdriver.so.1": {"drvOld": "1.0", "drvNew": "2.10", "drvLast": "3.0"}}, drivers=("1.0", "2.10", "3.0")
+)
+
+
+def needs(*wanted: str, offers: tuple[str, ...] = ()) -> list[dict[str, object]]:
+    objects = {
+        "/a.so": elf("", "libdriver.so.1", wanted=wanted),
+        "/b.so": elf("", offers=offers, opens=("libdriver.so",)),
+        "/c.so": elf("", wanted=("drvLast",)),
+    }
+    return hardware.driver_needs(objects, RULES, KNOWN)
+
+
+def test_the_oldest_driver_with_all_symbols_is_found():
+    (told,) = needs("drvOld", "drvNew")
+    assert (told["driver"], told["lacks"], told["newest"], told["unknown"]) == ("2.10", "1.0", ["drvNew"], [])
+    assert told["linked"] == ["/a.so"] and told["opened"] == ["/b.so"] and told["symbols"] == 2
+
+
+def test_symbols_of_other_libraries_of_the_image_do_not_count():
+    (told,) = needs("drvOld", "drvFile", offers=("drvFile",))
+    assert (told["driver"], told["lacks"], told["unknown"]) == ("1.0", "", [])
+    (told,) = needs("drvOld", "drvFile")
+    assert told["unknown"] == ["drvFile"]
+
+
+@pytest.mark.parametrize(
+    ("driver", "gaps"), [("1.0", 1), ("0.9", 1), ("1.5", 0), ("2.9", 0), ("2.10", 0), ("", 0), ("newest", 0)]
+)
+def test_a_driver_that_is_too_old_is_a_gap_only_where_that_is_known(driver: str, gaps: int):
+    found = hardware.driver_gaps(needs("drvNew"), driver, "the driver that you named")
+    assert len(found) == gaps
+    if found:
+        assert found[0].needs == "libdriver.so.1: drvNew" and "2.10 has it" in found[0].cause
+
+
+def test_gpus_run_native_code_of_their_major_version_and_older_ptx():
+    code = hardware.gpu_code(
+        {
+            "/a.so": elf("", native=("7.0", "8.6"), ptx=("8.6",)),
+            "/b.so": elf("", native=("9.0a",)),
+            "/c.so": elf("", native=("10.0f",), ptx=("9.0a",)),
+            "/d.so": elf(""),
+        }
+    )
+    known = {"7.5": ["T4"], "8.0": ["A100"], "8.9": ["L4"], "9.0": ["H100"], "10.3": ["B300"]}
+    told = [(each["capability"], each["native"], each["ptx"], each["nothing"]) for each in hardware.gpus(code, known)]
+    assert told == [("7.5", 1, 0, 2), ("8.0", 0, 0, 3), ("8.9", 1, 0, 2), ("9.0", 1, 1, 1), ("10.3", 1, 1, 1)]
+    assert hardware.gpus([], known) == []
+
+
+def test_the_real_symbols_are_those_of_three_drivers(tmp_path: Path):
+    real = hardware.load(IMAGES)
+    assert real.drivers == ("470.256.02", "535.261.03", "550.163.01")
+    cuda = real.libraries["libcuda.so.1"]
+    # cuda.h of these versions: https://docs.nvidia.com/cuda/archive/12.0.0/cuda-driver-api/
+    assert (cuda["cuInit"], cuda["cuGetProcAddress_v2"], cuda["cuGreenCtxCreate"]) == real.drivers
+    (tmp_path / hardware.FILE).write_text("{}")
+    with pytest.raises(InvalidInputError):
+        hardware.load(tmp_path)
