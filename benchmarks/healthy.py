@@ -1,6 +1,6 @@
 """Does the smoke test ever fail although nothing is wrong? Whole runs of healthy frameworks, each with its own seed.
 
-    python benchmarks/healthy.py --install numpy,pytorch [--runs 200] [--first 0] [--minutes 0] [--write]
+    python benchmarks/healthy.py --install numpy,pytorch [--runs 200] [--first 0] [--minutes 0] [--reports FOLDER] [--write]
     python benchmarks/healthy.py --python pytorch=PYTHON …
 
 Runs the smoke test with all its phases on one and two CPU workers, for one framework after the other. Other load on the machine
@@ -34,8 +34,11 @@ SHORT = ("--counts", "1,2", "--workload", "mnist", "--rounds", "2", "--round-sec
 LIMIT_S = 1800
 
 
-def run(python: str, framework: str, seed: int) -> dict[str, Any]:
-    """Run the smoke test once; return its verdict, the checks that did not pass, the seconds, and the load at its end."""
+def run(python: str, framework: str, seed: int, reports: Path | None = None) -> dict[str, Any]:
+    """Run the smoke test once; return its verdict, the checks that did not pass, the seconds, and the load at its end.
+
+    If the run did not pass, its report and its messages are kept in the folder ``reports``.
+    """
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "report.json"
         argv = [python, str(guest.GUEST), "run", "--adapter", guest.adapter_of(framework), "--seed", str(seed), *SHORT]
@@ -43,6 +46,10 @@ def run(python: str, framework: str, seed: int) -> dict[str, Any]:
         done = subprocess.run([*argv, "--json", str(target)], capture_output=True, text=True, check=False, timeout=LIMIT_S)
         report = json.loads(target.read_text()) if target.exists() else {"status": "no report", "checks": [], "framework": None}
     bad = [f"{each['id']}: {each['message']}" for each in report["checks"] if each["status"] in ("fail", "inconclusive")]
+    if reports and report["status"] != "pass":
+        reports.mkdir(parents=True, exist_ok=True)
+        (reports / f"{framework}-{seed}.json").write_text(json.dumps(report, indent=1) + "\n")
+        (reports / f"{framework}-{seed}.txt").write_text(done.stderr)
     return {
         "framework": framework,
         "version": report["framework"]["version"] if report["framework"] else "",
@@ -99,6 +106,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--minutes", type=float, default=0, help="begin no further run of a framework after so many minutes")
+    parser.add_argument("--reports", type=Path, metavar="FOLDER", help="keep the reports of runs that did not pass here")
     parser.add_argument("--write", action="store_true", help="keep the result in the documentation")
     options = parser.parse_args()
     wanted = [word for word in options.install.split(",") if word]
@@ -113,7 +121,7 @@ def main() -> int:
         for seed in range(options.first, options.first + options.runs):
             if time.monotonic() > until:
                 break
-            runs.append(run(python, framework, seed))
+            runs.append(run(python, framework, seed, options.reports))
             print(json.dumps(runs[-1]), flush=True)
             if options.write:
                 keep(runs)

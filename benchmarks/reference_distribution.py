@@ -1,24 +1,32 @@
 """How large is the error of healthy trainings against the reference, and how small a fault is found? Basis of ORACLE_PASS.
 
-    python benchmarks/reference_distribution.py healthy [--adapter pytorch] [--runs 1000] [--out FILE]
+    python benchmarks/reference_distribution.py healthy [--adapter pytorch] [--runs 1000] [--minutes 0] [--out FILE]
     python benchmarks/reference_distribution.py faults [--runs 8] [--out FILE]
+    python benchmarks/reference_distribution.py write FILE…
 
 ``healthy`` trains the reference network in single precision, in each run with other weights, images and orders of summation.
-NumPy trains it as 1, 2, 3, 4 or 8 replicas; another adapter trains it on one device in this process. Prints quantiles of the
-largest error of a parameter. ``faults`` simulates each kind of fault in single precision, finds the size at which the error
+NumPy trains it as 1, 2, 3, 4 or 8 replicas; another adapter trains it on one device, all runs in one process. Prints quantiles
+of the largest error of a parameter. With --out, the error of each run is written to FILE, and a later command with the same
+FILE leaves out the runs that are in it. With --references, the weights of the reference are kept in a folder, so that they are
+computed only once for several frameworks. ``write`` takes files of ``healthy`` into reference_distribution.json and writes the
+tables in docs/explanation. ``faults`` simulates each kind of fault in single precision, finds the size at which the error
 reaches the limit in every run, and asks the reference check for the cause of a fault of ten times that size.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
+import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-import guest
-import numpy as np
+# The BLAS of NumPy is as fast with one thread on arrays of this size, and its idle threads take time from the framework.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import guest  # noqa: E402
+import numpy as np  # noqa: E402
+import reference_page  # noqa: E402
 
 guest.load()
 
@@ -42,8 +50,18 @@ def case(seed, replicas):
     return simulate.Case(NET, NET.initial(seed), images, labels, STEPS, batch, replicas, LR, MOMENTUM)
 
 
-def reference(one):
-    return refnet.train(NET, one.start, one.images, one.labels, STEPS, one.batch, LR, MOMENTUM)[0]
+def reference(one, file=None):
+    """Return the weights of the reference; they are read from ``file`` if it exists, and else written to it."""
+    if file and file.exists():
+        with np.load(str(file)) as kept:
+            return {name: kept[name] for name in NET.names}
+    want = refnet.train(NET, one.start, one.images, one.labels, STEPS, one.batch, LR, MOMENTUM)[0]
+    if file:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_name("%d-%s" % (os.getpid(), file.name))
+        np.savez(str(part), **want)
+        part.replace(file)
+    return want
 
 
 def error(got, want, one):
@@ -102,17 +120,48 @@ class InProcess:
 
 def healthy(options):
     framework = None if options.adapter == "numpy" else InProcess(options.adapter, options.threads)
-    found = []
-    for seed in range(options.first, options.first + options.runs):
-        one = case(seed, 1 if framework else REPLICAS[seed % len(REPLICAS)])
-        got = framework.train(one) if framework else single(one, np.random.RandomState(seed))
-        found.append(error(got, reference(one), one))
-        if len(found) % 50 == 0:
-            print(f"{len(found)} runs, largest {max(found):.2e}", file=sys.stderr, flush=True)
     version = framework.adapter.versions()["version"] if framework else np.__version__
-    quantiles = {f"{q:g}": float(f"{np.quantile(found, q):.3g}") for q in QUANTILES}
-    return {"what": "healthy", "adapter": options.adapter, "version": version, "runs": len(found), "quantiles": quantiles,
-            "above the limit": sum(value > checks.ORACLE_PASS for value in found), "limit": checks.ORACLE_PASS}  # fmt: skip
+    found = earlier(options.out, options.adapter, version)
+    until = time.time() + 60 * (options.minutes or 1e6)
+    for seed in range(options.first, options.first + options.runs):
+        if str(seed) in found:
+            continue
+        if time.time() > until:
+            break
+        replicas = 1 if framework else REPLICAS[seed % len(REPLICAS)]
+        one = case(seed, replicas)
+        got = framework.train(one) if framework else single(one, np.random.RandomState(seed))
+        file = options.references / ("%d-%d.npz" % (replicas, seed)) if options.references else None
+        found[str(seed)] = float("%.4g" % error(got, reference(one, file), one))
+        if len(found) % 25 == 0:
+            print("%d runs, largest %.2e" % (len(found), max(found.values())), file=sys.stderr, flush=True)
+            keep(options.out, summary(options.adapter, version, found))
+    return summary(options.adapter, version, found)
+
+
+def earlier(out, adapter, version):
+    """Return {seed: error} of the runs in the file ``out``; none if there is no such file."""
+    kept = json.loads(out.read_text()) if out and out.exists() else None
+    if not kept:
+        return {}
+    if (kept["adapter"], kept["version"]) != (adapter, version):
+        sys.exit("%s has runs of %s %s, not of %s %s: name another file" % (out, kept["adapter"], kept["version"], adapter, version))
+    return kept["errors"]
+
+
+def keep(out, content):
+    if out:
+        part = out.with_name(out.name + ".part")
+        part.write_text(json.dumps(content) + "\n")
+        part.replace(out)
+
+
+def summary(adapter, version, found):
+    values = list(found.values())
+    quantiles = {"%g" % q: float("%.3g" % np.quantile(values, q)) for q in QUANTILES}
+    above = [seed for seed, value in found.items() if not value <= checks.ORACLE_PASS]
+    return {"what": "healthy", "adapter": adapter, "version": version, "runs": len(values), "quantiles": quantiles,
+            "above the limit": len(above), "limit": checks.ORACLE_PASS, "seeds above": above, "errors": found}  # fmt: skip
 
 
 # Kind of fault → (arguments of `single` for a size, a size at which the error is far above the limit).
@@ -166,17 +215,24 @@ def named(switches):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["healthy", "faults"])
+    parser.add_argument("what", choices=["healthy", "faults", "write"])
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="files of `healthy`, for `write`")
     parser.add_argument("--adapter", default="numpy")
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=0, help="begin no further run after so many minutes")
+    parser.add_argument("--references", type=Path, metavar="FOLDER", help="keep the weights of the reference here")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if bool(options.files) != (options.what == "write"):
+        parser.error("`write` needs files of `healthy`; the others take none")
+    if options.what == "write":
+        reference_page.write([json.loads(file.read_text()) for file in options.files])
+        return 0
     found = {"healthy": healthy, "faults": faults}[options.what](options)
-    print(json.dumps(found, indent=2))
-    if options.out:
-        options.out.write_text(json.dumps(found) + "\n")
+    keep(options.out, found)
+    print(json.dumps({name: value for name, value in found.items() if name != "errors"}, indent=2))
     return 0
 
 

@@ -130,7 +130,8 @@ def _options(parser):
                                                                'the image has several frameworks)'))
     add('--part-timeout', type=float, default=TIMEOUT_S, metavar='S', help=('time limit for each framework, if the image '
                                                                             'has several (default: 900)'))
-    add('--stall', type=float, default=60, metavar='S', help='stop if no rank makes progress for this time (default: 60)')
+    add('--stall', type=float, default=60, metavar='S', help=('stop if no rank makes progress for this time (default: 60); '
+                                                                    'time without a processor does not count'))
     add('--stall-first', type=float, default=300, metavar='S', help=('the same limit while the framework is imported '
                                                                      '(default: 300)'))
     add('--strict', action='store_true', help='end with exit code 5 if there are warnings')

@@ -16,6 +16,7 @@ MEASURING = [
     "check_group",
     "check_exchange",
     "check_ranks",
+    "check_starvation",
     "check_hosts",
     "check_nets",
     "check_mpi",

@@ -1,7 +1,8 @@
 """Watches the ranks of one launch until the launch ends, and finds the rank that caused a failure.
 
-A launch ends in one of four ways: all ranks are done; a rank ended early; no rank made progress for `stall_s` seconds (a hang);
-the time limit of the whole run is over. In the last two cases, every rank first prints its stacks.
+A launch ends in one of four ways: all ranks are done; a rank ended early; no rank made progress for `stall_s` seconds (a hang;
+seconds in which the ranks waited for a processor do not count); the time limit of the whole run is over. In the last two cases,
+every rank first prints its stacks.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -11,7 +12,7 @@ import signal
 from .. import files
 from ..clock import now, pause
 from ..rank.heartbeat import Monitor
-from . import processes
+from . import processes, starvation
 
 POLL_S = 0.1
 GRACE_S = 3.0           # how long the other ranks may take to report after one rank failed
@@ -103,6 +104,8 @@ class Watchdog(object):
     def __init__(self, plan, on_progress):
         self.plan, self._on_progress = dict(plan), on_progress
         self.ranks, self.began = [], now()
+        self._starvation = starvation.Starvation(lambda: [rank.process.pid for rank in self.ranks
+                                                            if rank.is_here and rank.process.pid > 0])
 
     def watch(self, deadline):
         """Wait until the launch ends, and return its Outcome."""
@@ -115,13 +118,20 @@ class Watchdog(object):
                 return self._outcome('done')
             if now() > deadline:
                 return self._stopped('timeout')
-            if now() - max(rank.monitor.last_time for rank in self.ranks) > self._patience():
+            if self._is_stalled():
                 return self._stopped('stalled')
             self._pause()
 
     def _pause(self):
         """Let a moment pass before looking again."""
         pause(POLL_S)
+
+    def _is_stalled(self):
+        """Whether no rank made progress for longer than allowed, although the ranks of this machine had a processor."""
+        last, patience = max(rank.monitor.last_time for rank in self.ranks), self._patience()
+        silent = now() - last
+        explained = self._starvation.explains(last, silent, patience)
+        return silent > patience and not explained
 
     def _patience(self):
         """Return how many seconds without progress are allowed.

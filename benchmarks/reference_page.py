@@ -1,0 +1,88 @@
+"""Store the healthy runs of reference_distribution.py, and write their table and their number into the documentation."""
+
+import json
+import re
+
+import guest
+
+DATA = guest.ROOT / "benchmarks" / "reference_distribution.json"
+DOCS = guest.ROOT / "docs" / "explanation"
+PAGE, OTHER_PAGE = DOCS / "reference-check.md", DOCS / "detection.md"
+BEGIN, END = "<!-- healthy runs begin -->", "<!-- healthy runs end -->"
+SUM_BEGIN, SUM_END = "<!-- number of healthy runs begins -->", "<!-- number of healthy runs ends -->"
+TITLES = {
+    "numpy": "NumPy",
+    "pytorch": "PyTorch",
+    "mxnet": "MXNet",
+    "jax": "JAX",
+    "tensorflow": "TensorFlow",
+    "chainer": "Chainer",
+    "theano": "Theano",
+    "lasagne": "Lasagne",
+    "cntk": "CNTK",
+}
+
+
+def write(results):
+    """Replace the stored results of the same frameworks by these results, and write the pages."""
+    content = merged(json.loads(DATA.read_text()), results)
+    DATA.write_text(json.dumps(content, indent=1) + "\n")
+    PAGE.write_text(page(PAGE.read_text(), content))
+    OTHER_PAGE.write_text(other_page(OTHER_PAGE.read_text(), content))
+
+
+def merged(content, results):
+    """Return ``content`` with these results in place of those of the same frameworks."""
+    found = {each["adapter"]: each for each in content["healthy"]}
+    for each in results:
+        if each["what"] != "healthy":
+            raise SystemExit("not a file of `healthy`: %s" % each["what"])
+        found[each["adapter"]] = {name: value for name, value in each.items() if name not in ("errors", "seeds above")}
+    return dict(content, healthy=list(found.values()))
+
+
+def page(text, content):
+    """Return the page about the reference check with the table of the healthy runs, and what follows from their number."""
+    lines = ["| framework | runs | median | 99 % | largest |", "|---|---|---|---|---|"]
+    for each in content["healthy"]:
+        figures = ["%.1e" % each["quantiles"][key] for key in ("0.5", "0.99", "1")]
+        words = ["%s %s" % (TITLES.get(each["adapter"], each["adapter"]), each["version"]), "{:,}".format(each["runs"])]
+        lines.append("| %s |" % " | ".join(words + figures))
+    return _between(text, BEGIN, END, "\n".join(lines) + "\n\n" + _bound(content))
+
+
+def other_page(text, content):
+    """Return the page about planted faults with the number of healthy runs."""
+    runs, above = _counted(content)
+    words = "%s of %s healthy runs exceeded the limit of the reference check." % ("{:,}".format(above) if above else "None", runs)
+    return _between(text, SUM_BEGIN, SUM_END, words, gap="")
+
+
+def _counted(content):
+    every = content["healthy"]
+    return "{:,}".format(sum(each["runs"] for each in every)), sum(each["above the limit"] for each in every)
+
+
+def _bound(content):
+    every, (runs, above) = content["healthy"], _counted(content)
+    largest = max(each["quantiles"]["1"] for each in every)
+    words = "The limit is **%s**. " % "4e-5" if every[0]["limit"] == 4e-5 else "The limit is **%.0e**. " % every[0]["limit"]
+    few = ["%s (%s)" % (TITLES.get(each["adapter"], each["adapter"]), "{:,}".format(each["runs"]))
+           for each in every if each["runs"] < 1000]  # fmt: skip
+    if above:
+        return words + "%s of %s healthy runs exceeded it." % ("{:,}".format(above), runs)
+    total = sum(each["runs"] for each in every)
+    words += (
+        "No healthy run exceeded it. With %s runs, the rate of false alarms is below %.2g %% with 95 %% confidence (by the rule of\n"
+        "three: three divided by the number of runs); the largest error seen is %.0f %% of the limit."
+        % (runs, 300.0 / total, 100 * largest / every[0]["limit"])
+    )
+    if few:
+        words += " Fewer than 1,000 runs were\nmade with %s: for a single framework, the same rule gives a higher bound." % ", ".join(few)
+    return words
+
+
+def _between(text, begin, end, words, gap="\n"):
+    if begin not in text:
+        raise SystemExit("the page has no mark %s" % begin)
+    return re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: gap.join((begin, words, end)), text, flags=re.DOTALL)
