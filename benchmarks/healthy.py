@@ -80,9 +80,17 @@ def table(runs: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def bound(runs: list[dict[str, Any]]) -> str:
+    """Say what follows from the number of runs; if all passed, by the rule of three."""
+    failed = sum(each["verdict"] != "pass" for each in runs)
+    if failed:
+        return f"{failed} of {len(runs)} runs did not pass."
+    return f"All {len(runs)} runs passed. With 95 % confidence, the rate of false alarms is at most {300 / len(runs):.2g} %."
+
+
 def page(text: str, content: dict[str, Any]) -> str:
     """Return the page ``text`` with the table of ``content`` between the two marks."""
-    made = f"{BEGIN}\n{table(content['runs'])}\n{END}"
+    made = f"{BEGIN}\n{table(content['runs'])}\n\n{bound(content['runs'])}\n{END}"
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL)
 
 

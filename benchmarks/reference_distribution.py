@@ -41,7 +41,6 @@ NET = nets.REFERENCE
 STEPS, LR, MOMENTUM = plan.ORACLE["steps"], plan.ORACLE["lr"], plan.MOMENTUM
 REPLICAS = (1, 2, 3, 4, 8)
 NOISE = 1e-7  # relative noise of each gradient, as large as that of another order of summation or another library
-QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
 
 
 def case(seed, replicas):
@@ -135,8 +134,8 @@ def healthy(options):
         found[str(seed)] = float("%.4g" % error(got, reference(one, file), one))
         if len(found) % 25 == 0:
             print("%d runs, largest %.2e" % (len(found), max(found.values())), file=sys.stderr, flush=True)
-            keep(options.out, summary(options.adapter, version, found))
-    return summary(options.adapter, version, found)
+            keep(options.out, reference_page.summary(options.adapter, version, found, checks.ORACLE_PASS))
+    return reference_page.summary(options.adapter, version, found, checks.ORACLE_PASS)
 
 
 def earlier(out, adapter, version):
@@ -145,7 +144,9 @@ def earlier(out, adapter, version):
     if not kept:
         return {}
     if (kept["adapter"], kept["version"]) != (adapter, version):
-        sys.exit("%s has runs of %s %s, not of %s %s: name another file" % (out, kept["adapter"], kept["version"], adapter, version))
+        sys.exit(
+            "%s has runs of %s %s, not of %s %s: name another file" % (out, kept["adapter"], kept["version"], adapter, version)
+        )
     return kept["errors"]
 
 
@@ -154,14 +155,6 @@ def keep(out, content):
         part = out.with_name(out.name + ".part")
         part.write_text(json.dumps(content) + "\n")
         part.replace(out)
-
-
-def summary(adapter, version, found):
-    values = list(found.values())
-    quantiles = {"%g" % q: float("%.3g" % np.quantile(values, q)) for q in QUANTILES}
-    above = [seed for seed, value in found.items() if not value <= checks.ORACLE_PASS]
-    return {"what": "healthy", "adapter": adapter, "version": version, "runs": len(values), "quantiles": quantiles,
-            "above the limit": len(above), "limit": checks.ORACLE_PASS, "seeds above": above, "errors": found}  # fmt: skip
 
 
 # Kind of fault → (arguments of `single` for a size, a size at which the error is far above the limit).

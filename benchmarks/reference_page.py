@@ -2,12 +2,14 @@
 
 import json
 import re
+import textwrap
 
 import guest
 
 DATA = guest.ROOT / "benchmarks" / "reference_distribution.json"
 DOCS = guest.ROOT / "docs" / "explanation"
 PAGE, OTHER_PAGE = DOCS / "reference-check.md", DOCS / "detection.md"
+QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
 BEGIN, END = "<!-- healthy runs begin -->", "<!-- healthy runs end -->"
 SUM_BEGIN, SUM_END = "<!-- number of healthy runs begins -->", "<!-- number of healthy runs ends -->"
 TITLES = {
@@ -32,13 +34,39 @@ def write(results):
 
 
 def merged(content, results):
-    """Return ``content`` with these results in place of those of the same frameworks."""
+    """Return ``content`` with these results in place of those of the same frameworks.
+
+    Runs of the same version that are stored with their errors are kept beside the new ones.
+    """
     found = {each["adapter"]: each for each in content["healthy"]}
     for each in results:
         if each["what"] != "healthy":
             raise SystemExit("not a file of `healthy`: %s" % each["what"])
-        found[each["adapter"]] = {name: value for name, value in each.items() if name not in ("errors", "seeds above")}
+        old = found.get(each["adapter"], {"version": "", "runs": 0})
+        if old["version"] == each["version"] and "errors" in old:
+            each = summary(each["adapter"], each["version"], dict(old["errors"], **each["errors"]), each["limit"])
+        if old["version"] == each["version"] and each["runs"] < old["runs"]:
+            raise SystemExit("%s: %d runs are stored, the new file has only %d" % (each["adapter"], old["runs"], each["runs"]))
+        found[each["adapter"]] = each
     return dict(content, healthy=list(found.values()))
+
+
+def summary(adapter, version, errors, limit):
+    """Return the result of healthy runs, {seed: error}, for a file of ``healthy``."""
+    values = list(errors.values())
+    above = [seed for seed, value in errors.items() if not value <= limit]
+    quantiles = {"%g" % q: float("%.3g" % quantile(values, q)) for q in QUANTILES}
+    return {"what": "healthy", "adapter": adapter, "version": version, "runs": len(values), "quantiles": quantiles,
+            "above the limit": len(above), "limit": limit, "seeds above": above, "errors": errors}  # fmt: skip
+
+
+def quantile(values, share):
+    """Return a quantile of numbers, interpolated linearly, without NumPy."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
 def page(text, content):
@@ -48,13 +76,16 @@ def page(text, content):
         figures = ["%.1e" % each["quantiles"][key] for key in ("0.5", "0.99", "1")]
         words = ["%s %s" % (TITLES.get(each["adapter"], each["adapter"]), each["version"]), "{:,}".format(each["runs"])]
         lines.append("| %s |" % " | ".join(words + figures))
-    return _between(text, BEGIN, END, "\n".join(lines) + "\n\n" + _bound(content))
+    return _between(text, BEGIN, END, "\n".join(lines) + "\n\n" + textwrap.fill(_bound(content), 128))
 
 
 def other_page(text, content):
     """Return the page about planted faults with the number of healthy runs."""
     runs, above = _counted(content)
-    words = "%s of %s healthy runs exceeded the limit of the reference check." % ("{:,}".format(above) if above else "None", runs)
+    words = "%s of %s healthy runs exceeded the limit of the reference check." % (
+        "{:,}".format(above) if above else "None",
+        runs,
+    )
     return _between(text, SUM_BEGIN, SUM_END, words, gap="")
 
 
@@ -66,19 +97,22 @@ def _counted(content):
 def _bound(content):
     every, (runs, above) = content["healthy"], _counted(content)
     largest = max(each["quantiles"]["1"] for each in every)
-    words = "The limit is **%s**. " % "4e-5" if every[0]["limit"] == 4e-5 else "The limit is **%.0e**. " % every[0]["limit"]
+    words = "The limit is **%s**. " % ("%.0e" % every[0]["limit"]).replace("e-0", "e-")
     few = ["%s (%s)" % (TITLES.get(each["adapter"], each["adapter"]), "{:,}".format(each["runs"]))
            for each in every if each["runs"] < 1000]  # fmt: skip
     if above:
         return words + "%s of %s healthy runs exceeded it." % ("{:,}".format(above), runs)
     total = sum(each["runs"] for each in every)
     words += (
-        "No healthy run exceeded it. With %s runs, the rate of false alarms is below %.2g %% with 95 %% confidence (by the rule of\n"
+        "No healthy run exceeded it. With %s runs, the rate of false alarms is below %.2g %% with 95 %% confidence (by the rule of "
         "three: three divided by the number of runs); the largest error seen is %.0f %% of the limit."
         % (runs, 300.0 / total, 100 * largest / every[0]["limit"])
     )
     if few:
-        words += " Fewer than 1,000 runs were\nmade with %s: for a single framework, the same rule gives a higher bound." % ", ".join(few)
+        words += (
+            " Fewer than 1,000 runs were made with %s: for a single framework, the same rule gives a higher bound."
+            % ", ".join(few)
+        )
     return words
 
 
