@@ -24,9 +24,9 @@ from pathlib import Path
 # The BLAS of NumPy is as fast with one thread on arrays of this size, and its idle threads take time from the framework.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import guest  # noqa: E402
-import numpy as np  # noqa: E402
-import reference_page  # noqa: E402
+import guest
+import numpy as np
+import reference_page
 
 guest.load()
 
@@ -57,7 +57,7 @@ def reference(one, file=None):
     want = refnet.train(NET, one.start, one.images, one.labels, STEPS, one.batch, LR, MOMENTUM)[0]
     if file:
         file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_name("%d-%s" % (os.getpid(), file.name))
+        part = file.with_name(f"{os.getpid()}-{file.name}")
         np.savez(str(part), **want)
         part.replace(file)
     return want
@@ -130,10 +130,10 @@ def healthy(options):
         replicas = 1 if framework else REPLICAS[seed % len(REPLICAS)]
         one = case(seed, replicas)
         got = framework.train(one) if framework else single(one, np.random.RandomState(seed))
-        file = options.references / ("%d-%d.npz" % (replicas, seed)) if options.references else None
-        found[str(seed)] = float("%.4g" % error(got, reference(one, file), one))
+        file = options.references / f"{replicas}-{seed}.npz" if options.references else None
+        found[str(seed)] = float(f"{error(got, reference(one, file), one):.4g}")
         if len(found) % 25 == 0:
-            print("%d runs, largest %.2e" % (len(found), max(found.values())), file=sys.stderr, flush=True)
+            print(f"{len(found)} runs, largest {max(found.values()):.2e}", file=sys.stderr, flush=True)
             keep(options.out, reference_page.summary(options.adapter, version, found, checks.ORACLE_PASS))
     return reference_page.summary(options.adapter, version, found, checks.ORACLE_PASS)
 
@@ -145,7 +145,9 @@ def earlier(out, adapter, version):
         return {}
     if (kept["adapter"], kept["version"]) != (adapter, version):
         sys.exit(
-            "%s has runs of %s %s, not of %s %s: name another file" % (out, kept["adapter"], kept["version"], adapter, version)
+            "{} has runs of {} {}, not of {} {}: name another file".format(
+                out, kept["adapter"], kept["version"], adapter, version
+            )
         )
     return kept["errors"]
 

@@ -41,13 +41,14 @@ def merged(content, results):
     found = {each["adapter"]: each for each in content["healthy"]}
     for each in results:
         if each["what"] != "healthy":
-            raise SystemExit("not a file of `healthy`: %s" % each["what"])
+            raise SystemExit("not a file of `healthy`: {}".format(each["what"]))
         old = found.get(each["adapter"], {"version": "", "runs": 0})
+        new = each
         if old["version"] == each["version"] and "errors" in old:
-            each = summary(each["adapter"], each["version"], dict(old["errors"], **each["errors"]), each["limit"])
-        if old["version"] == each["version"] and each["runs"] < old["runs"]:
-            raise SystemExit("%s: %d runs are stored, the new file has only %d" % (each["adapter"], old["runs"], each["runs"]))
-        found[each["adapter"]] = each
+            new = summary(each["adapter"], each["version"], dict(old["errors"], **each["errors"]), each["limit"])
+        if old["version"] == each["version"] and new["runs"] < old["runs"]:
+            raise SystemExit(f"{each['adapter']}: {old['runs']} runs are stored, the new file has only {each['runs']}")
+        found[each["adapter"]] = new
     return dict(content, healthy=list(found.values()))
 
 
@@ -55,7 +56,7 @@ def summary(adapter, version, errors, limit):
     """Return the result of healthy runs, {seed: error}, for a file of ``healthy``."""
     values = list(errors.values())
     above = [seed for seed, value in errors.items() if not value <= limit]
-    quantiles = {"%g" % q: float("%.3g" % quantile(values, q)) for q in QUANTILES}
+    quantiles = {f"{q:g}": float(f"{quantile(values, q):.3g}") for q in QUANTILES}
     return {"what": "healthy", "adapter": adapter, "version": version, "runs": len(values), "quantiles": quantiles,
             "above the limit": len(above), "limit": limit, "seeds above": above, "errors": errors}  # fmt: skip
 
@@ -73,17 +74,17 @@ def page(text, content):
     """Return the page about the reference check with the table of the healthy runs, and what follows from their number."""
     lines = ["| framework | runs | median | 99 % | largest |", "|---|---|---|---|---|"]
     for each in content["healthy"]:
-        figures = ["%.1e" % each["quantiles"][key] for key in ("0.5", "0.99", "1")]
-        words = ["%s %s" % (TITLES.get(each["adapter"], each["adapter"]), each["version"]), "{:,}".format(each["runs"])]
-        lines.append("| %s |" % " | ".join(words + figures))
+        figures = ["{:.1e}".format(each["quantiles"][key]) for key in ("0.5", "0.99", "1")]
+        words = ["{} {}".format(TITLES.get(each["adapter"], each["adapter"]), each["version"]), "{:,}".format(each["runs"])]
+        lines.append("| {} |".format(" | ".join(words + figures)))
     return _between(text, BEGIN, END, "\n".join(lines) + "\n\n" + textwrap.fill(_bound(content), 128))
 
 
 def other_page(text, content):
     """Return the page about planted faults with the number of healthy runs."""
     runs, above = _counted(content)
-    words = "%s of %s healthy runs exceeded the limit of the reference check." % (
-        "{:,}".format(above) if above else "None",
+    words = "{} of {} healthy runs exceeded the limit of the reference check.".format(
+        f"{above:,}" if above else "None",
         runs,
     )
     return _between(text, SUM_BEGIN, SUM_END, words, gap="")
@@ -97,26 +98,26 @@ def _counted(content):
 def _bound(content):
     every, (runs, above) = content["healthy"], _counted(content)
     largest = max(each["quantiles"]["1"] for each in every)
-    words = "The limit is **%s**. " % ("%.0e" % every[0]["limit"]).replace("e-0", "e-")
-    few = ["%s (%s)" % (TITLES.get(each["adapter"], each["adapter"]), "{:,}".format(each["runs"]))
+    words = "The limit is **{}**. ".format(("{:.0e}".format(every[0]["limit"])).replace("e-0", "e-"))
+    few = ["{} ({})".format(TITLES.get(each["adapter"], each["adapter"]), "{:,}".format(each["runs"]))
            for each in every if each["runs"] < 1000]  # fmt: skip
     if above:
-        return words + "%s of %s healthy runs exceeded it." % ("{:,}".format(above), runs)
+        return words + "{} of {} healthy runs exceeded it.".format(f"{above:,}", runs)
     total = sum(each["runs"] for each in every)
     words += (
-        "No healthy run exceeded it. With %s runs, the rate of false alarms is below %.2g %% with 95 %% confidence (by the rule of "
-        "three: three divided by the number of runs); the largest error seen is %.0f %% of the limit."
-        % (runs, 300.0 / total, 100 * largest / every[0]["limit"])
+        "No healthy run exceeded it. With {} runs, the rate of false alarms is below {:.2g} % with 95 % confidence (by the "
+        "rule of three: three divided by the number of runs); the largest error seen is {:.0f} % of the limit.".format(
+            runs, 300.0 / total, 100 * largest / every[0]["limit"]
+        )
     )
     if few:
-        words += (
-            " Fewer than 1,000 runs were made with %s: for a single framework, the same rule gives a higher bound."
-            % ", ".join(few)
+        words += " Fewer than 1,000 runs were made with {}: for a single framework, the same rule gives a higher bound.".format(
+            ", ".join(few)
         )
     return words
 
 
 def _between(text, begin, end, words, gap="\n"):
     if begin not in text:
-        raise SystemExit("the page has no mark %s" % begin)
+        raise SystemExit(f"the page has no mark {begin}")
     return re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: gap.join((begin, words, end)), text, flags=re.DOTALL)
