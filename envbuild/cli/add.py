@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 @click.command("add")
 @options.naming("name")
 @click.argument("packages", nargs=-1, metavar="PACKAGE…")
-@click.option("--apt", multiple=True, metavar="PACKAGE", help="Also a package of the operating system; may be repeated.")
-@click.option("--newer", is_flag=True, help="Allow PACKAGEs that are newer than the date limit of the framework.")
+@click.option(
+    "--apt", multiple=True, metavar="PACKAGE", help="Also install a package of the operating system; may be repeated."
+)
+@click.option("--newer", is_flag=True, help="Allow versions of PACKAGEs that are newer than the date limit of the framework.")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
-    help="With a request as NAME: the folder of the envbuild.yaml; default the current folder.",
+    help="If NAME is a request: the folder of the envbuild.yaml (default: the current folder).",
 )
 @options.common
 @click.pass_obj
@@ -41,7 +43,7 @@ def command(
     from envbuild.pipeline import adding
 
     if not packages and not apt:
-        raise UsageError("Name at least one package to add.", hint="Such as: envbuild add . pandas")
+        raise UsageError("Name at least one package to add.", hint="For example: envbuild add . pandas")
     with display(session) as shown:
         tools = session.tools(on_progress=shown.news)
         additions = adding.sort_words(tools, packages, apt=apt, newer=newer)
@@ -56,14 +58,14 @@ def _tell(session: Session, added: Added) -> None:
     changes = added.difference.changes if added.difference is not None else ()
     path = str(added.path) if added.path.is_absolute() else f"./{added.path}"
     if not added.changed:
-        session.out(f"{path}: nothing to add, everything is there already")
+        session.out(f"{path}: nothing to add, because it already lists all of these packages")
     else:
-        session.out(f"{path} {'written' if added.is_new else 'changed'}; {added.lock_path.name} pins what it asks for")
+        session.out(f"{path} {'written' if added.is_new else 'changed'}; {added.lock_path.name} pins its packages")
         if changes:
             session.out(lock_upgrade.table(changes))
         for gap in added.lock.missing:
             session.out(f"  not pinned: {gap.what}: {gap.why}")
-        session.err(f"Build it with: envbuild make {path}")
+        session.err(f"To build it, run: envbuild make {path}")
     session.document(
         {
             "schema": 1,

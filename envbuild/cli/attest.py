@@ -15,7 +15,7 @@ from envbuild.cli.session import Session
 @options.naming()
 @click.argument("report", metavar="REPORT", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--to", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that has the image.")
-@click.option("--tag", default="", metavar="TAG", help="The tag or digest of the image; default is the canonical name.")
+@click.option("--tag", default="", metavar="TAG", help="The tag or digest of the image (default: the canonical name).")
 @options.signing
 @options.common
 @click.pass_obj
@@ -37,5 +37,5 @@ def command(session: Session, /, name: str, report: Path, *, repository: str, ta
         "attached": told.is_new,
     })  # fmt: skip
     session.out(f"{repository}@{told.digest}")
-    session.out(f"  statement  smoke test: {told.status}, {'attached' if told.is_new else 'it was there'}")
+    session.out(f"  statement  smoke test: {told.status}, {'attached' if told.is_new else 'already attached'}")
     return 0

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
     "databases",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A local OSV database: a folder of records, or the zip that osv.dev offers for PyPI or Debian. No service is asked. "
-    "May be repeated.",
+    help="A local OSV database: a folder of records, or the zip file that osv.dev offers for PyPI or Debian. With it, no "
+    "service is asked. May be repeated.",
 )
-@click.option("--service", type=click.Choice(["osv", "pypi"]), default="osv", help="Without --database: which service to ask.")
-@click.option("--strict", is_flag=True, help="Exit with 12 if a vulnerability is known or something could not be checked.")
+@click.option(
+    "--service", type=click.Choice(["osv", "pypi"]), default="osv", help="The service to ask if --database is not used."
+)
+@click.option(
+    "--strict", is_flag=True, help="Exit with 12 if there is a known vulnerability, or if something could not be checked."
+)
 @options.constraints
 @options.common
 @click.pass_obj
@@ -50,13 +54,13 @@ def command(
     with display(session) as shown:
         sources = image_checks.sources_of_image(tools, canonical, locked.digest)
         place = ", ".join(map(str, databases))
-        shown.news(Progress(stage="audit", message=f"comparing with {place or f'what {service} knows'}"))
+        shown.news(Progress(stage="audit", message=f"comparing with {place or f'the advisories of {service}'}"))
         found = audit(locked.lock, databases=databases, service=service, sources=sources)
     about = {"schema": 1, "name": canonical, "lock": locked.digest}
     session.document({**about, **codec.encode(found), "clean": found.is_clean})
     session.out(_text(canonical, found))
     if strict and found.unchecked and not found.findings:
-        session.err("Not clean: --strict counts what was not checked.")
+        session.err("With --strict, packages that were not checked count as a failure.")
     return PolicyError.exit_code if strict and not found.is_clean else 0
 
 
@@ -66,7 +70,7 @@ def _text(name: str, found: Audit) -> str:
     lines = [f"{name}: {about if found.checked else 'no package was checked'}, by {found.database}"]
     rows = []
     for each in found.findings:
-        mended = f"fixed in {', '.join(each.fixed_in)}" if each.fixed_in else "no release fixes it"
+        mended = f"fixed in {', '.join(each.fixed_in)}" if each.fixed_in else "there is no release with a fix"
         rows.append([each.ecosystem, each.package, each.version, each.advisory, " ".join(each.aliases), mended])
     lines += [wording.columns(rows, indent="  ")] if rows else []
     return "\n".join([*lines, *(f"  not checked: {what}" for what in found.unchecked)])

@@ -55,22 +55,27 @@ def options(function: F) -> F:
         click.option(
             "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the results as JUnit XML."
         ),
-        click.option("--keep-going", is_flag=True, help="Go on after a failure; else nothing more is started."),
+        click.option(
+            "--keep-going", is_flag=True, help="Continue after a failure. Without it, no further environment is started."
+        ),
         click.option(
             "--jobs",
             type=click.IntRange(min=1),
             metavar="N",
-            help=f"Work on N environments at once; default {_DEFAULT_JOBS}. Smoke tests on the same devices take turns.",
+            help=(
+                f"Work on N environments at once (default: {_DEFAULT_JOBS}). Smoke tests on the same devices run one "
+                "after the other."
+            ),
         ),
         click.option(
             "--changed-since",
             "revision",
             default="",
             metavar="REV",
-            help="Every environment whose lock, rendering, recipes or shared image files changed since the git revision REV.",
+            help="All environments whose lock, rendering, recipes or shared image files changed since the git revision REV.",
         ),
-        click.option("--match", "pattern", default="", metavar="GLOB", help="Every environment whose canonical name matches."),
-        click.option("--all", "every", is_flag=True, help="Every environment that has a folder."),
+        click.option("--match", "pattern", default="", metavar="GLOB", help="All environments whose canonical name matches."),
+        click.option("--all", "every", is_flag=True, help="All environments that have a folder."),
         naming("names", several=True, metavar="NAME…"),
     ):
         function = option(function)
@@ -79,7 +84,7 @@ def options(function: F) -> F:
 
 def also(function: F) -> F:
     """``--also``: by this option, a batch tells a child process the other requests for its environment."""
-    return click.option(_ALSO, multiple=True, hidden=True, help="Further requests whose tags the image gets.")(function)
+    return click.option(_ALSO, multiple=True, hidden=True, help="More requests. The image also gets their tags.")(function)
 
 
 def asked(names: tuple[str, ...], values: dict[str, Any], *, always: bool = False) -> Asked | None:
@@ -91,8 +96,8 @@ def asked(names: tuple[str, ...], values: dict[str, Any], *, always: bool = Fals
     conditions = [name for name in names if _CONDITION.search(name) and " " not in name and not _PIN.fullmatch(name)]
     if conditions and len(names) > 1:
         raise errors.UsageError(
-            f"{conditions[0]} is a condition, and each argument must name an environment.",
-            hint="A request of several words is one argument: put quotes around it.",
+            f"{conditions[0]} is a condition, but each argument must name an environment.",
+            hint="Write a request of several words as one argument, in quotes.",
         )
     from envbuild.pipeline.batch_selection import Selection
 
@@ -237,5 +242,10 @@ def _run(  # noqa: PLR0917 - what a run needs
 
 
 def _disk_line(disk: DiskNeed, count: int) -> str:
-    text = f"{count} to build: about {wording.size(disk.downloads)} to download, {wording.size(disk.images)} for images"
-    return text + (f"; {disk.unknown} of them may need more, their locks do not tell all sizes" if disk.unknown else "")
+    text = (
+        f"{count} to build: about {wording.size(disk.downloads)} to download, {wording.size(disk.images)} of disk "
+        "space for images"
+    )
+    return text + (
+        f"; {disk.unknown} of them may need more, because their locks do not contain all sizes" if disk.unknown else ""
+    )

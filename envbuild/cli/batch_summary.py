@@ -68,7 +68,9 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
             code = batch.worst((code, trouble.exit_code))
     session.document(_document(told, code))
     if not told.outcomes:
-        session.out(f"No environment changed since {told.revision}." if told.revision else "There is no environment.")
+        session.out(
+            f"No environment changed since {told.revision}." if told.revision else "There is no environment to work on."
+        )
         return code
     session.out(table(told.outcomes, shutil.get_terminal_size().columns if sys.stdout.isatty() else None))
     counts = Counter(outcome.state for outcome in told.outcomes)
@@ -79,10 +81,15 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
     if together.error is not None:
         session.failure(describe(together.error))
     if code == errors.InterruptedByUserError.exit_code:
-        error = errors.InterruptedByUserError("Stopped on request.", hint="Run the same command again: it goes on from here.")
+        error = errors.InterruptedByUserError(
+            "Stopped on request.",
+            hint="Run the same command again: it continues with the environments that are not finished.",
+        )
         session.failure(describe(error))
     elif counts.keys() & {"failed", "not started"}:
-        session.err("The same command goes on from here. With one NAME it shows that environment in full.")
+        session.err(
+            "Run the same command again to continue. With a single NAME, it shows the complete output for that environment."
+        )
     return code
 
 

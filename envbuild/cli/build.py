@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     "--to",
     "place",
     metavar="PLACE",
-    help="Compose the image there and not in the engine: oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY.",
+    help="Write the composed image here, not to the engine: oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY.",
 )
 @options.engine
 @options.offline
@@ -83,8 +83,8 @@ def _refuse_with_place(several: object, *, no_cache: bool) -> None:
     if several is not None or no_cache or is_docker:
         other = "several names" if several is not None else "--no-cache" if no_cache else "--builder docker"
         raise UsageError(
-            f"--to and {other} exclude each other.",
-            hint="`envbuild build NAME` builds into the engine; `envbuild save` and `envbuild push` take the image from there.",
+            f"--to cannot be combined with {other}.",
+            hint="`envbuild build NAME` builds the image in the engine; then `envbuild save` or `envbuild push` copies it.",
         )
 
 
@@ -104,7 +104,7 @@ def _build_to(
     session.out(placed.reference)
     session.out(f"  image   {placed.image}")
     session.out(f"  digest  {placed.digest}")
-    session.out("  Not verified: `envbuild build --builder compose` verifies it, then `envbuild push` sends its tags.")
+    session.out("  Not verified. To verify it, run `envbuild build --builder compose`; then `envbuild push` sends its tags.")
     return 0
 
 

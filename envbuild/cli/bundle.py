@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
     required=True,
     metavar="FOLDER",
-    help="The folder to write to. A bundle that is there is extended.",
+    help="The folder to write to. If it already contains a bundle, files are added to it.",
 )
 @options.constraints
 @options.common
@@ -43,8 +43,8 @@ def command(session: Session, /, names: tuple[str, ...], output: Path, **constra
         def tell(plan: Plan) -> None:
             unknown = f", and {plan.unknown} files of unknown size" if plan.unknown else ""
             shown.line(
-                f"{plan.files} files to add ({plan.size / 1e9:.2f} GB{unknown}), {plan.held} already there; "
-                f"{plan.free / 1e9:.1f} GB free"
+                f"{plan.files} files to add ({plan.size / 1000000000.0:.2f} GB{unknown}), {plan.held} already in the "
+                f"bundle; {plan.free / 1000000000.0:.1f} GB free"
             )
 
         first = session.tools(on_progress=shown.news)
@@ -60,7 +60,7 @@ def command(session: Session, /, names: tuple[str, ...], output: Path, **constra
     session.out(f"{output}: {len(made.manifest.files)} files, {size / 1e9:.2f} GB")
     for environment in made.manifest.environments:
         session.out(f"  {environment.name}")
-    session.out("On the other machine: envbuild make --offline FOLDER NAME")
+    session.out("On the other machine, run: envbuild make --offline FOLDER NAME")
     session.document(
         {
             "schema": 1,

@@ -41,12 +41,12 @@ def list_command(session: Session) -> int:
     rows = [[each.digest[:12], wording.size(each.size), _day(each.used), ", ".join(each.about) or "-"] for each in held]
     if rows:
         session.out(wording.columns([["LAYER", "SIZE", "USED", "MADE FROM"], *rows]))
-    session.out(f"{len(held)} layers, {wording.size(total)}, in {store.folder}")
+    session.out(f"{len(held)} layers, {wording.size(total)} in total, in {store.folder}")
     return 0
 
 
 @command.command("prune")
-@click.option("--keep", required=True, metavar="SIZE", help="How much may stay, e.g. 50GB; 0 removes all layers.")
+@click.option("--keep", required=True, metavar="SIZE", help="The size of the layers to keep, e.g. 50GB; 0 removes all layers.")
 @options.common
 @click.pass_obj
 def prune(session: Session, keep: str) -> int:

@@ -18,35 +18,40 @@ from envbuild.cli.session import Session
     type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
     required=True,
     metavar="FOLDER",
-    help="The folder to write. An earlier catalogue that is there is replaced as a whole.",
+    help="The folder to write. An earlier catalogue in this folder is replaced completely.",
 )
 @click.option("--title", default="Deep-learning environments", show_default=True, help="The title of the site.")
-@click.option("--url", default="", metavar="ADDRESS", help="Where the site will be published, for absolute links in the feed.")
+@click.option(
+    "--url",
+    default="",
+    metavar="ADDRESS",
+    help="The address at which the site will be published, for absolute links in the feed.",
+)
 @click.option(
     "--database",
     "databases",
     multiple=True,
     type=click.Path(path_type=Path, exists=True),
-    help="A local OSV database of known vulnerabilities, as for `envbuild audit`; may be repeated. Without one, pages say "
-    "that nothing was checked.",
+    help="A local OSV database of known vulnerabilities, as for `envbuild audit`; may be repeated. Without one, the pages "
+    "say that vulnerabilities were not checked.",
 )
 @click.option(
     "--registry",
     default="",
     metavar="HOST/REPOSITORY",
-    help="Ask this repository for the images of the locks: digests and sizes of layers. No signature is checked.",
+    help="Ask this repository for the images of the locks: digests and sizes of layers. Signatures are not checked.",
 )
 @click.option(
     "--since",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The catalogue.json of an earlier catalogue: pages and feed tell what changed since then.",
+    help="The catalogue.json of an earlier catalogue. Pages and feed then list the changes since that catalogue.",
 )
 @click.option(
     "--this-machine",
     "with_machine",
     is_flag=True,
-    help="Include what this machine proved and measured, beside what is committed.",
+    help="Include the proofs and measurements of this machine, in addition to the committed ones.",
 )
 @options.common
 @click.pass_obj

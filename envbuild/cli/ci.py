@@ -13,16 +13,21 @@ from envbuild.cli.session import Session
 @click.command("ci")
 @click.argument("system", type=click.Choice(["github", "gitlab"]))
 @click.option("--to", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that gets the images.")
-@click.option("--branch", default="main", metavar="NAME", show_default=True, help="The branch that publishes.")
+@click.option("--branch", default="main", metavar="NAME", show_default=True, help="The branch from which images are published.")
 @click.option(
-    "--shards", type=click.IntRange(1, 100), default=8, metavar="N", show_default=True, help="At most so many jobs at once."
+    "--shards",
+    type=click.IntRange(1, 100),
+    default=8,
+    metavar="N",
+    show_default=True,
+    help="The largest number of jobs that run at once.",
 )
-@click.option("--disk", default="14GB", metavar="SIZE", show_default=True, help="The free disk space of a job.")
-@click.option("--install", default="", metavar="COMMAND", help="How a job installs envbuild; default by pip.")
+@click.option("--disk", default="14GB", metavar="SIZE", show_default=True, help="The free disk space of each job.")
+@click.option("--install", default="", metavar="COMMAND", help="How a job installs envbuild (default: with pip).")
 @click.option(
     "-o", "--output", "folder", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER", help="Write it there."
 )
-@click.option("--force", is_flag=True, help="Replace a file that is there and differs.")
+@click.option("--force", is_flag=True, help="Replace an existing file that differs.")
 @options.common
 @click.pass_obj
 def command(

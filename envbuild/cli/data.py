@@ -24,7 +24,7 @@ def command() -> None:
     "--in",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder of the data sets; default in envbuild's cache folder.",
+    help="The folder of the data sets (default: a folder in envbuild's cache folder).",
 )
 @options.common
 @click.pass_obj
@@ -59,7 +59,7 @@ def list_command(session: Session, folder: Path | None) -> int:
     "--to",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder for the data sets; default in envbuild's cache folder.",
+    help="The folder for the data sets (default: a folder in envbuild's cache folder).",
 )
 @options.common
 @click.pass_obj
@@ -85,6 +85,6 @@ def fetch(session: Session, names: tuple[str, ...], folder: Path | None) -> int:
         }
     )
     for dataset in chosen:
-        session.out(f"{dataset.title}: {len(paths[dataset.name])} files in {folder}, each as published")
-    session.out(f"`envbuild smoke NAME --data {folder}` trains on them")
+        session.out(f"{dataset.title}: {len(paths[dataset.name])} files in {folder}, equal to the published files")
+    session.out(f"To train on them, run: envbuild smoke NAME --data {folder}")
     return 0

@@ -59,7 +59,9 @@ def _machine(session: Session) -> int:
             session.out(f"{'':<8} {'':<{width}}  → {each.hint}")
     session.out("")
     names = ", ".join(each.title for each in lacking)
-    session.out(f"Missing for building: {names}." if lacking else "Everything that building needs is here.")
+    session.out(
+        f"Building needs these, which are missing: {names}." if lacking else "This machine has everything that building needs."
+    )
     return EngineError.exit_code if lacking else 0
 
 
@@ -109,17 +111,20 @@ def _bundle(session: Session, folder: Path) -> int:
         for why in (*([each.error] if each.error else []), *each.lacks):
             session.out(f"{'':<8} {why}")
         for lack in each.unused_lacks:
-            session.out(f"{'':<8} {lack}; builds here make the base from the bundle's Debian packages with mmdebstrap{rights}")
+            session.out(
+                f"{'':<8} {lack}; builds on this machine make the base with mmdebstrap, from the bundle's Debian "
+                f"packages{rights}"
+            )
         if any(lack.kind == "base" for lack in each.lacks):
-            session.out(f"{'':<8} → Install mmdebstrap: builds then make the base from the bundle's Debian packages.")
+            session.out(f"{'':<8} → Install mmdebstrap. Builds then make the base from the bundle's Debian packages.")
     if unneeded:
-        session.out(f"-        {unneeded} files in {folder / 'files'} belong to no environment of the bundle")
+        session.out(f"-        {unneeded} files in {folder / 'files'} are used by no environment of the bundle")
     broken = [each.name for each in found if not each.ok]
     session.out("")
     if broken:
-        session.out(f"Cannot be built from this bundle: {', '.join(broken)}.")
+        session.out(f"These environments cannot be built from this bundle: {', '.join(broken)}.")
     else:
-        session.out("Every environment of this bundle can be built." if found else "This bundle has no environment.")
+        session.out("All environments of this bundle can be built." if found else "This bundle has no environment.")
     return 0 if ok else InvalidInputError.exit_code
 
 

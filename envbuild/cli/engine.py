@@ -31,12 +31,12 @@ def up(session: Session) -> int:
     with display(session) as shown:
         now = private_engine.up(session.workspace, shown.news)
     session.document({"schema": 1, "private": _document(now)})
-    session.out(f"the private engine answers at unix://{now.socket}; for docker: export DOCKER_HOST=unix://{now.socket}")
+    session.out(f"the private engine runs at unix://{now.socket}; for docker, run: export DOCKER_HOST=unix://{now.socket}")
     return 0
 
 
 @command.command("down")
-@click.option("--purge", is_flag=True, help="Remove its images and cache too.")
+@click.option("--purge", is_flag=True, help="Also remove its images and its cache.")
 @options.common
 @click.pass_obj
 def down(session: Session, purge: bool) -> int:
@@ -46,7 +46,7 @@ def down(session: Session, purge: bool) -> int:
     with display(session) as shown:
         now = private_engine.down(session.workspace, purge=purge, on_progress=shown.news)
     session.document({"schema": 1, "private": _document(now)})
-    session.out("the private engine is stopped" + (" and its images are gone" if purge else ""))
+    session.out("the private engine is stopped" + (" and its images are removed" if purge else ""))
     return 0
 
 
@@ -76,7 +76,9 @@ def status(session: Session) -> int:
         ["machine", f"{info.cpus} CPUs, {wording.size(info.memory_bytes)}, {info.operating_system}"],
     ]
     if info.product == "Podman":
-        rows.append(["podman", "runs, verifies and smoke-tests images; cannot build them, since its service has no BuildKit"])
+        rows.append(
+            ["podman", "runs, verifies and smoke-tests images, but cannot build them, because its service has no BuildKit"]
+        )
     session.out(wording.columns(rows))
     session.out(_private(private))
     return 0
@@ -84,7 +86,9 @@ def status(session: Session) -> int:
 
 def _private(now: Status) -> str:
     if now.running:
-        return f"private  running at unix://{now.socket} (pid {now.pid}); for docker: export DOCKER_HOST=unix://{now.socket}"
+        return (
+            f"private  running at unix://{now.socket} (pid {now.pid}); for docker, run: export DOCKER_HOST=unix://{now.socket}"
+        )
     return "private  not running" + (f"; its images are in {now.data_root}" if now.data_exists else "")
 
 

@@ -29,22 +29,35 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
 
 @click.command("evidence")
 @options.naming("names", several=True, required=False, metavar="NAME…")
-@click.option("--all", "every", is_flag=True, help="Every environment that has a folder, or committed evidence.")
-@click.option("--match", "pattern", default="", metavar="GLOB", help="Only those whose canonical name matches; implies --all.")
-@click.option("--prove", is_flag=True, help="Run the stages whose proofs are missing. Can be interrupted and continued.")
-@click.option("--kinds", default="", metavar="WORD,…", callback=_kinds, help="What --prove proves; default all kinds.")
+@click.option("--all", "every", is_flag=True, help="All environments that have a folder or committed evidence.")
 @click.option(
-    "--keep-images", is_flag=True, help="Keep the images that --prove builds; by default each is removed after its test."
+    "--match", "pattern", default="", metavar="GLOB", help="Only environments whose canonical name matches; implies --all."
 )
-@click.option("--prune", is_flag=True, help="Remove stale proofs, from the repository and from the cache folder.")
-@click.option("--record", is_flag=True, help="Copy what this machine proved from the cache folder to images/evidence/.")
+@click.option("--prove", is_flag=True, help="Run the stages whose proofs are missing. You can interrupt and continue this.")
+@click.option(
+    "--kinds",
+    default="",
+    metavar="WORD,…",
+    callback=_kinds,
+    help="The kinds of proof that --prove makes (default: all kinds).",
+)
+@click.option(
+    "--keep-images",
+    is_flag=True,
+    help="Keep the images that --prove builds. Without it, each image is removed after its test.",
+)
+@click.option("--prune", is_flag=True, help="Remove stale proofs from the repository and from the cache folder.")
+@click.option("--record", is_flag=True, help="Copy the proofs of this machine from the cache folder to images/evidence/.")
 @click.option("--check", is_flag=True, help="Write nothing; exit with 5 if the repository has stale proofs.")
 @click.option(
     "--from",
     "repository",
     default="",
     metavar="HOST/REPOSITORY",
-    help="Gather what others stated of the image of NAME in this repository, and keep the smoke reports that --key trusts.",
+    help=(
+        "Collect the statements that others attached to the image of NAME in this repository, and keep the smoke "
+        "reports that a --key trusts."
+    ),
 )
 @click.option(
     "--key",
@@ -52,7 +65,7 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     multiple=True,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="With --from: a public key whose statements you trust, such as cosign.pub. May be repeated.",
+    help="With --from: a public key whose signatures you trust, such as cosign.pub. May be repeated.",
 )
 @options.engine
 @options.constraints
@@ -88,10 +101,11 @@ def command(  # noqa: PLR0917 - click's signature
     from envbuild.pipeline import evidence_upkeep, missing_proofs
 
     if bool(names) == (every or bool(pattern)):
-        raise errors.UsageError("Name environments, or give --all.", hint="`envbuild evidence --all` shows every environment.")
+        raise errors.UsageError("Name environments, or use --all.", hint="`envbuild evidence --all` shows every environment.")
     if check and (prove or record):
         raise errors.UsageError(
-            "--check writes nothing: it goes with neither --prove nor --record.", hint="Prove or record first, then check."
+            "--check writes nothing, so it cannot be combined with --prove or --record.",
+            hint="Run --prove or --record first, and then --check.",
         )
     attempts: list[Attempt] = []
     with display(session) as shown:
@@ -175,13 +189,16 @@ def _check(rows: list[EvidenceRow]) -> None:
             for each in stale
         ]
         if row.orphan and not stale:
-            problems.append(errors.Problem(where=row.name, line=0, message="there is no such environment"))
+            problems.append(errors.Problem(where=row.name, line=0, message="the matrix has no such environment"))
     if problems:
         raise errors.InvalidInputError(
             f"{len(problems)} committed proof{'s are' if len(problems) > 1 else ' is'} stale.",
             code="stale-evidence",
             problems=problems,
-            hint="`envbuild evidence --all --prune` removes them; `envbuild evidence NAME --prove --record` proves them again.",
+            hint=(
+                "To remove them, run `envbuild evidence --all --prune`. To prove them again, run `envbuild evidence "
+                "NAME --prove --record`."
+            ),
         )
 
 
@@ -195,5 +212,8 @@ def _not_proved(failed: list[Attempt], attempts: list[Attempt]) -> errors.Envbui
         f"{len(failed)} of {len(attempts)} environments failed.",
         code="not-proved",
         problems=[errors.Problem(where=each.name, line=0, message=each.why) for each in failed],
-        hint="What was proved is kept: the same command goes on from there. `envbuild make NAME` shows one failure in full.",
+        hint=(
+            "Finished proofs are kept: run the same command again to continue. `envbuild make NAME` shows the complete "
+            "output of one failure."
+        ),
     )

@@ -24,11 +24,14 @@ def run(session: Session, names: Sequence[str], repository: str, key_files: Sequ
 
     if not repository or not names or any(others):
         raise UsageError(
-            "--from goes with NAME… and --key only, and --key with --from.",
-            hint="`envbuild evidence NAME --from HOST/REPOSITORY --key cosign.pub` gathers what others proved.",
+            "--from needs NAME… and --key, and cannot be combined with other options; --key needs --from.",
+            hint="For example: envbuild evidence NAME --from HOST/REPOSITORY --key cosign.pub",
         )
     if not key_files:
-        raise UsageError("--from needs the public keys that you trust.", hint="Give --key FILE for each, such as cosign.pub.")
+        raise UsageError(
+            "--from needs the public keys that you trust.",
+            hint="Name each key with --key FILE, for example --key cosign.pub.",
+        )
     registry_client.parse(repository)
     trusted = [keys.public_key(path) for path in key_files]
     signers = dict(zip((key.hint for key in trusted), map(str, key_files), strict=True))
@@ -83,9 +86,9 @@ def line(report: Report) -> str:
 def _text(answer: Answer, known: dict[str, str]) -> str:
     rows = [["STATEMENT", "SIGNED BY", "RESULT", ""], *(_row(each, known) for each in answer.statements)]
     kept = sum(each.report is not None for each in answer.statements)
-    end = f"{kept} smoke report{'s' if kept != 1 else ''} kept" if kept else "No smoke report is accepted."
+    end = f"{kept} smoke report{'s' if kept != 1 else ''} kept" if kept else "No smoke report was accepted."
     if answer.unread:
-        end += f". Attached, but not read (damaged, too large, of another type, or too many): {answer.unread}."
+        end += f". Attached but not read, because damaged, too large, of another type, or too many: {answer.unread}."
     return f"{answer.repository}@{answer.digest}\n{wording.columns(rows, indent='  ')}\n{answer.name}: {end}"
 
 

@@ -21,9 +21,9 @@ from envbuild.cli.session import Session
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Write compose.yaml or .devcontainer/devcontainer.json into FOLDER; else print it.",
+    help="Write compose.yaml or .devcontainer/devcontainer.json into FOLDER; else print the text.",
 )
-@click.option("--force", is_flag=True, help="Replace a file that is there and differs.")
+@click.option("--force", is_flag=True, help="Replace an existing file that differs.")
 @options.shm_size
 @options.image_source
 @options.constraints
@@ -58,5 +58,7 @@ def command(
         "built": not exported.found.missing, "path": str(folder / exported.path) if folder else "", "text": exported.text,
     })  # fmt: skip
     if exported.found.missing:
-        session.err(f"note: The image is not here yet: `envbuild make {tools.cli_name(each.name)}` makes it.")
+        session.err(
+            f"note: This machine does not have the image yet. To make it, run: envbuild make {tools.cli_name(each.name)}"
+        )
     return 0

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 @click.command("fetch")
 @options.naming("names", several=True, required=False, metavar="NAME…")
-@click.option("--all", "every", is_flag=True, help="Every environment that has a folder, the smallest downloads first.")
-@click.option("--to", "into", type=click.Path(path_type=Path, file_okay=False), help="Keep the files there, in one folder.")
+@click.option(
+    "--all", "every", is_flag=True, help="All environments that have a folder, those with the smallest downloads first."
+)
+@click.option("--to", "into", type=click.Path(path_type=Path, file_okay=False), help="Keep the files in this folder.")
 @options.constraints
 @options.common
 @click.pass_obj
@@ -34,7 +36,7 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, into: Path
     from envbuild.pipeline import committed, fetching, resolving
 
     if bool(names) == every:
-        raise errors.UsageError("Name environments, or give --all.", hint="`envbuild list` shows the names.")
+        raise errors.UsageError("Name environments, or use --all.", hint="`envbuild list` shows the names.")
     with display(session) as shown:
         tools = session.tools(names, on_progress=shown.news)
         canonical = [
@@ -48,18 +50,18 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, into: Path
     whole = [done for done in fetched if not done.failed]
     if len(whole) < len(fetched):
         raise errors.BuildError(
-            f"Files of {len(fetched) - len(whole)} of {len(fetched)} environments could not be downloaded.",
+            f"Some files of {len(fetched) - len(whole)} of {len(fetched)} environments could not be downloaded.",
             code="not-fetched",
             problems=[errors.Problem(where=done.name, line=0, message=why) for done in fetched for why in done.failed],
-            hint="Finished downloads are recorded. Repeat the command when the other files can be reached. If files are gone "
-            "for good, run `envbuild lock NAME --relock`.",
+            hint="Finished downloads are recorded. Repeat the command when the missing files can be reached. If files "
+            "were deleted, run `envbuild lock NAME --relock`.",
         )
     session.out(
-        f"{len(whole)} environment{'s' if len(whole) != 1 else ''}: every pinned file is there and is what the lock says"
+        f"{len(whole)} environment{'s' if len(whole) != 1 else ''}: every pinned file exists and matches its hash in the lock"
     )
     for done in fetched:
         for what in done.unpinned:
-            session.out(f"{done.name}: not pinned, so not fetched: {what}")
+            session.out(f"{done.name}: not fetched, because the lock does not pin it: {what}")
     session.document({"schema": 1, "fetched": codec.encode(fetched)})
     return 0
 
@@ -67,5 +69,5 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, into: Path
 def _line(done: Fetched) -> str:
     if done.failed:
         return f"{done.name}: {done.failed[0]}"
-    known = f", {done.known} of them known" if done.known else ""
+    known = f", {done.known} of them already checked" if done.known else ""
     return f"{done.name}: {done.files} files, {done.size / 1e9:.2f} GB{known}"

@@ -43,37 +43,37 @@ VERBS: dict[str, tuple[str, str]] = {
     "add": ("add", "Add packages to an envbuild.yaml and pin them."),
     "list": ("list", "List the environments of the matrix."),
     "show": ("show", "Show an environment: its versions, files and proofs."),
-    "explain": ("explain", "Explain why a request means what it means."),
+    "explain": ("explain", "Explain why a request gets its environment, or why it is refused."),
     "resolve": ("resolve", "Show which environment a request means."),
     "lock": ("lock", "Pin every file of an environment by hash (needs a package index)."),
     "fetch": ("fetch", "Download every file that a lock pins, and check its hash."),
-    "bundle": ("bundle", "Write all that builds need into one folder, for machines without a network."),
+    "bundle": ("bundle", "Write all files that builds need into one folder, for machines without a network."),
     "render": ("render", "Write the Dockerfile and requirements of a locked environment."),
-    "build": ("build", "Build the image of a locked environment, and verify it."),
+    "build": ("build", "Build and verify the image of a locked environment."),
     "save": ("save", "Write a built image as an OCI layout or an archive."),
     "push": ("push", "Push built images to a registry."),
-    "publish": ("publish", "Make images, and push them with signed statements of what was proved."),
-    "attest": ("attest", "Attach a smoke report to an image in a registry, signed."),
+    "publish": ("publish", "Make images, and push them with signed statements of their contents and test results."),
+    "attest": ("attest", "Attach a signed smoke report to an image in a registry."),
     "pull": ("pull", "Pull images from a registry."),
-    "run": ("run", "Run a command in the image of an environment, pulled or built."),
+    "run": ("run", "Run a command in the image of an environment; pull or build the image if needed."),
     "export": ("export", "Write a Compose file or a devcontainer.json for an image."),
-    "registry": ("registry", "List the images of a repository in a registry, or remove those that nothing needs."),
+    "registry": ("registry", "List the images of a repository in a registry, or remove images that nothing needs."),
     "verify": ("verify", "Compare an image with its lock."),
     "linkcheck": ("linkcheck", "Check that the shared libraries of an image fit together."),
-    "smoke": ("smoke", "Train in an image on 1 and N devices, and judge the result."),
+    "smoke": ("smoke", "Train in an image on one and on several devices, and judge the result."),
     "data": ("data", "List or download public data sets for the smoke test."),
     "launch": ("launch", "Run the smoke test on several machines."),
     "make": ("make", "Run all stages: resolve, lock, render, build, verify, linkcheck, smoke, report."),
     "plan": ("plan", "Show which images must be made again and why, and divide the work."),
     "ci": ("ci", "Write the pipeline of a CI system."),
-    "evidence": ("evidence", "Show what was proved of environments, prove it again, or record it."),
-    "sbom": ("sbom", "Print what a lock pins as a CycloneDX bill of materials."),
+    "evidence": ("evidence", "Show what was proved about environments, prove it again, or record it."),
+    "sbom": ("sbom", "Print a CycloneDX bill of materials for the packages that a lock pins."),
     "check": ("check", "Judge environments by the policy of your site."),
-    "audit": ("audit", "List known vulnerabilities of what a lock pins."),
+    "audit": ("audit", "List known vulnerabilities of the packages that a lock pins."),
     "report": ("report", "Show a stored smoke report, or compare two."),
-    "doctor": ("doctor", "Show what this machine has and lacks: engine, driver, GPUs, disk."),
+    "doctor": ("doctor", "Show which parts this machine has and lacks: engine, driver, GPUs, disk."),
     "engine": ("engine", "Start, stop or show the private container engine."),
-    "cache": ("cache", "List, check or remove the layers that images are composed of."),
+    "cache": ("cache", "List, check or remove the layers of composed images."),
     "catalogue": ("catalogue", "Write a static site about all environments of the checkout."),
     "matrix": ("matrix", "Show, check and update the compatibility matrix."),
     "bake": ("bake", "Describe the builds of many images for docker buildx bake."),
@@ -119,7 +119,7 @@ def unknown_verb(word: str) -> UsageError:
         hint = f"Did you mean `envbuild make {word}`?"
     else:
         hint = "`envbuild --help` lists the commands."
-    return UsageError(f"There is no command {word!r}.", code="unknown-command", hint=hint)
+    return UsageError(f"envbuild has no command {word!r}.", code="unknown-command", hint=hint)
 
 
 @click.group(
@@ -161,7 +161,8 @@ def run(argv: Sequence[str]) -> int:
             return 0
         except KeyboardInterrupt:
             error = InterruptedByUserError(
-                "Stopped on request; nothing was left half-written.", hint="Run the same command again: it goes on from here."
+                "Stopped because you interrupted the command; no file was left half-written.",
+                hint="Run the same command again to continue.",
             )
         except Exception as trouble:  # the last resort: print a sentence, not a traceback
             told = _of_the_surroundings(trouble)
@@ -199,10 +200,12 @@ def _of_the_surroundings(trouble: Exception) -> EnvbuildError | None:
     if not isinstance(trouble, OSError):
         return None
     if trouble.errno == errno.ENAMETOOLONG:
-        return UsageError("The given text is too long for the name of a file.", hint="Name an existing file or folder.")
+        return UsageError("The argument is too long for the name of a file.", hint="Name an existing file or folder.")
     if trouble.errno == errno.ENOENT and trouble.filename is None:  # only getcwd() raises this without a file name
         return UsageError(
-            "The working folder no longer exists.", code="no-working-folder", hint="Change to a folder that exists."
+            "The working folder no longer exists.",
+            code="no-working-folder",
+            hint="Change to a folder that exists, and repeat the command.",
         )
     if trouble.errno not in _OF_THE_MACHINE:
         return None
@@ -211,7 +214,7 @@ def _of_the_surroundings(trouble: Exception) -> EnvbuildError | None:
 
 def _usage(wrong: click.UsageError) -> UsageError:
     path = wrong.ctx.command_path if wrong.ctx is not None else "envbuild"
-    hint = f"`{path} --help` lists its options."
+    hint = f"`{path} --help` lists the options."
     near: Sequence[str] = getattr(wrong, "possibilities", None) or ()
     if isinstance(wrong, click.NoSuchOption):
         message = f"{path} has no option {wrong.option_name}."
@@ -221,7 +224,7 @@ def _usage(wrong: click.UsageError) -> UsageError:
     if isinstance(wrong, click.MissingParameter) and wrong.param is not None and isinstance(wrong.param, click.Argument):
         return UsageError(f"{path} needs {wrong.param.human_readable_name}.", code="missing-argument", hint=hint)
     if "extra argument" in wrong.message:
-        hint = f"A request of several words is one argument: put quotes around it. {hint}"
+        hint = f"Write a request of several words as one argument, in quotes. {hint}"
     return UsageError(wrong.format_message(), hint=hint)
 
 
@@ -236,7 +239,7 @@ def _bug(bug: Exception, session: Session) -> int:
     error = EnvbuildError(
         f"This is a bug in envbuild: {kind}{': ' + text[0] if text else ''}.",
         code="bug",
-        hint="Please report it with the command and the output of the same command with -v.",
+        hint="Please report it, with the command and the output of the same command with -v.",
     )
     if session.verbose:
         import traceback

@@ -14,7 +14,7 @@ from envbuild.cli.session import Session
 @click.command("init")
 @click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False), default=Path())
 @click.option("--framework", "frameworks", multiple=True, metavar="REQUEST", help="The framework, as a request for `resolve`.")
-@click.option("--name", default="", help="The name of the environment; default the name of the folder.")
+@click.option("--name", default="", help="The name of the environment (default: the name of the folder).")
 @click.option("--python", default="", metavar="VERSION", help="Use this Python, e.g. 3.11.")
 @click.option("--pip", multiple=True, metavar="REQUIREMENT", help="A package of the package index; may be repeated.")
 @click.option("--apt", multiple=True, metavar="PACKAGE", help="A package of the operating system; may be repeated.")
@@ -42,11 +42,11 @@ def command(session: Session, /, folder: Path, force: bool, **wishes: str | tupl
         wishes["frameworks"] = _ask(new_recipe.first_choice(tools))
     started = new_recipe.start(tools, folder, Wishes(**wishes), force=force)  # type: ignore[arg-type]
     path = str(started.path) if started.path.is_absolute() else f"./{started.path}"
-    session.out(f"{path} written: {started.environment.name} to begin with")
+    session.out(f"{path} written; it describes {started.environment.name}")
     if started.unchecked:
         reason = started.unchecked.rstrip(".")
-        session.err(f"warning: whether its packages go together was not checked: {reason}. `envbuild lock {path}` will.")
-    session.err(f"Edit it, then: envbuild make {path}")
+        session.err(f"warning: not checked whether the packages work together: {reason}. `envbuild lock {path}` checks it.")
+    session.err(f"Edit it, then run: envbuild make {path}")
     session.document(
         {
             "schema": 1,

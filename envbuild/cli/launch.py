@@ -26,16 +26,22 @@ _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
 @click.command("launch")
 @options.naming()
 @click.argument("arguments", nargs=-1)
-@click.option("--hosts", "text", metavar="a:4,b:4", required=True, help="Hosts and their devices; 2x4: any two with four each.")
+@click.option(
+    "--hosts",
+    "text",
+    metavar="a:4,b:4",
+    required=True,
+    help="The hosts and their numbers of devices; 2x4 means any two hosts with four devices each.",
+)
 @click.option("--via", metavar="LAUNCHER", required=True, help="The launcher: mpirun, torchrun, slurm, kubernetes.")
 @click.option(
-    "--kind", default="", metavar="KIND", help="How the launcher starts the image; the default depends on the launcher."
+    "--kind", default="", metavar="KIND", help="How the launcher starts the image (the default depends on the launcher)."
 )
-@click.option("--run/--print", "run", default=False, help="Run it now; --print, the default, only shows the commands.")
+@click.option("--run/--print", "run", default=False, help="Start the launch now. Without it, envbuild only shows the commands.")
 @click.option(
     "--preflight",
     is_flag=True,
-    help="Start nothing. Show what each host lacks, or whether the batch system would accept the job.",
+    help="Start nothing. Check what each host lacks, or whether the batch system would accept the job.",
 )
 @click.option("--skip-preflight", "skip", is_flag=True, help="With --run: do not check the hosts first.")
 @click.option("--image", default="", metavar="REFERENCE", help="The name of the image on the hosts.")
@@ -43,12 +49,12 @@ _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
     "--registry",
     default="",
     metavar="HOST/REPOSITORY",
-    help="The registry from which the hosts pull the image; the tag comes from NAME.",
+    help="The registry from which the hosts pull the image; NAME gives the tag.",
 )
-@click.option("--has", "vouched", multiple=True, metavar="PROGRAM", help="Assume that the image has this program.")
+@click.option("--has", "vouched", multiple=True, metavar="PROGRAM", help="Assume that the image contains this program.")
 @click.option("--cpu", is_flag=True, help="Request no GPUs, even if the image can use them.")
 @click.option("--interface", default="", metavar="IF", help="The network interface between the hosts.")
-@click.option("--rdma", is_flag=True, help="Let the processes use InfiniBand or RoCE adapters.")
+@click.option("--rdma", is_flag=True, help="Allow the processes to use InfiniBand or RoCE adapters.")
 @click.option(
     "--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set this variable in every process; may be repeated."
 )
@@ -60,15 +66,22 @@ _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
     "--time", "--time-limit", "time", default="", metavar="2h", help="How long the whole job may take; also HH:MM:SS."
 )
 @click.option("--cpus", "--cpus-per-task", "cpus", type=click.IntRange(1, 4096), metavar="N", help="CPU cores for each device.")
-@click.option("--memory", "--mem", "memory", default="", metavar="64G", help="Memory of each host; Slurm: default all of it.")
+@click.option(
+    "--memory",
+    "--mem",
+    "memory",
+    default="",
+    metavar="64G",
+    help="Memory of each host (default with Slurm: all of its memory).",
+)
 @click.option(
     "--exclusive/--shared", "exclusive", default=True, help="Slurm: use whole hosts (default), or share them with other jobs."
 )
 @click.option("--sbatch", multiple=True, metavar="OPTION", help="Slurm: another option of sbatch; may be repeated.")
 @click.option("--namespace", default="", metavar="NAME", help="Kubernetes: the namespace.")
-@click.option("--pull-secret", "secrets", multiple=True, metavar="NAME", help="Kubernetes: the Secret to pull the image with.")
+@click.option("--pull-secret", "secrets", multiple=True, metavar="NAME", help="Kubernetes: the Secret for pulling the image.")
 @click.option(
-    "--toleration", "taints", multiple=True, metavar="KEY[=VALUE][:EFFECT]", help="Kubernetes: run on nodes with this taint."
+    "--toleration", "taints", multiple=True, metavar="KEY[=VALUE][:EFFECT]", help="Kubernetes: allow nodes with this taint."
 )
 @options.constraints
 @options.common
@@ -151,8 +164,7 @@ def _preflight(session: Session, tools: Tools, plan: Launch, document: dict[str,
     error = errors.EngineError(
         f"{', '.join(lacking) or plan.launcher.name} cannot run this launch yet.",
         code="hosts-not-ready",
-        hint="Fix the problems above and repeat the command"
-        + ("." if alone else ", or start it anyway with --skip-preflight."),
+        hint="Fix the problems above and repeat the command" + ("." if alone else ", or skip the check with --skip-preflight."),
     )
     document["error"] = error.to_json()
     session.failure(describe(error))
@@ -169,7 +181,7 @@ def _print(session: Session, plan: Launch, document: dict[str, Any]) -> int:
     session.document(document)
     session.out(plan.text.rstrip("\n"))
     command = plan.kind.by_hand
-    way = f"Save it as {command.rpartition(' ')[2]} and run `{command}`" if command else f"Give it to `{' '.join(plan.argv)}`"
+    way = f"Save it as {command.rpartition(' ')[2]} and run `{command}`" if command else f"Pass it to `{' '.join(plan.argv)}`"
     session.err(f"{way}, or repeat this command with --run.")
     return 0
 
@@ -198,7 +210,7 @@ def _image(tools: Tools, name: str, values: dict[str, Any]) -> str:
     from envbuild.pipeline import launching
 
     if values["image"] and values["registry"]:
-        raise errors.UsageError("--image and --registry both name the image.", hint="Give one of them.")
+        raise errors.UsageError("--image and --registry cannot be combined: both name the image.", hint="Use one of them.")
     if values["image"]:
         return str(values["image"])
     return launching.image_of(tools, name, must_exist=values["run"], registry=values["registry"])
@@ -223,14 +235,17 @@ def _settings(values: dict[str, Any]) -> Settings:
 
 def _folder(text: str) -> str:
     if text and not text.startswith("/"):
-        raise errors.UsageError(f"--report: {text} is not a full path.", hint="The hosts do not share your working folder.")
+        raise errors.UsageError(
+            f"--report: {text} is not a full path.",
+            hint="The hosts do not share your working folder, so write a path that starts with /.",
+        )
     return text.rstrip("/") or text
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise errors.UsageError(f"--env takes NAME=VALUE, not {text!r}.", hint="For example: --env NCCL_IB_HCA=mlx5")
+        raise errors.UsageError(f"--env must be NAME=VALUE, not {text!r}.", hint="For example: --env NCCL_IB_HCA=mlx5")
     return name, value
 
 

@@ -24,7 +24,12 @@ def _statuses(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
 
 @click.command("list")
 @click.argument("framework", required=False)
-@click.option("--cuda", default="", metavar="VERSION", help="Only these CUDA versions (a prefix); 'cpu' for none.")
+@click.option(
+    "--cuda",
+    default="",
+    metavar="VERSION",
+    help="Only these CUDA versions or series (12 means all of CUDA 12); 'cpu' for builds without CUDA.",
+)
 @click.option(
     "--status",
     multiple=True,

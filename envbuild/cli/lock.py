@@ -14,23 +14,23 @@ from envbuild.cli.session import Session
 
 @click.command("lock")
 @options.naming("names", several=True, required=False, metavar="NAME…")
-@click.option("--check", is_flag=True, help="Only check that locks are present and that the matrix accepts them; offline.")
+@click.option("--check", is_flag=True, help="Only check that locks exist and that the matrix accepts them; works offline.")
 @click.option(
-    "--online", is_flag=True, help="With --check: also ask the indexes whether each file is still there and unchanged."
+    "--online", is_flag=True, help="With --check: also ask the package indexes whether each file still exists unchanged."
 )
-@click.option("--relock", is_flag=True, help="Make a new lock, even if there is one.")
+@click.option("--relock", is_flag=True, help="Make a new lock, even if a lock exists.")
 @click.option("--upgrade", is_flag=True, help="Choose new versions and show what changes; see --package.")
 @click.option(
     "--package",
     "packages",
     multiple=True,
     metavar="X",
-    help="Upgrade only X and its dependencies; X==1.2 may be of any date.",
+    help="Upgrade only X and its dependencies; X==1.2 is allowed at any date.",
 )
-@click.option("--base-image", is_flag=True, help="Upgrade only the base image; with --package, the base image too.")
+@click.option("--base-image", is_flag=True, help="Upgrade only the base image; with --package, also upgrade the base image.")
 @click.option("--dry-run", is_flag=True, help="Show what an upgrade would change, and write nothing.")
 @click.option(
-    "--all", "every", is_flag=True, help="Every environment that has a folder or is listed in images/environments.yaml."
+    "--all", "every", is_flag=True, help="All environments that have a folder or are listed in images/environments.yaml."
 )
 @options.constraints
 @options.common
@@ -43,9 +43,11 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, **values: 
     asked = _Asked(**{name: values.pop(name) for name in _Asked._fields})
     _refuse_contradictions(asked)
     if every and asked.relock:
-        raise errors.UsageError("--relock cannot be combined with --all.", hint="Name the environments to lock again.")
+        raise errors.UsageError(
+            "--relock cannot be combined with --all.", hint="Name the environments whose locks you want to make again."
+        )
     if bool(names) == every:
-        raise errors.UsageError("Name environments, or give --all.", hint="`envbuild list` shows the names.")
+        raise errors.UsageError("Name environments, or use --all.", hint="`envbuild list` shows the names.")
     if asked.check:
         from envbuild.cli import lock_check
 
@@ -67,10 +69,10 @@ class _Asked(NamedTuple):
 
 def _refuse_contradictions(asked: _Asked) -> None:
     if sum((asked.check, asked.relock, asked.upgrade)) > 1:
-        raise errors.UsageError("--check, --relock and --upgrade cannot be combined.", hint="Give one of them.")
+        raise errors.UsageError("--check, --relock and --upgrade cannot be combined.", hint="Use one of them.")
     of_upgrades = {"--package": asked.packages, "--base-image": asked.base_image, "--dry-run": asked.dry_run}
     if not asked.upgrade and (given := [name for name, value in of_upgrades.items() if value]):
-        raise errors.UsageError(f"Only --upgrade uses {', '.join(given)} of.", hint="Add --upgrade.")
+        raise errors.UsageError(f"{', '.join(given)} can only be used with --upgrade.", hint="Add --upgrade.")
     if asked.online and not asked.check:
         raise errors.UsageError("--online needs --check.", hint="Add --check.")
 

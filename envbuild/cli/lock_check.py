@@ -48,11 +48,11 @@ def run(session: Session, names: Sequence[str], constraints: dict[str, str | Non
     for each in findings:
         session.err(f"note: {each.environment}: {each.filename}: {each.message}")
     count = f"{len(canonical)} lock{'s' if len(canonical) != 1 else ''}"
-    session.out(f"{count} present and accepted by the matrix")
+    session.out(f"{count} exist, and the matrix accepts them")
     if online:
         files = {(a.index, a.filename) for each in held for p in each.lock.prefixes for a in p.files}
         files |= {(a.index, a.filename) for each in held for a in each.lock.tools}
-        session.out(f"{len(files)} files looked up: every one is still offered, and is the same")
+        session.out(f"{len(files)} files looked up: the indexes still offer every one, unchanged")
     return 0
 
 
@@ -65,20 +65,20 @@ def _broken(
         code="stale-lock" if problems else "lock-upstream",
         problems=every,
         details=_summary(unasked),
-        hint="`envbuild lock NAME` makes a lock that is missing; where one no longer holds, `envbuild lock NAME --upgrade "
-        "--dry-run` shows what would change, and `--upgrade` writes it.",
+        hint="To make a missing lock, run `envbuild lock NAME`. If the matrix no longer accepts a lock, `envbuild lock "
+        "NAME --upgrade --dry-run` shows what would change, and `--upgrade` writes it.",
     )
 
 
 def _unasked(unasked: Sequence[PinFinding], findings: Sequence[PinFinding]) -> errors.EnvbuildError:
     files, locks = {(each.index, each.filename) for each in unasked}, {each.environment for each in unasked}
-    rest = "" if len(findings) > len(unasked) else " The files that could be looked up are all right."
+    rest = "" if len(findings) > len(unasked) else " All other files are unchanged."
     return errors.PublishError(
         f"{len(files)} file{'s' if len(files) > 1 else ''} of {len(locks)} lock{'s' if len(locks) > 1 else ''} "
         f"could not be looked up.{rest}",
         code="index-unreachable",
         details=_summary(unasked),
-        hint="It is unknown whether these files still exist. Repeat the check when their index can be reached.",
+        hint="So it is not known whether these files still exist. Repeat the check when their index can be reached.",
     )
 
 
@@ -88,7 +88,7 @@ def _summary(unasked: Sequence[PinFinding]) -> list[str]:
     for index, why in dict.fromkeys((each.index, each.message) for each in unasked):
         ours = [each for each in unasked if (each.index, each.message) == (index, why)]
         names = ", ".join(sorted({each.environment for each in ours}))
-        lines.append(f"{index}: {why} It alone can tell of {', '.join(sorted({each.filename for each in ours}))} in {names}.")
+        lines.append(f"{index}: {why} Only this index has {', '.join(sorted({each.filename for each in ours}))} in {names}.")
     return lines
 
 

@@ -20,7 +20,7 @@ def tell(session: Session, upgraded: Upgraded, spoken: str) -> None:
     """Print the differences and the next steps. ``spoken`` is the environment as the user named it."""
     name, difference = upgraded.after.lock.environment.name, upgraded.difference
     if upgraded.base_kept:
-        session.err(f"{name}: the base's pin was kept: {upgraded.base_kept}")
+        session.err(f"{name}: the base image was not upgraded: {upgraded.base_kept}")
     if difference.empty:
         session.out(f"{name}: nothing to upgrade")
         return
@@ -29,9 +29,9 @@ def tell(session: Session, upgraded: Upgraded, spoken: str) -> None:
     session.out(f"  {_total(upgraded.before.lock)} → {_total(upgraded.after.lock)}")
     session.out(f"  {upgraded.after.path}{'' if upgraded.written else ' (not written: --dry-run)'}")
     if upgraded.written and upgraded.outdated:
-        session.err(f"{name}: {', '.join(upgraded.outdated)} was proved for the old lock, not for the new one.")
+        session.err(f"{name}: {', '.join(upgraded.outdated)} was proved for the old lock, and counts no longer.")
     if upgraded.written:
-        session.err(f"{name}: `envbuild make {spoken}` renders, builds and proves it again.")
+        session.err(f"{name}: to render, build and prove it again, run `envbuild make {spoken}`.")
 
 
 def document(upgraded: Upgraded) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _summary(difference: Difference) -> str:
     counts = [(kind, sum(change.kind == kind for change in difference.changes)) for kind in _SIGNS]
     parts = [f"{count} {kind}" for kind, count in counts if count] + (["its base moved"] if difference.base else [])
     parts += ["its decision changed"] if difference.decision else []
-    parts += ["the list of missing files changed"] if difference.missing_added or difference.missing_removed else []
+    parts += ["the list of unpinned files changed"] if difference.missing_added or difference.missing_removed else []
     return ", ".join(parts)
 
 

@@ -66,8 +66,8 @@ def command(session: Session, /, names: tuple[str, ...], also: tuple[str, ...], 
     code = verdict.show(session, document(made), made.smoked)
     if made.nothing_to_do:
         session.err(
-            f"Nothing changed since the last run: this is the stored verdict, replayed in {wording.seconds(made.seconds)}. "
-            f"`envbuild smoke {name}` runs the test again."
+            "Nothing has changed since the last run, so this is its stored verdict (found in "
+            f"{wording.seconds(made.seconds)}). To run the test again: `envbuild smoke {name}`."
         )
     else:
         session.err(f"Done in {wording.seconds(made.seconds)}.")

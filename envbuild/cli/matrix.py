@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from envbuild.updates.rows import Asked
 
 _framework = click.option(
-    "--framework", metavar="NAME", multiple=True, help="Ask the index for this framework only; may be repeated."
+    "--framework", metavar="NAME", multiple=True, help="Ask the package index only about this framework; may be repeated."
 )
 
 
@@ -33,7 +33,7 @@ command.add_command(matrix_measure.command)
 
 
 @command.command("check")
-@click.option("--online", is_flag=True, help="Compare with the package index too: wheels, dates, yanked files, requirements.")
+@click.option("--online", is_flag=True, help="Also compare with the package index: wheels, dates, yanked files, requirements.")
 @_framework
 @options.common
 @click.pass_obj
@@ -56,7 +56,7 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
             f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the matrix.",
             code="matrix",
             problems=problems,
-            hint="Correct the rows named above; docs/how-to/new-framework.md says what a row must have.",
+            hint="Correct the rows named above; docs/how-to/new-framework.md describes the keys of a row.",
         )
     unused = consistency.unused(facts)
     document: dict[str, Any] = {"schema": 1, "matrix": str(session.workspace.matrix), "problems": []}
@@ -69,8 +69,9 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
                 f"The package index contradicts the matrix in {len(wrong)} place{'s' if len(wrong) > 1 else ''}.",
                 code="matrix-online",
                 problems=[_problem(finding) for finding in wrong],
-                hint="Correct the rows; say in `contradicts` why a row is right and its files are not; mark what does not work "
-                "known-bad with a note. `envbuild matrix update` proposes new releases.",
+                hint="Correct the rows. If a row is right although its files differ, give the reason in `contradicts`. If "
+                "a release does not work, mark it known-bad with a note. `envbuild matrix update` proposes new "
+                "releases.",
             )
         document["online"] = [asdict(finding) for finding in findings]
         session.out(_table(findings))
@@ -121,10 +122,10 @@ def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
     if found.waiting:
         session.err("\n".join(f"{each.framework} {each.version} waits: {each.reason}." for each in found.waiting))
     if found.left:
-        session.err(f"For a person to look at:\n{_table(found.left)}")
+        session.err(f"To decide by hand:\n{_table(found.left)}")
     count = f"{len(proposal.added)} new release{'s' if len(proposal.added) != 1 else ''}"
-    done = "written" if write else "proposed; --write applies them"
-    session.err(f"{count} {done}" if proposal.changed else "Nothing new on the package index.")
+    done = "written" if write else "proposed; to add these rows, use --write"
+    session.err(f"{count} {done}" if proposal.changed else "The package index has nothing new.")
     return 0
 
 
@@ -137,7 +138,7 @@ def _ask(session: Session, facts: Matrix) -> Asked:
         asked = rows.ask(facts, Index(), session.workspace.downloads, shown.news)
     if asked.unread:
         first = next(iter(asked.unread.values()))
-        session.err(f"What {len(asked.unread)} wheels require was not compared; the first: {first}.")
+        session.err(f"The requirements of {len(asked.unread)} wheels were not compared; the first: {first}.")
     return asked
 
 

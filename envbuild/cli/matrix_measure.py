@@ -45,12 +45,12 @@ class _Run:
 
 @click.command("measure")
 @click.argument("targets", nargs=-1, metavar="FILE|PROJECT==VERSION…")
-@click.option("--record", is_flag=True, help="Keep what was measured in matrix/measured/<project>.json.")
-@click.option("--replace", is_flag=True, help="With --record: replace what is kept there of the same file and differs.")
+@click.option("--record", is_flag=True, help="Keep the measurements in matrix/measured/<project>.json.")
+@click.option("--replace", is_flag=True, help="With --record: replace a different measurement of the same file.")
 @click.option(
     "--recorded",
     is_flag=True,
-    help="Measure all wheels of matrix/measured again, from the package index, and compare with what is kept there.",
+    help="Measure all wheels in matrix/measured again, with files from the package index, and compare the results.",
 )
 @click.option("--no-compare", is_flag=True, help="Only measure; do not compare with the matrix.")
 @options.common
@@ -70,9 +70,12 @@ def command(
     known = {each["filename"]: each for each in kept.read(folder)} if recorded else {}
     wanted = dict.fromkeys([*((each, False) for each in targets), *((each, True) for each in known)])
     if not wanted:
-        raise UsageError("Nothing to measure is named.", hint="For example: envbuild matrix measure nvidia-nccl-cu12==2.21.5")
+        raise UsageError(
+            "Name at least one file or project to measure.",
+            hint="For example: envbuild matrix measure nvidia-nccl-cu12==2.21.5",
+        )
     if replace and not record:
-        raise UsageError("--replace is about --record.", hint="Give both, or neither.")
+        raise UsageError("--replace can only be used with --record.", hint="Use both, or neither.")
     keep = functools.partial(kept.keep, folder, replace=replace) if record else None
     run = _measure(session, list(wanted), keep)
     matrix = None if no_compare else session.tools().matrix
@@ -85,7 +88,7 @@ def command(
         undecided |= bool(nothing) or any(one.verdict == "unclear" for one in found)
         if is_recorded and not record:  # with --record, it was compared when it was stored
             outdated += _outdated(kept.path_of(folder, each.project), known[each.filename], summary)
-        remark = [f"  compared with nothing: {nothing}"] if nothing and matrix is not None else []
+        remark = [f"  not compared: {nothing}"] if nothing and matrix is not None else []
         session.out("\n".join([*_shown(summary, len(each.libraries)), *_verdicts(found), *remark]) + "\n")
         files.append({**answer.as_json(each), "compared": [one._asdict() for one in found], "not_compared": nothing})
     if run.failures and len(wanted) == 1 and not files:
@@ -140,7 +143,7 @@ def _measure_one(index: Any, target: str, folder: Path, on_progress: OnProgress,
     path = Path(target)
     is_file = path.is_file() and not is_recorded  # a record is about a wheel of the index, never about a file here
     if not is_file and (path.is_dir() or "/" in target or target.endswith(".so")):
-        raise UsageError(f"There is no file {target}.", hint="Give a wheel, a shared library, or PROJECT==VERSION.")
+        raise UsageError(f"The file {target} does not exist.", hint="Name a wheel, a shared library, or PROJECT==VERSION.")
     try:
         if is_file:
             return measuring.measure(path, folder, on_progress)
@@ -152,8 +155,8 @@ def _measure_one(index: Any, target: str, folder: Path, on_progress: OnProgress,
 def _problem(each: Compared, summary: Mapping[str, Any]) -> Problem:
     where, _, line = each.at.rpartition(":")
     message = (
-        f"{each.framework} {each.version} ({each.variant}): {each.field} is {each.row}; "
-        f"measured in {summary['filename']}: {each.measured}"
+        f"{each.framework} {each.version} ({each.variant}): the row says {each.field} {each.row}, but "
+        f"{summary['filename']} has {each.measured}"
     )
     return Problem(where=where, line=int(line), message=message)
 
@@ -162,7 +165,7 @@ def _outdated(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> lis
     from envbuild.measure import kept
 
     differences = kept.differing(old, new)
-    message = f"measured again, {old['filename']} has another {', '.join(differences)}"
+    message = f"measured again: {old['filename']} now has a different {', '.join(differences)}"
     return [Problem(where=f"matrix/measured/{path.name}", line=0, message=message)] if differences else []
 
 
@@ -174,12 +177,12 @@ def _refusal(
     parts, hints = [], []
     if wrong:
         parts.append(f"the matrix differs from the measured files in {_number(wrong, 'place')}")
-        hints.append("Correct the row, with the measured file as its source; or say in its note why the row is right.")
+        hints.append("Correct the row, with the measured file as its source. If the row is right, give the reason in its note.")
     if outdated:
-        parts.append(f"matrix/measured differs from what was measured in {_number(outdated, 'entry', 'entries')}")
-        hints.append("If the new measurement is right, keep it with --record --replace.")
+        parts.append(f"matrix/measured differs from the new measurement in {_number(outdated, 'entry', 'entries')}")
+        hints.append("If the new measurement is right, save it with --record --replace.")
     if failures:
-        parts.append(f"{_number(failures, 'target')} could not be measured or kept")
+        parts.append(f"{_number(failures, 'target')} could not be measured or saved")
         hints += dict.fromkeys(error.hint for _, error in failures if error.hint)
     text = ", and ".join(parts)
     return InvalidInputError(
@@ -201,7 +204,7 @@ def _shown(summary: Mapping[str, Any], libraries: int) -> list[str]:
         rows.append(["GPU code", "none"])
     else:
         rows.append(["GPU code", f"native {' '.join(code['native']) or 'none'}; PTX {' '.join(code['ptx']) or 'none'}"])
-        rows.append(["", f"{code['certainty']}: {code['share']:.0%} of the containers that are not of CUDA's libraries"])
+        rows.append(["", f"{code['certainty']}: {code['share']:.0%} of the containers that do not belong to CUDA's libraries"])
         others = sorted({each for one in code["lists"] for each in one["native"]} - set(code["native"]))
         if others:
             rows.append(["", f"other kernels in it also have {' '.join(others)}"])

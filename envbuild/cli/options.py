@@ -43,7 +43,7 @@ def common(function: F) -> F:
         click.option(
             "--root",
             metavar="FOLDER",
-            help="The folder with matrix.yaml and images/.",
+            help="The folder that contains matrix.yaml and images/.",
             callback=_note,
             expose_value=False,
             is_eager=True,
@@ -53,7 +53,10 @@ def common(function: F) -> F:
             "overlays",
             multiple=True,
             metavar="FILE",
-            help="A file of your own rows, which extend or replace the matrix; may be repeated. Also ENVBUILD_MATRIX.",
+            help=(
+                "A file with your own rows, which extend or replace the matrix; may be repeated. The variable "
+                "ENVBUILD_MATRIX does the same."
+            ),
             callback=_add_overlays,
             expose_value=False,
         ),
@@ -67,7 +70,7 @@ def common(function: F) -> F:
         click.option(
             "--progress",
             type=click.Choice(PROGRESS),
-            help="How to show progress (auto: rich on a terminal, else plain lines; json: one object a line).",
+            help="How to show progress (auto: rich on a terminal, else plain lines; json: one object per line).",
             callback=_note,
             expose_value=False,
         ),
@@ -75,7 +78,7 @@ def common(function: F) -> F:
             "-q",
             "--quiet",
             is_flag=True,
-            help="Show results and errors only.",
+            help="Show only results and errors.",
             callback=_note,
             expose_value=False,
             is_eager=True,
@@ -84,7 +87,7 @@ def common(function: F) -> F:
             "-v",
             "--verbose",
             count=True,
-            help="Show more: the output of builds, tracebacks of bugs.",
+            help="Show more: the output of builds, and tracebacks of bugs.",
             callback=_note,
             expose_value=False,
             is_eager=True,
@@ -107,10 +110,10 @@ def constraints(function: F) -> F:
     for option in (
         click.option("--base", metavar="PROVIDER|IMAGE", help="Use this base provider or base image."),
         click.option("--os", "system", metavar="NAME", help="Use this operating system, e.g. debian12."),
-        click.option("--python-from", type=click.Choice(SUPPLIES), help="Where Python comes from."),
+        click.option("--python-from", type=click.Choice(SUPPLIES), help="Install Python from here."),
         click.option("--python", metavar="VERSION", help="Use this Python, e.g. 3.11."),
-        click.option("--gpu", metavar="NAME|sm_XX", help="The GPU it must run on, e.g. 'GTX 1080 Ti' or sm_61."),
-        click.option("--driver", metavar="VERSION", help="The NVIDIA driver it must run on, e.g. 384.130."),
+        click.option("--gpu", metavar="NAME|sm_XX", help="The GPU that must run the environment, e.g. 'GTX 1080 Ti' or sm_61."),
+        click.option("--driver", metavar="VERSION", help="The NVIDIA driver that must run the environment, e.g. 384.130."),
     ):
         function = option(function)
     return function
@@ -130,7 +133,7 @@ def builder(function: F) -> F:
         type=click.Choice(["docker", "compose"]),
         default="docker",
         show_default=True,
-        help="Who makes the image: the engine by the Dockerfile, or envbuild from layers of the locked wheels.",
+        help="How the image is made: by the engine from the Dockerfile, or by envbuild from layers of the locked wheels.",
     )(function)
 
 
@@ -139,7 +142,7 @@ def compression(function: F) -> F:
     return click.option(
         "--compression",
         type=click.Choice(["gzip", "zstd", "none"]),
-        help="Compress layers in this way; the default is as they are in the cache folder, which is gzip for composed images.",
+        help="How to compress layers (default: as in the cache folder, which is gzip for composed images).",
     )(function)
 
 
@@ -152,7 +155,7 @@ def image_source(function: F) -> F:
             envvar=KEY,
             type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
             metavar="FILE",
-            help=f"Take an image of the registry only if it is signed with the private part of this key; default {KEY}.",
+            help=f"Accept an image of the registry only if it is signed with the private part of this key (default: {KEY}).",
         ),
         click.option(
             "--from",
@@ -160,7 +163,7 @@ def image_source(function: F) -> F:
             envvar=REGISTRY,
             default="",
             metavar="HOST/REPOSITORY",
-            help=f"The repository that may have the image; default {REGISTRY}.",
+            help=f"The repository in which to look for the image (default: {REGISTRY}).",
         ),
     ):
         function = option(function)
@@ -175,7 +178,7 @@ def signing(function: F) -> F:
         required=True,
         type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
         metavar="FILE",
-        help=f"The private key that signs, such as cosign.key; {PASSWORD} holds its password.",
+        help=f"The private key for signing, such as cosign.key; the variable {PASSWORD} holds its password.",
     )(function)
 
 
@@ -184,11 +187,16 @@ def shm_size(function: F) -> F:
 
     def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:  # noqa: ARG001 - click's
         if not re.fullmatch("[0-9]+[bkmgBKMG]?", value):
-            raise UsageError(f"--shm-size cannot be {value!r}.", hint="For example: 8g or 512m.")
+            raise UsageError(f"--shm-size must be a size such as 8g or 512m, not {value!r}.", hint="For example: 8g or 512m.")
         return value
 
     return click.option(
-        "--shm-size", default="8g", metavar="SIZE", show_default=True, callback=checked, help="The most that /dev/shm may hold."
+        "--shm-size",
+        default="8g",
+        metavar="SIZE",
+        show_default=True,
+        callback=checked,
+        help="The size of /dev/shm in the container.",
     )(function)
 
 
@@ -214,7 +222,7 @@ def offline(function: F) -> F:
         type=click.Path(file_okay=False, resolve_path=True, path_type=Path),
         metavar="FOLDER",
         callback=forbid,
-        help="Take everything from this bundle (`envbuild bundle`), and use no network.",
+        help="Take all files from this bundle (`envbuild bundle`), and use no network.",
     )(function)
 
 
@@ -248,34 +256,53 @@ def judging(function: F) -> F:
         click.option(
             "--data",
             type=click.Path(exists=True, file_okay=False, resolve_path=True),
-            help="Train on the files of MNIST or CIFAR-10 in this folder (`envbuild data fetch`); else on generated images.",
+            help=(
+                "Train on the files of MNIST or CIFAR-10 in this folder (`envbuild data fetch`). Without it, train on "
+                "generated images."
+            ),
         ),
-        click.option("--net", default="", metavar="NAME", help="The network: lenet for mnist; resnet20 or vgg19_bn for cifar."),
         click.option(
-            "--workload", default="", metavar="mnist,cifar", help="What to train; default mnist on the CPU, both on GPUs."
+            "--net", default="", metavar="NAME", help="The network to train: lenet for mnist; resnet20 or vgg19_bn for cifar."
+        ),
+        click.option(
+            "--workload",
+            default="",
+            metavar="mnist,cifar",
+            help="The data to train on (default: mnist; on GPUs mnist and cifar).",
         ),
         click.option(
             "--min-speedup",
             default="",
             metavar="N:X,…",
-            help="Fail if N devices have a speedup below R; written N:R, e.g. 2:1.2.",
+            help="Fail if the speedup of N devices is below R; written N:R, e.g. 2:1.2.",
         ),
-        click.option("--devices", "gpus", default="", metavar="0,1", help="The GPUs to use, by index or UUID; default all."),
+        click.option(
+            "--devices",
+            "gpus",
+            default="",
+            metavar="0,1",
+            help="The GPUs to use, by index or UUID (default: the largest set of equal GPUs).",
+        ),
         click.option(
             "--counts",
             default="auto",
             metavar="1,N,…",
             show_default=True,
-            help="Worker counts, in the same run; auto: 1 and 2 on the CPU, on GPUs the powers of two and all.",
+            help=(
+                "The numbers of devices to test in one run; auto means 1 and 2 on the CPU, and powers of two and all "
+                "devices on GPUs."
+            ),
         ),
-        click.option("--expect-gpus", type=click.IntRange(min=1), metavar="N", help="Fail unless N GPUs are usable."),
+        click.option("--expect-gpus", type=click.IntRange(min=1), metavar="N", help="Fail if fewer than N GPUs can be used."),
         click.option(
             "--expect",
             type=click.Choice(["cpu", "gpu"]),
             default=None,
-            help="Where the test must run; with cpu, --allow-cpu may pass.",
+            help="Where the test must run; with cpu, a GPU image may pass on the CPU.",
         ),
-        click.option("--allow-cpu", is_flag=True, help="Run a GPU image on the CPU where there is no GPU, and label it so."),
+        click.option(
+            "--allow-cpu", is_flag=True, help="If there is no GPU, run a GPU image on the CPU, and say so in the report."
+        ),
     ):
         function = option(function)
     return function
@@ -288,30 +315,33 @@ def measuring(function: F) -> F:
             "--tolerance",
             type=click.FloatRange(min=0, max=1, max_open=True),
             metavar="SHARE",
-            help="Fail if speed is below the baseline by more than this share. Without it, a loss of 0.1 only warns.",
+            help=(
+                "Fail if the speed is lower than in the baseline by more than this share. Without it, a loss of more "
+                "than 0.1 is only a warning."
+            ),
         ),
         click.option(
             "--baseline",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="An earlier JSON report to compare speeds with.",
+            help="An earlier JSON report; the speeds are compared with it.",
         ),
         click.option(
             "--min-efficiency",
             default="",
             metavar="N:X,…",
-            help="Fail if N devices have a speedup per device below R; N:R, e.g. 2:0.8.",
+            help="Fail if the speedup of N devices, divided by N, is below R; written N:R, e.g. 2:0.8.",
         ),
         click.option(
             "--sync",
             default="",
             metavar="SCHEME,…",
-            help="Also train by parameters:K or async:S, and compare with averaged gradients.",
+            help="Also train with parameters:K or async:S, and compare with averaging gradients.",
         ),
         click.option(
             "--scaling",
             default="",
             metavar="weak,strong",
-            help="Keep the batch per device (weak) or the total batch (strong); default weak.",
+            help="Keep the batch per device (weak) or the total batch (strong) fixed (default: weak).",
         ),
     ):
         function = option(function)
@@ -325,7 +355,9 @@ def smoke_options(values: Mapping[str, Any]) -> SmokeOptions:
     text = str(values["counts"])
     parts = [part.strip() for part in text.split(",")] if text != "auto" else []
     if not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise UsageError(f"--counts takes whole numbers from 1, separated by commas, not {text!r}.", hint="For example: 1,2")
+        raise UsageError(
+            f"--counts must be whole numbers of at least 1, separated by commas, not {text!r}.", hint="For example: 1,2"
+        )
     counts = tuple(sorted({int(part) for part in parts}))
     gpus = tuple(part.strip() for part in str(values["gpus"]).split(",") if part.strip())
     return SmokeOptions(

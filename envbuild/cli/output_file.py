@@ -12,12 +12,12 @@ def write(path: Path, text: str, *, force: bool) -> None:
     """Write ``text`` to ``path``. Raises :class:`UsageError` (``file-exists``) if another text is there, unless ``force``."""
     try:
         if path.exists() and not force and path.read_text(encoding="utf-8", errors="replace") != text:
-            raise UsageError(f"{path} is there, and has other content.", code="file-exists", hint="--force replaces it.")
+            raise UsageError(f"{path} already exists with other contents.", code="file-exists", hint="--force replaces it.")
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written: {error.strerror or error}.",
+            f"Cannot write {path}: {error.strerror or error}.",
             code="not-writable",
-            hint="Name another folder, or move away what is there.",
+            hint="Choose another folder, or move the existing file away.",
         ) from error
     files.write_atomic(path, text)

@@ -28,7 +28,7 @@ _NAMES = 12  # the number of names that are shown in a sentence
 @click.command("plan")
 @click.argument("names", metavar="[NAME…]", nargs=-1, shell_complete=options.complete_name)
 @click.option(
-    "--changed-since", "revision", default="", metavar="REV", help="Compare the files with those of this git revision."
+    "--changed-since", "revision", default="", metavar="REV", help="Compare the files with the files of this git revision."
 )
 @click.option(
     "--against", "repository", default="", metavar="HOST/REPOSITORY", help="Compare with the images of this repository."
@@ -39,12 +39,14 @@ _NAMES = 12  # the number of names that are shown in a sentence
 @click.option(
     "--shards", "count", type=click.IntRange(1, 9999), metavar="N", help="Divide the work into N parts, and show all."
 )
-@click.option("--disk", default="", metavar="SIZE", help="Give a part no more than this disk space, where possible, e.g. 14GB.")
+@click.option(
+    "--disk", default="", metavar="SIZE", help="Give each part at most this much disk space where possible, e.g. 14GB."
+)
 @click.option(
     "--times",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Divide by the times in this answer of `envbuild make --json`; else times are estimated from sizes.",
+    help="Divide the work by the times in this answer of `envbuild make --json`. Without it, times are estimated from sizes.",
 )
 @click.option(
     "--format",
@@ -52,7 +54,7 @@ _NAMES = 12  # the number of names that are shown in a sentence
     type=click.Choice(["text", "names", "matrix", "markdown"]),
     default="text",
     show_default=True,
-    help="text; names, one a line; matrix, one line of JSON for a CI system; markdown, for a job summary.",
+    help="text; names, one per line; matrix, one line of JSON for a CI system; markdown, for a job summary.",
 )
 @options.common
 @click.pass_obj
@@ -81,11 +83,15 @@ def command(
 
     if bool(revision) == bool(repository):
         raise UsageError(
-            "Give either --changed-since or --against.", hint="`--changed-since HEAD~1` compares with the last commit."
+            "Use either --changed-since or --against.",
+            hint="For example, --changed-since HEAD~1 compares with the last commit.",
         )
     number, parts = _parts(shard, count)
     if names and pattern:
-        raise UsageError("Name environments, or give --match.", hint="Without both, all environments are compared.")
+        raise UsageError(
+            "NAME and --match cannot be combined.",
+            hint="Name environments or use --match. Without both, all environments are compared.",
+        )
     division = planning.Division(count=parts, room=cache.parse_size(disk) if disk else None, seconds=_times(times))
     tools = session.tools()
     jobs = select(tools, Selection(texts=names, every=not names, pattern=pattern), options.chosen({}))
@@ -122,7 +128,7 @@ def _parts(shard: str, count: int | None) -> tuple[int, int]:
     found = _SHARD.fullmatch(shard)
     if found is None or int(found[1]) > int(found[2]) or count is not None:
         raise UsageError(
-            "--shard and --shards exclude each other." if count is not None else f"{shard!r} is no part of the work.",
+            "--shard and --shards cannot be combined." if count is not None else f"{shard!r} is not a part of the work.",
             hint="For example: --shard 2/8, the second of eight parts.",
         )
     return int(found[1]), int(found[2])
@@ -141,7 +147,7 @@ def _times(path: Path | None) -> dict[str, float]:
         }
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InvalidInputError(
-            f"{path} does not tell how long environments took.",
+            f"{path} does not contain the times that environments took.",
             code="no-times",
             hint="`envbuild make --all --json > FILE` writes such a file.",
         ) from error
@@ -217,7 +223,7 @@ def _show(session: Session, made: Plan, shown: Sequence[Shard], items: Sequence[
     if made.skipped:
         session.out(f"{len(made.skipped)} cannot be built: {_listed([each.name for each in made.skipped])}")
     if made.removed:
-        session.out(f"no longer here: {_listed(made.removed)}")
+        session.out(f"removed: {_listed(made.removed)}")
 
 
 def _sentence(made: Plan, items: Sequence[Item], compared: str) -> str:
@@ -228,7 +234,10 @@ def _sentence(made: Plan, items: Sequence[Item], compared: str) -> str:
 def _needs(shown: Sequence[Shard]) -> str:
     seconds = sum(part.seconds for part in shown)
     downloads, images = (sum(getattr(part.disk, kind) for part in shown) for kind in ("downloads", "images"))
-    return f"about {wording.seconds(seconds)}, {wording.size(downloads)} to download, {wording.size(images)} for images"
+    return (
+        f"about {wording.seconds(seconds)}, {wording.size(downloads)} to download, {wording.size(images)} of disk "
+        "space for images"
+    )
 
 
 def _reason(reason: Reason) -> str:

@@ -36,13 +36,13 @@ _NOT_PUBLISHED = "The image is not published, because its smoke test did not pas
 @click.option(
     "--release",
     metavar="NAME",
-    help="Record the images as the release NAME. No tag moves before all of them are there; then all move together.",
+    help="Record the images as the release NAME. The tags move only when all images are there; then all tags move together.",
 )
 @click.option(
     "--rollback",
     is_flag=True,
     is_eager=True,
-    help="Take the current release back: its tags go to the images of the release before it.",
+    help="Undo the current release: its tags move back to the images of the release before it.",
 )
 @click.option(
     "--database",
@@ -50,15 +50,17 @@ _NOT_PUBLISHED = "The image is not published, because its smoke test did not pas
     multiple=True,
     type=click.Path(exists=True, resolve_path=True, path_type=Path),
     metavar="PATH",
-    help="State known vulnerabilities by this local OSV database, as `audit` does. May be repeated.",
+    help="State the known vulnerabilities of this local OSV database, as `audit` does. May be repeated.",
 )
-@click.option("--hold-tags", is_flag=True, hidden=True, help="Set only the tag that never moves; a release moves the others.")
+@click.option(
+    "--hold-tags", is_flag=True, hidden=True, help="Set only the tag that never moves; a release will move the others."
+)
 @click.option(
     "--allow",
     type=click.Choice(["inconclusive"]),
-    help="Publish although the smoke test could not judge; the signed statements say so.",
+    help="Publish even if the smoke test could not judge; the signed statements say so.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be made, sent and tagged; make and send nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be made, sent and tagged, but make and send nothing.")
 @options.compression
 @options.judging
 @options.builder
@@ -261,13 +263,13 @@ def _plan_document(name: str, to: Destination, found: Planned | None, *, needs_m
 
 def _plan_line(found: Planned | None, *, needs_making: bool) -> str:
     if needs_making:
-        return "would be made, and published if it passes"
+        return "would be made, and published if it passes its tests"
     if found is None:
-        return "would be compressed and published; only then it is known what the registry lacks"
+        return "would be compressed and published; only after compressing is it known which layers the registry lacks"
     if found.nothing_to_do:
         return "is published"
     sent = f"{found.layers} layers ({wording.size(found.size)}) and {found.statements} statements"
-    return f"would be published: {sent} would be sent, {len(found.tags)} tags set"
+    return f"would be published: {sent} to send, {len(found.tags)} tags to set"
 
 
 def _document(repository: str, told: Published) -> dict[str, Any]:
@@ -283,9 +285,9 @@ def _show(session: Session, repository: str, told: Published) -> None:
     pushed = told.pushed
     session.out(f"{repository}@{pushed.digest}")
     there = pushed.present + pushed.mounted
-    session.out(f"  layers      {wording.size(pushed.sent)} sent, {there} of {pushed.layers} were there")
-    session.out(f"  statements  {told.new} attached, {told.attached - told.new} of {told.attached} were there")
+    session.out(f"  layers      {wording.size(pushed.sent)} sent, {there} of {pushed.layers} layers were already there")
+    session.out(f"  statements  {told.new} attached, {told.attached - told.new} of {told.attached} were already attached")
     if told.held:
-        session.out("  tags        not moved: they move with the release")
+        session.out("  tags        not moved: the release moves them")
     else:
         session.out(f"  tags        {', '.join(told.tags)}")

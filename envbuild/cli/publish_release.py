@@ -20,8 +20,8 @@ def require_alone(names: Sequence[str], release: str | None, values: Mapping[str
     """Raise :class:`UsageError` if ``--rollback`` was given with environments or with a release."""
     if names or release is not None or values.get("every") or values.get("pattern") or values.get("revision"):
         raise UsageError(
-            "--rollback takes the whole current release back: it goes with no NAME and no --release.",
-            hint="`envbuild publish --rollback --to HOST/REPOSITORY --key FILE --dry-run` shows what would move.",
+            "--rollback undoes the whole current release, so it cannot be combined with NAME or --release.",
+            hint="To see which tags would move, run: envbuild publish --rollback --to HOST/REPOSITORY --key FILE --dry-run",
         )
 
 
@@ -36,7 +36,7 @@ def conclude(outcomes: Sequence[Outcome], *, to: Destination, name: str, dry_run
             f"The release {name} was not made, and no tag was moved: {len(failed)} of {len(outcomes)} images are not "
             f"published ({names}).",
             code="release-incomplete",
-            hint="The same command goes on from here.",
+            hint="Run the same command again to continue.",
         )
         return Conclusion(error=error)
     if not outcomes:
@@ -50,7 +50,7 @@ def conclude(outcomes: Sequence[Outcome], *, to: Destination, name: str, dry_run
         else:
             members.append(member)
     if unknown:
-        line = f"release {name}: the tags would move once all {len(outcomes)} images are there; {len(unknown)} are not"
+        line = f"release {name}: the tags would move when all {len(outcomes)} images are there; {len(unknown)} are missing"
         return Conclusion(document={"release": {"name": name, "repository": to.repository, "waits_for": unknown}}, lines=[line])
     try:
         change = releases.publish(to.repository, name, members, to.key, dry_run=dry_run)
@@ -89,7 +89,7 @@ def lines(change: Change, *, dry_run: bool) -> list[str]:
     told += [f"  stays  {tag}  {why}" for tag, why in change.stays]
     release = change.release
     is_now = "would be" if dry_run and change.moves else "is"
-    return [f"release {release.name} {is_now} the current one, with {len(release.members)} images", *told]
+    return [f"release {release.name} {is_now} the current release, with {len(release.members)} images", *told]
 
 
 def _short(digest: str) -> str:

@@ -16,9 +16,9 @@ from envbuild.errors import UsageError
 @click.command("pull")
 @click.argument("names", metavar="NAME…", nargs=-1, required=True)
 @click.option("--from", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that has the images.")
-@click.option("--tag", default="", metavar="TAG", help="Pull this tag or digest instead of the image of this checkout.")
+@click.option("--tag", default="", metavar="TAG", help="Pull this tag or digest, not the image of this checkout.")
 @click.option(
-    "--to", "place", default="", metavar="PLACE", help="Write files instead: oci:FOLDER[:NAME] or docker-archive:FILE."
+    "--to", "place", default="", metavar="PLACE", help="Write the image to files: oci:FOLDER[:NAME] or docker-archive:FILE."
 )
 @click.option(
     "--key",
@@ -53,8 +53,8 @@ def command(
     key = keys.public_key(key_file) if key_file else None
     if len(set(names)) > 1 and (tag or (target and (target.name or target.form == "docker-archive"))):
         raise UsageError(
-            "A tag, a name in a layout, or a file is for one image, and several were named.",
-            hint="Pull them one by one, or without --tag to oci:FOLDER.",
+            "A tag, a name in a layout, or an archive file can hold only one image, but several were named.",
+            hint="Pull the images one by one, or use oci:FOLDER without --tag.",
         )
     told: list[dict[str, Any]] = []
     with display(session) as shown:
@@ -71,12 +71,12 @@ def command(
             })  # fmt: skip
             shown.line(
                 f"{found.tags[0] if found.tags else place}  {wording.size(found.pulled.received)} received, "
-                f"{found.pulled.present} of {layers} layers were there"
+                f"{found.pulled.present} of {layers} layers were already there"
             )
             shown.line(f"  digest  {found.pulled.digest}")
             if not found.ours:
-                shown.line("  This is not the image that this checkout builds, and was not verified.")
+                shown.line("  This image is not the one that this checkout builds, and was not verified.")
             elif target is not None:
-                shown.line("  The image was not verified: only an engine can start it.")
+                shown.line("  The image was not verified, because only an engine can start it.")
     session.document({"schema": 1, "repository": repository, "images": told})
     return 0

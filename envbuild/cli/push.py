@@ -40,8 +40,8 @@ def command(session: Session, /, names: tuple[str, ...], repository: str, compre
                 "layers": pushed.layers, "present": pushed.present, "mounted": pushed.mounted,
             })  # fmt: skip
             shown.line(
-                f"{repository}:{tags[0]}  {wording.size(pushed.sent)} sent, "
-                f"{pushed.present + pushed.mounted} of {pushed.layers} layers were there"
+                f"{repository}:{tags[0]}  {wording.size(pushed.sent)} sent, {pushed.present + pushed.mounted} of "
+                f"{pushed.layers} layers were already there"
             )
             shown.line(f"  digest  {pushed.digest}")
             shown.line(f"  tags    {', '.join(tags)}")

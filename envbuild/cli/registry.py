@@ -44,9 +44,9 @@ def list_images(session: Session, repository: str) -> int:
     required=True,
     type=click.IntRange(min=0),
     metavar="N",
-    help="How many images of each environment stay, the newest, beside those that are needed.",
+    help="How many images of each environment to keep, newest first, in addition to the images that are needed.",
 )
-@click.option("--yes", is_flag=True, help="Remove them; without it, the command only shows what it would remove.")
+@click.option("--yes", is_flag=True, help="Remove the images. Without it, the command only shows what it would remove.")
 @options.common
 @click.pass_obj
 def prune(session: Session, repository: str, *, keep: int, yes: bool) -> int:
@@ -68,7 +68,7 @@ def prune(session: Session, repository: str, *, keep: int, yes: bool) -> int:
     verb = "removed" if yes else "would be removed"
     session.out(f"{len(done.removed)} images and {done.statements} statements {verb}, {len(done.kept)} kept")
     if done.removed and not yes:
-        session.err("Nothing was removed: --yes removes them.")
+        session.err("Nothing was removed. To remove these images, use --yes.")
     return 0
 
 

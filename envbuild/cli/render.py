@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
 @click.command("render")
 @options.naming("names", several=True, required=False, metavar="NAME…")
-@click.option("--all", "every", is_flag=True, help="Every environment that has a folder.")
-@click.option("--check", is_flag=True, help="Write nothing; list files that are missing, different, or belong to no lock.")
+@click.option("--all", "every", is_flag=True, help="All environments that have a folder.")
+@click.option(
+    "--check", is_flag=True, help="Write nothing; list files that are missing, that differ, or that belong to no lock."
+)
 @click.option(
     "--context",
     "folder",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write everything that plain `docker build DIR` needs to build NAME, on any machine, without envbuild.",
+    help="Write everything that plain `docker build DIR` needs to build NAME on any machine, without envbuild.",
 )
 @options.constraints
 @options.common
@@ -41,11 +43,14 @@ def command(
 
     if bool(names) == every:
         raise errors.UsageError(
-            "Name environments, or give --all.", hint="`envbuild render --all --check` compares all of them."
+            "Name environments, or use --all.", hint="`envbuild render --all --check` compares all environments."
         )
     if folder is not None:
         if len(names) != 1 or check:
-            raise errors.UsageError("--context takes one NAME, and no --check.", hint="envbuild render NAME --context DIR")
+            raise errors.UsageError(
+                "--context needs exactly one NAME, and cannot be combined with --check.",
+                hint="For example: envbuild render NAME --context DIR",
+            )
         return _context(session, names, folder.absolute(), options.chosen(constraints))
     tools = session.tools(names)
     if check:
@@ -72,7 +77,7 @@ def _context(session: Session, names: tuple[str, ...], folder: Path, constraints
         name = resolving.resolve_buildable(tools, list(names), constraints).environment.name
         notes = context_folder.write_context(tools, locking.require_lock(tools, name), folder)
     session.document({"schema": 1, "name": name, "context": str(folder), "notes": list(notes)})
-    session.out(f"{name}: everything that its build needs is in {folder}")
+    session.out(f"{name}: {folder} contains everything that its build needs")
     for note in notes:
         session.out(f"  {note}")
     session.out(f"  DOCKER_BUILDKIT=1 docker build --tag {name.replace('+', '_')} {folder}")
@@ -89,11 +94,11 @@ def _check(session: Session, tools: Tools, texts: tuple[str, ...], constraints: 
         found, count = committed.check_all(tools), len(committed.names(tools))
     if found:
         raise errors.InvalidInputError(
-            f"{len(found)} file{'s' if len(found) > 1 else ''} on disk differ from what the locks render to.",
+            f"{len(found)} file{'s' if len(found) > 1 else ''} on disk differ from the renderings of the locks.",
             code="stale-rendering",
             problems=[errors.Problem(where=str(each.path), line=0, message=f"{each.kind}: {each.note}") for each in found],
-            hint="`envbuild render NAME` writes a rendering again. Delete orphans by hand.",
+            hint="To write a rendering again, run `envbuild render NAME`. Delete files without a lock yourself.",
         )
     session.document({"schema": 1, "checked": count, "differences": []})
-    session.out(f"{count} environment{'s' if count != 1 else ''}: everything on disk is what the locks render to")
+    session.out(f"{count} environment{'s' if count != 1 else ''}: all files on disk equal the renderings of the locks")
     return 0

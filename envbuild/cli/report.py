@@ -19,7 +19,9 @@ FORMATS = ("table", "markdown", "junit", "html")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="[B]", required=False)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file instead.")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file, not to standard output."
+)
 @options.common
 @click.pass_obj
 def command(session: Session, a: str, b: str | None, form: str, output: Path | None) -> int:
@@ -33,7 +35,7 @@ def command(session: Session, a: str, b: str | None, form: str, output: Path | N
     first, exit_code = _find(session, a), 0
     if b is not None:
         if form != "table":
-            raise UsageError("Two reports are compared as text only.", hint="Leave --format out.")
+            raise UsageError("A comparison of two reports can only be shown as text.", hint="Leave --format out.")
         second = _find(session, b)
         found = regression.find_regression(first, second)
         exit_code = _EXIT_OF_STANDING[found.standing]
@@ -64,13 +66,13 @@ def _find(session: Session, word: str) -> dict[str, Any]:
     of_a_recipe = word.endswith((".yaml", ".yml")) or Path(word).is_dir()
     if not of_a_recipe and ("/" in word or word.endswith(".json") or Path(word).is_file()):
         if not Path(word).is_file():
-            raise UsageError(f"There is no file {word}.", code="no-file", hint="Name a JSON report, or an environment.")
+            raise UsageError(f"The file {word} does not exist.", code="no-file", hint="Name a JSON report or an environment.")
         return image_checks.read_report(Path(word))
     tools = session.tools([word])
     name = resolving.resolve_request(tools, [word], Constraints()).environment.name
     paths = status.stored_reports(tools, name)
     if "json" not in paths:
         raise InvalidInputError(
-            f"There is no smoke report of {name} on this machine.", code="no-report", hint=f"`envbuild make {word}` makes one."
+            f"This machine has no smoke report of {name}.", code="no-report", hint=f"To make one, run: envbuild make {word}"
         )
     return image_checks.read_report(paths["json"])

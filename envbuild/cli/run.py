@@ -47,16 +47,16 @@ _MOUNT = re.compile(r"[^:]+:/[^:]*(:ro|:rw)?")
     default="auto",
     metavar="all|0,1|none",
     show_default=True,
-    help="The GPUs of the container; auto: all, if image and machine have any.",
+    help="The GPUs of the container; auto means all GPUs, if the image uses GPUs and the machine has some.",
 )
-@click.option("--cdi", is_flag=True, help="Ask Docker for GPUs by their CDI names, as Podman is asked.")
+@click.option("--cdi", is_flag=True, help="Name GPUs to Docker by their CDI names, as for Podman.")
 @options.shm_size
 @click.option(
     "--user",
     default="auto",
     metavar="UID:GID",
     show_default=True,
-    help="Who the command runs as; auto: you, or for root the owner of the mounted folder; image: the image's user.",
+    help="The user who runs the command; auto: you, or for root the owner of the mounted folder; image: the image's user.",
 )
 @click.option(
     "--folder",
@@ -66,9 +66,11 @@ _MOUNT = re.compile(r"[^:]+:/[^:]*(:ro|:rw)?")
 )
 @click.option("--no-mount", is_flag=True, help="Mount no folder at /workspace.")
 @click.option("--mount", "mounts", multiple=True, metavar="FROM:TO[:ro]", help="Mount another folder; may be repeated.")
-@click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Set or pass on a variable; may be repeated.")
+@click.option(
+    "--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Set a variable, or pass on its value; may be repeated."
+)
 @click.option("--port", "ports", multiple=True, metavar="[HOST:]PORT", help="Publish a port on 127.0.0.1; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Print the plain commands, and start, pull and build nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the plain commands, but start, pull and build nothing.")
 @options.builder
 @options.engine
 @options.constraints
@@ -133,8 +135,8 @@ def _command(words: tuple[str, ...]) -> tuple[str, ...]:
         return words[1:]
     if words and words[0].startswith("-"):
         raise UsageError(
-            f"{words[0]} stands after NAME, where the command begins.",
-            hint="Write options before NAME. If the command's own name begins with a dash, write `--` before it.",
+            f"{words[0]} comes after NAME, where the command begins.",
+            hint="Write options before NAME. If the name of the command begins with a dash, write `--` before it.",
         )
     return words
 
@@ -145,13 +147,13 @@ def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
     from envbuild.pipeline.running import RunOptions
 
     if values["no_mount"] and values["folder"]:
-        raise UsageError("--no-mount and --folder exclude each other.")
+        raise UsageError("--no-mount and --folder cannot be combined.")
     for option, pattern, texts in (
         ("--user", _USER, [values["user"]]), ("--env", _VARIABLE, values["variables"]), ("--mount", _MOUNT, values["mounts"]),
         ("--gpus", re.compile("auto|none|[A-Za-z0-9-]+(,[A-Za-z0-9-]+)*"), [values["gpus"]]),
     ):  # fmt: skip
         if wrong := [text for text in texts if not pattern.fullmatch(text)]:
-            raise UsageError(f"{option} cannot be {wrong[0]!r}.", hint="`envbuild run --help` shows the form.")
+            raise UsageError(f"{option} cannot be {wrong[0]!r}.", hint="`envbuild run --help` shows the allowed form.")
     if values["program"] == "apptainer":
         _require_apptainer(**values)
     key = values["key_file"]
@@ -175,10 +177,12 @@ def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
 def _require_apptainer(*, user: str, variables: tuple[str, ...], **_others: Any) -> None:
     """Raise :class:`UsageError` for what Apptainer cannot do."""
     if user not in ("auto", "image"):
-        raise UsageError("Apptainer runs every command as you: --user cannot choose somebody else.", hint="Leave --user out.")
+        raise UsageError(
+            "With Apptainer, every command runs as you, so --user cannot choose another user.", hint="Leave --user out."
+        )
     if bare := next((name for name in variables if "=" not in name), ""):
         raise UsageError(
-            f"Apptainer needs a value: --env {bare} has none.",
+            f"With Apptainer, --env {bare} needs a value.",
             hint=f"Write --env {bare}=VALUE, or set APPTAINERENV_{bare}, which Apptainer passes on as {bare}.",
         )
 
@@ -195,7 +199,7 @@ def _port(text: str) -> Port:
     found = _PORT.fullmatch(text)
     host, container = (int(found[1] or found[2]), int(found[2])) if found else (0, 0)
     if not (0 < host < 65536 and 0 < container < 65536):
-        raise UsageError(f"{text!r} is no port.", hint="For example: --port 8888, or --port 9000:8888.")
+        raise UsageError(f"{text!r} is not a port.", hint="For example: --port 8888, or --port 9000:8888.")
     return Port(host=host, container=container)
 
 
@@ -223,5 +227,7 @@ def _print(session: Session, tools: Tools, each: Candidate, ready: Start) -> int
     for line in lines:
         session.out(line)
     if found.missing:
-        session.err(f"note: The image is not here yet: `envbuild make {tools.cli_name(each.name)}` makes it.")
+        session.err(
+            f"note: This machine does not have the image yet. To make it, run: envbuild make {tools.cli_name(each.name)}"
+        )
     return 0

@@ -34,5 +34,5 @@ def command(session: Session, /, name: str, place: str, compression: Compression
         environment = resolving.resolve_request(tools, [name], options.chosen(constraints)).environment
         image = saving.save(tools, environment.name, target, compression)
     session.document({"schema": 1, "name": environment.name, "image": image, "place": place})
-    session.out(f"{environment.name} is in {target.path}")
+    session.out(f"{environment.name} is saved in {target.path}")
     return 0

@@ -13,10 +13,13 @@ from envbuild.cli.session import Session
 @click.command("sbom")
 @options.naming()
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file instead of standard output."
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file, not to standard output."
 )
 @click.option(
-    "--image", "built", is_flag=True, help="Describe the image built from the lock, with the packages of its distribution."
+    "--image",
+    "built",
+    is_flag=True,
+    help="Describe the image that was built from the lock, including the packages of its distribution.",
 )
 @options.constraints
 @options.common

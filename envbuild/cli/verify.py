@@ -33,7 +33,7 @@ def command(session: Session, /, names: tuple[str, ...], **constraints: Any) -> 
         verified = image_checks.verify_image(tools, locked.lock, locked.digest, image, replay=False)
     name = locked.lock.environment.name
     session.document({"schema": 1, "name": name, "image": image, "report": verified.report})
-    session.out(f"{name}: the image agrees with its lock")
+    session.out(f"{name}: the image matches its lock")
     for note in verified.report["notes"]:
         session.out(f"  note: {note}")
     return 0

@@ -91,7 +91,7 @@ class Compiler:
             raise BuildError(
                 f"The bytecode of the packages in {prefix.path} could not be compiled (exit code {code}).",
                 code="no-bytecode",
-                hint="`--builder docker` builds the image by its Dockerfile.",
+                hint="To build the image from its Dockerfile instead, use `--builder docker`.",
                 details=tuple(output.splitlines()[-20:]),
             )
         self.workshop.take(_BYTECODE, made)

@@ -93,7 +93,7 @@ def keep_layers(
             held |= _packed(engine.blobs(image), lacking, folder, pack)
     if gone := set(wanted) - set(held):
         raise EngineError(
-            f"The engine does not save {len(gone)} layers of {image}, which it says it has.", code="unknown-format"
+            f"The engine does not save {len(gone)} layers of {image}, although its list contains them.", code="unknown-format"
         )
     return held
 
@@ -116,7 +116,7 @@ def _described(engine: Engine, image_id: str) -> ComposedImage:
     config = next((file.read_bytes() for file, sha256 in engine.blobs(image_id) if sha256 == wanted), None)
     if config is None:
         raise EngineError(
-            f"The engine does not save the configuration of {image_id} under its id.",
+            f"The engine saves {image_id} without the configuration of this id.",
             code="unknown-format",
             hint="Compose the image instead: `envbuild build NAME --builder compose`.",
         )

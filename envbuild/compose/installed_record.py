@@ -71,7 +71,7 @@ class CheckedMember:
         self.member.copy(packed, both)
         if wanted.rstrip("=") not in (_encode(digest.digest()), digest.hexdigest()):  # some tools write it in hexadecimal
             name = self.member.member.name
-            raise bad_wheel(self.member.archive.file, f"the content of {name!r} has another {algorithm} than its RECORD says")
+            raise bad_wheel(self.member.archive.file, f"the contents of {name!r} do not have the {algorithm} in its RECORD")
 
 
 def _encode(digest: bytes) -> str:
@@ -169,7 +169,7 @@ class InstalledRecord:
                 raise bad_wheel(self._file, f"{self._path} gives {path!r} the size {size!r}")
             algorithm, equals, value = its_hash.partition("=")
             if its_hash and (algorithm not in _ALGORITHMS or not equals or not value):
-                raise bad_wheel(self._file, f"{self._path} gives {path!r} the hash {its_hash!r}, which is of no known kind")
+                raise bad_wheel(self._file, f"{self._path} gives {path!r} the hash {its_hash!r}, whose kind is unknown")
             row = (path.lstrip("/"), its_hash, size and str(int(size))) if self._is_uv else (path, its_hash, size)
             if row not in seen or not self._is_uv:
                 seen.add(row)
@@ -185,8 +185,6 @@ class InstalledRecord:
             if member is None:
                 raise bad_wheel(self._file, f"{self._path} lists {row.path!r}, which is not in the wheel")
             if row.size and int(row.size) != member.size and row.key() not in self._edited:
-                raise bad_wheel(
-                    self._file, f"{row.path!r} has {member.size} bytes, and not the {row.size} that {self._path} gives"
-                )
+                raise bad_wheel(self._file, f"{row.path!r} has {member.size} bytes, but {self._path} says {row.size}")
             if row.hash != self._at[row.key()].hash:
                 raise bad_wheel(self._file, f"{self._path} gives {row.path!r} two hashes")

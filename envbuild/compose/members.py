@@ -137,5 +137,5 @@ def _changed(path: Path) -> BuildError:
     return BuildError(
         f"{path} changed while it was read.",
         code="file-changed",
-        hint="Another program writes to it. Run the command again when that has ended.",
+        hint="Another program is writing to it. Run the command again when that program has ended.",
     )

@@ -84,7 +84,7 @@ def _damaged(blob: Path, what: str) -> BuildError:
     return BuildError(
         f"{what} in the layer sha256:{blob.name} is damaged.",
         code="layer-damaged",
-        hint="`envbuild cache verify` removes damaged layers; then run the command again, which makes them anew.",
+        hint="Run `envbuild cache verify`, which removes damaged layers. Then run this command again, which makes them again.",
     )
 
 
@@ -185,7 +185,7 @@ def _listed(blob: Path) -> Files:
             stream.seek(end - estargz.FOOTER_SIZE)
             begin = estargz.offset_in(stream.read())
             if not 0 <= begin < end:
-                raise ValueError("the list begins outside of the layer")
+                raise ValueError("the list begins outside the layer")
             stream.seek(begin)
             tar = zlib.decompress(stream.read(end - estargz.FOOTER_SIZE - begin), wbits=31)
         size = int(tar[124:135], 8)

@@ -36,7 +36,7 @@ def skeleton(engine: Engine, foundation: str, whole: str) -> Skeleton:
     """Read from the engine the image ``whole``, which was built upon the image ``foundation``."""
     below, layers = diff_ids(engine, foundation), diff_ids(engine, whole)
     if layers[: len(below)] != below:
-        raise EngineError("The engine built two stages of one Dockerfile upon different layers.", code="refused")
+        raise EngineError("The engine built two stages of the same Dockerfile on different layers.", code="refused")
     found = engine.image(whole)
     return Skeleton(
         image=whole,

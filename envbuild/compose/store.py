@@ -223,7 +223,7 @@ class LayerStore:
         except BlockingIOError as error:
             os.close(descriptor)
             raise BuildError(
-                f"Other processes use the layers in {self.folder}.",
+                f"Other processes are using the layers in {self.folder}.",
                 code="busy",
                 hint="Run the command again when they have ended.",
             ) from error
@@ -264,7 +264,7 @@ def _checksum(told: Any) -> str:
 
 def _checked(name: str) -> str:
     if not _HEX.fullmatch(name):
-        raise ValueError(f"{name!r} is no SHA-256 in lower-case hexadecimal digits")
+        raise ValueError(f"{name!r} is not a SHA-256 of lower-case hexadecimal digits")
     return name
 
 
@@ -273,14 +273,14 @@ def _require_true(layer: Layer, written: int) -> None:
     for name in ("digest", "diff_id"):
         _checked(getattr(layer, name))
     if layer.size != written or layer.unpacked < 0:
-        raise ValueError(f"the writer of layer {layer.digest} wrote {written} bytes and says {layer.size}")
+        raise ValueError(f"the writer of layer {layer.digest} wrote {written} bytes instead of {layer.size}")
 
 
 def _missing(digest: str, folder: Path) -> BuildError:
     return BuildError(
         f"The layer sha256:{digest} is not in the layer store {folder}.",
         code="layer-missing",
-        hint="Run the command again: it makes the layers that are missing.",
+        hint="Run the command again: it makes missing layers.",
     )
 
 
@@ -288,5 +288,5 @@ def _damaged(digest: str, folder: Path) -> BuildError:
     return BuildError(
         f"The layer sha256:{digest} is damaged in the layer store {folder}.",
         code="layer-damaged",
-        hint="`envbuild cache verify` removes damaged layers; then run the command again, which makes them anew.",
+        hint="Run `envbuild cache verify`, which removes damaged layers. Then run this command again, which makes them again.",
     )

@@ -98,13 +98,13 @@ class _Source(WheelSource):
         metadata = parse_metadata_file(self.read_dist_info("METADATA"))
         name, version = str(metadata["Name"]), str(metadata["Version"])
         if canonicalize_name(name) != canonicalize_name(self.distribution):
-            raise bad_wheel(self.wheel.file, f"its metadata says that it is {name!r}")
+            raise bad_wheel(self.wheel.file, f"its metadata names {name!r}")
         try:
             mine, its = Version(self.version.replace("_", "-")), Version(version)
         except InvalidVersion as error:
             raise bad_wheel(self.wheel.file, f"its version cannot be read ({error})") from None
         if its not in (mine, Version(mine.public)):
-            raise bad_wheel(self.wheel.file, f"its metadata says that it is version {version}")
+            raise bad_wheel(self.wheel.file, f"its metadata names version {version}")
 
     @property
     def dist_info_dir(self) -> str:
@@ -134,7 +134,7 @@ class _Source(WheelSource):
             return Scheme("purelib"), name
         scheme, _, path = name.removeprefix(self.data_dir).strip("/").partition("/")
         if scheme not in ("", *SCHEME_NAMES):
-            raise bad_wheel(self.wheel.file, f"{name!r} is for no known kind of folder")
+            raise bad_wheel(self.wheel.file, f"{name!r} is for an unknown kind of folder")
         return Scheme(scheme), path
 
     def bytecode(self) -> Iterator[str]:

@@ -120,7 +120,7 @@ def _add_parents(found: dict[str, Entry], names: str) -> None:
 
 def _clash(path: str, names: str) -> BuildError:
     return BuildError(
-        f"{path} would be a file and a folder ({names}).",
+        f"{path} would be both a file and a folder ({names}).",
         code="bad-wheel",
-        hint="The packages cannot be installed together: leave one of them out.",
+        hint="These packages cannot be installed together: leave one of them out.",
     )

@@ -26,8 +26,8 @@ def bad_wheel(file: Path, problem: str) -> BuildError:
     return BuildError(
         f"The wheel {file.name} cannot be installed: {problem}.",
         code="bad-wheel",
-        hint="Its file is as its publisher made it if its sha256 is the lock's: lock another version of the package. "
-        "If not, remove the file and download it again.",
+        hint="If the sha256 of the file equals the lock's, its publisher made it so: lock another version of the package. "
+        "If not, delete the file and download it again.",
         details=[f"file: {file}"],
     )
 
@@ -121,7 +121,7 @@ def _damaged(member: Member, error: Exception) -> ZipError:
 
 
 def _too_long(member: Member) -> ZipError:
-    return ZipError(f"{member.name!r} has more than the {member.size} bytes that the archive says")
+    return ZipError(f"{member.name!r} has more than the {member.size} bytes that the archive states")
 
 
 def _require_end(member: Member, inflater: Any) -> None:
@@ -146,9 +146,9 @@ def _check(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 def _require_equal(member: Member, size: int, crc: int) -> None:
     if size != member.size:
-        raise ZipError(f"{member.name!r} has {size} bytes, and not the {member.size} that the archive says")
+        raise ZipError(f"{member.name!r} has {size} bytes, but the archive says {member.size}")
     if crc != member.crc:
-        raise ZipError(f"the content of {member.name!r} has another CRC than the archive says")
+        raise ZipError(f"the contents of {member.name!r} do not have the CRC in the archive")
 
 
 class WheelZip:

@@ -91,10 +91,10 @@ def _find_directory(read: Read, length: int) -> tuple[int, int, int]:
     tail = read(tail_begin, length - tail_begin)
     at = tail.rfind(_END)
     if at < 0 or len(tail) - at < 22:
-        raise ZipError("it is truncated, or no zip archive: the end of its directory is missing")
+        raise ZipError("it is truncated, or not a zip archive: the end of its directory is missing")
     disk, first, here, count, size, offset, comment = struct.unpack("<4H2LH", tail[at + 4 : at + 22])
     if at + 22 + comment != len(tail):
-        raise ZipError("it has bytes behind its end")
+        raise ZipError("it has more bytes after its end")
     end = tail_begin + at
     if end >= 20 and read(end - 20, 4) == _LOCATOR64:
         end, wide = _read_end64(read, end - 20)
@@ -206,11 +206,11 @@ def _check_kind(name: str, flags: int, method: int, size: int, packed: int) -> N
     if flags & _ENCRYPTED_FLAGS:
         raise ZipError(f"{name!r} is encrypted")
     if flags & ~_KNOWN_FLAGS:
-        raise ZipError(f"{name!r} uses a feature of zip that is unknown here (flags {flags:#06x})")
+        raise ZipError(f"{name!r} uses an unknown feature of zip (flags {flags:#06x})")
     if method not in (STORED, DEFLATED):
-        raise ZipError(f"{name!r} is compressed by method {method}; only deflate (8) and none (0) are known here")
+        raise ZipError(f"{name!r} is compressed with method {method}; envbuild supports only deflate (8) and none (0)")
     if method == STORED and size != packed:
-        raise ZipError(f"{name!r} is stored in {packed} bytes, but claims to have {size}")
+        raise ZipError(f"{name!r} is stored in {packed} bytes, but should have {size}")
     if name.endswith("/") and size:
         raise ZipError(f"the folder {name!r} has content")
 
@@ -235,12 +235,12 @@ def _check_names(members: list[Member]) -> None:
         if _CONTROL_CHARACTER.search(name) or len(name.encode()) > _LONGEST_NAME:
             raise ZipError(f"the name {member.name[:80]!r} is too long or has control characters")
         if member.name in seen:
-            raise ZipError(f"{member.name!r} is there twice")
+            raise ZipError(f"{member.name!r} is listed twice")
         seen.add(member.name)
     for member in members:
         for name in _folders_above(member.name):
             if name in seen:
-                raise ZipError(f"{name!r} is a file and a folder")
+                raise ZipError(f"{name!r} is both a file and a folder")
 
 
 def _folders_above(name: str) -> Iterator[str]:
@@ -267,7 +267,7 @@ def _check_local(read: Read, member: Member, flags: int, following: int) -> Memb
         name = ""
     compared = _ENCRYPTED_FLAGS | _HAS_DESCRIPTOR
     if (name, method, its_flags & compared) != (member.name, member.method, flags & compared):
-        raise ZipError(f"{member.name!r} has another name or kind in its own header than in the directory")
+        raise ZipError(f"{member.name!r} has a different name or kind in its own header than in the directory")
     extra = _read_extra(rest[name_size:], name)
     _check_name_again(extra, name)
     size, packed = _widen(extra, name, ((size, 8), (packed, 8)))
@@ -275,10 +275,10 @@ def _check_local(read: Read, member: Member, flags: int, following: int) -> Memb
     end = begin + member.packed
     wanted = (member.crc, member.packed, member.size)
     if (crc, packed, size) != wanted and not (flags & _HAS_DESCRIPTOR and (crc, packed, size) == (0, 0, 0)):
-        raise ZipError(f"{member.name!r} has another size or CRC in its own header than in the directory")
+        raise ZipError(f"{member.name!r} has a different size or CRC in its own header than in the directory")
     if flags & _HAS_DESCRIPTOR:
         if following < end or read(end, following - end) not in _possible_descriptors(*wanted):
-            raise ZipError(f"the sizes and CRC behind {member.name!r} disagree with the directory")
+            raise ZipError(f"the sizes and CRC after {member.name!r} differ from the directory")
     elif end != following:
         kind = "overlaps what follows it" if end > following else "is followed by bytes that belong to no member"
         raise ZipError(f"{member.name!r} {kind}")

@@ -176,7 +176,7 @@ def answering(sources: Sequence[Source], scratch: Path) -> list[Source]:
                 kept.append(source)
             elif number == 0:
                 raise BuildError(
-                    f"The mirror {source.uri} does not serve {source.suite}: {reason(answer.output)}.",
+                    f"The mirror {source.uri} does not have {source.suite}: {reason(answer.output)}.",
                     code="base-unreachable",
                     hint="Correct the mirror in this machine's apt configuration, or let the engine pull the base image.",
                 )

@@ -58,10 +58,10 @@ class Archive:
         if answer.code != 0:
             first = self._sources[0]
             raise BuildError(
-                f"The package lists of {first.suite} cannot be fetched from {first.uri}: {apt.reason(answer.output)}.",
+                f"Cannot fetch the package lists of {first.suite} from {first.uri}: {apt.reason(answer.output)}.",
                 code="base-unreachable",
-                hint="Check the network and the proxy of this machine's apt. `trusted=yes` and the like of its sources are not "
-                "taken over: what is pinned comes from signed indices.",
+                hint="Check the network and the proxy in this machine's apt configuration. envbuild ignores options such "
+                "as `trusted=yes` of its sources, because pinned packages must come from signed indices.",
             )
 
     def minimal(self) -> tuple[DebianPackage, ...]:
@@ -114,7 +114,7 @@ class Archive:
             raise BuildError(
                 f"apt cannot install {', '.join(asked)} on {self._sources[0].suite}: {apt.reason(answer.output)}.",
                 code="unknown-package" if _UNKNOWN.search(answer.output) else "packages-unavailable",
-                hint="Correct the names: `apt` and `apt_build` of an envbuild.yaml, or those of the recipe.",
+                hint="Correct the names under `apt` and `apt_build` in envbuild.yaml, or in the recipe.",
             )
         return tuple(sorted(found, key=lambda package: package.name))
 
@@ -127,7 +127,7 @@ class Archive:
                 raise BuildError(
                     f"The mirror no longer lists {name} {version}, which the lock pins in the base.",
                     code="packages-unavailable",
-                    hint="`envbuild lock NAME --upgrade --base-image` pins today's packages.",
+                    hint="To pin today's packages, run `envbuild lock NAME --upgrade --base-image`.",
                 )
             yield stanza.replace("\n", "\nStatus: install ok installed\n", 1) + "\n\n"
 

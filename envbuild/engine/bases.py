@@ -75,9 +75,9 @@ def pin(
             return BaseLock(image=image, digest=None, bootstrap=found)
         except EnvbuildError as error:
             on_progress(Progress(stage="lock", message=error.message, log=True))
-            reasons.append("no Debian mirror gave its package list")
+            reasons.append("no Debian mirror provided its package list")
     if engine is None:
-        reasons.append("no container engine to ask its registry")
+        reasons.append("there is no container engine with which to ask its registry")
     else:
         if environment.base.provider == "local" and (held := engine.image(image)) is not None:
             return BaseLock(image=image, digest=held.id, bootstrap=None)
@@ -133,14 +133,14 @@ def unreachable(environment: Environment, why: str) -> BuildError:
     """Return the error for an unreachable base, or for an unreachable source that a base needs."""
     base = environment.base
     others = ", ".join(base.other_providers)
-    steps = [f"Other providers of the same environment: {others} (choose with --base)."] if others else []
-    steps.append("To use a base image that you have, give --base IMAGE.")
+    steps = [f"This environment can also be built with the base providers {others} (choose one with --base)."] if others else []
+    steps.append("To use a base image that you have, add --base IMAGE.")
     if environment.prefixes:  # the base of a stack cannot be chosen
-        steps = ["Build it where an engine can pull that image."]
+        steps = ["Build it on a machine whose engine can pull that image."]
     return BuildError(
         f"{environment.name} cannot be built here: its base {base.image} (provider `{base.provider}`) cannot be reached. {why}",
         code="base-unreachable",
-        hint=" ".join((*steps, "The plan, the lock and the rendering stay valid.")),
+        hint=" ".join((*steps, "The plan, the lock and the rendering remain valid.")),
         details=(f"source: {base.image}", f"provider: {base.provider}", f"other providers: {others or 'none'}"),
     )
 
@@ -164,7 +164,7 @@ def check_repositories(environment: Environment, timeout_s: float = 6.0) -> None
         try:
             watched(lambda _, url=repository.url: ask(url), clock)  # type: ignore[misc]
         except (requests.RequestException, TookTooLongError) as error:
-            why = f"The repository {repository.name} at {repository.url} does not answer ({_cause(error)})."
+            why = f"The repository {repository.name} at {repository.url} does not respond ({_cause(error)})."
             raise unreachable(environment, why) from error
 
 
@@ -191,9 +191,9 @@ def root_file_system(
     """
     if not all(package.path for package in wanted.packages):
         raise BuildError(
-            "The lock does not list the files of its base's packages: it was made by an earlier envbuild.",
+            "The lock does not list the files of its base's packages, because an earlier envbuild made it.",
             code="incomplete-lock",
-            hint="`envbuild lock NAME` completes it; the Python packages stay as they are.",
+            hint="To complete it, run `envbuild lock NAME`; the Python packages stay the same.",
         )
     rootfs = bootstrap.cached(workspace, wanted)
     held = rootfs is not None and engine is not None and engine.image(bootstrap.reference(rootfs.bootstrap)) is not None
@@ -239,7 +239,7 @@ def _pulled_instead(
     wanted: Bootstrap, base: BaseLock, engine: Engine, on_progress: OnProgress, why: EnvbuildError
 ) -> RealisedBase:
     """Return the distribution's own image if it contains exactly the locked packages; raise ``why`` if it is unavailable."""
-    on_progress(Progress(stage="base", message=f"{why.message} Trying {base.image} instead.", log=True))
+    on_progress(Progress(stage="base", message=f"{why.message} Using {base.image} instead.", log=True))
     try:
         digest = engine.pull(base.image, on_progress)
     except EnvbuildError:
@@ -256,9 +256,10 @@ def require_same(wanted: Bootstrap, real: Bootstrap) -> None:
     if problems := differences(wanted, real):
         told = "; ".join(map(str, problems[:_SHOWN])) + (f"; and {len(problems) - _SHOWN} more" if problems[_SHOWN:] else "")
         raise BuildError(
-            f"The base {wanted.suite} made on this machine is not the one that the lock pins: {told}. No tag was moved.",
+            f"The base {wanted.suite} that was made on this machine differs from the one that the lock pins: {told}. No "
+            "tag was moved.",
             code="base-differs",
-            hint="`envbuild lock NAME --upgrade --base-image` pins the packages of today.",
+            hint="To pin today's packages, run `envbuild lock NAME --upgrade --base-image`.",
             problems=problems,
         )
 
@@ -266,9 +267,9 @@ def require_same(wanted: Bootstrap, real: Bootstrap) -> None:
 def misnamed(reference: str) -> BuildError:
     """The error if another image has the name of a base. Anybody who may use the engine can give an image that name."""
     return BuildError(
-        f"The engine holds another image under the name {reference} than the base that was made for it. No tag was moved.",
+        f"The engine has a different image under the name {reference} than the base that was made. No tag was moved.",
         code="base-differs",
-        hint=f"Remove that name (`docker image rm --force {reference}`); the next build loads the right base.",
+        hint=f"Remove this name (`docker image rm --force {reference}`); the next build loads the right base.",
     )
 
 
@@ -303,7 +304,7 @@ def _by_digest(base: BaseLock, digest: str, environment: Environment, engine: En
         engine.pull(pinned, on_progress)
         found = engine.image(pinned)
     if found is None:
-        raise EngineError(f"The engine pulled {pinned} and does not hold it.")
+        raise EngineError(f"The engine pulled {pinned}, but does not have it.")
     return _realised(engine, _named(engine, found.id, "pulled", digest), "pulled", digest)
 
 
@@ -315,7 +316,7 @@ def _unpinned(
     if isinstance(now, Missing):
         raise BuildError(now.why, code="base-unreachable")
     real = provide(now, environment, engine, workspace, on_progress)
-    note = f"{base.image}: not pinned in the lock, now {real.digest}"
+    note = f"{base.image}: not pinned in the lock; the registry now has {real.digest}"
     return RealisedBase(
         reference=real.reference,
         image_id=real.image_id,

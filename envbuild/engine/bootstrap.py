@@ -127,7 +127,9 @@ def snapshot_archive(workspace: Workspace, suite: str, snapshots: tuple[str, ...
         for ending in endings.get(url.rstrip("/").split("/")[-2], ())
     ]
     if procs.find("apt-get") is None or not wanted:
-        raise BuildError(f"There are no snapshots of {suite}, or no apt here to read them.", code="base-unreachable")
+        raise BuildError(
+            f"The snapshot archive has no {suite}, or apt is not installed here to read it.", code="base-unreachable"
+        )
     return _updated(workspace, apt.answering(wanted, workspace.bases), dates_matter=False)
 
 
@@ -170,10 +172,10 @@ def adopt(workspace: Workspace, wanted: Bootstrap, archive: Path, archive_sha256
             work.mkdir(parents=True)
             shutil.copyfile(archive, work / "rootfs.tar")
             if files.sha256_of(work / "rootfs.tar") != archive_sha256:
-                raise BuildError(f"{archive} is not the file that it was.", code="base-differs")
+                raise BuildError(f"{archive} has changed since it was made.", code="base-differs")
             return _keep(workspace, wanted, work / "rootfs.tar", adopted=True)
         except (tarfile.TarError, LookupError, ValueError, EOFError) as error:
-            raise BuildError(f"{archive} is no root file system of Debian: {error}.", code="base-differs") from error
+            raise BuildError(f"{archive} is not a root file system of Debian: {error}.", code="base-differs") from error
         except OSError as error:
             raise files.explain_os_error(error, work) from error
         finally:
@@ -194,9 +196,9 @@ def make(workspace: Workspace, wanted: Bootstrap, store: Store, on_progress: OnP
     program = procs.find("mmdebstrap")
     if program is None:
         raise EngineError(
-            f"The base {wanted.suite} must be bootstrapped, and mmdebstrap is not installed.",
+            f"The base {wanted.suite} must be made with mmdebstrap, which is not installed.",
             code="missing-program",
-            hint="Install it: apt-get install --no-install-recommends mmdebstrap.",
+            hint="To install it, run: apt-get install --no-install-recommends mmdebstrap",
         )
     work = workspace.bases / "work"
     with files.locked(workspace.bases / "lock", as_news("base", on_progress)):
@@ -236,7 +238,7 @@ def _write_repository(folder: Path, wanted: Bootstrap, store: Store) -> None:
         link(store.path(package), folder / package.filename)
         control = procs.run(["dpkg-deb", "--field", str(folder / package.filename)], timeout_s=60)
         if control.code != 0:
-            raise BuildError(f"{package.filename} is no Debian package: {control.output.strip()}", code="package-gone")
+            raise BuildError(f"{package.filename} is not a Debian package: {control.output.strip()}", code="package-gone")
         place = f"Filename: ./{package.filename}\nSize: {package.size}\nSHA256: {package.sha256}"
         entries.append(f"{control.output.strip()}\n{place}\n")
     index = "\n".join(entries)
@@ -308,7 +310,7 @@ def _failed(suite: str, output: str) -> BuildError:
     return BuildError(
         f"mmdebstrap could not make the base {suite}: {telling[-1].removeprefix('E: ')}",
         code="no-space" if full else "base-unreachable" if "fetch" in output.lower() else "build-step",
-        hint="Set ENVBUILD_HOME to a larger disk." if full else "The last lines of its output are above.",
+        hint="Set ENVBUILD_HOME to a folder on a larger disk." if full else "The last lines of its output are above.",
         details=lines[-20:],
     )
 
@@ -316,7 +318,7 @@ def _failed(suite: str, output: str) -> BuildError:
 def _keep(workspace: Workspace, planned: Bootstrap, archive: Path, *, adopted: bool = False) -> Rootfs:
     bootstrap = replace(planned, packages=realised(archive, planned.packages))
     if adopted and key(bootstrap) != key(planned):
-        raise BuildError(f"{archive} has other packages than the lock pins.", code="base-differs")
+        raise BuildError(f"{archive} has different packages than the lock pins.", code="base-differs")
     manifest = Manifest(bootstrap=bootstrap, archive_sha256=files.sha256_of(archive), layout=LAYOUT, adopted=adopted)
     ready = archive.parent / "ready"
     ready.mkdir()

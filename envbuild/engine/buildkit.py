@@ -74,9 +74,9 @@ def secret_files(secrets: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
         for name, content in secrets.items():
             if len(content) > _SECRET_LIMIT:
                 raise BuildError(
-                    f"The build secret {name} has {len(content)} bytes; BuildKit takes at most {_SECRET_LIMIT}.",
+                    f"The build secret {name} has {len(content)} bytes, but BuildKit accepts at most {_SECRET_LIMIT}.",
                     code="secret-too-large",
-                    hint="Point SSL_CERT_FILE at a smaller CA bundle: the system's and your own certificate authority suffice.",
+                    hint="Set SSL_CERT_FILE to a smaller CA bundle: the CA certificates of the system and your own are enough.",
                 )
             stream = stack.enter_context(os.fdopen(os.memfd_create(f"envbuild-{name}"), "wb"))
             stream.write(content)
@@ -109,12 +109,13 @@ def no_buildkit(endpoint: str, product: Product) -> EngineError:
         return EngineError(
             f"Podman at {endpoint} cannot build these images: its service has no BuildKit.",
             code="no-buildkit",
-            hint="Build with Docker: unset DOCKER_HOST, or start a private engine with `envbuild engine up`. Podman runs what "
-            "was built there: `docker save IMAGE | podman load`.",
+            hint="Build with Docker: unset DOCKER_HOST, or start a private engine with `envbuild engine up`. Podman can "
+            "run an image that Docker built: `docker save IMAGE | podman load`.",
         )
     return EngineError(
-        f"The engine at {endpoint} cannot be used for builds: no docker program here builds with BuildKit against it.",
+        f"The engine at {endpoint} cannot be used for builds, because this machine has no docker program that can build "
+        "with BuildKit on it.",
         code="no-buildkit",
-        hint="Install the docker program with its buildx plugin (docker-buildx-plugin, docker-buildx), or docker.io before 23; "
-        "ENVBUILD_DOCKER names the program to use.",
+        hint="Install the docker program with its buildx plugin (docker-buildx-plugin, docker-buildx), or docker.io "
+        "before 23. To use another docker program, set ENVBUILD_DOCKER to it.",
     )

@@ -74,24 +74,25 @@ def no_engine_error(refusals: Sequence[Refusal]) -> EngineError:
         return EngineError(
             f"Cannot connect to the engine in DOCKER_HOST ({named.endpoint}): {NO_PARAMIKO}, which ssh needs.",
             code="missing-program",
-            hint="Install it: pip install 'envbuild[ssh]'. The ssh program must reach the host without asking a question, and "
-            "docker must be installed there.",
+            hint="To install it, run: pip install 'envbuild[ssh]'. The ssh program must be able to log in to the host "
+            "without a question, and docker must be installed there.",
         )
     if named is not None:
         return EngineError(
             f"Cannot connect to the engine in DOCKER_HOST ({named.endpoint}): {named.reason}.",
             code="refused",
-            hint="Start it, correct DOCKER_HOST, or unset it to use the default socket or a private engine.",
+            hint="Start the engine, correct DOCKER_HOST, or unset DOCKER_HOST to use the default socket or a private engine.",
         )
     if any(each.reason not in _ABSENT for each in refusals):
         tried = "; ".join(f"{each.origin} {each.endpoint}: {each.reason}" for each in refusals)
         return EngineError(
             f"Cannot connect to a container engine: {tried}.",
             code="refused",
-            hint="Join the group of the socket (usually `docker`), or run `envbuild engine up` as root for a private engine.",
+            hint="Join the group of the socket (usually `docker`), or start a private engine as root: envbuild engine up",
         )
     return EngineError(
-        f"No container engine answers: DOCKER_HOST is not set, no engine listens on {DEFAULT_SOCKET}, no private engine runs.",
+        f"No container engine responds: DOCKER_HOST is not set, no engine listens on {DEFAULT_SOCKET}, and no private "
+        "engine runs.",
         code="no-engine",
-        hint="`envbuild engine up` starts a private one (as root, with docker.io installed).",
+        hint="To start a private engine, run `envbuild engine up` (as root, with docker.io installed).",
     )

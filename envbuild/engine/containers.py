@@ -67,7 +67,7 @@ def run(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], None
         if not spec.ulimits or "rlimit" not in error.message:
             raise
     if on_line is not None:
-        on_line(f"note: this engine may not raise limits; running without {', '.join(spec.ulimits)}")
+        on_line(f"note: this engine cannot raise limits, so the container runs without {', '.join(spec.ulimits)}")
     return _once(client, dataclasses.replace(spec, ulimits={}), on_line)
 
 
@@ -94,7 +94,7 @@ def _once(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], No
             _remove(client, container)
     if passed.is_set():
         raise TimedOutError(
-            f"The container of {spec.image} was stopped: its time limit of {spec.timeout_s:g} s passed.",
+            f"The container of {spec.image} was stopped because its time limit of {spec.timeout_s:g} s passed.",
             details=output.splitlines()[-_TAIL:],
         )
     return RunResult(
@@ -348,11 +348,12 @@ def _refused(spec: ContainerSpec, error: Exception) -> EngineError:
         return EngineError(
             f"The engine cannot give GPUs to a container ({words}).",
             code="no-gpu-support",
-            hint="Install the NVIDIA driver and nvidia-container-toolkit and restart the engine; `envbuild doctor` checks.",
+            hint="Install the NVIDIA driver and nvidia-container-toolkit, and restart the engine; `envbuild doctor` "
+            "checks them.",
         )
     if "No such image" in words:
         return EngineError(
-            f"The engine does not hold the image {spec.image}.", code="no-image", hint="`envbuild build` makes it."
+            f"The engine does not have the image {spec.image}.", code="no-image", hint="To make it, run `envbuild build`."
         )
     return EngineError(f"The engine could not run {spec.image} ({words}).", code="refused")
 

@@ -94,7 +94,9 @@ class Store:
             return path
         network.require(f"The Debian package {package.filename}")
         refused = [f"not in the store {self.folder}"]
-        refused += [] if any(not each.is_snapshot for each in servers) else ["no mirror in this machine's apt configuration"]
+        refused += (
+            [] if any(not each.is_snapshot for each in servers) else ["the apt configuration of this machine names no mirror"]
+        )
         for server in (each for each in servers if each.archive == package.path.partition("/")[0]):
             part = self.folder / f".{package.sha256}.{os.getpid()}.part"
             try:
@@ -112,8 +114,8 @@ class Store:
         raise BuildError(
             f"{package.name} {package.version} (sha256 {package.sha256}) is unavailable: {'; '.join(refused)}.",
             code="package-gone",
-            hint="Run it where the snapshot archive can be reached, copy the file into the store under its sha256, or take the "
-            "packages of today: `envbuild lock NAME --relock`.",
+            hint="Run it where the snapshot archive can be reached, or copy the file into the store under the name of its "
+            "sha256. To use today's packages instead, run `envbuild lock NAME --relock`.",
         )
 
     def collect(self, packages: Iterable[DebianPackage], servers: Sequence[PackageServer], on_progress: OnProgress) -> None:

@@ -76,4 +76,4 @@ def _failed(reference: str, words: str) -> BuildError:
 
 def _unreachable(reference: str, error: Exception) -> BuildError:
     words = " ".join(str(getattr(error, "explanation", "") or error).split())
-    return BuildError(f"The registry does not serve {reference}: {words}.", code="base-unreachable")
+    return BuildError(f"The registry does not have {reference}: {words}.", code="base-unreachable")

@@ -25,7 +25,7 @@ def get(endpoint: str, target: str, timeout_s: float) -> tuple[int, bytes]:
     head, _, body = answer.partition(b"\r\n\r\n")
     words = head.split()
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-        raise OSError("what listens there does not speak HTTP")
+        raise OSError("the program that listens there does not use HTTP")
     return int(words[1]), body
 
 
@@ -33,4 +33,4 @@ def ping(endpoint: str, timeout_s: float) -> None:
     """Raise :class:`OSError` unless an engine at ``unix://PATH`` answers."""
     status, _ = get(endpoint, "/_ping", timeout_s)
     if status != 200:
-        raise OSError(f"what listens there answers with status {status}")
+        raise OSError(f"the program that listens there answers with status {status}")

@@ -180,9 +180,9 @@ class Index:
             if key not in self._pages:
                 if len(self._pages) >= limits.PROJECTS:
                     raise BuildError(
-                        f"More than {limits.PROJECTS} projects were asked for: the packages require one another without end.",
+                        f"More than {limits.PROJECTS} projects were requested: some packages require one another without end.",
                         code="too-many-projects",
-                        hint="Look at the last ones that were read; a constraint on the first of them would stop it.",
+                        hint="Look at the projects that were read last. A constraint on the first of them would stop this.",
                     )
                 _ = self._transport  # made before the threads start, so that they share it
                 self._pages[key] = self._pool.submit(self._fetch_page, key[1], index)
@@ -206,7 +206,7 @@ class Index:
             try:
                 page = parse(text, content_type=kind, url=answer.url, project=project, index=index, skipped=skipped)
             except ValueError as error:
-                raise unreachable(base, f"its page of {project} cannot be understood ({str(error)[:300]})") from error
+                raise unreachable(base, f"its page of {project} cannot be read ({str(error)[:300]})") from error
             for file in page:
                 files.setdefault((file.filename, file.sha256), file)
         if not found:

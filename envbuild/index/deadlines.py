@@ -123,10 +123,10 @@ class Clock:
         if watch.count != self._seen[0]:
             self._seen = (watch.count, now)
         if now >= self._end and not (self._endless and watch.count):
-            raise TookTooLongError(f"no whole answer within {now - self._began:.0f} s")
+            raise TookTooLongError(f"no complete answer within {now - self._began:.0f} s")
         if now - self._window >= limits.SLOW_S:
             if self._endless and watch.count - self._count < limits.SLOWEST_BYTES_S * limits.SLOW_S:
-                raise TookTooLongError(f"it sent {watch.count - self._count} bytes in {now - self._window:.0f} s")
+                raise TookTooLongError(f"it sent only {watch.count - self._count} bytes in {now - self._window:.0f} s")
             self._window, self._count = now, watch.count
         quiet_since = self._seen[1] if self._endless else self._began
         if now >= self._next_word and now - quiet_since >= limits.QUIET_S:

@@ -83,7 +83,7 @@ def parse(
         except (ValueError, TypeError, AttributeError, LookupError) as error:
             left_out.append(f"{_shown(entry)}: {error}")
     if left_out and not files:
-        raise ValueError(f"none of its files is of the form that the standards give it; the first: {left_out[0]}")
+        raise ValueError(f"none of its files has the form that the standards require; the first problem: {left_out[0]}")
     if skipped is not None:
         skipped.extend(left_out)
     return files
@@ -98,10 +98,10 @@ def _file(entry: dict[str, Any], *, project: str, index: str) -> IndexFile:
     """Check and return one file: its values are later used in paths, locks and Dockerfiles."""
     filename, address = entry["filename"], entry["url"]
     if not isinstance(filename, str) or not is_file_name(filename):
-        raise ValueError("that is not the name of a wheel or source archive")
+        raise ValueError("its name is not the name of a wheel or source archive")
     requires_python = entry.get("requires-python") or ""
     if not isinstance(requires_python, str) or len(requires_python) > limits.SPECIFIER_LETTERS:
-        raise ValueError("its Requires-Python is not a text of a sensible length")
+        raise ValueError("its Requires-Python is not a text, or is too long")
     return IndexFile(
         index=index,
         project=project,
@@ -118,12 +118,12 @@ def _file(entry: dict[str, Any], *, project: str, index: str) -> IndexFile:
 
 def _address(url: Any) -> str:
     if not isinstance(url, str) or len(url) > limits.URL_LETTERS:
-        raise ValueError("its address is not a text of a sensible length")
+        raise ValueError("its address is not a text, or is too long")
     if _PLAIN_ADDRESS.fullmatch(url):
         return url
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or (parts.port or 1) < 1:  # .port raises for an invalid port
-        raise ValueError("its address is not one of http or https")
+        raise ValueError("its address does not begin with http or https")
     return urldefrag(url).url
 
 
@@ -132,7 +132,7 @@ def _hash(hashes: Any) -> str:
     if found == "":
         return ""
     if not isinstance(found, str) or not _SHA256.fullmatch(found):
-        raise ValueError("its sha256 is not one")
+        raise ValueError("its sha256 is not a sha256")
     return found.lower()
 
 
@@ -165,7 +165,7 @@ def _of_json(text: str, url: str) -> list[dict[str, Any]]:
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
     if not isinstance(data, dict) or not isinstance(data.get("files"), list):
-        raise ValueError("the page is JSON, yet has no list of files")
+        raise ValueError("the page is JSON, but has no list of files")
     if len(data["files"]) > limits.PAGE_FILES:
         raise ValueError(f"it has more than {limits.PAGE_FILES} files")
     return [{**entry, "url": _joined(url, entry.get("url"))} if isinstance(entry, dict) else entry for entry in data["files"]]
@@ -206,7 +206,7 @@ def _of_html(text: str, url: str) -> list[dict[str, Any]]:
         try:
             parser.feed(text[start : start + _PIECE])
         except (AssertionError, RecursionError) as error:  # the parser raises this for unknown markup
-            raise ValueError(f"it is no HTML: {str(error)[:100]}") from error
+            raise ValueError(f"it is not HTML: {str(error)[:100]}") from error
         if time.monotonic() > end:
             raise ValueError(f"it cannot be read within {limits.PAGE_S:.0f} s")
         if len(parser.rawdata) > _LONGEST_TAG:

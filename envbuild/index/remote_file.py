@@ -64,7 +64,7 @@ class _RemoteFile(io.RawIOBase):
                 raise unreachable(self._url, f"it was not read within {self._within_s:.0f} s", file=name_in(self._url))
             answer = self._index.read_range(self._url, self._place, self._place + wanted - 1)
             if answer is None or answer[1] != self._size:
-                raise zipfile.BadZipFile("the server stopped serving parts of it")
+                raise zipfile.BadZipFile("the server stopped sending parts of it")
             piece = answer[0]
         buffer[: len(piece)] = piece
         self._place += len(piece)

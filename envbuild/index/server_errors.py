@@ -24,8 +24,8 @@ def unreachable(url: str, why: str, *, file: str = "") -> BuildError:
     return BuildError(
         _message(url, why, file),
         code="index-unreachable",
-        hint="Check the network, proxy and certificate settings that pip uses here (`pip config list`), then run it again: "
-        "fetched files are kept.",
+        hint="Check the network, proxy and certificate settings that pip uses here (`pip config list`), then run the "
+        "command again: fetched files are kept.",
     )
 
 
@@ -36,7 +36,7 @@ def unfit(url: str, why: str, *, file: str) -> BuildError:
     return FileUnavailableError(
         _message(url, why, file),
         code="index-unreachable",
-        hint="The host answers, but this file is unavailable: check the host, or use an index that has the file.",
+        hint="The host responds, but this file is unavailable: check the host, or use an index that has the file.",
     )
 
 

@@ -60,7 +60,7 @@ def read_settings() -> Settings:
     options = pip_internals.read_options()
     if options.no_index:
         raise UsageError(
-            "pip is configured with no-index on this machine, so no package index may be asked.",
+            "pip is configured with no-index on this machine, so envbuild may not use any package index.",
             code="no-index",
             hint="Locking needs an index: unset PIP_NO_INDEX or no-index in pip's configuration, or lock on another machine.",
         )
@@ -126,7 +126,7 @@ def _refuse_insecure(url: str, trusted_hosts: tuple[str, ...]) -> None:
     raise UsageError(
         f"The package index at {host_of(url)} is reached over plain http, and pip does not trust that host.",
         code="insecure-index",
-        hint=f"Use https, or say that you trust it: PIP_TRUSTED_HOST={urlsplit(url).hostname}.",
+        hint=f"Use https, or tell pip to trust the host: PIP_TRUSTED_HOST={urlsplit(url).hostname}.",
     )
 
 

@@ -70,9 +70,9 @@ def build_secrets(settings: Settings) -> dict[str, bytes]:
     """
     if settings.client_cert:
         raise UsageError(
-            f"pip's client certificate ({settings.client_cert}) cannot be handed to a build.",
+            f"pip's client certificate ({settings.client_cert}) cannot be passed to a build.",
             code="client-cert",
-            hint="Use an index that the build can reach by password or without one, for example a mirror.",
+            hint="Use an index that builds can reach with a password or without one, for example a mirror.",
         )
     secrets = {}
     bundle = _small_bundle(Path(settings.ca_bundle)) if settings.ca_bundle else b""
@@ -101,7 +101,7 @@ def _small_bundle(path: Path) -> bytes:
         content = files.read_bytes(path)
     except OSError as error:
         raise UsageError(
-            f"The certificate bundle {path}, which pip is told to use here, cannot be read: {error.strerror or error}.",
+            f"The certificate bundle {path}, which pip uses here, cannot be read: {error.strerror or error}.",
             code="ca-bundle",
             hint="Correct `cert` in pip's configuration, or REQUESTS_CA_BUNDLE or SSL_CERT_FILE.",
         ) from error
@@ -111,8 +111,8 @@ def _small_bundle(path: Path) -> bytes:
     reduced = b"".join(dict.fromkeys(part.rstrip(b"\n") + b"\n" for part in _CERTIFICATE.findall(content)))
     if not reduced or len(reduced) > MAX_SECRET:
         raise UsageError(
-            f"The certificate bundle {path} has {len(content)} bytes; a build secret holds at most {MAX_SECRET}.",
+            f"The certificate bundle {path} has {len(content)} bytes, but a build secret can have at most {MAX_SECRET}.",
             code="ca-bundle",
-            hint="Point REQUESTS_CA_BUNDLE or pip's `cert` to a bundle with only the authorities that your index needs.",
+            hint="Set REQUESTS_CA_BUNDLE, or pip's `cert`, to a bundle that contains only the authorities of your index.",
         )
     return reduced

@@ -135,7 +135,7 @@ class Transport:
         except BrokenOffError as error:
             self._broken[host] = self._broken.get(host, 0) + 1
             if self._broken[host] >= limits.BROKEN_DOWNLOADS:
-                self._dead[host] = f"{self._broken[host]} downloads from it broke off"
+                self._dead[host] = f"{self._broken[host]} downloads from it were interrupted"
             raise unreachable(url, str(error), file=file) from error
         self._broken.pop(host, None)
         if answer.status >= 400:
@@ -155,22 +155,22 @@ class Transport:
 
         total = number(answer.headers.get("Content-Length", ""))
         if (total or 0) > most:
-            raise unfit(answer.url, f"it has {total} bytes where at most {most} are expected", file=file)
+            raise unfit(answer.url, f"it has {total} bytes, but at most {most} are expected", file=file)
         try:
             for piece in answer.raw.stream(_PIECE, decode_content=False):
                 watch.count += len(piece)
                 if watch.stopped:
                     return
                 if watch.count > most:
-                    raise unfit(answer.url, f"it has more than the {most} bytes that are expected", file=file)
+                    raise unfit(answer.url, f"it has more than the expected {most} bytes", file=file)
                 write(piece)
                 on_bytes(watch.count, total)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             if isinstance(error, OSError) and error.filename is not None:
                 raise  # an error of the disk
-            raise BrokenOffError(f"the download broke off: {_why(error)}") from error
+            raise BrokenOffError(f"the download was interrupted: {_why(error)}") from error
         if total is not None and watch.count != total:
-            raise BrokenOffError(f"the download broke off after {watch.count} of {total} bytes")
+            raise BrokenOffError(f"the download was interrupted after {watch.count} of {total} bytes")
 
     def _patiently(self, url: str, file: str, exchange: Callable[[Watch], Answer], *, endless: bool = False) -> Answer:
         """Return the answer of ``exchange``; within the time limit, retry if the server is busy or a connection broke."""
@@ -213,11 +213,11 @@ class Transport:
         wait = 0.3 * 2 ** (attempt - 1) if wish is None else wish
         if wait > min(limits.RETRY_AFTER_S, max(0.0, end - time.monotonic())):
             status = answer.status if answer is not None else 0
-            why = f"it answered {status} and asks to wait {wait:.0f} s; at most {limits.RETRY_AFTER_S:.0f} s are waited"
+            why = f"it answered {status} and asks to wait {wait:.0f} s, but envbuild waits at most {limits.RETRY_AFTER_S:.0f} s"
             self._dead[host] = why
             raise unreachable(url, why, file=file)
         if wait > 1 and answer is not None:
-            self._say(f"waiting {wait:.0f} s: {host} answered {answer.status} and asks for it")
+            self._say(f"waiting {wait:.0f} s, because {host} answered {answer.status} and asks for it")
         time.sleep(wait)
 
     def _request(self, method: str, url: str, headers: Mapping[str, str] | None) -> requests.Response:
@@ -241,7 +241,7 @@ def _body(answer: requests.Response, most: int, watch: Watch) -> bytes:
 
     packed = answer.headers.get("Content-Encoding", "identity").strip().lower()
     if packed not in ("identity", "gzip", ""):  # several layers of gzip can turn a few bytes into gigabytes
-        raise ValueError(f"its answer is packed by {packed[:40]}, which was not asked for")
+        raise ValueError(f"its answer is compressed with {packed[:40]}, which was not requested")
     pieces = []
     try:
         for piece in answer.raw.stream(_PIECE, decode_content=True):

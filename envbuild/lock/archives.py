@@ -40,7 +40,7 @@ def wheel_metadata(source: Path | io.BufferedIOBase) -> str:
     with _open(source) as stream, zipfile.ZipFile(stream) as archive:
         names = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith(".dist-info/METADATA")]
         if len(names) != 1:
-            raise KeyError(f"it holds {len(names)} METADATA files instead of one")
+            raise KeyError(f"it contains {len(names)} METADATA files instead of one")
         return _member_of_zip(archive, names[0])
 
 

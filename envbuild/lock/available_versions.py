@@ -91,13 +91,13 @@ class OfferBook:
         best: dict[Version, tuple[tuple[int, int, tuple[int, str], str], IndexFile]] = {}
         files = self._pages(project)
         if malformed := self._skipped(project):
-            refused[f"are malformed on its page, such as {malformed[0]}"] += len(malformed)
+            refused[f"have malformed entries on the project's page, such as {malformed[0]}"] += len(malformed)
         dated = "" if project in self._undated else self._later.get(project, self._cutoff)
         if dated and files and not any(file.uploaded for file in files):
             raise BuildError(
-                f"The package index gives no upload times for {project}, so its versions cannot be bounded by date.",
+                f"The package index gives no upload times for {project}, so versions cannot be limited by date.",
                 code="index-undated",
-                hint="Use an index that gives them (PEP 700); a proxy that passes the original pages on is enough.",
+                hint="Use an index that gives upload times (PEP 700); a proxy that passes on the original pages also works.",
             )
         for file in files:
             found = self._judge(file, "" if file.filename in self._exempt else dated)
@@ -118,9 +118,9 @@ class OfferBook:
         """Return the version and rank of a file, or the reason for leaving it out."""
         version = version_of(file.filename, file.project)
         if version is None:
-            return "are of no known kind"
+            return "are files of an unknown kind"
         if dated and (not file.uploaded or file.uploaded >= dated):
-            return "were published too late"
+            return "were published after the date limit"
         if not self._target.accepts_python(file.requires_python):
             return f"refuse Python {self._target.python}"
         if file.filename.endswith(".whl"):

@@ -44,9 +44,9 @@ def check(
     where = str(path) if path else lock.environment.name
     messages = [f"the matrix no longer accepts this decision: {refusal.row}: {refusal.reason}" for refusal in refusals]
     if path is not None and path.parent.name != lock.environment.name:
-        messages.append(f"the folder is named {path.parent.name}, the environment {lock.environment.name}")
+        messages.append(f"the folder is named {path.parent.name}, but the environment is {lock.environment.name}")
     if path is not None and path.is_file() and read_bytes(path) != dumps(lock).encode():
-        messages.append("its text differs from the one that envbuild writes for its content, so its hash is wrong")
+        messages.append("its text differs from the text that envbuild writes for these contents, so its hash is wrong")
     if lock.base.digest is not None and not re.fullmatch(r"sha256:[0-9a-f]{64}", lock.base.digest):
         messages.append(f"base: {lock.base.digest} is not a digest")
     messages.extend(structure.problems_of(lock))
@@ -69,7 +69,7 @@ def contradictions(locks: Sequence[Lock]) -> list[Problem]:
         for artifact in (*lock.tools, *(a for prefix in lock.prefixes for a in prefix.files)):
             sha256, first = said.setdefault((artifact.index, artifact.filename), (artifact.sha256, name))
             if sha256 != artifact.sha256:
-                message = f"{artifact.filename} has sha256 {artifact.sha256} here, and {sha256} in the lock of {first}"
+                message = f"{artifact.filename} has sha256 {artifact.sha256} here, but {sha256} in the lock of {first}"
                 problems.append(Problem(where=name, line=0, message=message))
     return problems
 
@@ -83,10 +83,13 @@ def _check_prefix(
     for kind, artifacts in kinds.items():
         names = [artifact.name for artifact in artifacts]
         for name in sorted({name for name in names if names.count(name) > 1}):
-            yield f"{prefix.name}: {kind} {name} is pinned {names.count(name)} times; one file per package is installed"
+            yield (
+                f"{prefix.name}: {kind} {name} is pinned {names.count(name)} times, but only one file per package can "
+                "be installed"
+            )
         for artifact in artifacts:
             if artifact.index not in indexes:
-                yield f"{prefix.name}: {kind} {artifact.filename}: no framework's files are from {artifact.index!r}"
+                yield f"{prefix.name}: {kind} {artifact.filename}: no framework uses the index {artifact.index!r}"
             for message in _check_artifact(artifact, target):
                 yield f"{prefix.name}: {kind} {artifact.filename}: {message}"
     by_name = {artifact.name: artifact for artifact in prefix.artifacts}
@@ -110,7 +113,7 @@ def _check_tools(lock: Lock) -> Iterator[str]:
     target = Target(python=_ANY_PYTHON, glibc=lock.environment.system.glibc)
     names = [artifact.name for artifact in lock.tools]
     for name in sorted(set(names) - set(tool_names(lock.prefixes))):
-        yield f"it pins {name} among its tools, which its build does not use"
+        yield f"its tools include {name}, which its build does not use"
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"it pins the tool {name} {names.count(name)} times"
     for artifact in lock.tools:
@@ -119,7 +122,7 @@ def _check_tools(lock: Lock) -> Iterator[str]:
     built = {(f.options.get("repository"), f.options.get("revision")) for f in lock.environment.frameworks}
     for source in lock.sources:
         if (source.repository, source.revision) not in built:
-            yield f"it pins the source {source.repository} at {source.revision}, of which nothing is built"
+            yield f"it pins the source {source.repository} at {source.revision}, but nothing is built from it"
         if not re.fullmatch(r"[0-9a-f]{64}", source.sha256):
             yield f"source {source.repository}: {source.sha256!r} is not a sha256"
 
@@ -130,14 +133,14 @@ def _check_pinned(prefix: Prefix, frameworks: Sequence[Framework]) -> Iterator[s
     for artifact in prefix.artifacts:
         known = pinned.get((artifact.index, artifact.filename))
         if known and known.sha256 != artifact.sha256:
-            yield f"artifact {artifact.filename}: its sha256 is {known.sha256} in the matrix, as {known.source} says"
+            yield f"artifact {artifact.filename}: according to {known.source}, its sha256 is {known.sha256}"
 
 
 def _check_artifact(artifact: Artifact, target: Target) -> Iterator[str]:
     if not re.fullmatch(r"[0-9a-f]{64}", artifact.sha256):
         yield f"{artifact.sha256!r} is not a sha256"
     if artifact.project != artifact.name:
-        yield f"it is from the project {artifact.project!r}"
+        yield f"it belongs to the project {artifact.project!r}"
     if "/" in artifact.filename or artifact.filename.startswith("."):
         yield "it is not a plain file name"
     try:
@@ -146,9 +149,9 @@ def _check_artifact(artifact: Artifact, target: Target) -> Iterator[str]:
         yield f"{artifact.version!r} is not a version"
         return
     if version_of(artifact.filename, artifact.name) != pinned:
-        yield f"its name does not say {artifact.name} {artifact.version}"
+        yield f"its file name does not contain {artifact.name} {artifact.version}"
     elif artifact.filename.endswith(".whl") and target.rank_of_wheel(artifact.filename) is None:
-        yield f"it does not fit Python {target.python} on glibc {target.glibc}"
+        yield f"it does not work with Python {target.python} and glibc {target.glibc}"
 
 
 def _check_asked(who: str, asked: Iterable[tuple[str, bool]], by_name: dict[str, Artifact], target: Target) -> Iterator[str]:
@@ -166,7 +169,7 @@ def _check_asked(who: str, asked: Iterable[tuple[str, bool]], by_name: dict[str,
             if must_be_there:
                 yield f"{who} requires {text}, which is not pinned"
         elif not _satisfies(artifact, requirement.specifier):
-            yield f"{who} allows {text}, yet {artifact.version} is pinned"
+            yield f"{who} allows {text}, but {artifact.version} is pinned"
 
 
 def _satisfies(artifact: Artifact, bounds: SpecifierSet) -> bool:

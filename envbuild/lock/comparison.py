@@ -92,7 +92,9 @@ def _base(before: BaseLock, after: BaseLock) -> Iterator[str]:
         one, two = old.get(name), new.get(name)
         if one and two and one != two:
             yield (
-                f"{name} {one.version} → {two.version}" if one.version != two.version else f"{name} {one.version}: another file"
+                f"{name} {one.version} → {two.version}"
+                if one.version != two.version
+                else f"{name} {one.version}: a different file"
             )
         elif one and not two:
             yield f"{name} {one.version} removed"

@@ -34,8 +34,8 @@ def other_cuda(lock: Lock) -> tuple[str, ...]:
         if found:
             where = f" ({prefix.name})" if environment.prefixes else ""
             lines.append(
-                f"The lock{where} holds libraries of another release than CUDA {environment.cuda}, within what the packages "
-                f"require: {', '.join(found)}."
+                f"The lock{where} contains libraries of another release than CUDA {environment.cuda}; the packages allow "
+                f"this: {', '.join(found)}."
             )
     return tuple(lines)
 

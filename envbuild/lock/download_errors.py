@@ -11,9 +11,9 @@ from envbuild.errors import BuildError
 from envbuild.model.lock import Artifact, Lock
 
 _WHAT = {
-    "artifact-gone": "is no longer offered",
-    "artifact-changed": "is another file there than the one that was locked",
-    "hash-differs": "is another file there than the one that was locked",
+    "artifact-gone": "is no longer offered by its index",
+    "artifact-changed": "is a different file than the locked one",
+    "hash-differs": "is a different file than the locked one",
 }
 # How uv and pip name the requirement that failed.
 _SAID = re.compile(
@@ -34,10 +34,11 @@ def of_lock(lock: Lock, error: BuildError) -> BuildError:
     told = ", ".join(f"{each.filename} (project {each.project} on {_place(each)})" for each in guilty)
     packages = " ".join(f"--package {each.name}" for each in guilty)
     return BuildError(
-        f"The lock of {name} cannot be installed any more: {told} {what}.",
+        f"The lock of {name} can no longer be installed: {told} {what}.",
         code="artifact-gone" if error.code == "artifact-gone" else "artifact-changed",
-        hint=f"`envbuild lock {name} --check --online` looks up all of its files, `envbuild lock {name} --upgrade {packages} "
-        "--dry-run` shows what would take its place. If the file was replaced under its name, distrust the index.",
+        hint=f"`envbuild lock {name} --check --online` looks up all of its files. `envbuild lock {name} --upgrade "
+        f"{packages} --dry-run` shows what would replace it. If the file was replaced under the same name, do not "
+        "trust the index.",
         details=(*(f"locked: {each.filename} sha256 {each.sha256}" for each in guilty), *error.details),
     )
 

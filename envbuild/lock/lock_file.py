@@ -48,7 +48,7 @@ def read(path: Path) -> Lock:
         if path.is_symlink():
             raise _broken(path, "it is a link to a file that does not exist") from error
         raise InvalidInputError(
-            f"There is no lock at {path}.", code="no-lock", hint=f"Make it: `envbuild lock {path.parent.name}`."
+            f"There is no lock at {path}.", code="no-lock", hint=f"To make it, run: envbuild lock {path.parent.name}"
         ) from error
     except OSError as error:
         raise _broken(path, error.strerror or str(error)) from error
@@ -64,7 +64,7 @@ def parse(content: bytes | str, path: Path) -> Lock:
     try:
         lock = codec.decode(Lock, data, str(path))
     except InvalidInputError as error:
-        raise _broken(path, "it does not have the form of a lock", problems=error.problems) from error
+        raise _broken(path, "it does not have the structure of a lock", problems=error.problems) from error
     if isinstance(content, str) or b"\\u" in content:  # in UTF-8, half of a surrogate pair can only be such an escape
         try:
             dumps(lock).encode()
@@ -72,16 +72,17 @@ def parse(content: bytes | str, path: Path) -> Lock:
             raise _broken(path, "it contains half of a surrogate pair, which is not a character") from error
     if unreadable := list(itertools.islice(_unreadable(lock), _MOST_PROBLEMS)):
         problems = [Problem(where=str(path), line=0, message=message) for message in unreadable]
-        raise _broken(path, "it says what cannot be", problems=problems)
+        raise _broken(path, "it contains a value that is not possible", problems=problems)
     return lock
 
 
 def _broken(path: Path, why: str, *, line: int = 0, problems: Sequence[Problem] = ()) -> InvalidInputError:
     name = path.parent.name if path.name == "lock.json" else "NAME"
     return InvalidInputError(
-        f"The lock {path} cannot be read: {why}.",
+        f"Cannot read the lock {path}: {why}.",
         code="broken-lock",
-        hint=f"envbuild writes this file: make it again with `envbuild lock {name} --relock`, or take it from your repository.",
+        hint=f"envbuild writes this file. Make it again with `envbuild lock {name} --relock`, or restore it from your "
+        "repository.",
         problems=problems or ([Problem(where=str(path), line=line, message=why)] if line else ()),
     )
 

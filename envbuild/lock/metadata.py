@@ -135,7 +135,7 @@ class MetadataReader:
     def _inner_text(self, file: IndexFile) -> str:
         remote = remote_file.open_remote(self._index, file.url, within_s=METADATA_S, tail=_TAIL, block=_BLOCK)
         if remote is None and not self._whole:
-            raise UnusableFileError(f"{file.filename}: its server gives no parts of files")
+            raise UnusableFileError(f"{file.filename}: its server does not support requests for parts of files")
         source = remote or self._index.download(file, self._folder / (file.sha256 or "unhashed"), self._on_progress)
         try:
             return archives.wheel_metadata(source)
@@ -152,13 +152,13 @@ def _must_agree(file: IndexFile, version: Version, name: str, found: str) -> Non
     except ValueError:  # InvalidVersion is a ValueError
         same = False
     if not same:
-        raise UnusableFileError(f"{file.filename}: its metadata says {str(name)[:100]} {str(found)[:100]}")
+        raise UnusableFileError(f"{file.filename}: its metadata names {str(name)[:100]} {str(found)[:100]}")
 
 
 def _requirements(texts: Sequence[str], file: IndexFile) -> tuple[Requirement, ...]:
     requirements = []
     if len(texts) > _MOST_REQUIREMENTS:
-        raise UnusableFileError(f"{file.filename}: it has {len(texts)} requirements")
+        raise UnusableFileError(f"{file.filename}: it has too many requirements ({len(texts)})")
     for text in texts:
         try:
             requirements.append(read_requirement(text))

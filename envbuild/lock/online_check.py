@@ -131,9 +131,9 @@ def _judge(pin: _Pin, page: _Page) -> Iterator[PinFinding]:
     if not offered:
         yield found("gone", f"the index no longer offers it ({artifact.project} has {len(page.files)} other files)")
     elif not same:
-        yield found("changed", f"its sha256 is {offered[0].sha256} there, and {artifact.sha256} in the lock")
+        yield found("changed", f"its sha256 is {offered[0].sha256} on the index, but {artifact.sha256} in the lock")
     elif same[0].yanked:
         kind: Kind = "yanked-yet-asked-for" if pin.exact else "yanked"
-        yield found(kind, "it was yanked" + (", yet is asked for by its exact version" if pin.exact else ""))
+        yield found(kind, "it was yanked" + (", but the lock asks for exactly this version" if pin.exact else ""))
     if same and not pin.target.accepts_python(same[0].requires_python):
-        yield found("refuses-python", f"it asks for Python {same[0].requires_python} now, and the lock has {pin.target.python}")
+        yield found("refuses-python", f"it now requires Python {same[0].requires_python}, but the lock has {pin.target.python}")

@@ -172,7 +172,7 @@ class PrefixMaker:
             return self._resolve(list(dict.fromkeys(requirements)), [], book, keep)
         except (ConflictError, UnknownNameError) as error:
             raise ConflictError(
-                f"No build tools fit what the source archives ask for: {error.message}",
+                f"No build tools meet the requirements of the source archives: {error.message}",
                 code="unsatisfiable",
                 hint=error.hint,
                 conflicts=error.conflicts,
@@ -221,8 +221,8 @@ class PrefixMaker:
         later = needs.of(keep.bounds)
         if later:
             self._say(
-                f"{', '.join(map(str, keep.bounds))} requires versions from after {self.environment.exclude_newer} of: "
-                f"{', '.join(sorted(later))}"
+                f"{', '.join(map(str, keep.bounds))} requires versions that were published after "
+                f"{self.environment.exclude_newer}: {', '.join(sorted(later))}"
             )
         return book_of(later)
 
@@ -277,7 +277,7 @@ class PrefixMaker:
     def _malformed(self, project: str) -> Sequence[str]:
         found = self._pages.skipped(project)
         if found:
-            self._skip(f"{len(found)} of the files on the page of {project} are malformed, such as {found[0]}")
+            self._skip(f"the page of {project} has {len(found)} malformed entries, such as {found[0]}")
         return found
 
     def _skip(self, why: str) -> None:

@@ -112,9 +112,10 @@ def _checked(file: IndexFile, framework: Framework) -> IndexFile:
         return file
     if file.sha256:
         raise BuildError(
-            f"{file.filename} is another file on {framework.index} than the one that the matrix pins: "
-            f"sha256 {file.sha256}, not {pinned.sha256} as {pinned.source} says.",
+            f"{file.filename} on {framework.index} is a different file than the pinned one: its sha256 is {file.sha256}, "
+            f"but {pinned.source} says {pinned.sha256}.",
             code="artifact-changed",
-            hint="It was replaced there, or never was what that document says: find out which before you trust either.",
+            hint="Either the index replaced the file, or the document was always wrong. Find out which before you trust "
+            "either.",
         )
     return replace(file, sha256=pinned.sha256)

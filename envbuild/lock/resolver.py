@@ -123,7 +123,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         except UnknownNameError:
             if project in self._roots:
                 raise
-            return Offers(project=project, best_first=(), refused={"are there: no index has such a project": 0})
+            return Offers(project=project, best_first=(), refused={"exist: no index has such a project": 0})
 
     def is_satisfied_by(self, requirement: Requirement, candidate: Candidate) -> bool:
         """Accept pre-releases here: :meth:`find_matches` has decided whether they are allowed."""
@@ -138,7 +138,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         except InvalidRequirement as error:
             raise self._leave_out(candidate.offer, f"{candidate.offer.file.filename}: {error}") from error
         if remote := next((r for r in wanted if r.url), None):
-            why = f"it requires {remote.name} from an address of its own, which no index offers"
+            why = f"it requires {remote.name} from a fixed address, which no index offers"
             raise self._leave_out(candidate.offer, f"{candidate.offer.file.filename}: {why}")
         if candidate.extras:
             wanted.append(Requirement(f"{candidate.project}=={candidate.offer.version}"))
@@ -149,7 +149,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         try:
             metadata = self._reader.read(offer.file, offer.version)
             if not self._target.accepts_python(metadata.requires_python):
-                raise UnusableFileError(f"{offer.file.filename}: it refuses Python {self._target.python}")
+                raise UnusableFileError(f"{offer.file.filename}: it does not support Python {self._target.python}")
         except UnusableFileError as error:
             raise self._leave_out(offer, str(error)) from error
         return metadata
@@ -163,7 +163,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
             return ConflictError(
                 f"More than {_MOST_UNUSABLE} files cannot be used; the last: {why}.",
                 code="unsatisfiable",
-                hint="The package index offers malformed files. Use another one, or bound the package in the matrix row.",
+                hint="The package index offers malformed files. Use another index, or limit the versions of the package "
+                "in the matrix row.",
             )
         return UnusableFileError(why)
 
@@ -214,9 +215,9 @@ def resolve(
             raise _unsatisfiable(list(error.causes), provider, bounds) from error
         except resolvelib.ResolutionTooDeep as error:
             raise ConflictError(
-                f"No versions that fit each other were found within {_MAX_ROUNDS} steps.",
+                f"No compatible versions of the packages were found within {_MAX_ROUNDS} steps.",
                 code="unsatisfiable",
-                hint="A constraint in the matrix row, on the packages with many versions, would guide the search.",
+                hint="To guide the search, add a constraint to the matrix row for the packages with many versions.",
             ) from error
         chosen = {candidate.project: candidate for candidate in result.mapping.values() if not candidate.extras}
         return [chosen[project] for project in sorted(chosen)]
@@ -254,9 +255,10 @@ def _unsatisfiable(causes: Sequence[_Information], provider: _Provider, bounds: 
     unique = list(dict.fromkeys(conflicts))
     clash = ", ".join(sorted({canonicalize_name(cause.requirement.name) for cause in causes}))
     return ConflictError(
-        f"No versions of the packages fit each other: {clash}.",
+        f"No versions of the packages are compatible: {clash}.",
         code="unsatisfiable",
-        hint="The matrix row's constraints or its date would have to change; the lines above say what clashes.",
+        hint="To change this, edit the constraints or the date in the matrix row. The lines above show which requirements "
+        "conflict.",
         conflicts=unique,
     )
 
@@ -280,7 +282,7 @@ def _what_there_is(offers: Offers, unusable: Mapping[str, str]) -> Conflict:
     left_out += [why for name, why in sorted(unusable.items()) if version_of(name, offers.project)]
     return Conflict(
         row=offers.project,
-        reason=(f"offers {shown}" if versions else "offers nothing that fits")
+        reason=(f"offers {shown}" if versions else "has no suitable version")
         + (f" ({'; '.join(left_out)})" if left_out else ""),
         source=f"pkg:pypi/{offers.project}",
     )

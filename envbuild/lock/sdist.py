@@ -121,7 +121,7 @@ def _setup_py_requires(text: str) -> list[str]:
     distutils."""
     if "install_requires" not in text and "extras_require" not in text:
         return []
-    unknown = UnreadableSdistError("only running its setup.py would show its requirements")
+    unknown = UnreadableSdistError("its requirements are known only by running its setup.py, which envbuild does not do")
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

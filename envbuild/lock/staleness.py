@@ -17,9 +17,9 @@ def outdated(held: Environment, today: Environment) -> Iterator[str]:
     whole_base = same or held.base.provider not in ("apt", "tag")
     settled = _settled(held, whole_base)
     if today.base.build_packages and not held.base.build_packages:
-        yield "it was made before the matrix knew the packages that compile it"
+        yield "it was made before the matrix contained the packages that compile it"
     for path, ours, theirs in differing(settled, _in_form_of(settled, _settled(today, whole_base))):
-        yield f"{path} is {_said(ours)} here, and {_said(theirs)} in the matrix"
+        yield f"{path} is {_said(ours)} in the lock, but {_said(theirs)} in the matrix"
 
 
 def stricter(held: Environment, today: Environment) -> tuple[Framework, ...]:

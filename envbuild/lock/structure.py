@@ -22,21 +22,21 @@ def problems_of(lock: Lock) -> Iterator[str]:
             yield from (f"{prefix.name}: {message}" for message in found)
     else:
         held = ", ".join(prefix.name for prefix in lock.prefixes) or "none"
-        yield f"its prefixes are {held}, those of the environment {', '.join(plan.name for plan in plans)}"
+        yield f"its prefixes are {held}, but the environment has {', '.join(plan.name for plan in plans)}"
     for gap in unpinned(lock.environment):
         if gap not in lock.missing:
-            yield f"it does not say that it lacks {gap.what}"
+            yield f"its list of unpinned files lacks {gap.what}"
 
 
 def _of_base(lock: Lock) -> Iterator[str]:
     image = lock.environment.base.image
     if lock.base.image != image:
-        yield f"its base is {lock.base.image}, that of the environment {image}"
+        yield f"its base is {lock.base.image}, but the environment has {image}"
     if not is_pinned(lock.base) and not any(gap.what == f"base {image}" for gap in lock.missing):
-        yield f"its base {image} is neither pinned nor said to be missing"
+        yield f"its base {image} is neither pinned nor listed as unpinned"
     for gap in build_image_gap(lock.environment, lock.base):
         if gap not in lock.missing:
-            yield f"it does not say that it lacks {gap.what}"
+            yield f"its list of unpinned files lacks {gap.what}"
 
 
 def _of_prefix(lock: Lock, plan: PrefixPlan, prefix: Prefix) -> Iterator[str]:
@@ -44,7 +44,7 @@ def _of_prefix(lock: Lock, plan: PrefixPlan, prefix: Prefix) -> Iterator[str]:
         held, meant = (
             f"{python.executable} ({python.version}, {python.provided_by})" for python in (prefix.python, plan.python)
         )
-        yield f"its Python is {held}, that of the environment {meant}" + (" in another form" if held == meant else "")
+        yield f"its Python is {held}, but the environment has {meant}" + (" in another form" if held == meant else "")
     path, backend = path_of(lock.environment, plan), backend_of(plan.python.version)
     if prefix.path != path:
         yield f"it is at {prefix.path} instead of {path}"
@@ -53,15 +53,15 @@ def _of_prefix(lock: Lock, plan: PrefixPlan, prefix: Prefix) -> Iterator[str]:
     for kind, artifacts in (("artifacts", prefix.artifacts), ("build artifacts", prefix.build_artifacts)):
         names = [artifact.name for artifact in artifacts]
         if names != sorted(names):
-            yield f"its {kind} are not in the order of their names"
+            yield f"its {kind} are not sorted by name"
 
 
 def _of_frameworks(lock: Lock, plan: PrefixPlan, prefix: Prefix) -> Iterator[str]:
     if strange := [name for name in prefix.frameworks if name not in plan.frameworks]:
-        yield f"it installs {', '.join(strange)}, which the environment does not have there"
+        yield f"it installs {', '.join(strange)}, which the environment does not have in this prefix"
     for framework in lock.environment.part(plan).frameworks:
         if framework.name not in prefix.frameworks and gap_of(framework) not in lock.missing:
-            yield f"{framework.name} is neither installed nor said to be missing"
+            yield f"{framework.name} is neither installed nor listed as unpinned"
 
 
 def _of_tools(prefix: Prefix) -> Iterator[str]:
@@ -71,8 +71,8 @@ def _of_tools(prefix: Prefix) -> Iterator[str]:
     held = {artifact.name for artifact in prefix.build_artifacts}
     missing = sorted({Requirement(text).name for text in wanted} - held)
     if sources and not held:
-        yield "it has source archives, and nothing that builds them"
+        yield "it has source archives, but no tools to build them"
     elif missing:
         yield f"it lacks {', '.join(missing)}, which installing or building needs"
     elif held and not wanted:
-        yield f"it pins {', '.join(sorted(held))} to build with, and builds nothing"
+        yield f"it pins the build tools {', '.join(sorted(held))}, but builds nothing"

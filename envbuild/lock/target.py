@@ -73,7 +73,7 @@ class Target:
             TypeError,
             RecursionError,
         ) as error:  # for example `os_name >= "3"`, which has no order
-            raise InvalidRequirement(f"the marker of {requirement.name} cannot be judged: {str(error)[:200]}") from error
+            raise InvalidRequirement(f"the marker of {requirement.name} cannot be evaluated: {str(error)[:200]}") from error
 
     def accepts_python(self, requires_python: str) -> bool:
         """Whether a file's Requires-Python allows the interpreter; an invalid one is ignored, as in pip."""

@@ -54,7 +54,8 @@ def _of_frameworks(error: ConflictError, environment: Environment) -> ConflictEr
     return ConflictError(
         f"{_names(environment)} cannot be installed together: the requirements of their packages conflict.",
         code="apart",
-        hint="Request versions of about the same time, or a stack, in which each framework has its own packages.",
+        hint="Request versions that were published at about the same time, or a stack, in which each framework has its "
+        "own packages.",
         conflicts=error.conflicts,
     )
 
@@ -73,11 +74,16 @@ def _refusal(
     frameworks = _names(environment)
     named = ", ".join(map(str, guilty))
     hint = f"What fits: {', '.join(fitting)}. " if fitting else ""
-    hint += f"Loosen it or leave it out, under `pip` in envbuild.yaml; or choose another version of {frameworks}."
-    if environment.exclude_newer and any("were published too late" in conflict.reason for conflict in error.conflicts):
-        hint += f" Only what was there on {environment.exclude_newer} is taken, except for packages that `newer` names."
+    hint += f"Allow more versions under `pip` in envbuild.yaml, or leave it out; or choose another version of {frameworks}."
+    if environment.exclude_newer and any(
+        "were published after the date limit" in conflict.reason for conflict in error.conflicts
+    ):
+        hint += (
+            f" Only versions that were published by {environment.exclude_newer} are used, except for packages under `newer`."
+        )
     return ConflictError(
-        f"{named} cannot be installed beside {frameworks}" + ("." if alone else ": each could, not all of them at once."),
+        f"{named} cannot be installed together with {frameworks}"
+        + ("." if alone else (": each could be installed alone, but not all of them together.")),
         code="added-package",
         hint=hint,
         conflicts=[_owned(conflict, guilty) for conflict in error.conflicts],

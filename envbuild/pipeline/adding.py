@@ -63,7 +63,7 @@ def sort_words(tools: Tools, words: Sequence[str], *, apt: Sequence[str], newer:
         try:
             pip.append(read_requirement(word))
         except NoRequirementError as error:
-            raise UsageError(f"{error}.", hint="Such as: pandas, or 'pandas>=1.0'.") from error
+            raise UsageError(f"{error}.", hint="For example: pandas, or 'pandas>=1.0'.") from error
     newest = tuple(Requirement(text).name for text in pip) if newer else ()
     return Additions(frameworks=tuple(frameworks), pip=tuple(pip), newer=newest, apt=tuple(apt))
 
@@ -141,9 +141,9 @@ def _require_same(name: str, recipe: UserRecipe) -> None:
 
     if paths.path_in([name]) is None and name not in (recipe.name, *recipe.request):
         raise UsageError(
-            f"{recipe.path} is there already, for {' '.join(recipe.request)} and not for {name}.",
+            f"{recipe.path} already exists, for {' '.join(recipe.request)} and not for {name}.",
             code="exists",
-            hint=f"`envbuild add ./{recipe.path.name} …` adds to it; --folder begins another one.",
+            hint=f"To add to it, run `envbuild add ./{recipe.path.name} …`. To start another one, use --folder.",
         )
 
 

@@ -60,29 +60,29 @@ def _read(name: str, path: Path) -> Mapping[str, Any]:
     try:
         report, problems = smoketest.read_report(files.read_bytes(path))
     except OSError as error:
-        raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}.", code="report") from error
+        raise InvalidInputError(f"Cannot read {path}: {error.strerror or error}.", code="report") from error
     if report is None or problems:
         raise InvalidInputError(
-            f"{path} is no whole smoke report.",
+            f"{path} is not a complete smoke report.",
             code="report",
-            hint="`envbuild smoke NAME` writes one, and prints its path.",
+            hint="To make one, run `envbuild smoke NAME`; it prints the path of its report.",
             problems=[Problem(where=str(path), line=0, message=each) for each in problems],
         )
     if report["status"] not in FINISHED:
         raise InvalidInputError(
-            f"The smoke test of {path} did not finish, so that its report states nothing.",
+            f"The smoke test of {path} did not finish, so its report proves nothing.",
             code="report",
             hint="Run the test again.",
         )
     if report["status"] == "pass" and not tells_of_a_test(report):
         raise InvalidInputError(
-            f"The report in {path} says pass, and tells of no checks, no training or no device.",
+            f"The report in {path} says pass, but it contains no checks, no training or no device.",
             code="report",
             hint="Run the test again.",
         )
     if report["environment"].get("name") != name:
         raise InvalidInputError(
-            f"The report in {path} is about {report['environment'].get('name')}, and not about {name}.",
+            f"The report in {path} is about {report['environment'].get('name')}, not about {name}.",
             code="report-of-another-image",
         )
     return report
@@ -94,10 +94,10 @@ def _lock(tools: Tools, name: str, path: Path, report: Mapping[str, Any]) -> str
     told = str(report["environment"].get("lock", ""))
     if locked is None or told != locked.digest:
         raise InvalidInputError(
-            f"The report in {path} is about the lock {told[:16] or 'without a hash'}, and {name} has "
-            + (f"the lock {locked.digest[:16]} here." if locked else "no lock here."),
+            f"The report in {path} is about the lock {told[:16] or 'without a hash'}, but here {name} has "
+            + (f"the lock {locked.digest[:16]}." if locked else "no lock here."),
             code="report-of-another-image",
-            hint="Check out the revision with which the image was built.",
+            hint="Check out the revision from which the image was built.",
         )
     return locked.digest
 
@@ -119,9 +119,9 @@ def config_of(image: Document, place: str) -> str:
         return str(json.loads(image.content)["config"]["digest"])
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise PublishError(
-            f"{place} is no image, or one for several kinds of machines.",
+            f"{place} is not an image, or is an index of images for several kinds of machines.",
             code="unknown-format",
-            hint="`--tag` names another tag or digest.",
+            hint="Choose another tag or digest with --tag.",
         ) from error
 
 
@@ -132,7 +132,8 @@ def _require_same(path: Path, report: Mapping[str, Any], image: Document, place:
     tested = str(report["image"]["id"])
     if not tested or tested not in (config, f"sha256:{image.digest}"):
         raise InvalidInputError(
-            f"The report in {path} is about the image {tested or 'without an id'}, and {place} is {config}.",
+            f"The report in {path} is about the image {tested or 'without an id'}, but {place} is {config}.",
             code="report-of-another-image",
-            hint="`--tag` names another tag or digest. Test the image with `envbuild smoke`, which notes its id in the report.",
+            hint="Choose another tag or digest with --tag, or test this image with `envbuild smoke`, which writes its id "
+            "into the report.",
         )

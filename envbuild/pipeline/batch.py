@@ -200,10 +200,10 @@ def _result(job: Job, ended: procs.Ended) -> tuple[int, Mapping[str, Any]]:
         document = None
     if isinstance(document, dict):
         return ended.code if ended.code >= 0 else 128 - ended.code, document
-    how = f"was killed by signal {-ended.code}" if ended.code < 0 else f"ended with {ended.code} and no answer"
+    how = f"was killed by signal {-ended.code}" if ended.code < 0 else f"ended with exit code {ended.code} and without a result"
     error = errors.EnvbuildError(
-        f"The process that worked on {job.name} {how}.",
+        f"The process for {job.name} {how}.",
         code="child-died",
-        hint="If the machine ran out of memory, use a smaller --jobs. The same command goes on from here.",
+        hint="If the machine ran out of memory, use a smaller --jobs. Run the same command again to continue.",
     )
     return error.exit_code, {"schema": 1, "error": error.to_json()}

@@ -33,14 +33,14 @@ def select(tools: Tools, selection: Selection, constraints: Constraints) -> list
     chooses = selection.every or bool(selection.pattern) or bool(selection.revision)
     if bool(selection.texts) == chooses:
         raise UsageError(
-            "Name environments, or give --all, --match or --changed-since.", hint="`envbuild list` shows the names."
+            "Name environments, or use --all, --match or --changed-since.", hint="`envbuild list` shows the names."
         )
     if selection.texts:
         return _named(tools, selection.texts, constraints)
     if selection.revision and tools.offline is not None:
         raise UsageError(
-            "--changed-since looks at the locks of a checkout, and --offline uses those of the bundle.",
-            hint="Name environments of the bundle, or give --all or --match.",
+            "--changed-since compares the locks of a checkout, but --offline uses the locks of the bundle.",
+            hint="Name environments of the bundle, or use --all or --match.",
         )
     known = committed.names(tools) if tools.offline is None else tools.offline.names()
     names = [name for name in known if not selection.pattern or fnmatchcase(name, selection.pattern)]

@@ -69,8 +69,8 @@ def last_built(tools: Tools, name: str) -> BuildRecord:
     record = build.read_record(tools.workspace, name)
     if record is None:
         raise BuildError(
-            f"No image of {name} was built here.",
+            f"This machine has not built an image of {name}.",
             code="no-image",
-            hint=f"`envbuild build {tools.cli_name(name)}` builds it.",
+            hint=f"To build it, run: envbuild build {tools.cli_name(name)}",
         )
     return record

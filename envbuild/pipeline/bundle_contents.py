@@ -14,7 +14,8 @@ from envbuild.pipeline.bundle_folder import BundledEnvironment, BundledFile, Bun
 from envbuild.workspace import Workspace
 
 NO_BASE = (
-    "its base must be made of Debian packages, and mmdebstrap is not installed; the bundle does not have the base as a file"
+    "its base must be made from Debian packages, but mmdebstrap is not installed, and the bundle does not contain the "
+    "base as a file"
 )
 
 
@@ -80,9 +81,9 @@ def obstacles(lock: Lock) -> Iterator[str]:
     """Yield the reasons why the files that ``lock`` pins are not enough for a build. Without any, it can be bundled."""
     environment = lock.environment
     yield from (f"{gap.what} is not pinned: {gap.why}" for gap in lock.missing)
-    yield from (f"no file of {each.name} is pinned" for each in incomplete_locks.unpinned_frameworks(lock))
+    yield from (f"{each.name} has no pinned file" for each in incomplete_locks.unpinned_frameworks(lock))
     if lock.base.bootstrap is None:
-        yield f"its base {lock.base.image} is pulled; only bases that are made of Debian packages can be bundled"
+        yield f"its base {lock.base.image} is pulled, but only bases that are made from Debian packages can be bundled"
     elif lock.apt is None:
         yield "the Debian packages that its build installs are not pinned"
     if environment.base.build_image:

@@ -105,17 +105,18 @@ class BundleFolder:
             manifest = codec.decode(Manifest, data, MANIFEST)
         except FileNotFoundError as error:
             raise InvalidInputError(
-                f"{self.folder} holds no bundle: it has no {MANIFEST}.",
+                f"{self.folder} is not a complete bundle: it has no {MANIFEST}.",
                 code="no-bundle",
-                hint="`envbuild bundle NAME -o FOLDER` makes one. It writes this file last, so an interrupted run leaves none.",
+                hint="To make a bundle, run `envbuild bundle NAME -o FOLDER`. It writes this file last, so an interrupted "
+                "run has none.",
             ) from error
         except (OSError, ValueError) as error:
             raise self._broken(getattr(error, "strerror", None) or str(error)) from error
         except InvalidInputError as error:
-            raise self._broken("it does not have the form of a bundle's manifest", error.problems) from error
+            raise self._broken("it does not have the structure of a bundle's manifest", error.problems) from error
         if wrong := list(_wrong(manifest))[:_MOST_PROBLEMS]:
             problems = [Problem(where=str(path), line=0, message=message) for message in wrong]
-            raise self._broken("it says what cannot be", problems)
+            raise self._broken("it contains a value that is not possible", problems)
         return manifest
 
     def lock(self, environment: BundledEnvironment) -> Lock:
@@ -126,7 +127,7 @@ class BundleFolder:
         path = self.path(environment.lock)
         lock = lock_file.parse(self._read(environment.lock, f"the lock of {environment.name}", lock_file.LARGEST), path)
         if lock.environment.name != environment.name:
-            raise self._broken(f"the lock of {environment.name} is that of {lock.environment.name}")
+            raise self._broken(f"the lock of {environment.name} is the lock of {lock.environment.name}")
         return lock
 
     def content(self, sha256: str, what: str) -> bytes:
@@ -172,7 +173,8 @@ class BundleFolder:
         return InvalidInputError(
             f"The bundle {self.folder} cannot be used: {why}.",
             code="broken-bundle",
-            hint="Copy it again from where it was made, or make it again. `envbuild doctor --offline FOLDER` reads all of it.",
+            hint="Copy it again from where it was made, or make it again. To check all of its files, run `envbuild doctor "
+            "--offline FOLDER`.",
             problems=tuple(problems),
         )
 
@@ -210,7 +212,7 @@ def copy(source: Path, target: Path, sha256: str, on_bytes: Callable[[int], None
                 on_bytes(len(piece))
             if whole.hexdigest() != sha256:
                 raise InvalidInputError(
-                    f"{source} is not the expected file: sha256 {whole.hexdigest()}, not {sha256}.", code="broken-bundle"
+                    f"{source} is not the expected file: its sha256 is {whole.hexdigest()}, not {sha256}.", code="broken-bundle"
                 )
             new.keep(target)
     except OSError as error:
@@ -225,7 +227,7 @@ def is_sha256(text: str) -> bool:
 def _wrong(manifest: Manifest) -> Iterator[str]:
     """Return the entries of a manifest that are impossible or unsafe."""
     if manifest.schema != 1:
-        yield f"schema {manifest.schema} is not known to this envbuild; it knows 1"
+        yield f"this envbuild cannot read schema {manifest.schema}, only schema 1"
     listed = {file.sha256 for file in manifest.files}
     if len(listed) != len(manifest.files):
         yield "a sha256 is listed twice"
@@ -248,7 +250,7 @@ def _wrong_file(file: BundledFile) -> Iterator[str]:
     if not is_plain_name(file.name):
         yield f"{file.name[:80]!r} cannot be the name of a file"
     if file.size < 0:
-        yield f"{file.name[:80]!r} has a size below 0"
+        yield f"{file.name[:80]!r} has a negative size"
 
 
 def _unlisted(owner: str, hashes: Iterable[str], listed: set[str]) -> Iterator[str]:
@@ -260,7 +262,7 @@ def _wrong_paths(environment: BundledEnvironment, listed: set[str]) -> Iterator[
     for own in environment.recipe:
         parts = own.path.split("/")
         if not 0 < len(parts) <= _DEEPEST or any(part in ("", ".", "..") or "\0" in part or len(part) > 255 for part in parts):
-            yield f"{own.path[:80]!r} is not the path of a file below a folder"
+            yield f"{own.path[:80]!r} is not a relative path inside the folder"
         elif parts[0] == PRIVATE:  # builds write their results there, and later runs trust them
             yield f"{own.path[:80]!r} is in {PRIVATE}, where envbuild keeps its own files"
     if paths and paths[0] != RECIPE:

@@ -96,11 +96,11 @@ def _require_bundleable(locks: Sequence[Lock]) -> None:
     if problems:
         names = ", ".join(dict.fromkeys(problem.where for problem in problems))
         raise InvalidInputError(
-            f"{names} cannot be built without a network, whatever is bundled.",
+            f"{names} cannot be built without a network, whatever the bundle contains.",
             code="not-bundleable",
             problems=problems,
-            hint="`envbuild lock NAME` pins what can be pinned now. Choose environments whose every file is pinned: "
-            "`envbuild show NAME` says what a lock lacks.",
+            hint="To pin what can be pinned now, run `envbuild lock NAME`. Or choose environments whose files are all "
+            "pinned: `envbuild show NAME` lists the unpinned ones.",
         )
 
 
@@ -115,9 +115,9 @@ def _prepare(folder: Path) -> None:
     others = {name for name in names if not name.startswith((_WORK, _UNFINISHED))} - ours
     if others or (folder / bundle_folder.FILES).is_symlink():
         raise UsageError(
-            f"{folder} holds other files than those of a bundle.",
+            f"{folder} contains files that do not belong to a bundle.",
             code="folder-in-use",
-            hint="Name a folder that is empty, that does not exist, or that holds a bundle.",
+            hint="Name an empty folder, a folder that does not exist, or a bundle.",
         )
     if bundle_folder.MANIFEST in names:
         BundleFolder(folder).manifest()
@@ -142,9 +142,11 @@ class _Run:
         on_plan(plan)
         if plan.size + _RESERVE > plan.free:
             raise BuildError(
-                f"{self._target.folder} needs {plan.size / 1e9:.2f} GB more, and its disk has {plan.free / 1e9:.2f} GB free.",
+                f"{self._target.folder} needs {plan.size / 1000000000.0:.2f} GB more, but its disk has only "
+                f"{plan.free / 1000000000.0:.2f} GB free.",
                 code="no-space",
-                hint="Free some space there, or name a folder on a larger disk. Files that are in the folder already count.",
+                hint="Free some space there, or name a folder on a larger disk. Files that are already in the folder are "
+                "not fetched again.",
             )
         self._fetch(left)
         bundled = [self._environment(tools, locked) for tools, locked in self._chosen]
@@ -168,7 +170,7 @@ class _Run:
 
     def _holds(self, sha256: str) -> bool:
         """Whether the file is there and whole; a damaged one is removed."""
-        fault = self._target.fault(sha256, lambda count: self._tell("checking what is there", sha256, count))
+        fault = self._target.fault(sha256, lambda count: self._tell("checking the files that are already there", sha256, count))
         if fault not in (None, "missing"):
             path = self._target.path(sha256)
             try:
@@ -240,7 +242,7 @@ class _Run:
                 f"{len(failed)} files could not be fetched. The first: {failed[0][1].message}",
                 code="not-fetched",
                 problems=[Problem(where=each.name, line=0, message=error.message) for each, error in failed],
-                hint="Finished files stay in the folder. Repeat the command when the others can be reached.",
+                hint="Finished files stay in the folder. Repeat the command when the other files can be reached.",
             )
 
     def _put(self, wanted: Wanted, on_bytes: Callable[[int], None]) -> None:
@@ -253,7 +255,7 @@ class _Run:
             wanted.put(part, on_bytes)
             found = bundle_folder.hash_of(part)
             if found != wanted.sha256:
-                raise BuildError(f"{wanted.name} has the sha256 {found}, not {wanted.sha256}.", code="hash-differs")
+                raise BuildError(f"{wanted.name} has the sha256 {found} instead of {wanted.sha256}.", code="hash-differs")
             self._give_name(part, wanted.sha256)
         except OSError as error:
             raise files.explain_os_error(error, self._target.path(wanted.sha256)) from error
@@ -262,7 +264,7 @@ class _Run:
 
     def _require_running(self) -> None:
         if self._stopped:
-            raise InterruptedByUserError("Another file could not be written, or the run was interrupted.")
+            raise InterruptedByUserError("Another file could not be written, or the command was interrupted.")
 
     def _give_name(self, part: Path, sha256: str) -> None:
         target = self._target.path(sha256)
@@ -296,8 +298,8 @@ class _Run:
             if error.code != "missing-program":
                 raise
             self._notes.append(
-                f"{lock.environment.name}: the base is bundled as Debian packages only, as mmdebstrap is not installed here. "
-                "Machines that build from the bundle need it."
+                f"{lock.environment.name}: the bundle contains the base only as Debian packages, because mmdebstrap is "
+                "not installed here. Machines that build from the bundle will need mmdebstrap."
             )
             return None
         self._done = {}

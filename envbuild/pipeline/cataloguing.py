@@ -74,7 +74,7 @@ def gather(tools: Tools, sources: Sources) -> Gathered:
     table = Table(matrix=tools.matrix)
     tools.on_progress(Progress(stage="catalogue", message="listing the environments of the matrix"))
     rows = catalogue_rows.rows_of(tools, entries, [locked.lock.environment for locked in locks], table)
-    tools.on_progress(Progress(stage="catalogue", message="asking the resolver about drivers and GPUs"))
+    tools.on_progress(Progress(stage="catalogue", message="resolving for each driver and GPU"))
     whole = Catalogue(
         schema=model.SCHEMA,
         made_by=f"envbuild {envbuild.__version__}",
@@ -87,7 +87,7 @@ def gather(tools: Tools, sources: Sources) -> Gathered:
         rows=tuple(rows),
     )
     if earlier is not None:
-        whole = compare(whole, earlier, f"{earlier['title']}, state of {earlier['updated'] or 'an unknown day'}")
+        whole = compare(whole, earlier, f"{earlier['title']}, as of {earlier['updated'] or 'an unknown day'}")
     return Gathered(catalogue=whole, machines=table.machines(), sboms=sboms)
 
 
@@ -176,8 +176,8 @@ def _earlier(path: Path) -> Mapping[str, Any]:
         content = codec.loads(files.read_bytes(path, _LARGEST))
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be read: {error.strerror or error}.",
-            hint="--since takes the catalogue.json of an earlier catalogue.",
+            f"Cannot read {path}: {error.strerror or error}.",
+            hint="--since needs the catalogue.json of an earlier catalogue.",
         ) from error
     except ValueError as error:
         raise _no_catalogue(path, str(error)) from error
@@ -193,8 +193,8 @@ def _earlier(path: Path) -> Mapping[str, Any]:
 
 def _no_catalogue(path: Path, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{path} is no catalogue.json of this version of envbuild.",
+        f"{path} is not a catalogue.json of this version of envbuild.",
         code="catalogue",
-        hint="--since takes the catalogue.json of an earlier catalogue.",
+        hint="--since needs the catalogue.json of an earlier catalogue.",
         problems=[Problem(where=str(path), line=0, message=why)],
     )

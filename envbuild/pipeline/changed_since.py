@@ -53,7 +53,7 @@ def commit_of(workspace: Workspace, revision: str, what: str = "--changed-since"
     root = workspace.root
     if workspace.is_packaged or _git(root, "rev-parse", "--is-inside-work-tree") is None:
         raise UsageError(
-            f"{what} works only in a git checkout of envbuild; {root} is none.",
+            f"{what} works only in a git checkout of envbuild, and {root} is not one.",
             code="no-checkout",
             hint="Name the environments, or use --match."
             if what == "--changed-since"
@@ -62,9 +62,9 @@ def commit_of(workspace: Workspace, revision: str, what: str = "--changed-since"
     commit = _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if commit is None:
         raise UsageError(
-            f"git knows no revision {revision!r}.",
+            f"git does not know the revision {revision!r}.",
             code="unknown-revision",
-            hint="Name a commit, branch or tag. A shallow clone has few: fetch more of the history.",
+            hint="Name a commit, branch or tag. A shallow clone has only some commits: fetch more of the history.",
         )
     return commit.strip()
 
@@ -95,9 +95,9 @@ def _told(root: Path, *words: str) -> str:
     output = _git(root, *words)
     if output is None:
         raise UsageError(
-            f"git cannot tell what changed: `git {words[0]}` failed in {root}.",
+            f"git cannot list the changed files: `git {words[0]}` failed in {root}.",
             code="no-checkout",
-            hint="`git status` there shows why, or name the environments.",
+            hint="Run `git status` there to see why, or name the environments.",
         )
     return output
 

@@ -32,11 +32,11 @@ def text(workspace: Workspace, system: str, pipeline: Pipeline) -> str:
     """Return the file for ``system``, a key of :data:`PATHS`. Raises :class:`UsageError` for values that YAML would misread."""
     for value in (pipeline.repository, pipeline.branch):
         if set(value) & set("\"'\\{}#$` ") or not value.isprintable():
-            raise UsageError(f"{value!r} cannot stand in a pipeline.", hint="Leave out quotes, braces, spaces, # and $.")
+            raise UsageError(f"{value!r} cannot be written into a pipeline.", hint="Leave out quotes, braces, spaces, # and $.")
     if set(pipeline.install) & set("\"'\\{}#") or not pipeline.install.isprintable() or not _is_plain(pipeline.install):
         raise UsageError(
-            f"{pipeline.install!r} cannot stand in a pipeline.",
-            hint="Leave out quotes, braces, # and line breaks, or write a script and name it here.",
+            f"{pipeline.install!r} cannot be written into a pipeline.",
+            hint="Leave out quotes, braces, # and line breaks, or write a script and name the script.",
         )
     # GitHub's own expressions are ${{ … }}, and bash has ${#array[@]}.
     environment = jinja_environment(

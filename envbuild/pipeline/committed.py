@@ -79,11 +79,11 @@ def _folders(tools: Tools) -> list[Path]:
 def _check_folder(tools: Tools, folder: Path) -> list[Difference]:
     path = folder / image_inputs.LOCK
     if not path.is_file():
-        return [Difference(kind="orphan", path=folder, note="it has no lock")]
+        return [Difference(kind="orphan", path=folder, note="there is no lock")]
     try:
         lock = read_lock(path)
         if lock.environment.name != folder.name:
-            return [Difference(kind="differs", path=path, note=f"it is the lock of {lock.environment.name}")]
+            return [Difference(kind="differs", path=path, note=f"the lock is for {lock.environment.name}")]
         return rendering.differences(folder, rendering.render_text(tools, lock))
     except EnvbuildError as error:
         return [Difference(kind="unreadable", path=path, note=error.message)]
@@ -105,7 +105,9 @@ def check_evidence(tools: Tools) -> list[Difference]:
             found.append(Difference(kind="unreadable", path=path, note=error.message))
             continue
         if subject is None:
-            found.append(Difference(kind="orphan", path=path, note="there is no such environment"))
+            found.append(Difference(kind="orphan", path=path, note="the matrix has no such environment"))
         elif held != evidence.current(held, subject):
-            found.append(Difference(kind="differs", path=path, note="stale proofs: `envbuild evidence --all --prune`"))
+            found.append(
+                Difference(kind="differs", path=path, note="To remove stale proofs, run: envbuild evidence --all --prune")
+            )
     return found

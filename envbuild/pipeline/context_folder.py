@@ -43,12 +43,12 @@ def require_free(folder: Path) -> None:
     """Raise :class:`UsageError` (``folder-in-use``) for a folder with other content than an earlier context."""
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "step" / "step.sh").is_file():
         raise UsageError(
-            f"{folder} holds other files, which a build context would replace.",
+            f"{folder} contains other files, which would be replaced.",
             code="folder-in-use",
-            hint="Name a folder that is empty, or that does not exist.",
+            hint="Name an empty folder, or a folder that does not exist.",
         )
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file.", code="folder-in-use", hint="Name a folder that does not exist.")
+        raise UsageError(f"{folder} is a file, not a folder.", code="folder-in-use", hint="Name a folder that does not exist.")
 
 
 def _base(tools: Tools, lock: Lock, have: Debs) -> tuple[dict[str, Path], tuple[str, ...]]:
@@ -56,14 +56,15 @@ def _base(tools: Tools, lock: Lock, have: Debs) -> tuple[dict[str, Path], tuple[
     from envbuild.engine import bases
 
     if lock.base.bootstrap is None:
-        return {}, (f"docker build pulls the base {lock.base.image}",)
+        return {}, (f"docker build will pull the base {lock.base.image}",)
     try:
         rootfs = bases.root_file_system(lock.base.bootstrap, tools.workspace, tools.on_progress, have)
     except (BuildError, EngineError) as error:
         if error.code != "missing-program":
             raise
         return {}, (
-            f"{error.message} docker build pulls {lock.base.image} instead, whose packages may be newer than the pinned",
+            f"{error.message} docker build will pull {lock.base.image} instead, whose packages may be newer than the "
+            "pinned ones",
         )
     return {_BASE: rootfs.path}, ()
 
@@ -72,9 +73,9 @@ def _from_file(dockerfile: str, image: str) -> str:
     """Return the Dockerfile with a first stage that unpacks the base's file. A build with another BASE_IMAGE skips it."""
     before = f"ARG BASE_IMAGE={image}\n"
     if before not in dockerfile:
-        raise BuildError(f"The rendering does not start from {image}.", code="stale-rendering")
+        raise BuildError(f"The rendering does not start with {image}.", code="stale-rendering")
     after = (
-        f"# {_BASE} is {image}, made of the packages that the lock pins.\n"
-        f"ARG BASE_IMAGE=base\n\nFROM scratch AS base\nADD {_BASE} /\n"
+        f"# {_BASE} is {image}, made from the packages that the lock pins.\nARG BASE_IMAGE=base\n\nFROM scratch AS base\n"
+        f"ADD {_BASE} /\n"
     )
     return dockerfile.replace(before, after, 1)

@@ -47,7 +47,7 @@ def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
         return debian_reuse.pinned_like(tools, lock, like)
     except EnvbuildError as error:
         made = _todays(tools, lock)  # if this fails too, the new error is raised
-        instead = "those of today are pinned" if made.apt else "no mirror gives those of today"
+        instead = "today's packages are pinned instead" if made.apt else "and no mirror provides today's packages"
         told = f"the system packages of {like.environment.name} cannot be kept; {instead}: {error.message}"
         tools.on_progress(Progress(stage="lock", message=told, warning=True))
         return made
@@ -89,6 +89,6 @@ def _steps(tools: Tools, lock: Lock) -> AptLock:
     plans = render.apt_plans(lock, tools.recipes, tools.templates)
     steps = install_steps(plans, held, lambda plan, present: archive.install(present, plan.asked))
     if archive.unchecked:
-        told = f"this machine's apt is told not to check {', '.join(archive.unchecked)}; the lock says so"
+        told = f"the apt settings of this machine switch off the checks {', '.join(archive.unchecked)}; the lock says so"
         tools.on_progress(Progress(stage="lock", message=told, warning=True))
     return AptLock(snapshots=archive.snapshots(snapshot_of(tools, lock)), steps=steps, unchecked=archive.unchecked)

@@ -92,7 +92,7 @@ class _Archives:
         mirror = self._mirror()
         if mirror is not None and all(map(mirror.lists, present)):
             return self._noted(mirror).install(present, asked)
-        told = f"asking the snapshots of {self._like.environment.name} for {', '.join(asked)}"
+        told = f"asking the snapshot archive of {self._like.environment.name} for {', '.join(asked)}"
         self._tools.on_progress(Progress(stage="lock", message=told))
         snapshots = self._like.apt.snapshots if self._like.apt else ()
         return self._noted(bootstrap.snapshot_archive(self._tools.workspace, self._suite, snapshots)).install(present, asked)

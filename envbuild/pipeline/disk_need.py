@@ -90,11 +90,12 @@ def require_space(disks: Sequence[Disk]) -> None:
         needed, free = sum(disk.needed for disk in same), min(disk.free for disk in same)
         if needed > free:
             raise BuildError(
-                f"These environments need about {needed / 1e9:.1f} GB at {' and '.join(disk.place for disk in same)}, "
-                f"where {free / 1e9:.1f} GB are free. Nothing was begun.",
+                f"These environments need about {needed / 1000000000.0:.1f} GB in "
+                f"{' and '.join(disk.place for disk in same)}, but only {free / 1000000000.0:.1f} GB are free. Nothing "
+                "was started.",
                 code="no-space",
-                hint="Build fewer at a time (--match), free some space (`docker system prune`, `envbuild cache prune`), or set "
-                "ENVBUILD_HOME to a folder on a larger disk.",
+                hint="Build fewer environments at a time (--match), free some space (`docker system prune`, `envbuild "
+                "cache prune`), or set ENVBUILD_HOME to a folder on a larger disk.",
             )
 
 

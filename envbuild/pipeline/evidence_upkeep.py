@@ -131,7 +131,8 @@ def require_checkout(tools: Tools) -> None:
         raise UsageError(
             f"{what} has no repository to record evidence in.",
             code="not-a-checkout",
-            hint="Proofs stay in the cache folder and count there. Record in a checkout: --root FOLDER, or run it there.",
+            hint="Proofs stay in the cache folder and count there. To record them, run the command in a checkout, or use "
+            "--root FOLDER.",
         )
 
 

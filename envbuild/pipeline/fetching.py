@@ -32,8 +32,8 @@ WAIT_S = 2.0  # wait before the first retry of an interrupted download; the wait
 _CONTRADICTS = ("hash-differs", "artifact-gone")  # errors that show a changed or removed file, not a problem of the network
 _REASONS = {
     "index-unreachable": "its host could not be reached",
-    "artifact-gone": "it is no longer offered",
-    "package-gone": "neither a mirror nor the snapshot archive gave it",
+    "artifact-gone": "the index no longer offers it",
+    "package-gone": "neither a mirror nor the snapshot archive has it",
     "hash-differs": "the server has a different file",
 }
 _NOTE = re.compile(r"([0-9a-f]{64})  .*\n")
@@ -195,7 +195,9 @@ class _Run:
         """Yield each file that could not be fetched, without details of this machine, then those that are not pinned."""
         for pin in mine:
             if (error := self._failed.get(pin.sha256)) is not None:
-                yield evidence.Unchecked(file=pin.filename, host=_host(pin), why=_REASONS.get(error.code, "could not be had"))
+                yield evidence.Unchecked(
+                    file=pin.filename, host=_host(pin), why=_REASONS.get(error.code, "could not be downloaded")
+                )
         for gap in _unpinned(lock):
             yield evidence.Unchecked(file=gap.what, host="", why=gap.why)
 
@@ -266,7 +268,7 @@ def _refuse_clashes(wanted: Iterable[Pin]) -> None:
         if seen.setdefault(pin.filename, pin.sha256) != pin.sha256:
             raise UsageError(
                 f"The locks pin two different files named {pin.filename}.",
-                hint="Fetch these environments into folders of their own.",
+                hint="Fetch these environments into separate folders.",
             )
 
 

@@ -91,9 +91,9 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
     subject = proofs.subject_of(tools, name)
     if own is None or subject is None:
         raise PublishError(
-            f"{name} has no lock here, which would say which of its images is meant.",
+            f"{name} has no lock here, so it is not known which of its images is meant.",
             code="not-in-registry",
-            hint=f"`envbuild lock {tools.cli_name(name)}` makes one.",
+            hint=f"To make one, run: envbuild lock {tools.cli_name(name)}",
         )
     with referrers.opened(repository, writes=False) as client:
         try:
@@ -104,7 +104,7 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
             raise PublishError(
                 f"{repository} has no image of {name} with the inputs of this checkout ({own.fixed}).",
                 code="not-in-registry",
-                hint="Check out the revision with which the image was built, or put the image there with `envbuild publish`.",
+                hint="Check out the revision from which the image was built, or push the image there with `envbuild publish`.",
             ) from error
         digest = f"sha256:{image.digest}"
         ids = (attesting.config_of(image, f"{repository}:{own.fixed}"), digest)
@@ -178,10 +178,10 @@ def _objection(predicate: Mapping[str, Any], expected: _Expected) -> str:
         return "it has no report"
     whole, problems = smoketest.read_report(json.dumps(report).encode())
     if whole is None or problems:
-        return f"its report is not whole: {'; '.join(problems[:2])}"
+        return f"its report is not complete: {'; '.join(problems[:2])}"
     about = whole["environment"]
     if about.get("name") != expected.name:
-        return f"its report is about {about.get('name')}"
+        return f"its report is about another environment: {about.get('name')}"
     locks = {str(predicate.get("lock")), str(about.get("lock", ""))}
     if locks != {expected.subject.lock}:
         return f"its report is about another lock ({' and '.join(sorted(each[:12] or 'none' for each in locks))})"
@@ -193,13 +193,13 @@ def _objection(predicate: Mapping[str, Any], expected: _Expected) -> str:
 
 def _contradiction(status: str, report: Mapping[str, Any]) -> str:
     if status not in attesting.FINISHED:
-        return f"it states {status!r}, which is no verdict"
+        return f"it says {status!r}, which is not a verdict"
     if status != report["status"] and (status, report["status"]) != ("inconclusive", "pass"):
-        return f"it states {status}, and its report says {report['status']}"
+        return f"it says {status}, but its report says {report['status']}"
     if status == "pass" and not attesting.tells_of_a_test(report):
-        return "its report says pass, and tells of no checks, no training or no device"
+        return "its report says pass, but contains no checks, no training or no device"
     if status == "pass" and not statements.used_its_devices(report):
-        return "it states pass of an image for GPUs, and its test used none"
+        return "it says pass for a GPU image, but its test used no GPU"
     return ""
 
 

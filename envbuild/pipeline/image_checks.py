@@ -55,9 +55,9 @@ def require_image(tools: Tools, name: str) -> str:
     record = build.read_record(tools.workspace, name)
     if record is None or tools.engine.image(record.image) is None:
         raise BuildError(
-            f"There is no image of {name} in the engine ({tools.engine.endpoint}).",
+            f"The engine ({tools.engine.endpoint}) has no image of {name}.",
             code="no-image",
-            hint=f"`envbuild build {tools.cli_name(name)}` builds it.",
+            hint=f"To build it, run: envbuild build {tools.cli_name(name)}",
         )
     return record.image
 
@@ -120,19 +120,19 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
     if not known["ok"]:
         proofs.contradict(tools, name, "verified")
         problems = [Problem(where=p["where"], line=0, message=p["message"]) for p in known["report"]["problems"]]
-        tags = "No tag was moved to it. " if base else ""
+        tags = "No tag was moved to this image. " if base else ""
         if all(": import " in problem.where for problem in problems):
             raise VerifyError(
-                f"The image of {name} holds what its lock says, and modules that were asked for cannot be imported in it.",
+                f"The image of {name} matches its lock, but some requested modules cannot be imported in it.",
                 code="import-failed",
                 problems=problems,
-                hint=f"{tags}Add the libraries that are named above, or leave the package out, and run `envbuild make` again.",
+                hint=f"{tags}Add the libraries that are named above, or leave out the package, and run `envbuild make` again.",
             )
         raise VerifyError(
-            f"The image of {name} differs from its lock.",
+            f"The image of {name} does not match its lock.",
             problems=problems,
-            hint=f"{tags}Build it anew with `envbuild build {tools.cli_name(name)} --no-cache`; "
-            "if it stays, the lock or the recipe is wrong.",
+            hint=f"{tags}Build the image again with `envbuild build {tools.cli_name(name)} --no-cache`. If it still does "
+            "not match, the lock or the recipe is wrong.",
         )
     proofs.prove_image(tools, build.read_record(tools.workspace, name), image, "verified", replayed=replayed)
     return Verified(report=known["report"], replayed=replayed, seconds=time.monotonic() - began)
@@ -261,7 +261,7 @@ def read_report(path: Path) -> dict[str, Any]:
     """Read a smoke report from a file. Raises :class:`InvalidInputError` if the file is not one."""
     value = stage_cache.read_json(path)
     if not isinstance(value, dict) or "schema" not in value:
-        raise InvalidInputError(f"{path} is not a smoke report.", hint="`envbuild smoke NAME` writes one.")
+        raise InvalidInputError(f"{path} is not a smoke report.", hint="To make one, run: envbuild smoke NAME")
     return value
 
 

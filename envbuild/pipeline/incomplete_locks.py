@@ -36,14 +36,14 @@ def require_complete(tools: Tools, lock: Lock) -> None:
             Problem(
                 where=name,
                 line=0,
-                message=f"{framework.package} {framework.version} and what it requires: looked for on {framework.index}, which "
-                "could not be reached, and in the matrix, which pins no file of it for this Python",
+                message=f"{framework.package} {framework.version} and its dependencies: their index {framework.index} "
+                "could not be reached, and the matrix pins no file of them for this Python",
             )
             for framework in unpinned
         ],
         alternatives=list(_complete_ones(tools, lock)),
-        hint=f"Two ways on. Run `envbuild lock {tools.cli_name(name)}` on a machine that reaches {hosts}: it completes this "
-        "lock and leaves what is pinned as it is. Or choose a version whose files are pinned"
+        hint=f"There are two solutions. Run `envbuild lock {tools.cli_name(name)}` on a machine that can reach {hosts}: "
+        "this completes the lock and keeps the pinned files. Or choose a version whose files are pinned"
         + (", such as those above." if len(lock.environment.frameworks) == 1 else " for the request or the stack."),
     )
 
@@ -70,7 +70,7 @@ def _complete_ones(tools: Tools, lock: Lock) -> Iterator[Alternative]:
         if same and pinned and on_gpu == (environment.cuda is not None):
             found.append((_distance(framework.version, frameworks[0]["version"]), name, frameworks[0]["version"]))
     for _, name, version in sorted(found)[:_SHOWN]:
-        yield Alternative(name=name, changes=f"{framework.name} {version}: every file of it is pinned")
+        yield Alternative(name=name, changes=f"{framework.name} {version}: every file is pinned")
 
 
 def _distance(one: str, other: str) -> int:

@@ -51,9 +51,9 @@ def image_of(tools: Tools, name: str, *, must_exist: bool, registry: str = "") -
         place = registry.rstrip("/")
         if not image_names.has_registry(place):
             raise UsageError(
-                f"--registry: {registry} does not begin with a host that others can reach.",
+                f"--registry: {registry} does not begin with a host that other machines can reach.",
                 code="not-a-registry",
-                hint="Write HOST/REPOSITORY, as registry.example/team/envbuild.",
+                hint="Write HOST/REPOSITORY, for example registry.example/team/envbuild.",
             )
         return f"{place}:{name.replace('+', '_')}"
 
@@ -62,9 +62,10 @@ def image_of(tools: Tools, name: str, *, must_exist: bool, registry: str = "") -
         return record.tags[0]
     if must_exist:
         raise BuildError(
-            f"No image of {name} was built here.",
+            f"This machine has not built an image of {name}.",
             code="no-image",
-            hint=f"`envbuild build {tools.cli_name(name)}` builds it; --image names one that the hosts can pull.",
+            hint=f"To build it, run `envbuild build {tools.cli_name(name)}`. To use another image that the hosts can "
+            "pull, name it with --image.",
         )
     return f"{build.REPOSITORY}:{name.replace('+', '_')}"
 
@@ -136,9 +137,9 @@ def require_launcher(plan: Launch) -> None:
     missing = [program for program in plan.kind.programs if shutil.which(program) is None]
     if missing:
         raise UsageError(
-            f"{', '.join(missing)} is not on this machine, and {plan.launcher.name} needs it.",
+            f"{plan.launcher.name} needs {', '.join(missing)}, which this machine does not have.",
             code="missing-program",
-            hint="--print shows what to run where it is.",
+            hint="With --print, envbuild shows the commands, which you can run on another machine.",
         )
 
 
@@ -160,13 +161,13 @@ def run_launch(plan: Launch, on_line: Callable[[str], None]) -> dict[str, Any] |
     content = image_checks.read_report(left) if left is not None and left.is_file() else None
     if content is None and result.code != 0:
         raise SmokeFailedError(
-            f"{plan.launcher.name} ended with status {result.code}.",
+            f"{plan.launcher.name} ended with exit code {result.code}.",
             code="launch-failed",
-            hint="Its output says why; --report FOLDER keeps the report of a run that got so far.",
+            hint="Its output shows the cause. With --report FOLDER, the report is kept if the test wrote one.",
             details=result.output.splitlines()[-20:],
         )
     if content is not None and view.verdict_of(content) == "pass" and result.code != 0:
         raise SmokeFailedError(
-            f"The report says pass, and {plan.launcher.name} ended with status {result.code}.", code="launch-failed"
+            f"The report says pass, but {plan.launcher.name} ended with exit code {result.code}.", code="launch-failed"
         )
     return content

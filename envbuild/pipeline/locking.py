@@ -37,10 +37,14 @@ def check_lock(tools: Tools, locked: Locked) -> None:
     problems += user_recipe.pinned_differences(tools.user_recipe, locked.lock) if tools.user_recipe is not None else []
     if problems:
         raise InvalidInputError(
-            f"The lock of {environment.name} is stale: the matrix or the recipe no longer accepts what it holds.",
+            f"The lock of {environment.name} is stale: the matrix or the recipe no longer accepts its contents.",
             code="stale-lock",
-            hint=f"Make it again with `envbuild lock {tools.cli_name(environment.name)} --relock`, and look at what changed."
-            + ("" if tools.workspace.overlays else " If it was made with rows of your own, name their file: --matrix FILE."),
+            hint=f"Make it again with `envbuild lock {tools.cli_name(environment.name)} --relock`, and review the changes."
+            + (
+                ""
+                if tools.workspace.overlays
+                else " If the lock was made with rows of your own, name their file: --matrix FILE."
+            ),
             problems=problems,
         )
 
@@ -52,7 +56,7 @@ def require_lock(tools: Tools, name: str) -> Locked:
         raise InvalidInputError(
             f"{name} has no lock.",
             code="no-lock",
-            hint=f"`envbuild lock {tools.cli_name(name)}` makes one (it needs a package index).",
+            hint=f"To make one, run `envbuild lock {tools.cli_name(name)}` (it needs a package index).",
         )
     check_lock(tools, locked)
     user_recipe.require_taken_over(tools, locked.lock)
@@ -112,11 +116,11 @@ def write_lock(tools: Tools, path: Path, lock: Lock) -> None:
 
     try:
         if lock_file.parse(lock_file.dumps(lock), path) != lock:
-            raise InvalidInputError("It reads back as another lock.")
+            raise InvalidInputError("Reading it back gives a different lock.")
         render_text(tools, lock)
     except InvalidInputError as error:
         raise InvalidInputError(
-            f"The lock that was made of {lock.environment.name} could not be used, so it was not written: {error.message}",
+            f"The new lock of {lock.environment.name} cannot be used, so it was not written: {error.message}",
             code="unusable-lock",
             hint=error.hint,
             problems=error.problems,

@@ -149,7 +149,7 @@ def _lock_and_render(tools: Tools, environment: Environment, log: _Log, known: R
         count = sum(len(prefix.artifacts) for prefix in locked.lock.prefixes)
         missing = len(locked.lock.missing)
         note.outcome = "kept" if locked.kept else "done"
-        note.detail = f"{count} files by sha256" + (f", {missing} not pinned" if missing else "")
+        note.detail = f"{count} files pinned by sha256" + (f", {missing} not pinned" if missing else "")
         if not (missing or is_known):
             proofs.prove_lock(tools, environment.name, locked.digest, "locked")
     with log.stage("render") as note:
@@ -173,9 +173,7 @@ def _build(tools: Tools, locked: Locked, rendering: Mapping[str, str], log: _Log
         verified = verified or image_checks.verify_image(tools, locked.lock, locked.digest, record.image, replay=True)
         note.outcome = "done" if fresh or not verified.replayed else "replayed"
         unchecked = sum(text.startswith("not checked") for text in verified.report["notes"])
-        note.detail = "the image holds what the lock says" + (
-            f"; {unchecked} not checked (`verify` lists them)" if unchecked else ""
-        )
+        note.detail = "the image matches its lock" + (f"; {unchecked} not checked (`verify` lists them)" if unchecked else "")
         note.elsewhere = -verified.seconds if fresh else 0.0
     return record
 

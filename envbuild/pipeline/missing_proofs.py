@@ -92,9 +92,9 @@ def _offline(tools: Tools, name: str, lacking: Sequence[Kind]) -> None:
         found = rendering.differences(tools.workspace.rendering(name), text)
         if found:
             raise InvalidInputError(
-                f"The files of {name} are not what its lock renders to: {', '.join(each.path.name for each in found)}.",
+                f"These files of {name} differ from the rendering of its lock: {', '.join(each.path.name for each in found)}.",
                 code="stale-rendering",
-                hint=f"Write them again with `envbuild render {tools.cli_name(name)}`, then prove.",
+                hint=f"Write them again with `envbuild render {tools.cli_name(name)}`, then repeat the command.",
             )
         proofs.prove_rendering(tools, locked.lock, locked.digest, text)
 
@@ -153,7 +153,7 @@ def _attempt(  # noqa: PLR0917 - the results of each step
         return Attempt(name=name, state="failed", held=held, lacking=lacking, why=fetched.failed[0], exit_code=7)
     reasons = []
     if "locked" in lacking:
-        reasons.append("the lock has not pinned everything")
+        reasons.append("the lock does not pin every file")
     if "downloaded" in lacking and fetched is not None:
         reasons += fetched.failed or [f"not pinned: {', '.join(fetched.unpinned)}"]
     if smoked is not None:

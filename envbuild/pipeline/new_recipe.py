@@ -39,7 +39,7 @@ def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started
 
     path = folder / paths.FILE
     if path.exists() and not force:
-        raise UsageError(f"{path} is there already.", code="exists", hint="Edit it, or overwrite it with --force.")
+        raise UsageError(f"{path} already exists.", code="exists", hint="Edit it, or overwrite it with --force.")
     services = load_services(tools.workspace)
     name = wishes.name or user_recipe.free_name(tools, folder)
     wishes = replace(wishes, name=name, frameworks=wishes.frameworks or (first_choice(tools),))
@@ -62,7 +62,7 @@ def _require_lockable(tools: Tools, resolution: Resolution) -> str:
     from envbuild.lock import gaps, making
 
     environment = resolution.environment
-    later = Missing(what=f"base {environment.base.image}", why="it is pinned when the environment is locked")
+    later = Missing(what=f"base {environment.base.image}", why="it will be pinned when the environment is locked")
     inputs = replace(locking.lock_inputs(tools, environment), pin_base=lambda _: later)
     try:
         lock = making.make(environment, inputs)
@@ -93,9 +93,10 @@ def _require_possible(environment: Environment) -> None:
             if contradiction(pins, environment.python.version):
                 allowed = ", ".join(str(each.specifier) for each in bounds)
                 raise ConflictError(
-                    f"{text} cannot be installed beside {framework.name} {framework.version}.",
+                    f"{text} cannot be installed together with {framework.name} {framework.version}.",
                     code="added-package",
-                    hint=f"What fits: {name}{allowed}. Loosen it, or choose another version of {framework.name}.",
+                    hint=f"Possible versions: {name}{allowed}. Ask for a wider range, or choose another version of "
+                    f"{framework.name}.",
                     conflicts=[
                         Conflict(
                             row=f"{framework.name} {framework.version}",

@@ -72,7 +72,8 @@ class Offline:
             raise BuildError(
                 f"The bundle {self.bundle.folder} does not have {name}.",
                 code="not-in-bundle",
-                hint=f"It has {held}. `envbuild bundle {name} -o FOLDER` adds an environment where there is a network.",
+                hint=f"It contains {held}. To add an environment, run `envbuild bundle {name} -o FOLDER` on a machine "
+                "with a network.",
             )
         return found
 
@@ -119,11 +120,11 @@ class Offline:
         if found:
             told = "; ".join(map(str, found[:_SHOWN])) + (f"; and {len(found) - _SHOWN} more" if found[_SHOWN:] else "")
             raise BuildError(
-                f"The bundle {self.bundle.folder} is not whole for {environment.name}: {told}. Nothing was built.",
+                f"The bundle {self.bundle.folder} is incomplete for {environment.name}: {told}. Nothing was built.",
                 code="not-in-bundle",
                 problems=[Problem(where=each.name, line=0, message=f"{each.fault}, sha256 {each.sha256}") for each in found],
-                hint="Copy the bundle again from where it was made, or repeat `envbuild bundle` there: it fetches only what is "
-                "missing or damaged.",
+                hint="Copy the bundle again from where it was made, or repeat `envbuild bundle` there: it fetches only "
+                "missing or damaged files.",
             )
 
     def _fill_caches(self, tools: Tools, environment: BundledEnvironment, lock: Lock) -> None:
@@ -145,7 +146,7 @@ def _no_base(lock: Lock) -> BuildError:
     return BuildError(
         f"{lock.environment.name} cannot be built here: {bundle_contents.NO_BASE}.",
         code="not-in-bundle",
-        hint="Install mmdebstrap here, or make the bundle on a machine that has it.",
+        hint="Install mmdebstrap on this machine, or make the bundle on a machine that has it.",
     )
 
 
@@ -173,7 +174,7 @@ def tools_for(workspace: Workspace, folder: Path, texts: list[str], tools: Calla
     rows = []
     for sha256 in manifest.matrix:
         rows.append(home / "matrix" / f"{sha256}.yaml")
-        _write(rows[-1], bundle.content(sha256, "a file of rows"))
+        _write(rows[-1], bundle.content(sha256, "a file of matrix rows"))
     placed = replace(workspace, output=home / "images", overlays=tuple(dict.fromkeys((*rows, *workspace.overlays))))
     made = tools(placed)
     made.offline = offline
@@ -191,7 +192,8 @@ def tools_for(workspace: Workspace, folder: Path, texts: list[str], tools: Calla
             return made.for_recipe(recipe)
     if any("/" in text or text.endswith((".yaml", ".yml")) for text in texts):
         raise UsageError(
-            "With --offline, name your own environment by its name, not by its file: the bundle has a copy of the file.",
+            "With --offline, name your own environment by its name, not by its file, because the bundle contains a copy "
+            "of the file.",
             hint=f"It has {', '.join(each.name for each in manifest.environments)}.",
         )
     return made

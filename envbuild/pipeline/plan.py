@@ -132,8 +132,8 @@ def since(tools: Tools, jobs: Sequence[Job], revision: str, division: Division, 
     needed = [each for each in found if reasons[each.name]]
     known = {job.name for job in jobs}
     notes = [] if before.sees_the_guest else [
-        "The smoke test is that of an installed envbuild, not of this checkout: its changes are in no revision. "
-        "--against compares it, too."
+        "The smoke test belongs to an installed envbuild, not to this checkout, so its changes are in no revision. To "
+        "compare it too, use --against."
     ]  # fmt: skip
     return Plan(
         shards=_shards(needed, needed, reasons, division),
@@ -177,7 +177,9 @@ def candidates(tools: Tools, jobs: Sequence[Job], only: str = "") -> tuple[list[
         own = tools.at([job.request])
         locked = read_locked(own, job.name)
         if locked is None:
-            skipped.append(Skipped(name=job.name, code="no-lock", message=f"no lock: `envbuild lock {job.name}` makes it"))
+            skipped.append(
+                Skipped(name=job.name, code="no-lock", message=f"no lock; to make it, run `envbuild lock {job.name}`")
+            )
             continue
         if only and (locked.lock.environment.cuda is not None) != (only == "gpu"):
             continue

@@ -17,8 +17,8 @@ from envbuild.pipeline.tools import Tools
 from envbuild.policy.model import Advisory, Ends, Facts, Licensed, Policy, Proof
 
 if TYPE_CHECKING:
-    from envbuild.model.vulnerabilities import Audit
     from envbuild.build import BuildRecord
+    from envbuild.model.vulnerabilities import Audit
 
 _STAGE = "policy-audit"
 

@@ -56,16 +56,16 @@ def rehearse(plan: Launch) -> HostFinding | None:
         return None
     if procs.find(argv[0]) is None:
         raise UsageError(
-            f"{argv[0]} is not on this machine, and only it can check a job of {plan.launcher.name}.",
+            f"This machine does not have {argv[0]}, which is needed to check a job of {plan.launcher.name}.",
             code="missing-program",
-            hint="Repeat the command where jobs are submitted.",
+            hint="Repeat the command on the machine on which you submit jobs.",
         )
     title = f"{plan.launcher.name} ({shlex.join(argv)})"
     result = procs.run(argv, input_text=plan.text, timeout_s=_TIMEOUT_S)
     said = " ".join(line.strip() for line in result.output.splitlines() if line.strip())[:600]
     if result.code == 0:
         return HostFinding(id="rehearsal", status="ok", title=title, message=said or "would be accepted")
-    hint = "Correct what it names: the partition, the account, the number of hosts, their devices, cores or memory."
+    hint = "Correct what the message names: the partition, the account, the number of hosts, their devices, cores or memory."
     return HostFinding(id="rehearsal", status="missing", title=title, message=said or f"status {result.code}", hint=hint)
 
 
@@ -84,7 +84,7 @@ def _look(plan: Launch, host: Host, script: str, remote_shell: str) -> Looked:
         return preflight.Looked(host=host, lines=(), failure=error.message)
     lines = tuple(result.output.splitlines())
     said = (result.errors.strip().splitlines() or [""])[-1]
-    failure = "" if result.code == 0 else said or f"{argv[0]} ended with status {result.code}"
+    failure = "" if result.code == 0 else said or f"{argv[0]} ended with exit code {result.code}"
     return preflight.Looked(host=host, lines=lines, failure=failure, at=(start + time.time()) / 2)
 
 

@@ -69,8 +69,8 @@ def judged(smoked: Smoked) -> Smoked:
         smoked,
         status="inconclusive",
         exit_code=SmokeInconclusiveError.exit_code,
-        sentence="The image is made for GPUs, and the smoke test used none.",
-        hint="Publish it on a machine with a GPU, or with --allow inconclusive.",
+        sentence="The image is for GPUs, but the smoke test used none.",
+        hint="Publish it on a machine with a GPU, or use --allow inconclusive.",
     )
 
 

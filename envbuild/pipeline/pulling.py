@@ -131,9 +131,9 @@ def _not_there(name: str, repository: str, tag: str) -> PublishError:
     return PublishError(
         f"{repository} has no image of {name} with the inputs of this checkout ({tag})."
         if tag
-        else f"{name} has no lock here, which would say which of its images is meant.",
+        else f"{name} has no lock here, so it is not known which of its images is meant.",
         code="not-in-registry",
-        hint=f"`--tag {name.replace('+', '_')}` takes the image that was pushed last.",
+        hint=f"To pull the image that was pushed last, use `--tag {name.replace('+', '_')}`.",
     )
 
 

@@ -74,7 +74,9 @@ class Change:
 def tag_of(name: str) -> str:
     """The tag of the release ``name``. Raises :class:`UsageError` if no tag can hold the name."""
     if not _is_name(name):
-        raise UsageError(f"{name!r} cannot name a release.", hint="Use letters, digits, dots, '-' and '_': 2026.11")
+        raise UsageError(
+            f"{name!r} cannot be the name of a release.", hint="Use letters, digits, dots, '-' and '_', for example 2026.11"
+        )
     return f"{CURRENT}-{name}"
 
 
@@ -112,7 +114,7 @@ def publish(repository: str, name: str, members: Sequence[Member], key: SigningK
         document = _document(client, release)
         release = replace(release, digest=f"sha256:{document.digest}")
         if taken not in ("", release.digest):
-            raise _taken(client, name, "is written in another way")
+            raise _taken(client, name, "its text differs from the form that envbuild writes")
         moves = _moves(client, [(own, release.digest), (CURRENT, release.digest), *_wanted(release)])
         if dry_run:
             return Change(release=release, moves=moves)
@@ -144,7 +146,9 @@ def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> Change:
         signatures.require_signed_with(client, current, key)
         newer = _read(client, current)
         if not newer.previous:
-            raise _no_release(client, f"The release {newer.name} of {client.repository} is the first one.")
+            raise _no_release(
+                client, f"The release {newer.name} of {client.repository} is the first one, so there is no release before it."
+            )
         signatures.require_signed_with(client, newer.previous, key)
         older = _read(client, newer.previous)
         for member in older.members:
@@ -209,9 +213,9 @@ def _read(client: Client, digest: str) -> Release:
         return Release(name=str(notes[_RELEASE]), digest=digest, previous=previous, members=members)
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise PublishError(
-            f"{client.repository}@{digest} is no release.",
+            f"{client.repository}@{digest} is not a release.",
             code="unknown-format",
-            hint=f"Somebody else may use the tag {CURRENT} or one that begins with {CURRENT}- for another purpose.",
+            hint=f"Others may use the tag {CURRENT}, or a tag that begins with {CURRENT}-, for another purpose.",
         ) from error
 
 
@@ -251,9 +255,9 @@ def _settle(client: Client, current: Release, wanted: Callable[[], Sequence[tupl
             _set(client, move.tag, move.after)
     if _moves(client, wanted()):
         raise PublishError(
-            f"Somebody else moves the tag {moves[0].tag} of {client.repository} again and again.",
+            f"Another process repeatedly moves the tag {moves[0].tag} of {client.repository}.",
             code="tag-moved",
-            hint="Run the command again when nobody else publishes.",
+            hint="Run the command again when nobody else is publishing.",
         )
     _require_current(client, current.digest)
 
@@ -264,7 +268,9 @@ def _set(client: Client, tag: str, digest: str) -> None:
     document = documents.read(client, digest)
     if document is None:
         raise PublishError(
-            f"{client.repository}@{digest} was removed meanwhile.", code="release-incomplete", hint="Run the command again."
+            f"{client.repository}@{digest} was removed while this command ran.",
+            code="release-incomplete",
+            hint="Run the command again.",
         )
     documents.write(client, document, tag)
 
@@ -280,8 +286,8 @@ def _returning(client: Client, newer: Release, older: Release) -> tuple[list[tup
         if there in ("", digest, released.get(tag)):
             wanted.append((tag, digest))
         else:
-            stays.append((tag, "somebody has moved it since the release"))
-    stays += [(tag, f"the release {older.name} did not have it") for tag in released if tag not in before]
+            stays.append((tag, "it was moved after the release"))
+    stays += [(tag, f"the release {older.name} did not have this tag") for tag in released if tag not in before]
     return wanted, tuple(stays)
 
 
@@ -292,7 +298,7 @@ def _require_different_tags(members: Sequence[Member]) -> None:
             if owners.setdefault(tag, member.name) != member.name:
                 raise UsageError(f"{owners[tag]} and {member.name} have the same tag {tag}.", hint="Publish one of them.")
             if is_tag(tag):
-                raise UsageError(f"The tag {tag} of {member.name} is one of releases.", hint="Choose another name.")
+                raise UsageError(f"The tag {tag} of {member.name} is reserved for releases.", hint="Choose another name.")
 
 
 def _require_whole(client: Client, member: Member, key: SigningKey) -> None:
@@ -315,9 +321,9 @@ def _require_same(client: Client, release: Release, members: tuple[Member, ...],
         raise _taken(client, release.name, "has other images", *(f"differs: {name}" for name in differing))
     if current not in (release.digest, release.previous):
         raise PublishError(
-            f"The release {release.name} of {client.repository} was followed by another one.",
+            f"The release {release.name} of {client.repository} is not the newest one: another release followed it.",
             code="release-taken",
-            hint="`--rollback` goes back to it, or publish these images under another name.",
+            hint="To go back to it, use `--rollback`. Or publish these images under another name.",
         )
 
 
@@ -328,21 +334,22 @@ def _take_name(client: Client, document: Document, tag: str) -> None:
     if not digests.of_tag(client, tag):
         documents.write(client, document, tag)
     if (there := digests.of_tag(client, tag)) != f"sha256:{document.digest}":
-        raise _overtaken(client, f"{tag} is {there or 'no release'} now")
+        raise _overtaken(client, f"{tag} is now {there or 'no release'}")
 
 
 def _require_current(client: Client, digest: str) -> None:
     from envbuild.compose.outputs import digests
 
     if (there := digests.of_tag(client, CURRENT)) != digest:
-        raise _overtaken(client, f"the current release is {there or 'none'} now")
+        raise _overtaken(client, f"the current release is now {there or 'none'}")
 
 
 def _overtaken(client: Client, why: str) -> PublishError:
     return PublishError(
-        f"Somebody else changes the releases of {client.repository} at the same time: {why}.",
+        f"Another process is changing the releases of {client.repository} at the same time: {why}.",
         code="release-overtaken",
-        hint="Only one can win, and it is not this run. Look at the current release before you run the command again.",
+        hint="Only one process can make a release, and this command stopped. Look at the current release before you run "
+        "it again.",
     )
 
 
@@ -357,9 +364,9 @@ def _taken(client: Client, name: str, why: str, *details: str) -> PublishError:
 
 def _incomplete(client: Client, member: Member, why: str) -> PublishError:
     return PublishError(
-        f"The set is not whole in {client.repository}: {member.name}: {why}.",
+        f"The release is incomplete in {client.repository}: {member.name}: {why}.",
         code="release-incomplete",
-        hint="No tag was moved. `envbuild publish` adds what is missing.",
+        hint="No tag was moved. To add what is missing, run `envbuild publish`.",
     )
 
 
@@ -367,5 +374,6 @@ def _no_release(client: Client, message: str) -> PublishError:
     return PublishError(
         message,
         code="no-release",
-        hint=f"There is nothing to go back to. `envbuild publish --release NAME --to {client.repository}` makes a release.",
+        hint="There is no release to go back to. To make a release, run `envbuild publish --release NAME --to "
+        f"{client.repository}`.",
     )

@@ -48,12 +48,12 @@ def differences(folder: Path, rendering: Mapping[str, str]) -> list[Difference]:
     for name, text in sorted(rendering.items()):
         path = folder / name
         if not path.is_file():
-            found.append(Difference(kind="missing", path=path, note="the lock renders to it"))
+            found.append(Difference(kind="missing", path=path, note="the rendering of the lock has it, but it is not on disk"))
         elif files.read_bytes(path) != text.encode():
-            found.append(Difference(kind="differs", path=path, note="not what the lock renders to"))
+            found.append(Difference(kind="differs", path=path, note="it differs from the rendering of the lock"))
     for path in sorted(folder.rglob("*")):
         if path.is_file() and str(path.relative_to(folder)) not in {LOCK, *rendering}:
-            found.append(Difference(kind="orphan", path=path, note="nothing renders to it"))
+            found.append(Difference(kind="orphan", path=path, note="no lock belongs to it"))
     return found
 
 

@@ -140,10 +140,11 @@ def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]
         if framework.recipe not in tools.recipes:
             have = [table.title for table in tools.matrix.frameworks if table.recipe in tools.recipes]
             raise InvalidInputError(
-                f"The matrix knows {framework.name} {framework.version}, envbuild has no recipe for it yet; "
-                f"frameworks with recipes: {', '.join(have) or 'none'}.",
+                f"The matrix has {framework.name} {framework.version}, but envbuild has no recipe for it yet. Frameworks "
+                f"with recipes: {', '.join(have) or 'none'}.",
                 code="no-recipe",
-                hint=f"A recipe is a folder, {tools.workspace.recipes / framework.recipe}: see docs/how-to/new-framework.md.",
+                hint=f"A recipe is a folder, here {tools.workspace.recipes / framework.recipe}. To write one, see "
+                "docs/how-to/new-framework.md.",
             )
     return {framework.recipe: tools.recipes[framework.recipe] for framework in environment.frameworks}
 

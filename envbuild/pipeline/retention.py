@@ -141,7 +141,7 @@ def _survey(client: Client, seen: _Seen) -> tuple[Held, ...]:
         reasons = [f"the tag {tag}" for tag in tags if not _FIXED.fullmatch(tag)]
         reasons += [*by_release.get(digest, ()), *(listed.get(digest, ()) if digest not in by_release else ())]
         if not reasons and not (is_ours and _names(client, value, fixed[0]["name"])):
-            is_ours, reasons = False, ["it is no image of an environment"]
+            is_ours, reasons = False, ["it is not an image of an environment"]
         found.append(
             Held(
                 digest=digest,
@@ -250,7 +250,7 @@ def _require_unneeded(client: Client, image: Held, found: Sequence[Held]) -> Non
             continue
         if (is_new and releases.is_tag(tag)) or digests.of_tag(client, tag) == image.digest:
             raise PublishError(
-                f"The tag {tag} of {client.repository} was set meanwhile, and may need {image.digest}.",
+                f"Somebody set the tag {tag} of {client.repository} while this command ran; it may need {image.digest}.",
                 code="tag-moved",
-                hint="Run the command again when nobody publishes.",
+                hint="Run the command again when nobody is publishing.",
             )

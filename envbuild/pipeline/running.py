@@ -214,12 +214,14 @@ def _folder(tools: Tools, options: RunOptions) -> Path | None:
         return None
     for sign, name in ((":", "colon"), *([(",", "comma")] if options.program == "apptainer" else [])):
         if sign in str(folder):
-            raise UsageError(f"{folder} cannot be mounted: its path has a {name}.", hint="Run the command in another folder.")
+            raise UsageError(
+                f"{folder} cannot be mounted: its path contains a {name}.", hint="Run the command in another folder."
+            )
     if endpoint := _elsewhere(tools, options):
         raise UsageError(
-            f"The engine at {endpoint} is on another machine, which does not have {folder}.",
+            f"The engine at {endpoint} is on another machine, which does not have the folder {folder}.",
             code="remote-engine",
-            hint="Give --no-mount, or --mount with a folder of that machine.",
+            hint="Use --no-mount, or --mount with a folder of that machine.",
         )
     return folder
 
@@ -229,7 +231,7 @@ def _mounts(tools: Tools, options: RunOptions) -> tuple[str, ...]:
     for mount in options.mounts:
         folder = mount.partition(":")[0]
         if not Path(folder).exists() and not _elsewhere(tools, options):
-            raise UsageError(f"{folder} cannot be mounted: it does not exist.", hint="Make it, or correct --mount.")
+            raise UsageError(f"{folder} cannot be mounted: it does not exist.", hint="Make the folder, or correct --mount.")
     return options.mounts
 
 
@@ -271,7 +273,10 @@ def _gpus(environment: Environment, options: RunOptions, notes: list[str]) -> tu
         return ()
     if nvidia.gpus():
         return ("all",)
-    notes.append("This machine has no NVIDIA GPU that its driver shows, so the container gets none. --gpus all asks for all.")
+    notes.append(
+        "This machine has no NVIDIA GPU that its driver reports, so the container gets none. To ask for all GPUs "
+        "anyway, use --gpus all."
+    )
     return ()
 
 
@@ -291,7 +296,10 @@ def _ports(environment: Environment, options: RunOptions, notes: list[str]) -> t
     """Map each port of the image and its services to the same port of this machine or, if that is taken, to a free one."""
     if options.program == "apptainer":
         if options.ports:
-            notes.append("Apptainer uses this machine's network: --port has no effect, and each service has its own port here.")
+            notes.append(
+                "Apptainer uses this machine's network: --port has no effect, and each service has the same port "
+                "here as in the container."
+            )
         return ()
     asked = {port.container for port in options.ports}
     custom = environment.custom
@@ -301,7 +309,7 @@ def _ports(environment: Environment, options: RunOptions, notes: list[str]) -> t
         if port not in asked:
             host = free_port(port)
             if host != port:
-                notes.append(f"Port {port} of this machine is taken: the container's port {port} is at 127.0.0.1:{host}.")
+                notes.append(f"Port {port} of this machine is in use, so the container's port {port} is at 127.0.0.1:{host}.")
             found.append(Port(host=host, container=port))
     return tuple(found)
 
@@ -346,7 +354,7 @@ def run_steps(tools: Tools, each: Candidate, found: Found, tell: Callable[[str],
                 raise EngineError(
                     f"`{' '.join(step)}` ended with exit code {done.code}.",
                     code="step-failed",
-                    hint=f"`envbuild run --dry-run --with {step[0]}` prints the commands, to try them one by one.",
+                    hint=f"To try the commands one by one, print them with `envbuild run --dry-run --with {step[0]}`.",
                     details=done.output.splitlines()[-20:],
                 )
             if saved is not None:

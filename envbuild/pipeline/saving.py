@@ -36,7 +36,8 @@ def parse_target(text: str) -> Target:
     path, _, name = rest.partition(":") if form == "oci" else (rest, "", "")
     if form not in FORMS or not path:
         raise UsageError(
-            f"{text!r} is no place for an image.", hint="Write oci:FOLDER, oci:FOLDER:NAME or docker-archive:FILE."
+            f"{text!r} is not a place to which an image can be saved.",
+            hint="Write oci:FOLDER, oci:FOLDER:NAME or docker-archive:FILE.",
         )
     return Target(form=form, path=Path(path), name=name)
 

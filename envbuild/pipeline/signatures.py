@@ -37,29 +37,30 @@ def require_signed_with(client: Client, digest: str, key: PublicKey) -> None:
         try:
             if statements.opened(content, digest, key).kind == statements.SIGNED:
                 return
-            objections.append("it states something else than a signature")
+            objections.append("its statement is not a signature")
         except statements.UntrustedError as error:
             objections.append(str(error))
     unread = len(referrers.digests(client, digest)) - _MOST
     if unread > 0:
         raise PublishError(
-            f"No signature of {repository}@{digest} with this key was found, and {unread} of the documents attached to "
-            "it were not read.",
+            f"No signature of {repository}@{digest} with this key was found, but {unread} of the documents attached to it "
+            "could not be read.",
             code="wrong-signature",
-            hint="Somebody may hide the signature behind them. Whoever publishes these images can remove them.",
+            hint="A signature may be among them. The publisher of these images can remove unreadable documents.",
         )
     if not objections:
         raise PublishError(
             f"{repository}@{digest} is not signed.",
             code="unsigned",
-            hint="`envbuild publish` signs what it pushes. Without --key the image is pulled as it is.",
+            hint="`envbuild publish` signs the images that it pushes. To pull the image without a check, leave out --key.",
         )
     odd = len(referrers.digests(client, digest)) - len(objections)
     if odd > 0:
-        objections += ["it could not be read: it is damaged, too large, or of another type"] * odd
+        objections += ["it could not be read, because it is damaged, too large, or of another type"] * odd
     raise PublishError(
         f"{repository}@{digest} is not signed with this key.",
         code="wrong-signature",
-        hint="Ask whoever publishes these images for the public key, and do not use the image until one fits.",
+        hint="Ask the publisher of these images for the public key. Do not use the image until its signature matches a "
+        "key that you trust.",
         details=[f"{objections.count(each)} of {len(objections)}: {each}" for each in dict.fromkeys(objections)],
     )

@@ -29,7 +29,7 @@ def require_replaceable(folder: Path) -> None:
         listed = _listed(folder)
     except OSError as error:
         raise UsageError(
-            f"{folder} cannot be read: {error.strerror or error}.", code="not-a-catalogue", hint="Name another folder."
+            f"Cannot read {folder}: {error.strerror or error}.", code="not-a-catalogue", hint="Name another folder."
         ) from error
     if not found:
         return
@@ -37,9 +37,9 @@ def require_replaceable(folder: Path) -> None:
     if strange or _MARKER not in found:
         some = ", ".join(strange[:_SHOWN]) + (f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else "")
         raise UsageError(
-            f"{folder} has files that no catalogue wrote{f': {some}' if some else ''}.",
+            f"{folder} contains files that do not belong to a catalogue{f': {some}' if some else ''}.",
             code="not-a-catalogue",
-            hint="Name a new folder, or move these files away: the folder would be replaced as a whole.",
+            hint="Name a new folder, or move these files away: envbuild replaces the whole folder.",
         )
 
 

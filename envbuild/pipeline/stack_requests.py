@@ -36,9 +36,9 @@ def hardware(stack: Stack, constraints: Constraints) -> dict[str, str | None]:
     fixed = [option for option, value in said.items() if value is not None]
     if fixed:
         raise UsageError(
-            f"{' and '.join(fixed)} cannot be combined with the stack {stack.name}: its file sets it.",
+            f"{' and '.join(fixed)} cannot be combined with the stack {stack.name}, because the file of the stack sets it.",
             code="stack-fixed",
-            hint="Copy the file under another name in images/stacks, and change it there.",
+            hint="Copy the file to another name in images/stacks, and change the copy.",
         )
     return {"driver": constraints.driver, "gpu": constraints.gpu}
 

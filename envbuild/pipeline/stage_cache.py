@@ -54,8 +54,8 @@ def read_json(path: Path) -> Any:
     except (ValueError, OSError) as error:
         line = getattr(error, "lineno", 0)
         raise InvalidInputError(
-            f"{path} cannot be read as JSON.",
-            hint="This file is written by envbuild; delete it and run the command again.",
+            f"{path} is not valid JSON.",
+            hint="envbuild wrote this file. Delete it and run the command again.",
             problems=[Problem(where=str(path), line=line, message=str(error))],
         ) from error
 

@@ -198,7 +198,7 @@ class Tools:
                 raise
         from envbuild.engine import private_engine
 
-        self.say("engine", "starting the private engine: no other one answers")
+        self.say("engine", "starting the private engine, because no other engine responds")
         private_engine.up(self.workspace)
         return choice.connect(self.workspace)
 

@@ -52,7 +52,7 @@ def upgrade_environment(
         raise InvalidInputError(
             f"{environment.name} has no lock to upgrade.",
             code="no-lock",
-            hint=f"`envbuild lock {tools.cli_name(environment.name)}` makes one (it needs a package index).",
+            hint=f"To make one, run `envbuild lock {tools.cli_name(environment.name)}` (it needs a package index).",
         )
     everything = not packages and not base_image
     inputs = locking.lock_inputs(tools, environment)
@@ -121,15 +121,15 @@ def _read(packages: Sequence[str], lock: Lock) -> list[Requirement]:
             requirement = Requirement(text)
         except InvalidRequirement as error:
             raise UsageError(
-                f"--package takes a name or a requirement, not {text!r}: {error}.", hint="Such as: pillow==6.2.2"
+                f"--package must be a name or a requirement, not {text!r}: {error}.", hint="Such as: pillow==6.2.2"
             ) from error
         name = canonicalize_name(requirement.name)
         if name not in pinned:
             near = difflib.get_close_matches(name, pinned, n=3)
             raise UnknownNameError(
-                f"{lock.environment.name} pins no package named {name}.",
+                f"The lock of {lock.environment.name} pins no package named {name}.",
                 code="unknown-package",
-                hint=f"Did you mean {' or '.join(near)}?" if near else "Its lock.json lists what it pins.",
+                hint=f"Did you mean {' or '.join(near)}?" if near else "The file lock.json lists the pinned packages.",
                 details=pinned,
             )
         found.append(requirement)

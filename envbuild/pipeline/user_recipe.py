@@ -50,8 +50,8 @@ def with_advice(tools: Tools, resolution: Resolution) -> Resolution:
     known, taken = packages_of_frameworks(tools), {each.name for each in environment.frameworks}
     names = {project: known.get(project_of(project), "") for project in map(_project, environment.custom.pip)}
     advice = (
-        f"`pip: [{project}]` installs the package alone; the framework `{name}` brings the libraries that it needs: "
-        f"name {name} under `frameworks:` instead."
+        f"`pip: [{project}]` installs only the package; the framework `{name}` also has the libraries that the package "
+        f"needs. Name {name} under `frameworks:` instead."
         for project, name in names.items()
         if name and name not in taken
     )
@@ -80,15 +80,15 @@ def pinned_differences(recipe: UserRecipe, lock: Lock) -> list[Problem]:
 def _differences(custom: Custom, lock: Lock) -> Iterator[str]:
     held = lock.environment.custom
     if held is None:
-        yield "the lock beside it was not made for a user's own recipe"
+        yield "the lock beside it was not made for an envbuild.yaml"
         return
     for field, key in _PINNED.items():
         now, then = getattr(custom, field), getattr(held, field)
-        yield from (f"{key}: {text} is requested, and the lock was made without it" for text in now if text not in then)
-        yield from (f"{key}: {text} is no longer requested, and the lock was made with it" for text in then if text not in now)
+        yield from (f"{key}: {text} is requested, but the lock was made without it" for text in now if text not in then)
+        yield from (f"{key}: {text} is no longer requested, but the lock was made with it" for text in then if text not in now)
     now, then = custom.requirements(), held.requirements()
     if set(now) - set(custom.pip) != set(then) - set(held.pip):
-        yield "services: they need packages that the lock was not made for"
+        yield "services: they need packages that are not in the lock"
 
 
 def require_taken_over(tools: Tools, lock: Lock) -> None:
@@ -96,10 +96,10 @@ def require_taken_over(tools: Tools, lock: Lock) -> None:
     recipe = tools.user_recipe
     if recipe is not None and as_locked(recipe, lock) != lock.environment:
         raise InvalidInputError(
-            f"{recipe.path} has changed since it was locked; every package stays as it is.",
+            f"{recipe.path} has changed since it was locked, but all packages stay the same.",
             code="stale-lock",
-            hint=f"`envbuild make {tools.cli_name('')}` takes it over, or `envbuild lock {tools.cli_name('')}` alone; "
-            "neither needs a package index for that.",
+            hint=f"To use the new file, run `envbuild make {tools.cli_name('')}`, or only `envbuild lock "
+            f"{tools.cli_name('')}`; neither needs a package index for that.",
         )
 
 
@@ -108,7 +108,7 @@ def require_alone(recipe: UserRecipe, *, insisted: bool) -> None:
     if insisted:
         raise UsageError(
             "Options cannot be combined with envbuild.yaml; put them in it.",
-            hint=f"Write them into {recipe.path}: its keys are driver, gpu, python, python_from, os and base.",
+            hint=f"Write them into {recipe.path}, under the keys driver, gpu, python, python_from, os and base.",
         )
 
 
@@ -116,9 +116,9 @@ def require_free_name(tools: Tools, recipe: UserRecipe) -> None:
     """Raise :class:`InvalidInputError` if the recipe's name is a request: its images would take over the request's tags."""
     if not is_free(tools, recipe.name):
         raise InvalidInputError(
-            f"{recipe.path} would be called {recipe.name}, which already means something to envbuild.",
+            f"The environment of {recipe.path} would be called {recipe.name}, which already means something else to envbuild.",
             code="taken-name",
-            hint=f"Give it a name of its own: `name: my-{recipe.name}`.",
+            hint=f"Give it another name, for example `name: my-{recipe.name}`.",
         )
 
 
@@ -146,5 +146,5 @@ def keep_private(tools: Tools) -> None:
     workspace = tools.workspace
     if workspace.user_recipe is not None and not (note := workspace.output / ".gitignore").exists():
         files.write_atomic(
-            note, "# Written by envbuild for this machine; safe to delete. The lock beside the recipe is not.\n*\n"
+            note, "# Written by envbuild for this machine; safe to delete. Keep the lock beside the recipe.\n*\n"
         )

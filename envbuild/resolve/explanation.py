@@ -82,11 +82,11 @@ def _against(search: Search, option: Option, others: Sequence[Build]) -> Conflic
     possible = places(lookup, whole, request.image, asked, supply=request.python_from, gpus=request.capabilities)
     wrong = {part.kind for place in possible for part in mismatches(search.request, place)}
     if any(not mismatches(search.request, place) for place in possible):
-        reason = f"for CUDA {option.build.variant.cuda}; builds for one CUDA come first"
+        reason = f"for CUDA {option.build.variant.cuda}; builds for the same CUDA are preferred"
     elif wrong:
-        reason = f"no place fits the request's {', '.join(sorted(wrong))}{beside}"
+        reason = f"no system or base matches the requested {', '.join(sorted(wrong))}{beside}"
     else:
-        reason = f"no system of the matrix can serve it{beside}"
+        reason = f"no system of the matrix supports it{beside}"
     return Conflict(row=row, reason=reason, source=option.build.variant.origin.source)
 
 

@@ -23,7 +23,7 @@ from envbuild.resolve.search.pythons import python_on
 def recheck(matrix: Matrix, environment: Environment) -> list[Conflict]:
     """The objections of the current matrix to a decision; empty if the matrix still accepts the decision."""
     if not environment.frameworks:
-        return [Conflict(row=environment.name, reason="it has no framework", source="")]
+        return [Conflict(row=environment.name, reason="the lock has no framework", source="")]
     lookup = lookup_of(matrix)
     levels = [_builds(lookup, environment, framework) for framework in environment.frameworks]
     if gone := [found for found in levels if isinstance(found, Conflict)]:
@@ -39,7 +39,7 @@ def _builds(lookup: Lookup, environment: Environment, framework: Framework) -> l
     table = next((table for table in lookup.matrix.frameworks if table.name == framework.name), None)
     release = next((item for item in table.releases if item.version == framework.version), None) if table else None
     if table is None or release is None:
-        return Conflict(row=row, reason="is not in the matrix", source=table.origin.source if table else "")
+        return Conflict(row=row, reason="is no longer in the matrix", source=table.origin.source if table else "")
     cuda = environment.cuda_of(framework)
     found = [
         Build(framework=table, release=release, variant=variant, beside_gpus=not any(each.cuda for each in release.variants))
@@ -49,7 +49,7 @@ def _builds(lookup: Lookup, environment: Environment, framework: Framework) -> l
     ]
     if found:
         return found
-    reason = f"has no build {framework.package} for {f'CUDA {cuda}' if cuda else 'CPU'} any more"
+    reason = f"no longer has a build {framework.package} for {f'CUDA {cuda}' if cuda else 'CPU'}"
     return Conflict(row=row, reason=reason, source=release.origin.source)
 
 
@@ -78,12 +78,12 @@ def _build(lookup: Lookup, python: str, framework: Framework, build: Build) -> I
         yield bad.conflict
     yield from (item.conflict for item in limit_objections(lookup, variant))
     if python not in variant.python:
-        reason = f"supports Python {', '.join(variant.python)}, no longer {python}"
+        reason = f"supports Python {', '.join(variant.python)}, but no longer {python}"
         yield Conflict(row=row, reason=reason, source=origin.source_of("python"))
     if variant.upon and not set(pins_upon(lookup.matrix, variant)) <= set(framework.requirements):
         name, version, _ = variant.upon[0]
         yield Conflict(
-            row=row, reason=f"stands upon {name} {version}, which the lock does not pin", source=origin.source_of("upon")
+            row=row, reason=f"is based on {name} {version}, which the lock does not pin", source=origin.source_of("upon")
         )
     for own in variant.pins(build.release.version):
         if own not in framework.requirements:
@@ -107,12 +107,12 @@ def _place(lookup: Lookup, environment: Environment, variant: Variant) -> Iterat
     base = environment.base
     system = lookup.systems.get(environment.system.name)
     if system is None:
-        yield Conflict(row=f"system {environment.system.name}", reason="is not in the matrix", source="")
+        yield Conflict(row=f"system {environment.system.name}", reason="is no longer in the matrix", source="")
         return
     image = base.image if base.provider == "local" else ""
     yield from (item.conflict for item in system_objections(variant, system))
     if numbers(system.glibc) != numbers(environment.system.glibc):
-        reason = f"has glibc {system.glibc}, not {environment.system.glibc}"
+        reason = f"has glibc {system.glibc}, but the lock says {environment.system.glibc}"
         yield Conflict(row=system.key, reason=reason, source=system.origin.source)
     for python in dict.fromkeys(plan.python for plan in environment.plans()):
         found = python_on(lookup, python.version, system, image, python.provided_by)
@@ -121,8 +121,8 @@ def _place(lookup: Lookup, environment: Environment, variant: Variant) -> Iterat
     offers, against = offers_on(lookup, variant, system, image)
     serving = [offer for offer in offers if offer.provider == base.provider]
     if not serving:
-        reason = f"{base.provider} no longer serves CUDA {environment.cuda or 'none'} here"
+        reason = f"{base.provider} no longer provides CUDA {environment.cuda or 'none'} here"
         ours = against.get(base.provider, against.get(""))
         yield ours.conflict if ours else Conflict(row=system.key, reason=reason, source=system.origin.source)
     elif base.provider == "tag" and base.image not in {offer.row.image for offer in serving if offer.row}:
-        yield Conflict(row=system.key, reason=f"the image {base.image} is no longer listed", source=system.origin.source)
+        yield Conflict(row=system.key, reason=f"no longer lists the image {base.image}", source=system.origin.source)

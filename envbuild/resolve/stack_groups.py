@@ -148,7 +148,7 @@ class Grouping:
     def _split(self, group: Group, index: int, member: Member, wanted: Wanted) -> Split:
         found = list(self._apart(group, member, wanted))
         if not found and group.python not in member.pythons:
-            asked = f"asked for on Python {', '.join(member.pythons)}, not {group.python}"
+            asked = f"must have Python {', '.join(member.pythons)}, not {group.python}"
             found = [self._said(wanted, asked, self._stack.source)]
         return Split(framework=wanted.framework, group=index, conflicts=tuple(found or self._clash(group, wanted)))
 
@@ -156,7 +156,7 @@ class Grouping:
         """The objections in the stack's file to putting a framework into a group."""
         for other, said in itertools.product(group.wanted, member.apart):
             if said.framework == other.framework.name:
-                yield self._said(wanted, f"apart from {said.framework}: {said.because}", said.source)
+                yield self._said(wanted, f"kept apart from {said.framework}: {said.because}", said.source)
 
     def _said(self, wanted: Wanted, reason: str, source: str) -> Conflict:
         return Conflict(row=f"stack {self._stack.name}: {wanted.framework.name}", reason=reason, source=source)
@@ -168,7 +168,7 @@ class Grouping:
             search = Search(self._search.lookup, self._narrowed(several, group.python))
             if next(search.solutions(), None) is None:
                 return clash(search, cores(search))[1]
-        why = "no builds of it share these packages and go with the rest of the stack"
+        why = "no builds of it can share these packages and work with the rest of the stack"
         return [self._said(wanted, why, wanted.framework.origin.source)]
 
     def _narrowed(self, wanted: tuple[Wanted, ...], python: str) -> Request:
@@ -187,10 +187,10 @@ class Grouping:
         alone = Search(self._search.lookup, self._narrowed((wanted,), python))
         found = refusal(alone) if next(alone.solutions(), None) is None else None
         others = [each.framework.name for group in groups for each in group.wanted]
-        beside = f"No build of it goes with the system, the CUDA and the libraries of {', '.join(others)}."
+        beside = f"No build of it works with the system, the CUDA and the libraries of {', '.join(others)}."
         return ConflictError(
-            f"The stack {self._stack.name} cannot be: {member.request} has no place in it.",
-            hint=found.hint if found else f"{beside} Change the stack's file.",
+            f"The stack {self._stack.name} is impossible: no prefix can contain {member.request}.",
+            hint=found.hint if found else f"{beside} Change the file of the stack.",
             conflicts=found.conflicts if found else self._image_clashes(groups, wanted),
         )
 

@@ -75,22 +75,22 @@ def departures(matrix: Matrix, stack: Stack, environment: Environment) -> list[s
 def _departures(request: Request, stack: Stack, environment: Environment) -> Iterator[str]:
     held = {framework.name: framework.version for framework in environment.frameworks}
     asked = {wanted.framework.name: wanted for wanted in request.wanted}
-    yield from (f"no longer holds {name}" for name in held if name not in asked)
+    yield from (f"no longer contains {name}" for name in held if name not in asked)
     for member, (name, wanted) in zip(stack.members, asked.items(), strict=True):
         if name not in held:
             yield f"now asks for {member.request}"
         elif not version_matches(held[name], wanted.version):
-            yield f"asks for {member.request}, not for {held[name]}"
+            yield f"asks for {member.request}, but the lock has {held[name]}"
         python = next(plan.python.version for plan in environment.plans() if name in plan.frameworks) if name in held else ""
         if python and python not in member.pythons:
-            yield f"asks for {name} on Python {', '.join(member.pythons)}, not {python}"
+            yield f"asks for {name} on Python {', '.join(member.pythons)}, but the lock has {python}"
     for what, now, then in (("on", stack.system, environment.system.name), ("for CUDA", stack.cuda, environment.cuda or "")):
         if now != then:
-            yield f"is {what} {now or 'none'}, not {then or 'none'}"
+            yield f"is {what} {now or 'none'}, but the lock is {what} {then or 'none'}"
     for library, said in (("cudnn", request.cudnn), ("nccl", request.nccl)):
         version = getattr(environment, library)
         if said and version and not within(version, said):
-            yield f"asks for {library} {said.lstrip('=')}, not {version}"
+            yield f"asks for {library} {said.lstrip('=')}, but the lock has {version}"
 
 
 def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Request:
@@ -117,17 +117,20 @@ def _check_names(matrix: Matrix, stack: Stack) -> None:
     for member in stack.members:
         found = find_framework(matrix, re.split("[<>=!~]", member.request)[0])
         messages += [
-            f"{member.request} is apart from {said.framework}, which is no framework before it ({', '.join(before) or 'none'})"
+            (
+                f"{member.request} is to be kept apart from {said.framework}, which is not a framework before it "
+                f"({', '.join(before) or 'none'})"
+            )
             for said in member.apart
             if said.framework not in before
         ]
         if found and found[0].name in before:
-            messages.append(f"{found[0].title} is named twice, and one image holds one version of a framework")
+            messages.append(f"{found[0].title} is named twice, but an image contains only one version of a framework")
         before += [found[0].name] if found else []
     if messages:
         raise InvalidInputError(
             f"The stack {stack.name} contradicts itself: {messages[0]}.",
-            hint="Correct the stack's file.",
+            hint="Correct the file of the stack.",
             problems=[Problem(where=f"stack {stack.name}", line=0, message=message) for message in messages],
         )
 
@@ -136,8 +139,8 @@ def _check_hardware(lookup: Lookup, stack: Stack, hardware: Request, builds: Seq
     found = [item.conflict for build in builds for item in hardware_objections(lookup, hardware, build.row, build.variant)]
     if found:
         raise ConflictError(
-            f"The stack {stack.name} does not run there.",
-            hint="A stack's versions are fixed: take another driver or GPU, or a stack of other versions.",
+            f"The stack {stack.name} does not run on the requested driver or GPU.",
+            hint="The versions of a stack are fixed: choose another driver or GPU, or a stack with other versions.",
             conflicts=marked(lookup.matrix, dict.fromkeys(found)),
         )
 
@@ -231,4 +234,4 @@ def _warnings(lookup: Lookup, stack: Stack, request: Request, shares: Shares) ->
     whole = together(shares.whole.builds)
     for library in LIBRARIES:
         if getattr(request, library) and not in_image(whole, library):
-            yield f"{stack.name} names {library}, which nothing in it takes from the image: each framework brings its own."
+            yield f"{stack.name} sets {library}, but no framework of the stack uses it from the image: each contains its own."

@@ -25,7 +25,7 @@ def test_no_committed_evidence_is_stale(path: Path):
     assert (held.name, path.suffix) == (path.stem, ".json")
     assert held.contradicted == ()
     row = evidence_upkeep.survey_evidence(TOOLS, path.stem)
-    assert not row.orphan, "there is no such environment: envbuild evidence --all --prune"
+    assert not row.orphan, "the matrix has no such environment: envbuild evidence --all --prune"
     stale = [each for each in row.stale if each.place == "repository"]
     assert stale == [], "envbuild evidence --all --prune"
 

@@ -45,7 +45,7 @@ def test_the_same_as_one_document(capsys):
         (("--hosts", "a:4", "--via", "mpirun", "--run"), 7, "--image"),
         (("--hosts", "a:4", "--via", "mpirun"), 2, "--registry"),
         (("--hosts", "2x4", "--via", "slurm", "--registry", "envbuild"), 2, "registry.example/team/envbuild"),
-        (("--hosts", "2x4", "--via", "slurm", *PULLED, "--image", "x"), 2, "Give one of them"),
+        (("--hosts", "2x4", "--via", "slurm", *PULLED, "--image", "x"), 2, "Use one of them"),
         (("--hosts", "2x4", "--via", "slurm", *PULLED, "--namespace", "ml"), 2, "--partition, --account, --time"),
         (
             ("--hosts", "2x4", "--via", "kubernetes", "--kind", "mpijob", *PULLED),

@@ -243,7 +243,7 @@ def test_an_added_package_of_a_user_leaves_the_others_as_they_are(month: Month) 
 def test_where_its_frameworks_packages_are_gone_todays_are_pinned_and_that_is_said(month: Month) -> None:
     folder = recipe(month, "today")
     told = month.later(month.folder / "fifth").run("lock", cwd=folder).expect(0)
-    assert "cannot be kept; those of today are pinned" in told.err
+    assert "cannot be kept; today's packages are pinned instead" in told.err
     own = lock_file.read(folder / "envbuild.lock.json")
     assert own.base.bootstrap is not None and own.apt is not None
     assert all(each.version.endswith(moving.MOVED) for each in own.debs())

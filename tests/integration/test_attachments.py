@@ -284,7 +284,7 @@ def test_other_statements_are_no_signature(registry, store, image, pair):
 
     digest = push(image, store, to, TAGS, ignore_progress, before_moving=attach).digest
     error = refusal(lambda: signatures.require_signed(to, digest, public))
-    assert error.code == "wrong-signature" and "something else" in error.details[0]
+    assert error.code == "wrong-signature" and "is not a signature" in error.details[0]
 
 
 def test_a_real_registry_without_the_api_keeps_the_list_under_a_tag(store, image, pair, tmp_path):

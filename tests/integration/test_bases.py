@@ -380,7 +380,7 @@ def test_a_base_that_could_not_be_pinned_is_taken_as_it_is_and_noted(engine, pla
     decided = environment(image=registry.image, suite="")
     lock = BaseLock(image=registry.image, digest=None, bootstrap=None)
     real = bases.provide(lock, decided, engine, place, ignore_progress)
-    assert real.notes == (f"{registry.image}: not pinned in the lock, now {registry.digest}",)
+    assert real.notes == (f"{registry.image}: not pinned in the lock; the registry now has {registry.digest}",)
 
 
 def test_a_local_image_is_locked_by_its_id(engine, place, debian12):

@@ -52,7 +52,7 @@ def test_a_small_checkout_gives_a_site_and_other_files_stop_it(tmp_path: Path) -
     assert "own.txt" in refused.err
     (site / "own.txt").unlink()
     wrong = program.run("catalogue", "-o", str(site), "--since", str(program.root / "matrix.yaml")).expect(5)
-    assert "no catalogue.json" in wrong.err
+    assert "is not a catalogue.json" in wrong.err
     program.run("catalogue", "-o", str(site), "-q").expect(0)
     assert tree(site) == before
 

@@ -53,7 +53,7 @@ def test_from_init_to_a_lock_that_is_kept_and_a_package_that_is_refused(program:
     assert stale["code"] == "stale-lock"
     refused = program.run("lock", "./envbuild.yaml", "--relock", "--json", cwd=lab).expect(3).document["error"]
     assert refused["code"] == "added-package"
-    assert refused["message"].startswith("numpy<1.20 cannot be installed beside opencv 4.")
+    assert refused["message"].startswith("numpy<1.20 cannot be installed together with opencv 4.")
     assert any(conflict["row"] == "envbuild.yaml pip" for conflict in refused["conflicts"])
     assert json.loads((lab / "envbuild.lock.json").read_text())["environment"]["name"] == "lab", (
         "what is refused changes nothing"

@@ -71,4 +71,4 @@ def test_a_file_that_is_not_what_the_lock_says_is_told_with_its_environment(prog
     evidence = json.loads((program.home / f"evidence/{SMALL}.json").read_text())
     assert evidence["proofs"] == []
     ((unproved,),) = [each["files"] for each in evidence["unproved"]]
-    assert (unproved["file"], unproved["why"]) == (six["filename"], "it is no longer offered")
+    assert (unproved["file"], unproved["why"]) == (six["filename"], "the index no longer offers it")

@@ -148,10 +148,10 @@ def test_forged_reports_of_trusted_signers_are_refused_with_the_reason(place):
         ({"report": place.report(environment={**whole["environment"], "name": "other-1.0-cpu"})}, "about other-1.0-cpu"),
         ({"report": place.report(status="fail")}, "its report says fail"),
         ({"report": place.report(checks=[])}, "no checks"),
-        ({"report": place.report(runs="many")}, "not whole"),
+        ({"report": place.report(runs="many")}, "not complete"),
         ({"report": None}, "no report"),
-        ({"report": whole, "status": "splendid"}, "no verdict"),
-        ({"report": place.report(mode={"device": "cpu", "gpu_image": True, "allow_cpu": True, "expect": None})}, "used none"),
+        ({"report": whole, "status": "splendid"}, "not a verdict"),
+        ({"report": place.report(mode={"device": "cpu", "gpu_image": True, "allow_cpu": True, "expect": None})}, "used no GPU"),
         ({"report": whole, "about": other}, "another image"),
     ]
     for changed, _ in cases:

@@ -428,7 +428,7 @@ def test_a_repository_whose_answer_trickles_is_out_of_reach_within_seconds(site)
     environment = lock_universe.environment()
     environment = replace(environment, base=replace(environment.base, repositories=(repository,)))
     began = time.monotonic()
-    with pytest.raises(BuildError, match="no whole answer within"):
+    with pytest.raises(BuildError, match="no complete answer within"):
         bases.check_repositories(environment, 1.0)
     assert time.monotonic() - began < 30
 

@@ -131,7 +131,7 @@ def test_records_are_compared_with_the_index(own: Program, tmp_path: Path) -> No
         pytest.skip(f"no package index: {answer.err}")
     (problem,) = answer.expect(5).document["error"]["problems"]
     assert problem["where"] == "matrix/measured/jax-cuda12-plugin.json"
-    assert problem["message"] == f"measured again, {true['filename']} has another glibc"
+    assert problem["message"] == f"measured again: {true['filename']} now has a different glibc"
     own.run("matrix", "measure", "--recorded", "--record", cwd=here).expect(5)
     own.run("matrix", "measure", "--recorded", "--record", "--replace", cwd=here).expect(0)
     assert json.loads(path.read_text())["files"] == [true]

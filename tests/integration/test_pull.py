@@ -242,7 +242,7 @@ def test_a_layer_that_is_there_twice_has_one_unpacked_digest(registry, there, he
     layer = composed.add(there, "one")
     lying = json.dumps({"rootfs": {"diff_ids": [f"sha256:{'0' * 64}", f"sha256:{layer.diff_id}"]}}).encode()
     share(ComposedImage(config=lying, layers=(layer, layer)), there, registry)
-    with pytest.raises(PublishError, match="two ways"):
+    with pytest.raises(PublishError, match="two different ways"):
         pulled(registry, here)
 
 

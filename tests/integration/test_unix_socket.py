@@ -61,10 +61,10 @@ def test_an_engine_that_ends_or_refuses_is_gone(endpoint: str, tmp_path: Path, a
     with pytest.raises(EngineError) as caught:
         engine_at(endpoint, tmp_path).image("a")
     assert caught.value.code == "engine-gone"
-    assert "no disk" in caught.value.message or "does not speak HTTP" in caught.value.message
+    assert "no disk" in caught.value.message or "does not use HTTP" in caught.value.message
 
 
-@pytest.mark.parametrize(("answer", "reason"), [(b"SSH-2.0\r\n", "does not speak HTTP"), (b"HTTP/1.0 403 No\r\n\r\n", "403")])
+@pytest.mark.parametrize(("answer", "reason"), [(b"SSH-2.0\r\n", "does not use HTTP"), (b"HTTP/1.0 403 No\r\n\r\n", "403")])
 def test_what_is_no_engine_is_refused(endpoint: str, tmp_path: Path, answer: bytes, reason: str) -> None:
     ANSWERS["/_ping"] = answer
     with pytest.raises(EngineError, match=reason) as caught:

@@ -264,10 +264,10 @@ def _untold(judge: Judge, build: Build, environment: Any, warnings: tuple[str, .
 
 def _untested(judge: Judge, build: Build, warnings: tuple[str, ...]) -> Iterator[str]:
     """Pairs that nobody tested or allows, pairs that are known bad, and untested pairs with a wrong warning or none."""
-    told = f"{build.framework} {build.version} upon "
+    told = f"{build.framework} {build.version} on "
     for framework, version, _ in build.holds[:1]:
         pairs = judge.world.pairs[build.framework, build.version][framework]
-        said = any(each.startswith(f"{told}{framework} {version}: allowed, not tested") for each in warnings)
+        said = any(each.startswith(f"{told}{framework} {version}: upstream allows this combination") for each in warnings)
         if version in pairs.bad or version not in pairs.tested | pairs.allowed:
             yield f"{told}{framework} {version} does not work, or nobody allows it"
         elif said != pairs.untested(version, build.cuda):

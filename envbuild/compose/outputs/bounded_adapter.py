@@ -42,9 +42,9 @@ class _Bounded:
             if size > LARGEST:
                 self._raw.close()
                 raise PublishError(
-                    f"What {self._url.partition('?')[0]} gives is longer than {LARGEST >> 20} MiB, which no document of a "
-                    "registry is.",
+                    f"The answer of {self._url.partition('?')[0]} is longer than {LARGEST >> 20} MiB, but no document of "
+                    "a registry is that long.",
                     code="unknown-format",
-                    hint="Check the name of the registry.",
+                    hint="Check that the name of the registry is right.",
                 )
             yield piece

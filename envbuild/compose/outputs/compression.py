@@ -150,5 +150,5 @@ def _damaged(layer: Layer, store: LayerStore) -> BuildError:
     return BuildError(
         f"The layer sha256:{layer.digest} is damaged in the layer store {store.folder}.",
         code="layer-damaged",
-        hint="`envbuild cache verify` removes damaged layers; then run the command again, which makes them anew.",
+        hint="Run `envbuild cache verify`, which removes damaged layers. Then run this command again, which makes them again.",
     )

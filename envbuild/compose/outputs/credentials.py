@@ -43,7 +43,7 @@ def find(host: str) -> Credentials:
         raise PublishError(
             f"Docker's credentials for {host} cannot be read: {' '.join(str(error).split())}.",
             code="credentials",
-            hint=f"`docker login {host}` writes them again; DOCKER_CONFIG names the folder of config.json.",
+            hint=f"To write them again, run `docker login {host}`. DOCKER_CONFIG names the folder of config.json.",
         ) from error
     said = {str(name).lower(): str(value or "") for name, value in found.items()}
     return Credentials(

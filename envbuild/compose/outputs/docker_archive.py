@@ -28,6 +28,6 @@ def write(image: ComposedImage, store: LayerStore, target: Path, references: Seq
                     news = Progress(stage="archive", message=f"writing {target}", done=float(done), total=total, unit="bytes")
                     on_progress(news)
             if not new.keep(target):
-                raise BuildError(f"Another process writes {target} at the same time.", code="busy", hint="Run it again.")
+                raise BuildError(f"Another process is writing {target} at the same time.", code="busy", hint="Run it again.")
     except OSError as error:
         raise files.explain_os_error(error, target) from error

@@ -54,9 +54,9 @@ def delete(client: Client, digest: str) -> bool:
     answer = client.ask("DELETE", client.url(f"manifests/{digest}"), (202, 200, 204, 404, 405))
     if answer.status_code == 405:
         raise PublishError(
-            f"The registry of {client.repository} lets nothing be deleted.",
+            f"The registry of {client.repository} does not allow deletions.",
             code="no-deletion",
-            hint="Whoever runs it can allow it: for docker-registry, REGISTRY_STORAGE_DELETE_ENABLED=true.",
+            hint="The operator of the registry can allow them: for docker-registry, REGISTRY_STORAGE_DELETE_ENABLED=true.",
         )
     return answer.status_code != 404
 
@@ -76,9 +76,9 @@ def tags(client: Client) -> list[str]:
             found |= dict.fromkeys(each for each in json.loads(answer.content)["tags"] or [] if _is_tag(each))
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise PublishError(
-                f"What {client.repository} gives as the list of its tags is no list.",
+                f"The answer of {client.repository} to a request for its tags is not a list.",
                 code="unknown-format",
-                hint="Check the name of the registry.",
+                hint="Check that the name of the registry is right.",
             ) from error
         following = answer.links.get("next", {}).get("url")
         if not following:
@@ -88,7 +88,7 @@ def tags(client: Client) -> list[str]:
         raise PublishError(
             f"The list of the tags of {client.repository} has more than {_PAGES} pages.",
             code="too-long",
-            hint="Whoever may write to the repository could set any number of tags.",
+            hint="Anybody who may write to the repository could have set so many tags. Ask its owner to remove some.",
         )
     return sorted(found)
 

@@ -138,14 +138,14 @@ class _Counter:
 def _id(engine: Engine, reference: str) -> str:
     found = engine.image(reference)
     if found is None:
-        raise _not_loaded(f"it has no image {reference} afterwards")
+        raise _not_loaded(f"afterwards, it has no image {reference}")
     return found.id
 
 
 def _not_loaded(words: str) -> BuildError:
     full = "no space left" in words.lower()
     return BuildError(
-        f"The engine did not take the composed image ({' '.join(words.split())}).",
+        f"The engine did not load the composed image ({' '.join(words.split())}).",
         code="no-space" if full else "load-failed",
         hint="Free some space where the engine keeps its data (`docker system prune`)." if full else "",
     )

@@ -92,7 +92,7 @@ def _index(folder: Path) -> list[dict[str, Any]]:
     try:
         manifests = json.loads(files.read_bytes(place))["manifests"]
         if not isinstance(manifests, list) or not all(map(_is_descriptor, manifests)):
-            raise ValueError("its manifests are no list of objects")
+            raise ValueError("its manifests are not a list of objects")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise _not_a_layout(folder, f"its index.json cannot be read ({error})") from error
     return manifests
@@ -125,7 +125,7 @@ def _named(told: manifest.Document, name: str) -> dict[str, Any]:
 
 def _not_a_layout(folder: Path, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{folder} is no OCI image layout: {why}.",
+        f"{folder} is not an OCI image layout: {why}.",
         code="not-a-layout",
-        hint="Name a new or empty folder, or one with a layout.",
+        hint="Name a new folder, an empty folder, or a folder with an OCI image layout.",
     )

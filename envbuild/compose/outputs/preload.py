@@ -88,7 +88,7 @@ def _partial(layers: list[Layer]) -> ComposedImage:
         "architecture": "amd64",
         "os": "linux",
         "created": datetime.now(UTC).isoformat(),
-        "config": {"Labels": {_LABEL: "a part of an image that envbuild was loading; may be removed"}},
+        "config": {"Labels": {_LABEL: "a part of an image that envbuild was loading; it can be removed"}},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer.diff_id}" for layer in layers]},
     }
     return ComposedImage(config=json.dumps(config).encode(), layers=tuple(layers))

@@ -87,7 +87,7 @@ def digest_of(source: str, tag: str) -> str:
 
 def absent(source: str, tag: str) -> PublishError:
     """The error for a registry that has no image with ``tag``."""
-    return PublishError(f"{source} has no image {tag}.", code="not-in-registry", hint="`--tag` names the tag that you want.")
+    return PublishError(f"{source} has no image {tag}.", code="not-in-registry", hint="Choose a tag with `--tag`.")
 
 
 class _Pull:
@@ -153,10 +153,10 @@ class _Pull:
         if strange := sorted(set(kinds) - set(_LAYERS)):
             raise self._unknown(f"it has layers of the kind {strange[0]}")
         if len(diff_ids) != len(blobs):
-            raise self._unknown(f"it has {len(blobs)} layers, and its configuration tells of {len(diff_ids)}")
+            raise self._unknown(f"it has {len(blobs)} layers, but its configuration lists {len(diff_ids)}")
         layers = tuple(_layer(*each) for each in zip(kinds, blobs, diff_ids, lists, strict=True))
         if len({layer.digest for layer in layers}) != len(set(layers)):
-            raise self._unknown("it tells of one layer in two ways")
+            raise self._unknown("it describes one layer in two different ways")
         return config, layers
 
     def _fetch_all(self, layers: list[Layer]) -> dict[str, Layer]:
@@ -227,16 +227,16 @@ class _Pull:
         try:
             told = json.loads(content.decode())  # UTF-8 only: json.loads would guess
         except (ValueError, RecursionError) as error:
-            raise self._unknown(f"a document is no JSON ({error})") from error
+            raise self._unknown(f"a document is not JSON ({error})") from error
         if not isinstance(told, dict):
-            raise self._unknown("a document is no JSON object")
+            raise self._unknown("a document is not a JSON object")
         return told
 
     def _unknown(self, why: str) -> PublishError:
         return PublishError(
-            f"What {self._client.repository} gives is no image that envbuild reads: {why}.",
+            f"The answer of {self._client.repository} is not an image that envbuild can read: {why}.",
             code="unknown-format",
-            hint="`docker pull` may read it.",
+            hint="Try `docker pull`, which can read more kinds of images.",
         )
 
 
@@ -272,7 +272,8 @@ def _layer(kind: str, blob: tuple[str, int], diff_id: str, files: str) -> Layer:
 def differs(repository: Repository, wanted: str) -> PublishError:
     """The error for content whose digest is not ``wanted``."""
     return PublishError(
-        f"What {repository} gives for {wanted} has another digest.",
+        f"The answer of {repository} for {wanted} has a different digest.",
         code="digest-differs",
-        hint="Something between here and the registry changes what is sent, or the registry's disk is damaged.",
+        hint="Either a program between this machine and the registry changes the data, or the registry's disk is damaged. "
+        "Tell the operator of the registry.",
     )

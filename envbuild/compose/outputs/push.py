@@ -237,16 +237,16 @@ class _Push:
 
     def _taken(self, tag: str, there: str) -> PublishError:
         return PublishError(
-            f"{self._client.repository}:{tag} is another image already ({there}).",
+            f"{self._client.repository}:{tag} is already a different image ({there}).",
             code="tag-taken",
             hint="This tag never moves. Remove it from the registry, or push to another repository.",
         )
 
     def _moved(self, tag: str, there: str) -> PublishError:
         return PublishError(
-            f"{self._client.repository}:{tag} was moved to another image meanwhile ({there or 'it was removed'}).",
+            f"Another process moved {self._client.repository}:{tag} at the same time ({there or 'it was removed'}).",
             code="tag-moved",
-            hint="Somebody else pushes to this tag. Run the command again if your image is to have it.",
+            hint="Somebody else is pushing to this tag. Run the command again if the tag must name your image.",
         )
 
     def _move(self, tag: str) -> None:
@@ -331,7 +331,7 @@ class _Push:
             raise PublishError(
                 f"{client.repository}:{tag} got the digest {digest} instead of {self._digest}.",
                 code="digest-differs",
-                hint="Something between here and the registry changes what is sent.",
+                hint="A program between this machine and the registry changes the data. Check the proxy.",
             )
 
 

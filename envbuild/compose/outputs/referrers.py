@@ -206,9 +206,9 @@ def _list_by_tag(client: Client, subject: Document, added: Sequence[dict[str, An
         headers = {"Content-Type": manifest.INDEX}
         client.ask("PUT", client.url(f"manifests/{_tag(digest)}"), (201,), headers=headers, body=index.content)
     raise PublishError(
-        f"The list of what is attached to {client.repository}@{digest} changes again and again.",
+        f"The list of documents attached to {client.repository}@{digest} changed repeatedly while this command ran.",
         code="attachments-lost",
-        hint="Somebody else publishes the same image. Run the command again: it adds only what is missing.",
+        hint="Somebody else is publishing the same image. Run the command again: it adds only what is missing.",
     )
 
 
@@ -222,9 +222,9 @@ def _entries(client: Client, content: bytes) -> list[dict[str, Any]]:
         return [entry for entry in entries if isinstance(entry, dict)]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise PublishError(
-            f"What {client.repository} gives as the list of what is attached to an image is no list.",
+            f"The answer of {client.repository} to a request for attached documents is not a list.",
             code="unknown-format",
-            hint="Somebody else may use the tag that begins with sha256- for another purpose.",
+            hint="Another program may use the tag that begins with sha256- for another purpose.",
         ) from error
 
 

@@ -55,15 +55,15 @@ def parse(text: str) -> Repository:
     host, _, name = text.partition("/")
     if "@" in text.partition("@sha256:")[0]:  # not repeated: it may be a password
         raise PublishError(
-            "The name of a repository has a user or a password before its host.",
+            "The name of a repository has a user name or a password before its host.",
             code="repository-name",
-            hint=f"Write {text.rpartition('@')[2]}, and give them to `docker login`.",
+            hint=f"Write {text.rpartition('@')[2]}, and log in with `docker login`.",
         )
     if not _TARGET.fullmatch(name) or not _HOST.fullmatch(host) or not ("." in host or ":" in host or host == "localhost"):
         raise PublishError(
-            f"{text!r} does not name a repository.",
+            f"{text!r} is not the name of a repository.",
             code="repository-name",
-            hint="Write HOST/REPOSITORY without a tag, in lower case: registry.example.org/lab/images",
+            hint="Write HOST/REPOSITORY in lower case and without a tag, for example registry.example.org/lab/images",
         )
     return Repository(host=host, name=name)
 
@@ -352,7 +352,7 @@ class Client:
             told = answer.json()
             token = str(told.get("token") or told["access_token"])
             if not _TOKEN.fullmatch(token):
-                raise ValueError("what it gives as a token is none")
+                raise ValueError("its answer to a request for a token is not a token")
             return token
         except (requests.RequestException, ValueError, LookupError, AttributeError) as error:
             raise _PassingError(unreachable(self.repository, error)) from error

@@ -28,9 +28,9 @@ class Repository:
 def insecure(repository: Repository, address: str) -> PublishError:
     """The error for a registry that got a request by https and answers with an address without TLS."""
     return PublishError(
-        f"The registry of {repository} names an address without TLS: {address.partition('?')[0][:_LONGEST]!r}.",
+        f"The registry of {repository} redirects to an address without TLS: {address.partition('?')[0][:_LONGEST]!r}.",
         code="insecure-address",
-        hint="Tell whoever runs the registry. Behind a proxy that ends TLS, it needs the header X-Forwarded-Proto.",
+        hint="Tell the operator of the registry. If a proxy ends TLS, it must send the header X-Forwarded-Proto.",
     )
 
 
@@ -57,21 +57,22 @@ def refused(repository: Repository, verb: str, method: str, answer: requests.Res
         return PublishError(
             f"The registry does not let this user {verb} {repository} ({what}).",
             code="denied",
-            hint=f"`docker login {repository.host}` as somebody who may {'write' if 'push' in verb else 'read'} there.",
+            hint=f"Run `docker login {repository.host}` as a user who may {'write' if 'push' in verb else 'read'} there.",
         )
     return PublishError(
         f"The registry of {repository} refused a request ({f'{method} ' if method else ''}{what}).",
         code="registry-refused",
-        hint="Run the command again: it transfers only the layers that have not arrived.",
+        hint="Run the command again: it transfers only the layers that are still missing.",
     )
 
 
 def other_size(repository: Repository, digest: str) -> PublishError:
     """The error for a blob whose size is not the announced one."""
     return PublishError(
-        f"What {repository} gives for sha256:{digest} has another size than its manifest says.",
+        f"The answer of {repository} for sha256:{digest} has a different size than its manifest says.",
         code="digest-differs",
-        hint="Something between here and the registry changes what is sent, or the registry's disk is damaged.",
+        hint="Either a program between this machine and the registry changes the data, or the registry's disk is damaged. "
+        "Tell the operator of the registry.",
     )
 
 
@@ -80,7 +81,7 @@ def too_long(repository: Repository, url: str, largest: int) -> PublishError:
     return PublishError(
         f"{url.partition('?')[0]} of {repository} is longer than {largest >> 20} MiB.",
         code="too-long",
-        hint="Whoever may write to the repository could attach any number of statements: `oras discover` lists them.",
+        hint="Anybody who may write to the repository could have attached so many statements: `oras discover` lists them.",
     )
 
 
@@ -89,7 +90,7 @@ def broken_off(repository: Repository) -> PublishError:
     return PublishError(
         f"The registry of {repository} stopped in the middle of a layer.",
         code="registry-unreachable",
-        hint="Run the command again: it transfers only the layers that have not arrived.",
+        hint="Run the command again: it transfers only the layers that are still missing.",
     )
 
 
@@ -102,7 +103,7 @@ def unreachable(repository: Repository, error: Exception) -> PublishError:
         code="registry-unreachable",
         hint=f"Put its CA into {CERTIFICATES / repository.host}/ca.crt, or name a bundle in REQUESTS_CA_BUNDLE."
         if certificate
-        else "Run the command again: it transfers only the layers that have not arrived.",
+        else "Run the command again: it transfers only the layers that are still missing.",
     )
 
 

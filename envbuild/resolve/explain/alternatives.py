@@ -214,7 +214,9 @@ def _describe(search: Search, near: _Near) -> str:
     changes = ", ".join(dict.fromkeys(_describe_part(search, near, part) for part in near.changed)) or "nothing"
     gpus = () if GPU in near.changed else search.request.gpus
     compiled = dict.fromkeys(gpu.text for build in near.candidate.builds for gpu in by_ptx(build, gpus))
-    return changes + (f"; no native code for {', '.join(compiled)}: PTX, compiled at the first start" if compiled else "")
+    return changes + (
+        f"; no native code for {', '.join(compiled)}, so the driver compiles PTX at the first start" if compiled else ""
+    )
 
 
 def _describe_part(search: Search, near: _Near, part: Part) -> str:
@@ -273,5 +275,5 @@ def _describe_gpu(search: Search, candidate: Candidate) -> str:
     instead = f"instead of {', '.join(gpu.text for gpu in request.gpus)}"
     board = nearest_board(search.lookup, request, build.row, variant, candidate.place.offer)
     code = ", ".join(variant.sass or (f"PTX {entry}" for entry in variant.ptx))
-    holds = f"; its GPU code is for {code}" if code else ""
+    holds = f"; the build has GPU code for {code}" if code else ""
     return f"on {f'a {board.name} ({board.architecture}, {board.capability})' if board else 'another GPU'} {instead}{holds}"

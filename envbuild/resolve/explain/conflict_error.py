@@ -31,7 +31,7 @@ def refusal(search: Search) -> ConflictError:
     found = cores(search)
     core, against = clash(search, found)
     nearest = alternatives(search, found)
-    shown = f" The nearest that works: {nearest[0].name} ({nearest[0].changes})." if nearest else ""
+    shown = f" The most similar request that works: {nearest[0].name} ({nearest[0].changes})." if nearest else ""
     return ConflictError(
         f"No combination satisfies {request.text}.",
         hint=f"{_change(core)}{shown}",
@@ -72,10 +72,10 @@ def _change(core: tuple[Part, ...]) -> str:
     """Say which parts conflict."""
     words = [f"{part.framework} (any version)" if part.kind == "framework" else f"the {_word(part)}" for part in core]
     if not words:
-        return "No environment of it can be made at all."
+        return "The matrix has no environment for this framework at all."
     if len(words) == 1:
-        return f"Change {words[0]}: no environment works with it, whatever else is changed."
-    return f"Change {', '.join(words[:-1])} or {words[-1]}: these do not go together."
+        return f"Change {words[0]}: with it, no environment works, even if you change all other parts."
+    return f"Change {', '.join(words[:-1])} or {words[-1]}: they do not work together."
 
 
 def _word(part: Part) -> str:

@@ -117,7 +117,7 @@ class _CaseScorer:
 
 
 def _no_gpu(build: Build) -> Objection:
-    reason = "built for CPU alone, as all beside it; the request asks for a GPU environment"
+    reason = "this framework and all frameworks in the request have only CPU builds, but the request asks for a GPU environment"
     return objection(CUDA, build.row, reason, build.variant.origin.source_of("cuda"))
 
 
@@ -138,7 +138,7 @@ def _place_conflicts(lookup: Lookup, request: Request, builds: Sequence[Build]) 
     elif request.python:
         pythons = [version for version in pythons if within(version, request.python)]
     options = [[*unsupported, *_system_conflicts(lookup, request, variant, system, pythons)] for system in systems]
-    nowhere = [objection(SYSTEM, builds[0].row, "no operating system is in the matrix", builds[0].variant.origin.source)]
+    nowhere = [objection(SYSTEM, builds[0].row, "the matrix has no operating system", builds[0].variant.origin.source)]
     return min(options, key=len, default=unsupported or nowhere)
 
 
@@ -170,7 +170,7 @@ def _system_conflicts(
         found.extend(dict.fromkeys(item for item in supplied if isinstance(item, Objection)))
     elif not any(isinstance(item, Python) for item in supplied):
         carried = ", ".join(python.version for python in system.pythons) or "none"
-        reason = f"carries Python {carried}; {variant.package} ({variant.name}) would need {', '.join(pythons)}"
+        reason = f"has Python {carried}; {variant.package} ({variant.name}) needs {', '.join(pythons)}"
         found.append(objection(PYTHON, system.key, reason, system.origin.source_of("pythons"), "python"))
     found.extend(_offer_conflicts(lookup, request, variant, system))
     return found
@@ -185,17 +185,23 @@ def _offer_conflicts(lookup: Lookup, request: Request, variant: Variant, system:
         found.append(against[request.base])
     elif request.base and request.base not in {offer.provider for offer in offers}:
         has = ", ".join(dict.fromkeys(offer.provider for offer in offers))
-        reason = f"{variant.package} ({variant.name}) on {system.name} is served by {has}, not by {request.base}"
+        reason = f"{variant.package} ({variant.name}) on {system.name} can use the base providers {has}, but not {request.base}"
         found.append(objection(BASE, system.key, reason, system.origin.source))
     elif not request.base and all(offer.deleted for offer in offers):
         row = offers[0].row
         image, source = (row.image, row.origin.source) if row else ("", "")
-        reason = f"{image} was deleted upstream and no other base supports this build; --base {offers[0].provider} forces it"
+        reason = (
+            f"{image} was deleted upstream, and no other base supports this build; to use a copy of the image, add "
+            f"--base {offers[0].provider}"
+        )
         found.append(objection(BASE, f"cuda {variant.cuda} {offers[0].provider} {system.name}", reason, source))
     for part, wanted in ((CUDNN, request.cudnn), (NCCL, request.nccl)):
         versions = dict.fromkeys(library.version for offer in offers if (library := getattr(offer, part.kind)))
         if wanted and not any(within(version, wanted) for version in versions):
-            reason = f"{variant.package} ({variant.name}) comes with {part.kind} {', '.join(versions) or 'none'}, not {wanted}"
+            reason = (
+                f"{variant.package} ({variant.name}) comes with {part.kind} {', '.join(versions) or 'none'}, but "
+                f"the request asks for {wanted}"
+            )
             source = variant.origin.source_of(part.kind)
             found.append(objection(part, f"{part.kind} on {system.name}", reason, source))
     return found

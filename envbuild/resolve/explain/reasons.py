@@ -43,7 +43,7 @@ def of_builds(lookup: Lookup, request: Request, chosen: Candidate) -> Iterator[R
         release = build.release
         if said := request.wanted_of(build.framework).said:
             beside = build.framework.beside
-            because = f"{said} was asked for with {beside}, so the {said} for {beside} is taken"
+            because = f"the request names {said} together with {beside}, so the {said} for {beside} is used"
             yield Reason(choice=build.framework.title, because=because, source=build.framework.origin.source)
         yield Reason(
             choice=f"{build.framework.name} {release.version}",
@@ -74,8 +74,8 @@ def of_place(request: Request, chosen: Candidate, environment: Environment) -> I
     place, need = chosen.place, together(chosen.builds)
     yield Reason(
         choice=f"os {place.system.name}",
-        because=("asked for" if request.systems else "the preferred system that supports the choices above")
-        + f"; glibc {place.system.glibc} is enough for {need.glibc}",
+        because=("asked for" if request.systems else "it is the preferred system that supports the choices above")
+        + f"; its glibc {place.system.glibc} is new enough for glibc {need.glibc}",
         source=place.system.origin.source,
     )
     yield _base(request, chosen, environment)
@@ -91,7 +91,7 @@ def of_dependencies(chosen: Candidate) -> Reason:
     )
     return Reason(
         choice=f"dependencies until {release.exclude_newer}",
-        because=because + ("; the latest such day of all frameworks counts" if len(chosen.builds) > 1 else ""),
+        because=because + ("; with several frameworks, the latest of these days counts" if len(chosen.builds) > 1 else ""),
         source=release.origin.source_of("released"),
     )
 
@@ -102,7 +102,7 @@ def _processor(build: Build) -> Iterator[Reason]:
     if variant.cpu_features:
         yield Reason(
             choice=f"processor with {', '.join(feature.upper() for feature in variant.cpu_features)}",
-            because=f'{_built(build)} built for it; on a processor without it the program stops with "Illegal instruction"',
+            because=f'{_built(build)} built for it; on a processor without it, the program stops with "Illegal instruction"',
             source=variant.origin.source_of("cpu_features"),
         )
 
@@ -120,16 +120,18 @@ def _version(request: Request, chosen: Candidate, build: Build) -> str:
     wanted = request.wanted_of(build.framework)
     matching = [release.version for release in build.framework.releases if wanted.accepts(release)]
     if len(matching) == 1:
-        return "the only version that was asked for" if wanted.version else "the only version in the matrix"
-    asked = f"of those that {wanted.version.lstrip('=')} names" if wanted.version else "of all in the matrix"
+        return "the only version that matches the request" if wanted.version else "the only version in the matrix"
+    asked = f"of the versions that match {wanted.version.lstrip('=')}" if wanted.version else "f of all versions in the matrix"
     earlier = chosen.builds[: chosen.builds.index(build)]
-    beside = f" beside {' and '.join(f'{each.framework.name} {each.release.version}' for each in earlier)}" if earlier else ""
+    beside = (
+        f" together with {' and '.join(f'{each.framework.name} {each.release.version}' for each in earlier)}" if earlier else ""
+    )
     if not matching or matching[0] == build.release.version:
         return f"{asked}, the newest"
     if preferred := addon_builds.preferred(chosen.builds, build, matching):
         return f"{asked}, {preferred}"
     if narrowed := _narrowed(request, build):
-        return f"{asked}, the newest with native code for the GPUs of its minor{narrowed}"
+        return f"{asked}, the newest with native code for all GPUs that its minor version supports{narrowed}"
     native = " with native code for the GPU" if build.variant.cuda and _is_native(request, build.variant) else ""
     return f"{asked}, the newest that satisfies the whole request{beside}{native}"
 
@@ -152,7 +154,7 @@ def _narrowed(request: Request, build: Build) -> str:
     ]
     held = ", ".join(dict.fromkeys(entry for release in newer for each in release.variants if each.cuda for entry in each.sass))
     names = " and ".join(release.version for release in newer)
-    return f"; {names} {'has' if len(newer) == 1 else 'have'} native code for {held} only" if newer else ""
+    return f"; {names} {'has' if len(newer) == 1 else 'have'} native code only for {held}" if newer else ""
 
 
 def _comes_from(build: Build, place: Place) -> str:
@@ -173,7 +175,9 @@ def no_gpu_build(lookup: Lookup, chosen: Candidate, build: Build) -> str:
         against = [clashes(lookup, pair) for pair in pairs]
         if against and all(against):
             told = "; ".join(f"{each.conflict.row} {each.conflict.reason}" for each in against[0])
-            return f"no GPU build of it goes with one of {other.framework.title} {other.release.version}: {told}"
+            return (
+                f"no GPU build of it works together with a GPU build of {other.framework.title} {other.release.version}: {told}"
+            )
     return "no GPU build satisfies the request"
 
 
@@ -188,12 +192,12 @@ def _package(lookup: Lookup, request: Request, chosen: Candidate, build: Build) 
     if len(builds) == 1:
         return "the only build of this version"
     if build.beside_gpus:
-        return "no requested version has a GPU build"
+        return "none of the requested versions has a GPU build"
     if not variant.cuda:
         return "the CPU build" + (" was asked for" if request.device == "cpu" else f": {no_gpu_build(lookup, chosen, build)}")
     if clauses := request.wanted_of(build.framework).cuda or request.cuda:
         return f"the build for CUDA {variant.cuda}{_older_cuda(build, clauses)}"
-    return "a GPU build comes before the CPU build" if len(kinds) == 2 else "the preferred build"
+    return "a GPU build is preferred to the CPU build" if len(kinds) == 2 else "the preferred build"
 
 
 def _older_cuda(build: Build, clauses: str) -> str:
@@ -203,7 +207,10 @@ def _older_cuda(build: Build, clauses: str) -> str:
     if not others:
         return ""
     named = ", ".join(f"{each.cuda} (upstream's own default)" if each.default else each.cuda for each in others)
-    return f", the newest that {clauses.lstrip('=')} names; builds for CUDA {named} exist too: ask for cuda{others[0].cuda}"
+    return (
+        f", the newest that matches {clauses.lstrip('=')}; builds for CUDA {named} exist too: to get one, ask for "
+        f"cuda{others[0].cuda}"
+    )
 
 
 def _cuda(build: Build) -> Iterator[Reason]:
@@ -211,9 +218,9 @@ def _cuda(build: Build) -> Iterator[Reason]:
     if not variant.cuda:
         return
     where = {
-        "system": "its binaries need it in the image",
-        "wheels": "it comes in packages that the framework requires",
-        "bundled": "it is inside the framework's package",
+        "system": "its binaries need CUDA libraries in the image",
+        "wheels": "its CUDA libraries are in packages that the framework requires",
+        "bundled": "its CUDA libraries are in the framework's package",
     }[variant.cuda_libraries]
     yield Reason(
         choice=f"cuda {variant.cuda}",
@@ -229,10 +236,10 @@ def _driver(lookup: Lookup, environment: Environment) -> Iterator[Reason]:
         return
     row = max(rows, key=lambda row: numbers(row.driver_min))
     rule = lookup.native_rule(row)
-    floor = f"; native code runs from {rule.driver_min} on (minor-version compatibility)" if rule else ""
+    floor = f"; native code runs with driver {rule.driver_min} or newer (minor-version compatibility)" if rule else ""
     yield Reason(
         choice=f"driver >= {row.driver_min}",
-        because=f"CUDA {row.release} needs it{floor}",
+        because=f"CUDA {row.release} needs this driver{floor}",
         source=row.origin.source_of("driver_min"),
     )
 
@@ -242,13 +249,13 @@ def _library(name: str, need: LibraryNeed | None, chosen: Library | None, varian
         return
     origin = variant.origin
     if need.taken_from == "bundled":
-        because = "it is inside the framework's binary; nothing is installed"
+        because = "it is in the framework's binary, so nothing is installed"
     elif need.taken_from == "wheels":
-        because = "the framework's own packages bring it"
+        because = "packages that the framework requires contain it"
     elif chosen.version == need.prefer:
-        because = f"the framework needs {describe(need)}; this one is preferred"
+        because = f"the framework needs {describe(need)}; this version is preferred"
     else:
-        because = f"the framework needs {describe(need)}; the newest that the base has"
+        because = f"the framework needs {describe(need)}; this is the newest version for this base"
     source = origin.source_of(name) if chosen.row is None else chosen.row.origin.source
     yield Reason(choice=f"{name} {chosen.version}", because=because, source=source)
 
@@ -260,9 +267,9 @@ def of_python(lookup: Lookup, request: Request, chosen: Candidate, variant: Vari
     verb = "supports" if len(chosen.builds) == 1 else "support"
     origin = {
         "distribution": f"{place.system.name} carries it",
-        "uv": "a standalone build is installed",
+        "uv": "uv installs a standalone build",
         "conda": "conda installs it",
-        "base": "the base image carries it",
+        "base": "the base image contains it",
     }[place.python.provided_by]
     asked = "asked for" if request.python and within(place.python.version, request.python) else "preferred"
     row = lookup.pythons.get(place.python.version)
@@ -270,7 +277,7 @@ def of_python(lookup: Lookup, request: Request, chosen: Candidate, variant: Vari
     source = variant.origin.source_of("python") or (row.origin.source if row else "")
     return Reason(
         choice=f"python {place.python.version}",
-        because=f"{asked} among those that {supporting} {verb} ({among}); {origin}",
+        because=f"{asked} among the versions that {supporting} {verb} ({among}); {origin}",
         source=source,
     )
 
@@ -278,12 +285,12 @@ def of_python(lookup: Lookup, request: Request, chosen: Candidate, variant: Vari
 def _base(request: Request, chosen: Candidate, environment: Environment) -> Reason:
     offer, system, cuda = chosen.place.offer, chosen.place.system, environment.cuda
     what = {
-        "distribution": "a plain distribution, since nothing of CUDA is needed",
-        "wheels": "a plain distribution, since CUDA comes with the framework's packages",
-        "apt": f"{system.name} with CUDA {cuda} from NVIDIA's packages by exact version",
-        "tag": f"an image that holds CUDA {cuda}",
+        "distribution": "a plain distribution, because nothing of CUDA is needed",
+        "wheels": "a plain distribution, because CUDA comes with the framework's packages",
+        "apt": f"{system.name}, with CUDA {cuda} from NVIDIA's packages of an exact version",
+        "tag": f"an image that contains CUDA {cuda}",
         "conda": f"conda packages of CUDA {cuda}",
-        "local": "the image that was named; what is inside it is checked after the build",
+        "local": "the requested image; its contents are checked after the build",
     }[offer.provider]
     others = ", ".join(environment.base.other_providers)
     insisted = "asked for: " if request.base else ""

@@ -73,8 +73,11 @@ def _why_newer_lost(search: Search, ours: Build, newer: Build) -> str:
         if code_for(ours.variant, capability) == "native" != code_for(newer.variant, capability):
             return f"it has no native code for GPUs of compute capability {capability}"
     if wider_patch(newer.release, newer.framework.releases) is not None:
-        return f"it has native code for far fewer GPUs ({', '.join(newer.variant.sass)}) than earlier patches of its minor"
-    return "the request is the chosen one's own name"
+        return (
+            f"it has native code for far fewer GPUs ({', '.join(newer.variant.sass)}) than earlier patch releases of "
+            "its minor version"
+        )
+    return "the request is the full name of the chosen environment"
 
 
 def _build(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
@@ -99,14 +102,14 @@ def _against(search: Search, chosen: Candidate, build: Build, other: Build) -> l
 def _why_build(chosen: Candidate, ours: Variant, other: Variant) -> str:
     cudas = {build.variant.cuda for build in chosen.builds}
     if len(chosen.builds) > 1 and other.cuda and other.cuda != ours.cuda and cudas <= {ours.cuda, ""}:
-        return f"all have CUDA {ours.cuda}"
+        return f"all frameworks use CUDA {ours.cuda}"
     if ours.cuda and not other.cuda:
-        return "a GPU build comes before the CPU build"
+        return "a GPU build is preferred to the CPU build"
     if ours.default and not other.default:
-        return f"upstream's own default is the build for CUDA {ours.cuda}"
+        return f"the build for CUDA {ours.cuda} is upstream's own default"
     if numbers(other.cuda or "0") < numbers(ours.cuda or "0"):
-        return f"CUDA {other.cuda} is older than {ours.cuda}"
-    return "no place of it comes before the chosen one's"
+        return f"CUDA {other.cuda} is older than CUDA {ours.cuda}"
+    return "no base or system for it is preferred to the chosen one"
 
 
 def _others(search: Search, chosen: Candidate, part: Part) -> Iterable[tuple[Place, bool]]:
@@ -143,13 +146,13 @@ def _python(search: Search, chosen: Candidate) -> Iterator[Rival]:
 
 def _why_python(lookup: Lookup, ours: Python, other: Python, row: PythonRow | None, system: str) -> str:
     if ours.provided_by != other.provided_by:
-        return f"no system that serves carries it: it would come from {other.provided_by} on {system}"
+        return f"no suitable system contains it; {other.provided_by} would have to install it on {system}"
     mine = lookup.pythons.get(ours.version)
     if mine and row and mine.preference != row.preference:
         return f"the matrix prefers Python {ours.version}"
     if numbers(other.version) < numbers(ours.version):
         return "it is older"
-    return f"it comes with {system}, which the matrix puts after"
+    return f"it comes with {system}, which the matrix prefers less"
 
 
 def _system(search: Search, chosen: Candidate) -> Iterator[Rival]:
@@ -162,9 +165,12 @@ def _system(search: Search, chosen: Candidate) -> Iterator[Rival]:
         elif place.offer.deleted:
             because = "its image was deleted upstream"
         elif place.python.provided_by != ours.python.provided_by:
-            because = f"it does not carry Python {ours.python.version}, which would come from {place.python.provided_by}"
+            because = f"it does not contain Python {ours.python.version}; {place.python.provided_by} would have to install it"
         elif place.offer.preference != ours.offer.preference:
-            because = f"its base ({place.offer.provider}) is not preferred to {ours.offer.provider} on {ours.system.name}"
+            because = (
+                f"on it, the base would come from {place.offer.provider}, and the matrix prefers "
+                f"{ours.offer.provider} on {ours.system.name}"
+            )
         else:
             because = f"the matrix prefers {ours.system.name}"
         yield Rival(
@@ -187,7 +193,7 @@ def _base(search: Search, chosen: Candidate) -> Iterator[Rival]:
         if place.offer.deleted:
             because = f"the image {row.image if row else ''} was deleted upstream"
         else:
-            because = f"the request asks for {request.base}" if excluded else "the matrix puts it after"
+            because = f"the request asks for {request.base}" if excluded else "the matrix prefers it less"
         source = row.origin.source if row else place.system.origin.source
         yield Rival(choice=choice, next_best=f"base {place.offer.provider}", because=because, source=source)
         return
@@ -222,7 +228,7 @@ def _libraries(search: Search, chosen: Candidate) -> Iterator[Rival]:
             continue
         installable = any(item.system == chosen.place.system.name for item in other.apt) or ours.package is None
         if not installable:
-            because = f"no package of it for {chosen.place.system.name} is in the matrix"
+            because = f"the matrix has no package of it for {chosen.place.system.name}"
         elif clauses and not within(other.version, clauses):
             because = f"the request asks for {clauses.lstrip('=')}"
         elif ours.version == need.prefer:

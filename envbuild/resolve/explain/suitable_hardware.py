@@ -40,7 +40,10 @@ def driver_window(lookup: Lookup, request: Request, variant: Variant, any_gpu: b
     native = all(code_for(variant, gpu.capability) == "native" for gpu in gpus)
     low, note = row.driver_min, ""
     if rule is not None and native and rule.driver_min != low:
-        low, note = rule.driver_min, f" (by minor-version compatibility; CUDA {row.version} itself comes with {low})"
+        low, note = (
+            rule.driver_min,
+            f" (by minor-version compatibility; the driver that comes with CUDA {row.version} is {low})",
+        )
     firsts = [lookup.first_branch(gpu.architecture) for gpu in gpus if gpu.architecture]
     first = max((branch for branch in firsts if branch), key=int, default="")
     if first and int(first) > numbers(low)[0]:

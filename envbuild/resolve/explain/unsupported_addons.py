@@ -44,7 +44,7 @@ def _refusal(matrix: Matrix, request: Request, wanted: Wanted, other: FrameworkT
     newest = next(release.version for release in addon.releases if wanted.accepts(release))
     rule = rule_that_leaves_out(other, wanted.version)
     versions = [release.version for release in other.releases]
-    known = f"the matrix has {other.title} from {versions[-1]} to {versions[0]}"
+    known = f"the matrix has {other.title} releases from {versions[-1]} to {versions[0]}"
     supporting = _with_other_release(matrix, request, wanted, other, newest)
     added = Wanted(framework=below, version="", cuda="")
     both = _resolved(matrix, request._replace(wanted=(*request.wanted, added)))
@@ -56,15 +56,18 @@ def _refusal(matrix: Matrix, request: Request, wanted: Wanted, other: FrameworkT
         shown.append(f"Ask for {addon.title} {version}, which supports {beside.title}: {text}.")
         found.append(Alternative(name=environment.name, changes=f"{addon.name} {version} instead of {newest}"))
     else:
-        shown.append(f"Ask for a release that supports {beside.title}: {other.title} is there from {versions[-1]} on.")
+        shown.append(f"Ask for a release that supports {beside.title}: the matrix has {other.title} from {versions[-1]} on.")
     if both is not None:
         text = _short_name(tables, request, both)
-        shown.append(f"To have {addon.title} on {below.title} and {beside.title} beside it, name {below.title} too: {text}.")
-        found.append(Alternative(name=both.name, changes=f"with {below.name}, upon which {addon.name} then stands"))
+        shown.append(
+            f"To use {addon.title} with {below.title}, and {beside.title} in the same environment, name "
+            f"{below.title} too: {text}."
+        )
+        found.append(Alternative(name=both.name, changes=f"with {below.name}, on which {addon.name} is then based"))
     conflicts = [Conflict(row=f"{other.name} {newest}", reason=rule.origin.note, source=rule.origin.source)] if rule else []
     return ConflictError(
-        f"{addon.title} {newest} does not support {beside.title}, and the request does not name {below.title}, "
-        "upon which it stands.",
+        f"{addon.title} {newest} does not support {beside.title}, and the request does not name {below.title}, on which "
+        f"{addon.title} could be based.",
         hint=" ".join(shown),
         conflicts=[*conflicts, Conflict(row=other.name, reason=known, source=other.origin.source)],
         alternatives=found,

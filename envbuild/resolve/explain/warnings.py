@@ -46,7 +46,7 @@ def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
 
     for candidate in search.solutions(only=native):
         other = next(each for each in candidate.builds if each.framework is build.framework)
-        yield f"{other.framework.title} {other.release.version}, which the request allows too, has native code for it."
+        yield f"{other.framework.title} {other.release.version}, which the request also allows, has native code for it."
         return
 
 
@@ -61,8 +61,8 @@ def _cudnn_dropped(lookup: Lookup, request: Request, build: Build) -> Iterator[s
         ours = next((row for row in lost if row.version == need.prefer), None)
         if ours is not None:
             yield (
-                f"{build.row} comes with cuDNN {ours.version}, which serves GPUs from compute capability "
-                f"{ours.capability_min} on: convolutions fail on {gpu.text} ({gpu.capability})."
+                f"{build.row} comes with cuDNN {ours.version}, which supports GPUs of compute capability "
+                f"{ours.capability_min} and newer: convolutions will fail on {gpu.text} ({gpu.capability})."
             )
 
 
@@ -73,22 +73,22 @@ def _bad_for_gpus(search: Search, chosen: Candidate, build: Build) -> Iterator[s
     bad = list(_known_bad(search, build))
     yield from bad
     if not bad and len(chosen.builds) > 1 and any(each.cuda for each in addon_builds.siblings(search.lookup, build)):
-        yield f"{build.row} uses no GPU: {no_gpu_build(search.lookup, chosen, build)}"
+        yield f"{build.row} does not use the GPU: {no_gpu_build(search.lookup, chosen, build)}"
 
 
 def _known_bad(search: Search, build: Build) -> Iterator[str]:
     for option in search.options(search.request.wanted_of(build.framework)):
         if option.build.release is build.release and option.build.variant.cuda:
             for item in option.objections:
-                yield f"{build.row} uses no GPU: {option.build.row} is {item.conflict.reason}"
+                yield f"{build.row} does not use the GPU: {option.build.row} is {item.conflict.reason}"
 
 
 def package_warnings(builds: Sequence[Build]) -> Iterator[str]:
     """Warn about builds in one set of packages that require different versions of the same packages."""
     for one, other in same_packages(builds):
         yield (
-            f"{one.row} brings CUDA {one.variant.cuda} and {other.row} CUDA {other.variant.cuda} in packages of the same "
-            "names: whether these can be installed together is known when the environment is locked."
+            f"{one.row} contains CUDA {one.variant.cuda} and {other.row} contains CUDA {other.variant.cuda}, in packages "
+            "of the same names. Only locking shows whether both can be installed together."
         )
 
 
@@ -110,7 +110,7 @@ def status_warnings(lookup: Lookup, request: Request, chosen: Candidate) -> list
     for name, origin in rows:
         note = f": {origin.note}" if origin.note else ""
         if origin.status == "unknown":
-            found.append(f"{name} has not been proved{note or '.'}")
+            found.append(f"{name} has not been tested{note or '.'}")
         elif origin.status == "base-deleted":
-            found.append(f"{name} was deleted upstream{note or '; it works only where a copy is kept.'}")
+            found.append(f"{name} was deleted upstream{note or '; it works only with a copy of the image.'}")
     return found

@@ -21,21 +21,21 @@ def read_base(draft: Draft, base: str | None, systems: tuple[str, ...]) -> tuple
     slug = draft.get("image")
     if not text and slug:
         raise UnknownNameError(
-            f"{slug!r} in {draft.text!r} stands for a base image, which a name cannot be turned back into.",
+            f"{slug!r} in {draft.text!r} stands for a base image, but the name does not say which image.",
             code="base-image-needed",
-            hint="Name the image with --base IMAGE, and use the name without that ending.",
+            hint="Name the image with --base IMAGE, and use the name without this ending.",
         )
     if not text or text.lower() in PROVIDERS:
         return _provider(draft, text.lower(), said), ""
     if not _IMAGE.fullmatch(text) or not re.search(r"[/:@]", text):
-        raise _unknown(text, "neither a provider nor an image with a tag", " An image is written name:tag.")
+        raise _unknown(text, "it is neither a provider nor an image with a tag", " Write an image as name:tag.")
     if said or (slug and slug != image_slug(text).lower()):
-        raise UsageError(f"{draft.text!r} names another base than {text}.", code="contradiction", hint="Name one base.")
+        raise UsageError(f"{draft.text!r} names a different base than {text}.", code="contradiction", hint="Name one base.")
     if len(systems) != 1 or not re.fullmatch(r"==\d+\.\d+", draft.get("python")):
         raise UsageError(
-            f"What is inside {text} is not known before it is used.",
+            f"The contents of {text} are not known before it is used.",
             code="base-needs-os",
-            hint="Say which system and Python the image holds, as in --os debian11 --python 3.6.",
+            hint="Say which system and which Python the image contains, for example --os debian11 --python 3.6.",
         )
     return "local", text
 
@@ -56,13 +56,13 @@ def _unknown(text: str, what: str, more: str) -> UnknownNameError:
 def _provider(draft: Draft, text: str, said: str) -> str:
     if text and said and text != said:
         raise UsageError(
-            f"{draft.text!r} names the base {said}, the option {text}.", code="contradiction", hint="Name one base."
+            f"{draft.text!r} names the base {said}, but the option names {text}.", code="contradiction", hint="Name one base."
         )
     if "local" in (text, said):
         raise UsageError(
-            "The base `local` is an image of your own.",
+            "The base `local` means an image of your own.",
             code="base-needs-image",
-            hint="Name it: --base IMAGE, as in --base my/python:3.6.",
+            hint="Name the image, for example --base my/python:3.6.",
         )
     return text or said
 

@@ -41,9 +41,9 @@ class Draft:
         parts = self.parts if piece is None else piece.parts
         if parts.get(part, value) != value:
             raise UsageError(
-                f"{self.text!r} says {part} twice: {parts[part]} and {value}.",
+                f"{self.text!r} sets {part} twice: {parts[part]} and {value}.",
                 code="contradiction",
-                hint="Say each part once, in the name or as an option.",
+                hint="Set each part only once, in the name or with an option.",
             )
         parts[part] = value
 

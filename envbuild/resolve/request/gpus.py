@@ -19,7 +19,11 @@ def find_gpu(matrix: Matrix, text: str) -> tuple[GpuWanted, list[str]]:
     """
     word = unicodedata.normalize("NFKC", text).strip()
     if not word:
-        raise UsageError("An empty name is not a GPU.", code="bad-gpu", hint='Give a board such as "GTX 1080 Ti" or sm_61.')
+        raise UsageError(
+            "The name of a GPU is empty.",
+            code="bad-gpu",
+            hint='Name a GPU such as "GTX 1080 Ti", or a capability such as sm_61.',
+        )
     if capability := read_capability(word):
         return _by_capability(matrix, word, capability)
     board = find_board(matrix, word)
@@ -33,6 +37,6 @@ def _by_capability(matrix: Matrix, word: str, capability: str) -> tuple[GpuWante
     if architecture is not None:
         return wanted, []
     return wanted, [
-        f"GPU {word}: no architecture of the matrix has compute capability {capability}. Only the framework's binaries were "
-        "compared; which CUDA and drivers serve it was not checked."
+        f"GPU {word}: the matrix has no architecture of compute capability {capability}. Only the GPU code of the "
+        "framework was compared; whether CUDA and the driver support this GPU was not checked."
     ]

@@ -50,7 +50,7 @@ def example(matrix: Matrix) -> str:
             series = ".".join(release.version.split(".")[:2])
             cuda = release.variants[0].cuda
             return f"For example: {framework.short}-{series}-{f'cuda{cuda}' if cuda else 'cpu'}."
-    return "The matrix has no framework yet."
+    return "The matrix has no framework."
 
 
 def refuse_hinted(matrix: Matrix, word: str) -> None:
@@ -61,8 +61,8 @@ def refuse_hinted(matrix: Matrix, word: str) -> None:
                 because = f" {hint.because}" if hint.because else ""
                 rest = word[len(hint.says) :]
                 raise UnknownNameError(
-                    f"{hint.says} is no release of {framework.title}.{because}",
-                    hint=f"{hint.means} is another framework: ask for {hint.means}{rest}.",
+                    f"{hint.says} is not a release of {framework.title}.{because}",
+                    hint=f"{hint.means} is a different framework: ask for {hint.means}{rest}.",
                     alternatives=[Alternative(name=hint.means + rest, changes=f"{hint.means} instead of {hint.says}")],
                 )
 
@@ -71,17 +71,17 @@ def unknown_framework(matrix: Matrix, text: str, head: str, rest: str) -> Unknow
     """The error for the word ``head`` + ``rest`` of the request ``text``, which begins with no framework of the matrix."""
     if library := _library(matrix, head + rest):
         return UnknownNameError(
-            f"{library!r} is a library, and no framework of the matrix: what a framework needs is chosen when it is locked.",
+            f"{library!r} is a library, not a framework of the matrix. Locking chooses the libraries that a framework needs.",
             code="library",
-            hint=f"Leave {library} out of the request; the lock says which version of it there will be. "
-            f"To ask for one yourself, put it under `pip:` of an environment of your own: {init_command([library], [])}",
+            hint=f"Leave {library} out of the request; the lock will say which version is used. To choose the version "
+            f"yourself, put it under `pip:` of an environment of your own: {init_command([library], [])}",
         )
     names = {name: framework for framework in matrix.frameworks for name in known_names(framework)}
     found = nearest(head, names)
     near = [name for place, name in enumerate(found) if names[name] not in [names[better] for better in found[:place]]]
     known = ", ".join(sorted({framework.name for framework in matrix.frameworks}))
     error = UnknownNameError(
-        f"The matrix knows no framework {head!r}.",
+        f"The matrix has no framework {head!r}.",
         hint=f"Did you mean {near[0]}?" if near else f"Known: {known}.",
         alternatives=[
             Alternative(name=text.lower().replace(head + rest, name + rest, 1), changes=f"{name} instead of {head}")
@@ -113,7 +113,7 @@ def unknown_version(what: str, wanted: str, known: Sequence[str], make: Iterable
     return UnknownNameError(
         f"The matrix has no {what} {wanted}.",
         code="unknown-version",
-        hint=f"{'Known' if few else 'The nearest'}: {', '.join(shown)}." if known else f"It has no {what} at all.",
+        hint=f"{'Known' if few else 'The nearest'}: {', '.join(shown)}." if known else f"The matrix has no {what} at all.",
         alternatives=tuple(make),
         details=[f"{what} {major}: {', '.join(versions)}" for major, versions in majors.items()],
     )
@@ -134,7 +134,7 @@ def rule_that_leaves_out(framework: FrameworkTable, clauses: str) -> LeftOut | N
 def left_out(framework: FrameworkTable, wanted: str, rule: LeftOut, instead: Sequence[Alternative]) -> ConflictError:
     """The error for a version that upstream published and that has no row on purpose."""
     return ConflictError(
-        f"The matrix leaves {framework.title} {wanted} out: {rule.origin.note}.",
+        f"The matrix leaves out {framework.title} {wanted}: {rule.origin.note}.",
         code="left-out",
         hint=f"Ask for another version: {', '.join(each.name for each in instead)}.",
         conflicts=[Conflict(row=f"{framework.name} {wanted}", reason=rule.origin.note, source=rule.origin.source)],
@@ -156,7 +156,7 @@ def unknown_system(matrix: Matrix, text: str) -> UnknownNameError:
     names = [row.name for row in matrix.systems]
     near = nearest(text, [*names, *(row.codename for row in matrix.systems)])
     return UnknownNameError(
-        f"The matrix knows no operating system {text!r}.",
+        f"The matrix has no operating system {text!r}.",
         hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {', '.join(sorted(names))}.",
     )
 
@@ -167,12 +167,14 @@ def find_driver(matrix: Matrix, text: str) -> tuple[str, list[str]]:
     word = text.strip().lower().lstrip("rv")
     if not re.fullmatch(r"\d{1,5}(\.\d{1,5}){0,3}", word):
         raise UsageError(
-            f"{text!r} is not a driver version.", code="bad-driver", hint="Give it as nvidia-smi prints it, such as 384.130."
+            f"{text!r} is not a driver version.",
+            code="bad-driver",
+            hint="Write it as nvidia-smi prints it, for example 384.130.",
         )
     branch = word.partition(".")[0]
     if branch in {row.branch for row in matrix.drivers}:
         return word, []
     return word, [
-        f"Driver {word}: the matrix has no branch {branch}. Only the minimum of CUDA was compared; "
-        "whether this driver still serves the GPU's architecture was not checked."
+        f"Driver {word}: the matrix has no branch {branch}. Only the minimum driver of CUDA was compared; whether this "
+        "driver still supports the GPU's architecture was not checked."
     ]

@@ -64,8 +64,8 @@ def read_extras(table: FrameworkTable, word: str, extras: str) -> Distribution:
     if match := _EXTRA_OF_CUDA.match(said):
         return Distribution(framework=table, device="gpu", cuda=f"=={match[1]}")
     raise UsageError(
-        f"{word}[{extras}]: no build of {table.title} is known by [{extras}].",
-        hint=f"Leave [{extras}] out: an environment brings the CUDA libraries that its framework needs.",
+        f"{word}[{extras}]: {table.title} has no build with the extra [{extras}].",
+        hint=f"Leave out [{extras}]: an environment contains the CUDA libraries that its framework needs.",
     )
 
 
@@ -119,8 +119,8 @@ def own_environment(
     make = "envbuild make my-env/envbuild.yaml"
     this, it = ("this is a package", "it") if len(conditions) == 1 else ("these are packages", "them")
     return UnknownNameError(
-        f"{', '.join(conditions)}: {this}, and a request names frameworks only: the lock of a framework's name would not hold "
-        f"{it}. Put {it} under `pip:` in an envbuild.yaml of your own, whose lock does.",
+        f"{', '.join(conditions)}: {this}, but a request can only name frameworks; the lock of such a name would not "
+        f"contain {it}. Put {it} under `pip:` in an envbuild.yaml of your own; its lock will contain {it}.",
         code="package",
         hint=f"{command}, then add {lines} to my-env/envbuild.yaml, then {make}" if lines else f"{command} && {make}",
     )
@@ -140,7 +140,10 @@ def with_pip(error: UnknownNameError, word: str, words: Sequence[str]) -> Unknow
     return UnknownNameError(
         error.message,
         code=error.code,
-        hint=f"{error.hint} If {word} is a package of the index, put it under `pip:` of an environment of your own: {command}",
+        hint=(
+            f"{error.hint} If {word} is a package of the package index, put it under `pip:` of an environment of your "
+            f"own: {command}"
+        ),
         conflicts=error.conflicts,
         alternatives=error.alternatives,
     )
@@ -154,9 +157,9 @@ def misspelt(matrix: Matrix, word: str) -> EnvbuildError | None:
         if match := re.fullmatch(rf"{re.escape(name)}{_SEPARATOR}(\d[0-9a-z.]*)((?:[-+].*)?)", bare):
             right = f"{names[name].short}-{match[1]}{match[2]}"
             return UnknownNameError(
-                f"{word!r} is not how a request is written.",
+                f"{word!r} is not written like a request.",
                 code="spelling",
                 hint=f"Write {right} (a dash between the name and the version).",
-                alternatives=[Alternative(name=right, changes="as requests are written")],
+                alternatives=[Alternative(name=right, changes="the usual form of a request")],
             )
     return None

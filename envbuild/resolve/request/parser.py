@@ -46,9 +46,9 @@ def parse(
     """
     text = " ".join(texts).strip()
     if not text or len(text) > _MAX_LENGTH:
-        raise UsageError("There is no request." if not text else "The request is too long.", hint=names.example(matrix))
+        raise UsageError("The request is empty." if not text else "The request is too long.", hint=names.example(matrix))
     if other := next((letter for letter in text if letter.isdigit() and not letter.isascii()), ""):
-        raise UsageError(f"The request has {other!r} for a digit.", hint="Write versions with the digits 0 to 9.")
+        raise UsageError(f"The request contains the digit {other!r}.", hint="Write versions with the digits 0 to 9.")
     draft = Draft(text)
     words = [
         part
@@ -83,7 +83,7 @@ def _joined(matrix: Matrix, word: str) -> list[str]:
     """Split a word at each ``+`` that does not begin a label such as ``+cu126`` or ``+cpu``."""
     parts = re.split(r"\+(?!cu\d|cpu\b)", word)
     if not all(parts):
-        raise UsageError(f"{word!r} has a + with no framework on one side of it.", hint=names.example(matrix))
+        raise UsageError(f"{word!r} has a + without a framework on one side of it.", hint=names.example(matrix))
     return parts
 
 
@@ -159,10 +159,10 @@ def _read_label(matrix: Matrix, draft: Draft, piece: Piece, word: re.Match[str],
         device = label if label == "cpu" else f"cuda=={_compact(label[2:])}"
         without = word["clauses"].replace(f"+{label}", "")
         raise UsageError(
-            f"{word[0]!r}: +{label} names one build of one version, so it goes with == and a whole version.",
-            hint=f"Say the two apart: {word['name']}{without} {device}"
+            f"{word[0]!r}: +{label} selects one build of one version, so write it after == and a complete version.",
+            hint=f"Write the version and the device separately: {word['name']}{without} {device}"
             if "!=" not in without
-            else "Say which build it is to be.",
+            else "Say which build you need.",
         )
     _read_token(matrix, draft, piece, label, [label])
 
@@ -181,7 +181,7 @@ def _read_names(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) 
             raise UsageError(
                 f"{draft.text!r} names {found[0].title} twice.",
                 code="contradiction",
-                hint="One environment holds one version of a framework: name it once.",
+                hint="An environment contains only one version of a framework: name each framework once.",
             )
         else:
             piece, rest = _piece(matrix, draft, part, part.split("-")[0])
@@ -283,7 +283,7 @@ def _supply(text: str) -> str:
     if word not in PYTHON_FROM:
         near = nearest(word, PYTHON_FROM)
         raise UnknownNameError(
-            f"{text!r} is no supply of Python.",
+            f"{text!r} is not a source of Python.",
             code="unknown-supply",
             hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {', '.join(PYTHON_FROM)}.",
         )
@@ -296,9 +296,9 @@ def _unknown_token(matrix: Matrix, draft: Draft, token: str) -> UnknownNameError
     near = nearest(token, known)
     fixed = [re.sub(rf"(?<![^-+\s]){re.escape(token)}(?![^-+\s])", word, draft.text.lower(), count=1) for word in near]
     return UnknownNameError(
-        f"{token!r} in {draft.text!r} is no version, CUDA, Python, operating system or base that the matrix knows.",
+        f"{token!r} in {draft.text!r} is not a version, CUDA, Python, operating system or base in the matrix.",
         hint=(f"Did you mean {near[0]}? " if near else "")
-        + "A name is framework-version[-cudaX.Y|-cpu][-pyXY][-system][-base]. "
+        + "A name has the form framework-version[-cudaX.Y|-cpu][-pyXY][-system][-base]. "
         + names.example(matrix),
         alternatives=[
             Alternative(name=name, changes=f"{word} instead of {token}") for name, word in zip(fixed, near, strict=True)

@@ -35,7 +35,7 @@ def finish(matrix: Matrix, draft: Draft, *, hardware: tuple[str | None, list[str
     driver, gpus, warnings = _hardware(matrix, *hardware)
     device: Any = _device(draft, bool(driver or gpus))
     if device == "cpu" and (driver or gpus):
-        warnings = ["A CPU environment uses no GPU: the driver and the GPU that were named were not checked."]
+        warnings = ["A CPU environment uses no GPU, so the requested driver and GPU were not checked."]
     return Request(
         text=draft.text,
         wanted=tuple(each._replace(cuda="") if each.cuda == cuda else each for each in asked),
@@ -81,7 +81,7 @@ def _device(draft: Draft, hardware: bool) -> Literal["", "cpu", "gpu"]:
     )
     if said == "cpu" and needs_cuda:
         raise UsageError(
-            f"{draft.text!r} asks for CUDA and for a CPU environment.", code="contradiction", hint="Say one of the two."
+            f"{draft.text!r} asks for both CUDA and a CPU environment.", code="contradiction", hint="Ask for only one of them."
         )
     if said == "cpu":
         return "cpu"
@@ -102,7 +102,7 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
         _check_consistent(draft, framework.title, clauses)
     except ValueError as error:  # covers packaging's errors; packaging is imported only if needed
         raise UsageError(
-            f"{draft.text!r} has a version that cannot be compared: {error}.", hint="For example: name>=1.12,<2"
+            f"{draft.text!r} contains a version that cannot be compared: {error}.", hint="For example: name>=1.12,<2"
         ) from error
     wanted = re.sub(r"^=+", "", clauses)
     known = [release.version for release in framework.releases]
@@ -130,7 +130,7 @@ def _check_consistent(draft: Draft, what: str, clauses: str) -> None:
         raise UsageError(
             f"{draft.text!r}: the conditions on {what} contradict each other: {clauses.replace(',', ', ')}.",
             code="contradiction",
-            hint=f"One environment holds one version of {what}: say conditions that one can satisfy.",
+            hint=f"An environment contains one version of {what}: write conditions that one version can meet.",
         )
 
 
@@ -148,7 +148,7 @@ def _known_cuda(matrix: Matrix, clauses: str, doubts: list[str]) -> str:
     if (row := _cuda_release(matrix, clauses)) is None:
         raise names.unknown_version("CUDA", release, known)
     if release != row.release:
-        doubts.append(f"CUDA {release} is taken as {row.version}: what the matrix installs of it is {row.release}.")
+        doubts.append(f"CUDA {release} means {row.version} here: the matrix installs its release {row.release}.")
     return f"=={row.version}"
 
 

@@ -60,7 +60,10 @@ def warnings(builds: Sequence[Build]) -> Iterator[str]:
     """Warn about each add-on upon a release of its base framework that upstream allows but has not tested with it."""
     for build in builds:
         if word_of(build.release, build.variant) == "allowed":
-            yield f"{_pair(build)}: allowed, not tested by upstream [{source_of(build.release, build.variant)}]."
+            yield (
+                f"{_pair(build)}: upstream allows this combination but has not tested it "
+                f"[{source_of(build.release, build.variant)}]."
+            )
 
 
 def reasons(build: Build) -> Iterator[tuple[str, str, str]]:
@@ -70,7 +73,7 @@ def reasons(build: Build) -> Iterator[tuple[str, str, str]]:
     if word is None or pairs is None:
         return
     rest = f" ({pairs.framework}{pairs.allows})" if word == "allowed" and pairs.allows else ""
-    said = "tested by upstream" if word == "tested" else f"allowed, not tested by upstream{rest}"
+    said = "tested by upstream" if word == "tested" else f"allowed but not tested by upstream{rest}"
     yield _pair(build), f"{said}{_default(pairs, build)}", source_of(build.release, build.variant)
 
 
@@ -98,16 +101,16 @@ def preferred(builds: Sequence[Build], below: Build, versions: Sequence[str]) ->
         above, cuda = f"{build.framework.name} {build.release.version}", build.variant.cuda
         tested = next((each for each in newer if pairs.is_tested(each, cuda)), "")
         if newer and pairs.is_tested(ours, cuda) and not tested:
-            return f"the newest that upstream tested with {above}; {newer[0]} is allowed, not tested"
+            return f"the newest that upstream tested with {above}; {newer[0]} is allowed but not tested"
         if newer and ours == pairs.takes(cuda):
-            rest = f"{tested} is tested too" if tested else f"{newer[0]} is allowed too, not tested"
+            rest = f"{tested} is also tested" if tested else f"{newer[0]} is also allowed but not tested"
             return f"the default of {above}; {rest}"
     return ""
 
 
 def _pair(build: Build) -> str:
     name, version, _ = build.variant.upon[0]
-    return f"{build.framework.name} {build.release.version} upon {name} {version}"
+    return f"{build.framework.name} {build.release.version} on {name} {version}"
 
 
 def with_bases(matrix: Matrix, request: Request) -> Request | None:

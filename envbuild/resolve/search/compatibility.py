@@ -293,8 +293,8 @@ def _stands_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
         yield from told
         return
     for build, held, other in sides:
-        itself = f"is not {other.framework} {other.version} {other.variant}"
-        below = f"stands upon {held.framework} {held.version} {held.variant}"
+        itself = f"is a different build than {other.framework} {other.version} {other.variant}"
+        below = f"is based on {held.framework} {held.version} {held.variant}"
         yield _fact(build, itself if held.framework == build.framework.name else below, "upon")
 
 
@@ -307,20 +307,20 @@ def _pair_clash(build: Build, other: Held) -> Objection | None:
         return objection(None, build.row, f"does not work with {other.framework} {other.version}: {bad.why}", bad.source)
     if other.version in (*pairs.tested, *pairs.allowed):
         return None
-    return objection(None, build.row, f"goes with {range_of(pairs)}, not with {other.version}", pairs.allows_source)
+    return objection(None, build.row, f"works with {range_of(pairs)}, but not with {other.version}", pairs.allows_source)
 
 
 def _device_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
     if {ours[1].device, theirs[1].device} == {"cpu", "gpu"}:
         for build, need in (ours, theirs):
             kind = "a build for CPUs" if need.device == "cpu" else "a build for GPUs"
-            yield _fact(build, f"is {kind}: one environment is for GPUs or for none", "cuda")
+            yield _fact(build, f"is {kind}; an environment is either for GPUs or for CPUs", "cuda")
 
 
 def _cuda_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
     if ours[1].cuda and theirs[1].cuda and ours[1].cuda != theirs[1].cuda:
         for build, need in (ours, theirs):
-            yield _fact(build, f"needs CUDA {need.cuda} in the image, which holds one CUDA", "cuda")
+            yield _fact(build, f"needs CUDA {need.cuda} in the image, which can contain only one CUDA", "cuda")
 
 
 def _python_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
@@ -332,7 +332,7 @@ def _python_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
 def _system_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
     if ours[1].systems.isdisjoint(theirs[1].systems):
         for build, need in (ours, theirs):
-            only = f"is for {', '.join(build.variant.systems)} only"
+            only = f"supports only {', '.join(build.variant.systems)}"
             some = f"needs glibc {build.variant.glibc}: {', '.join(sorted(need.systems)) or 'no system has it'}"
             yield _fact(build, only if build.variant.systems else some, "systems" if build.variant.systems else "glibc")
 
@@ -342,7 +342,9 @@ def _library_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
         needs = [getattr(need, library) for _, need in (ours, theirs)]
         if _library(*needs) == ():
             for (build, _), need in zip((ours, theirs), needs, strict=True):
-                yield _fact(build, f"needs {library} {describe(need[1])} in the image, which holds one", library)
+                yield _fact(
+                    build, f"needs {library} {describe(need[1])} in the image, which can contain only one version", library
+                )
 
 
 def _package_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
@@ -373,10 +375,10 @@ def _asks(build: Build, package: str, python: str) -> Objection:
             pythons = f" on Python {item.python}" if item.python else ""
             said = f"asks for {item.requirement}{pythons}"
             if not item.source:
-                said = f"is held to {item.requirement}{pythons} by its row ({build.variant.origin.at})"
+                said = f"must have {item.requirement}{pythons} because of its row ({build.variant.origin.at})"
             source = item.source or build.variant.origin.source_of("constraints")
             return Objection(None, Conflict(row=build.row, reason=said, source=source))
     if package in brings(build.variant):
         library = package.split("-")[1]
-        return _fact(build, f"takes {library} {describe(getattr(build.variant, library))} from {package}", library)
+        return _fact(build, f"gets {library} {describe(getattr(build.variant, library))} from {package}", library)
     return _fact(build, f"is installed as {', '.join(build.variant.pins(build.release.version))}", "package")

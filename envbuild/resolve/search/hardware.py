@@ -67,7 +67,7 @@ def _driver_objections(lookup: Lookup, driver: str, variant: Variant) -> Iterabl
     if rule is None or not newer_or_equal(driver, rule.driver_min):
         least = (rule or row).driver_min
         source = rule.origin.source if rule is not None else row.origin.source_of("driver_min")
-        reason = f"CUDA {row.version} needs driver {least} or newer, the request says {driver}"
+        reason = f"CUDA {row.version} needs driver {least} or newer; the request names {driver}"
         yield objection(DRIVER, row.key, reason, source, "cuda")._replace(remedy=_forward(driver, row))
 
 
@@ -78,7 +78,7 @@ def _forward(driver: str, row: CudaRow) -> str:
         return ""
     package = f"cuda-compat-{row.version.replace('.', '-')}"
     document = row.origin.source_of("forward_compat")
-    return f"; on data-center GPUs NVIDIA's package {package} in the image lets branch {branch} run it [{document}]"
+    return f"; on data-center GPUs, branch {branch} can run it if the image contains NVIDIA's package {package} [{document}]"
 
 
 def takes_compat(lookup: Lookup, request: Request) -> bool:
@@ -96,7 +96,7 @@ def takes_compat(lookup: Lookup, request: Request) -> bool:
 
 def _gpu_objections(lookup: Lookup, request: Request, row: str, variant: Variant, gpu: GpuWanted) -> Iterable[Objection]:
     if gpu.board is not None and gpu.board.host:
-        reason = f"comes with a processor of its own, {gpu.board.host}; images are built for x86-64"
+        reason = f"is sold only with its own processor {gpu.board.host}; images are built for x86-64"
         yield objection(GPU, gpu.board.key, reason, gpu.board.origin.source_of("host"))
     if not gpu.capability:
         return
@@ -109,8 +109,8 @@ def _gpu_objections(lookup: Lookup, request: Request, row: str, variant: Variant
         holds = ", ".join((*variant.sass, *(f"PTX {entry}" for entry in variant.ptx)))
         source = variant.origin.source_of("capabilities")
         reason = (
-            f"its binaries hold GPU code for {holds}; none of it runs on {_gpu(gpu)}: "
-            'the first kernel fails with "no kernel image is available for execution on the device"'
+            f"its binaries contain GPU code for {holds}, which does not run on {_gpu(gpu)}: the first kernel fails with "
+            '"no kernel image is available for execution on the device"'
         )
         yield objection(GPU, row, reason, source)
     if code == "ptx":
@@ -125,8 +125,8 @@ def _ptx_objections(lookup: Lookup, request: Request, row: str, variant: Variant
     for driver, part, rule in drivers:
         if cuda is not None and not newer_or_equal(driver, cuda.driver_min):
             reason = (
-                f"its binaries have only PTX for {_gpu(gpu)}; driver {driver} is older than CUDA {cuda.version} "
-                f"({cuda.driver_min}) and cannot compile it: minor-version compatibility covers native code alone{rule}"
+                f"its binaries have only PTX for {_gpu(gpu)}, and driver {driver} is older than CUDA {cuda.version} "
+                f"({cuda.driver_min}), so it cannot compile this PTX: minor-version compatibility covers only native code{rule}"
             )
             found = objection(part, row, reason, variant.origin.source_of("capabilities"))
             yield found._replace(other_part=GPU) if part == DRIVER else found
@@ -139,12 +139,16 @@ def _window_objections(lookup: Lookup, request: Request, variant: Variant, gpu: 
     if architecture is None:
         row = lookup.cuda.get(variant.cuda)
         if row is not None and numbers(gpu.capability) < numbers(row.capability_min):
-            reason = f"CUDA {row.version} supports GPUs from compute capability {row.capability_min} on, not {gpu.capability}"
+            reason = (
+                f"CUDA {row.version} supports GPUs of compute capability {row.capability_min} or newer, not {gpu.capability}"
+            )
             yield objection(GPU, row.key, reason, row.origin.source_of("capabilities"), "cuda")
         return
     origin = architecture.origin
     if architecture.last_cuda and numbers(variant.cuda) > numbers(architecture.last_cuda):
-        reason = f"CUDA {variant.cuda} no longer supports {_gpu(gpu)}; the last that does is {architecture.last_cuda}"
+        reason = (
+            f"CUDA {variant.cuda} no longer supports {_gpu(gpu)}; the last CUDA that supports it is {architecture.last_cuda}"
+        )
         yield objection(GPU, architecture.key, reason, origin.source_of("last_cuda"), "cuda")
     oldest = oldest_for_ptx(architecture)
     if numbers(variant.cuda) < numbers(oldest) and code != "native":
@@ -158,12 +162,12 @@ def _window_objections(lookup: Lookup, request: Request, variant: Variant, gpu: 
         )
     last = architecture.last_driver_branch
     if request.driver and last and numbers(request.driver)[0] > numbers(last)[0]:
-        reason = f"driver {request.driver} no longer serves {_gpu(gpu)}; the last branch that does is {last}"
+        reason = f"driver {request.driver} no longer supports {_gpu(gpu)}; the last driver branch that supports it is {last}"
         yield objection(DRIVER, architecture.key, reason, origin.source_of("last_driver_branch"))._replace(other_part=GPU)
     first = lookup.first_branch(architecture)
     if request.driver and first and numbers(request.driver)[0] < int(first):
-        came = f"came with CUDA {architecture.first_cuda} and branch {first}"
-        reason = f"driver {request.driver} does not know {_gpu(gpu)}, which {came}"
+        came = f"became supported with CUDA {architecture.first_cuda} and driver branch {first}"
+        reason = f"driver {request.driver} does not support {_gpu(gpu)}, which {came}"
         yield objection(DRIVER, architecture.key, reason, origin.source_of("first_cuda"))._replace(other_part=GPU)
 
 
@@ -182,8 +186,9 @@ def hardware_warnings(lookup: Lookup, request: Request, row: str, variant: Varia
     cuda = lookup.cuda.get(variant.cuda)
     if request.driver and cuda is not None and not newer_or_equal(request.driver, cuda.driver_min):
         found.append(
-            f"Driver {request.driver} is older than CUDA {cuda.version} asks for ({cuda.driver_min}): it runs by minor-version "
-            f"compatibility, on GPUs with native code ({', '.join(variant.sass) or 'unknown'}) only."
+            f"Driver {request.driver} is older than the driver that CUDA {cuda.version} needs ({cuda.driver_min}). By "
+            "minor-version compatibility it works, but only on GPUs with native code "
+            f"({', '.join(variant.sass) or 'unknown'})."
         )
     for gpu in request.gpus:
         found.extend(_gpu_warnings(row, variant, gpu))
@@ -196,27 +201,32 @@ def _host_warnings(lookup: Lookup, gpu: GpuWanted) -> Iterable[str]:
     boards = [board for board in lookup.matrix.gpus if board.capability == gpu.capability]
     if boards and all(board.host for board in boards):
         names = ", ".join(f"{board.name} ({board.host})" for board in boards)
-        yield f"Of compute capability {gpu.capability} the matrix has {names} alone; images are built for x86-64."
+        yield (
+            f"Only {names} in the matrix has compute capability {gpu.capability}, and it is not for x86-64, for which "
+            "images are built."
+        )
 
 
 def _gpu_warnings(row: str, variant: Variant, gpu: GpuWanted) -> Iterable[str]:
     code = code_for(variant, gpu.capability) if gpu.capability else ""
     if code == "unknown":
-        yield f"Which GPUs {row} holds code for is not in the matrix: {_gpu(gpu)} was not checked against it."
+        yield f"The matrix does not say for which GPUs {row} contains code, so {_gpu(gpu)} was not checked."
     if gpu.architecture is None:
         return  # the request's own warning says that it is unknown
     old = older_than(variant, gpu)
     if code == "ptx":
-        libraries = f"; CUDA {variant.cuda} is older than the GPU: its libraries run there by PTX or not at all" if old else ""
+        libraries = (
+            f"; CUDA {variant.cuda} is older than the GPU, so its libraries run only by PTX or not at all" if old else ""
+        )
         yield (
             f"{row} has no native code for {_gpu(gpu)}: the driver compiles its PTX at the first start, which takes minutes"
             f"{libraries}."
         )
     if code == "native" and old:
         yield (
-            f"CUDA {variant.cuda} is older than {_gpu(gpu)}: the native code of earlier GPUs of its major runs on it. "
-            f"Kernels that are compiled at run time fail: NVRTC of CUDA {variant.cuda} knows no compute capability "
-            f'{gpu.capability} ("invalid value for --gpu-architecture").'
+            f"CUDA {variant.cuda} is older than {_gpu(gpu)}, but native code for earlier GPUs of the same major "
+            f"capability runs on it. Kernels that are compiled at run time fail: NVRTC of CUDA {variant.cuda} does not "
+            f'support compute capability {gpu.capability} ("invalid value for --gpu-architecture").'
         )
 
 

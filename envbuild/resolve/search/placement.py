@@ -145,7 +145,7 @@ def system_objections(variant: Variant, system: SystemRow) -> list[Objection]:
         reason = f"has glibc {system.glibc}; {variant.package} ({variant.name}) needs {variant.glibc}"
         found.append(objection(SYSTEM, system.key, reason, system.origin.source_of("glibc"), "glibc"))
     if not is_for(variant, system):
-        reason = f"{variant.package} ({variant.name}) is for {', '.join(variant.systems)} only"
+        reason = f"{variant.package} ({variant.name}) supports only {', '.join(variant.systems)}"
         found.append(objection(SYSTEM, system.key, reason, variant.origin.source_of("systems")))
     if system.origin.status == "known-bad":
         found.append(objection(SYSTEM, system.key, system.origin.why_bad, system.origin.source))
@@ -169,7 +169,7 @@ def offers_on(
         return [_plain_offer(lookup, variant, "distribution")], {}
     cuda = lookup.cuda.get(variant.cuda)
     if cuda is None:
-        reason = f"{variant.package} is built for CUDA {variant.cuda}, of which the matrix has no row"
+        reason = f"{variant.package} is built for CUDA {variant.cuda}, which the matrix does not contain"
         return [], {"": objection(CUDA, f"cuda {variant.cuda}", reason, variant.origin.source)}
     if variant.cuda_libraries in ("wheels", "bundled"):
         return [_plain_offer(lookup, variant, "wheels")], {}
@@ -208,11 +208,11 @@ def _offer(
     for name in dict.fromkeys([*row.repositories, *(package.repository for package in row.packages if package.repository)]):
         repository = lookup.repositories.get(name)
         if repository is None:
-            return objection(BASE, key, f"names a repository that is in no row: {name}", row.origin.source)
+            return objection(BASE, key, f"names the repository {name}, which the matrix does not contain", row.origin.source)
         if bad := status_objection(f"repository {name}", repository.origin, BASE):
             return bad
     if not can_compile(row, variant):
-        reason = f"brings no compiler that a document names, and {variant.package} ({variant.name}) is compiled by nvcc"
+        reason = f"no document says that it contains a compiler, and {variant.package} ({variant.name}) is compiled by nvcc"
         return objection(BASE, key, reason, row.origin.source)
     chosen: dict[str, Library | None] = {}
     for library, clauses in zip(("cudnn", "nccl"), asked, strict=True):
@@ -251,7 +251,7 @@ def _library(
         headers = " with its headers" if variant.nvcc else ""
         reason = f"has no package of {library} {describe(need)}{headers} for CUDA {variant.cuda} on {system.name}"
         return objection(SYSTEM, found[0].key, reason, found[0].origin.source)
-    reason = f"no {library} {describe(need)} for CUDA {variant.cuda} is in the matrix"
+    reason = f"the matrix has no {library} {describe(need)} for CUDA {variant.cuda}"
     return objection(CUDA, f"{library} for cuda {variant.cuda}", reason, variant.origin.source_of(library))
 
 
@@ -264,7 +264,7 @@ def _dropped(lookup: Lookup, variant: Variant, library: str, version: str, gpus:
     lost = [capability for capability in gpus if drops(row, capability)]
     if not lost:
         return None
-    reason = f"serves GPUs from compute capability {row.capability_min} on, not {', '.join(lost)}"
+    reason = f"supports GPUs of compute capability {row.capability_min} or newer, not {', '.join(lost)}"
     return objection(GPU, row.key, reason, row.origin.source_of("capability_min"), "cudnn" if library == "cudnn" else "nccl")
 
 
@@ -283,10 +283,10 @@ def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: 
         return Library(version=inside, row=None, package=None)
     wanted = f"{variant.package} needs {describe(need)}"
     named = row.image or f"what {row.provider} brings"
-    known = f"{named} carries {library} {inside}; {wanted}"
-    reason = known if inside else f"which {library} {named} carries is unknown: no source says; {wanted}"
+    known = f"{named} contains {library} {inside}; {wanted}"
+    reason = known if inside else f"no source says which {library} {named} contains; {wanted}"
     if row.origin.status == "base-deleted":
-        reason += "; the image was deleted upstream besides"
+        reason += "; also, the image was deleted upstream"
     field: SupportingField = "cudnn" if library == "cudnn" else "nccl"
     return objection(BASE, f"cuda {variant.cuda} {row.provider} {system.name}", reason, row.origin.source, field)
 

@@ -36,17 +36,17 @@ def _python_on(lookup: Lookup, version: str, system: SystemRow, image: str, supp
         return _not_supplied(lookup, version, system, supply)
     carried = ", ".join(python.version for python in system.pythons) or "none"
     part = PYTHON_FROM if supply else PYTHON
-    return objection(part, system.key, f"carries Python {carried}, not {version}", system.origin.source_of("pythons"))
+    return objection(part, system.key, f"has Python {carried}, not {version}", system.origin.source_of("pythons"))
 
 
 def _not_supplied(lookup: Lookup, version: str, system: SystemRow, supply: str) -> Objection:
     row = lookup.pythons.get(version)
     least = [each.glibc for each in (row.supplies if row else ()) if each.by == supply]
     if supply == "base":
-        reason = "is the plain system, which brings no Python of its own: that takes an image of yours (--base IMAGE)"
+        reason = "is a plain system without a Python of its own: use an image of yours (--base IMAGE)"
         return objection(PYTHON_FROM, system.key, reason, system.origin.source)
     if row is None or not least:
-        return objection(PYTHON_FROM, f"python {version}", f"{supply} does not supply it", row.origin.source if row else "")
+        return objection(PYTHON_FROM, f"python {version}", f"{supply} does not provide it", row.origin.source if row else "")
     reason = f"has glibc {system.glibc}; Python {version} from {supply} needs {least[0]}"
     return objection(PYTHON_FROM, system.key, reason, system.origin.source_of("glibc"))
 
@@ -79,8 +79,8 @@ def remote_file(lookup: Lookup, name: str) -> RemoteFile:
     row = lookup.archives.get(name)
     if row is None:
         raise InvalidInputError(
-            f"The matrix names the file {name}, which is no row of `archives`.",
+            f"The matrix names the file {name}, but its table `archives` has no such row.",
             code="invalid-matrix",
-            hint="Correct the name; `envbuild matrix check` lists every such row.",
+            hint="Correct the name; `envbuild matrix check` lists all such names.",
         )
     return RemoteFile(url=row.url, sha256=row.sha256)

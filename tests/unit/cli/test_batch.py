@@ -128,7 +128,7 @@ def test_the_summary_has_a_line_for_each_with_the_cause(capsys, tmp_path):
     assert lines["bad"].endswith(f" {FAILED.message}")
     assert "failed (7)" in lines["bad"]
     assert "1 done, 1 kept, 1 inconclusive, 1 failed" in out
-    assert "goes on from here" in err
+    assert "Run the same command again to continue" in err
 
 
 def test_on_a_narrow_terminal_the_cause_has_lines_of_its_own():

@@ -26,7 +26,7 @@ def asked(capsys, *argv):
 
 def test_an_empty_cache(store, capsys):
     assert frame.run(["cache", "list"]) == 0
-    assert capsys.readouterr().out == f"0 layers, 0 B, in {store.folder}\n"
+    assert capsys.readouterr().out == f"0 layers, 0 B in total, in {store.folder}\n"
     assert asked(capsys, "verify")[0] == 0 and asked(capsys, "prune", "--keep", "0")[0] == 0
     assert not store.folder.exists()
 

@@ -163,12 +163,12 @@ def test_the_verbs_answer_is_the_exit_code(verb, capsys):
 @pytest.mark.parametrize(
     ("argv", "code", "message", "hint"),
     [
-        (["lisst"], "unknown-command", "There is no command 'lisst'.", "envbuild list"),
-        (["abc-1.2-cpu"], "unknown-command", "There is no command 'abc-1.2-cpu'.", "envbuild make abc-1.2-cpu"),
+        (["lisst"], "unknown-command", "envbuild has no command 'lisst'.", "envbuild list"),
+        (["abc-1.2-cpu"], "unknown-command", "envbuild has no command 'abc-1.2-cpu'.", "envbuild make abc-1.2-cpu"),
         (["list", "--jsn"], "unknown-option", "no option --jsn", "--json"),
         (["show"], "missing-argument", "envbuild show needs", "envbuild show --help"),
         (["--progress", "loud", "list"], "usage", "'loud'", "--help"),
-        (["make", "alpha-1", "numpy<2"], "usage", "numpy<2", "put quotes around it"),
+        (["make", "alpha-1", "numpy<2"], "usage", "numpy<2", "in quotes"),
     ],
 )
 def test_usage_errors_have_our_form(argv, code, message, hint, capsys):
@@ -191,7 +191,7 @@ def test_a_status_that_there_is_not_is_refused_with_those_that_there_are(words, 
 def test_a_list_says_what_it_could_not_check(capsys):
     code, out, err = run(capsys, "list", "--gpu", "sm_99", "--status", "ok,unknown", "--json")
     assert code == 0
-    assert "no architecture of the matrix has compute capability 9.9" in json.loads(out)["warnings"][0]
+    assert "the matrix has no architecture of compute capability 9.9" in json.loads(out)["warnings"][0]
     assert "warning: GPU sm_99" in err
 
 
@@ -282,4 +282,4 @@ def test_amounts_are_in_the_units_a_person_reads(news, text):
 def test_an_image_that_goes_to_a_place_is_one_that_is_composed(capsys, more, named):
     exit_code, _, err = run(capsys, "build", "a-1-cpu", *more, "--to", "oci:folder")
     assert exit_code == 2
-    assert f"--to and {named} exclude each other" in err
+    assert f"--to cannot be combined with {named}" in err

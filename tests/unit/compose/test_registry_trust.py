@@ -123,7 +123,7 @@ def test_a_token_that_cannot_be_in_a_header_is_not_printed(token):
     made, _ = client({UPLOADS: asks, realm: (200, {}, f'{{"token": "{token}", "access_token": "{token}"}}'.encode())})
     with pytest.raises(PublishError) as caught:
         made.upload("a" * 64, b"x")
-    assert caught.value.code == "registry-unreachable" and "as a token is none" in caught.value.message
+    assert caught.value.code == "registry-unreachable" and "is not a token" in caught.value.message
 
 
 def test_of_a_long_message_the_beginning_is_told():

@@ -217,7 +217,7 @@ def test_of_several_wheels_the_later_wins(tmp_path: Path) -> None:
 def test_wheels_that_need_a_path_as_file_and_as_folder(tmp_path: Path) -> None:
     first = make_wheel(tmp_path, [Part(name="same")], name="first")
     second = make_wheel(tmp_path, [Part(name="same/file")], name="second")
-    with pytest.raises(BuildError, match="would be a file and a folder") as caught:
+    with pytest.raises(BuildError, match="would be both a file and a folder") as caught:
         install(UV, first, second)
     assert caught.value.code == "bad-wheel"
 
@@ -301,11 +301,11 @@ def test_a_record_may_list_folders(tmp_path: Path) -> None:
     ("rows", "reason"),
     [
         (f"a,{DIGEST},0\nb,{DIGEST},0\n", "lists 'b', which is not in the wheel"),
-        (f"a,{DIGEST},1\n", "has 0 bytes, and not the 1"),
-        (f"a,{DIGEST[:-1]}Q,0\n", "has another sha256 than its RECORD says"),
+        (f"a,{DIGEST},1\n", "bytes, but toy-1.0.dist-info/RECORD says 1"),
+        (f"a,{DIGEST[:-1]}Q,0\n", "do not have the sha256 in its RECORD"),
         (f"a,{DIGEST},0\na,{DIGEST[:-1]}Q,0\n", "two hashes"),
-        ("a,md4=abc,0\n", "of no known kind"),
-        ("a,sha256,0\n", "of no known kind"),
+        ("a,md4=abc,0\n", "whose kind is unknown"),
+        ("a,sha256,0\n", "whose kind is unknown"),
         (f"a,{DIGEST},-1\n", "the size '-1'"),
         (f"a,{DIGEST}\n", "a line of 2 fields"),
         (f"a,{DIGEST},0,\n", "a line of 4 fields"),
@@ -359,8 +359,8 @@ def test_records_as_some_publishers_make_them(place: Place, tmp_path: Path) -> N
         ("toy-1.0.dist-info/METADATA", True, b"", "has no toy-1.0.dist-info/METADATA"),
         ("toy-1.0.dist-info/RECORD", False, b"\xff", "cannot be read"),
         ("toy-1.0.dist-info/WHEEL", False, b"Wheel-Version: 2.0\n", "Wheel-Version 2.0"),
-        ("toy-1.0.dist-info/METADATA", False, b"Name: other\nVersion: 1.0\n", "it is 'other'"),
-        ("toy-1.0.dist-info/METADATA", False, b"Name: toy\nVersion: 1.1\n", "it is version 1.1"),
+        ("toy-1.0.dist-info/METADATA", False, b"Name: other\nVersion: 1.0\n", "its metadata names 'other'"),
+        ("toy-1.0.dist-info/METADATA", False, b"Name: toy\nVersion: 1.1\n", "its metadata names version 1.1"),
         ("toy-1.0.dist-info/METADATA", False, b"Name: toy\n", "version"),
         ("more-1.0.dist-info/METADATA", False, b"", "2 folders of metadata"),
     ],

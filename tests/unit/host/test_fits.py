@@ -42,4 +42,4 @@ def test_what_of_the_matrix_runs_here_and_what_the_gpus_should_reach(real):
 
 def test_a_gpu_of_which_the_matrix_knows_nothing_is_not_judged(real):
     (only,) = fits.fits(real, None, [card(0, "Strange", "99.1")])
-    assert (only.status, "no architecture of the matrix" in only.message) == ("info", True)
+    assert (only.status, "the matrix has no architecture" in only.message) == ("info", True)

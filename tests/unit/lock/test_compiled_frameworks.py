@@ -94,7 +94,7 @@ def test_only_what_is_compiled_gets_the_compiler_and_the_headers(tmp_path: Path)
     ("base", "was", "reason"),
     [
         ("apt", '        build_packages: [{name: cuda-core-9-0, version: "9.0.176.3-1", repository: cuda-granite}]\n', "nvcc"),
-        ("tag", 'build_image: "cuda:9.0-devel", ', "brings no compiler that a document names"),
+        ("tag", 'build_image: "cuda:9.0-devel", ', "no document says that it contains a compiler"),
         ("apt", "        dev: libcudnn7-dev\n", "has no package of cudnn 7.4.2 with its headers for CUDA 9.0"),
     ],
 )
@@ -170,7 +170,7 @@ def test_the_image_to_compile_in_is_missing_until_its_digest_is_known(tmp_path: 
 def test_a_lock_from_before_the_compiler_was_known_is_stale(tmp_path: Path) -> None:
     made = locked(decided(tmp_path), tmp_path)
     old = replace(made, environment=replace(made.environment, base=replace(made.environment.base, build_packages=())))
-    assert any("before the matrix knew" in problem.message for problem in check(old, [], today=made.environment))
+    assert any("before the matrix contained" in problem.message for problem in check(old, [], today=made.environment))
 
 
 # --- the rendering -----------------------------------------------------------------------------------------------------

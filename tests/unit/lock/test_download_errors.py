@@ -21,11 +21,9 @@ def test_a_file_that_was_replaced_is_named(made, lines):
     error = download_errors.of_lock(made, explain(instruction="RUN install", reason="exit code: 1", lines=lines))
     assert error.code == "artifact-changed"
     assert error.exit_code == 7
-    assert (
-        f"The lock of {made.environment.name} cannot be installed any more: beta-1.0-{ANY} (project beta on " in error.message
-    )
+    assert f"The lock of {made.environment.name} can no longer be installed: beta-1.0-{ANY} (project beta on " in error.message
     assert "alpha" not in error.message.partition(":")[2]
-    assert "another file" in error.message and "--package beta" in error.hint
+    assert "a different file" in error.message and "--package beta" in error.hint
     assert error.details[-len(lines) :] == tuple(lines)
 
 
@@ -39,7 +37,7 @@ def test_a_file_that_was_replaced_is_named(made, lines):
 def test_a_file_that_is_gone_is_named_with_its_index(made, line):
     error = download_errors.of_lock(made, explain(instruction="RUN install", reason="exit code: 1", lines=[line]))
     assert error.code == "artifact-gone"
-    assert f"omega-1.0-{ANY} (project omega on https://wheels.example/cu90) is no longer offered." in error.message
+    assert f"omega-1.0-{ANY} (project omega on https://wheels.example/cu90) is no longer offered by its index." in error.message
 
 
 def test_what_the_index_says_before_the_build_is_named_too_and_the_rest_stays_as_it_is(made):

@@ -67,7 +67,7 @@ def tools_of(*locks):
         (asks(omega(), "board"), ("tools<60",), "59.5"),
         (asks(omega(), "board"), (), "61.2"),
     ],
-    ids=["row's constraint", "row's requirement", "user's condition", "recipe", "date"],
+    ids=["edit the constraints", "row's requirement", "user's condition", "recipe", "date"],
 )
 def test_a_bound_holds_before_and_after_the_index_answers(make, env, recipes, expected):
     before, after = tools_of(*make(env, recipes))
@@ -86,7 +86,7 @@ def test_an_earlier_lock_that_breaks_a_bound_is_reported_and_mended(world, make,
     made, _ = make(env)
     world.down.add(ELSEWHERE)
     broken = replace(made, prefixes=(replace(made.prefixes[0], artifacts=tuple(map(_newer, made.prefixes[0].artifacts))),))
-    assert any("omega allows tools<59.6, yet 61.2 is pinned" in p.message for p in checking.check(broken, []))
+    assert any("omega allows tools<59.6, but 61.2 is pinned" in p.message for p in checking.check(broken, []))
     world.down.clear()
     options = {"recipe_requirements": {}, "index": world, "pin_base": lambda _: BASE, "downloads": tmp_path}
     mended = making.complete(broken, making.LockInputs(**options))

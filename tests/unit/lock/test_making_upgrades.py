@@ -107,7 +107,7 @@ def test_what_a_version_past_the_date_requires_comes_with_it_and_nothing_else_do
     # plain 1.0 is within the date limit and satisfies gamma. fresh 1.1 was published after gamma 4.0.
     brought = {"delta": "3.0", "fresh": "1.0", "below": "1.0", "plain": "1.0", "extra": "1.0"}
     assert versions(after) == {**kept, **brought, "gamma": "4.0", "beta": "1.1"}
-    assert "gamma==4.0 requires versions from after 2018-06-30 of: below, delta, extra, fresh" in said
+    assert "gamma==4.0 requires versions that were published after 2018-06-30: below, delta, extra, fresh" in said
     assert make(like=after, upgrading=[Requirement("numpy")]) == after, "the next upgrade leaves them in place"
 
 

@@ -82,4 +82,4 @@ def test_a_lock_that_says_otherwise_is_refused(make):
         made.environment, frameworks=(replace(made.environment.frameworks[0], files=(replace(KNOWN, sha256="b" * 64),)),)
     )
     (problem,) = checking.check(made, [], today=today)
-    assert f"its sha256 is {'b' * 64} in the matrix, as {KNOWN.source} says" in problem.message
+    assert f"according to {KNOWN.source}, its sha256 is {'b' * 64}" in problem.message

@@ -89,7 +89,7 @@ def test_a_gpu_build_that_is_known_not_to_work_is_not_passed_over_in_silence(tmp
     text = HEAD + f'framework: {{name: widget}}\nseries: [{{series: "2.0", releases: [{bad}]}}]\n'
     found = load_files(TOY_ENTRY, [overlay(tmp_path, text)])
     (told,) = resolve(found, parse(["wd-2.0.9"], matrix=found)).warnings
-    assert told == "widget 2.0.9 cpu uses no GPU: widget 2.0.9 gpu is known not to work: finds no GPU"
+    assert told == "widget 2.0.9 cpu does not use the GPU: widget 2.0.9 gpu is known not to work: finds no GPU"
     assert not resolve(found, parse(["wd-2.0.9-cpu"], matrix=found)).warnings
 
 
@@ -172,7 +172,7 @@ def test_a_decision_made_with_an_overlay_stands_without_it_where_it_holds(tmp_pa
     toy = load_files(TOY_ENTRY)
     with_added = load_files(TOY_ENTRY, [overlay(tmp_path, OURS)])
     made = resolve(with_added, decide(with_added, "wd-1.12")).environment
-    assert [conflict.reason for conflict in recheck(toy, made)] == ["is not in the matrix"]
+    assert [conflict.reason for conflict in recheck(toy, made)] == ["is no longer in the matrix"]
     preferring = HEAD + 'pythons: [{version: "2.7", released: "2010-07-03", preference: 99}]\n'
     other = load_files(TOY_ENTRY, [overlay(tmp_path, preferring)])
     chosen = resolve(other, decide(other, "wd-1.12-cpu")).environment
@@ -214,8 +214,8 @@ def test_a_lock_that_needs_an_overlay_says_so(tmp_path: Path) -> None:
         locking.require_lock(Tools(home), made.name)
     assert caught.value.code == "stale-lock"
     assert "--matrix" in caught.value.hint
-    assert any("widget 1.12.9: is not in the matrix" in problem.message for problem in caught.value.problems)
+    assert any("widget 1.12.9: is no longer in the matrix" in problem.message for problem in caught.value.problems)
     mine = Workspace(root=home.root, output=home.output, home=home.home, overlays=(tmp_path / "site.yaml",))
     with pytest.raises(InvalidInputError) as caught:
         locking.require_lock(Tools(mine), made.name)
-    assert [problem.message for problem in caught.value.problems] == ["its prefixes are none, those of the environment env"]
+    assert [problem.message for problem in caught.value.problems] == ["its prefixes are none, but the environment has env"]

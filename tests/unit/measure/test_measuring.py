@@ -278,14 +278,14 @@ class _StopsServing(io.BytesIO):
 
     def read(self, size=-1):
         if self.tell() < len(self.getvalue()) - 300:
-            raise zipfile.BadZipFile("the server stopped serving parts of it")
+            raise zipfile.BadZipFile("the server stopped sending parts of it")
         return super().read(size)
 
 
 def test_a_server_that_stops_serving_parts():
     content = wheel({"widget/libwidget.so": Shared(fatbins={".nv_fatbin": OWN}).data()})
     with (
-        pytest.raises(DamagedError, match="the server stopped serving parts"),
+        pytest.raises(DamagedError, match="the server stopped sending parts"),
         measuring.opened(_StopsServing(content), NAME),
     ):
         pytest.fail("it was read")

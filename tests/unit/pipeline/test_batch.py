@@ -185,7 +185,7 @@ def test_ctrl_c_while_an_answer_is_read_is_told(monkeypatch):
     assert states(run(script, "ab", limit=1)) == {"a": "interrupted", "b": "not started"}
 
 
-@pytest.mark.parametrize(("code", "how"), [(-9, "killed by signal 9"), (1, "ended with 1")])
+@pytest.mark.parametrize(("code", "how"), [(-9, "killed by signal 9"), (1, "ended with exit code 1")])
 def test_a_child_that_dies_without_an_answer_is_a_failure_that_says_so(code, how):
     found = run(Script(ended("a", code, "")), "a")["a"]
     assert found.state == "failed"

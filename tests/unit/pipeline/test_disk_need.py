@@ -84,7 +84,7 @@ def test_two_needs_on_one_disk_are_added_up():
     with pytest.raises(BuildError) as told:
         require_space([disk(1, needed=60), disk(1, needed=60)])
     assert told.value.code == "no-space"
-    assert "Nothing was begun" in told.value.message
+    assert "Nothing was started" in told.value.message
 
 
 @pytest.fixture

@@ -72,8 +72,8 @@ def test_what_has_none_is_refused_with_those_that_have(tools: Tools) -> None:
     with pytest.raises(InvalidInputError) as caught:
         resolving.resolve_buildable(tools, ["without-1.2"], Constraints())
     assert (caught.value.code, caught.value.exit_code) == ("no-recipe", 5)
-    assert "The matrix knows without 1.2.0" in caught.value.message
-    assert caught.value.message.endswith("frameworks with recipes: With.")
+    assert "The matrix has without 1.2.0" in caught.value.message
+    assert caught.value.message.endswith("Frameworks with recipes: With.")
 
 
 def test_locking_refuses_it_by_itself(tools: Tools) -> None:

@@ -103,7 +103,7 @@ def test_a_request_is_resolved_again_once_an_environment_has_its_name(tools, res
     lock = tools().workspace.lock_file("widget-1.2")
     lock.parent.mkdir()
     lock.write_text("{}")
-    with pytest.raises(InvalidInputError, match="does not have the form of a lock"):
+    with pytest.raises(InvalidInputError, match="does not have the structure of a lock"):
         rendered(tools(), "widget-1.2")
 
 

@@ -90,7 +90,7 @@ def test_what_may_be_newer_is(tools, recipe: Path) -> None:
         (
             "['extra>=2']",
             "extra>=2",
-            ["envbuild.yaml pip asks for extra>=2", "extra offers 1.0 (1 files were published too late)"],
+            ["envbuild.yaml pip asks for extra>=2", "extra offers 1.0 (1 files were published after the date limit)"],
         ),
     ],
 )
@@ -101,9 +101,9 @@ def test_what_would_break_a_framework_is_refused_with_the_reason(
     with pytest.raises(ConflictError) as caught:
         lock(tools())
     assert caught.value.code == "added-package"
-    assert caught.value.message == f"{guilty} cannot be installed beside widget 1.2.0."
+    assert caught.value.message == f"{guilty} cannot be installed together with widget 1.2.0."
     assert [row for row in rows if row not in {f"{each.row} {each.reason}" for each in caught.value.conflicts}] == []
-    assert ("`newer`" in caught.value.hint) == ("too late" in rows[-1])
+    assert ("`newer`" in caught.value.hint) == ("after the date limit" in rows[-1])
 
 
 def test_what_clashes_only_together_is_named_together(tools, world: Universe, recipe: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_clashes_only_together_is_named_together(tools, world: Universe, re
     world.add(f"two-1.0-{ANY}", ("shared>=1.5",), day="2018-01-01")
     world.add(f"shared-1.0-{ANY}", day="2017-01-01")
     recipe.write_text(OWN.replace("[extra]", "[one, two]"))
-    with pytest.raises(ConflictError, match="each could, not all of them at once"):
+    with pytest.raises(ConflictError, match="each could be installed alone, but not all of them together"):
         lock(tools())
 
 
@@ -232,7 +232,7 @@ def test_a_new_one_is_written_once_it_resolves_and_locks(tools, root: Path, tmp_
 @pytest.mark.parametrize(
     ("pip", "services", "code", "told"),
     [
-        (("shared<1",), (), "added-package", "shared<1 cannot be installed beside widget 1.2.0"),
+        (("shared<1",), (), "added-package", "shared<1 cannot be installed together with widget 1.2.0"),
         (("extra", "shared<1"), ("web",), "added-package", "What fits: shared=="),
         (("nobody-made-this",), (), "unknown-project", "nobody-made-this"),
     ],
@@ -294,7 +294,7 @@ def test_an_upgrade_says_how_a_command_line_names_it(
     assert run(["lock", str(recipe), "--upgrade", "--package", "extra"]) == 0
     told = capsys.readouterr()
     assert "1.0 → 1.1" in told.out
-    assert f"lab: `envbuild make {recipe}` renders, builds and proves it again." in told.err
+    assert f"lab: to render, build and prove it again, run `envbuild make {recipe}`." in told.err
 
 
 def added_names(locked: Locked) -> set[str]:
@@ -367,7 +367,7 @@ def test_a_framework_moves_no_date_of_what_is_pinned(tools, root: Path, recipe: 
 def test_what_cannot_be_added_changes_no_file(tools, recipe: Path) -> None:
     lock(tools())
     before = {path: path.read_bytes() for path in recipe.parent.iterdir() if path.is_file()}
-    with pytest.raises(ConflictError, match="greedy cannot be installed beside widget"):
+    with pytest.raises(ConflictError, match="greedy cannot be installed together with widget"):
         adding.add(tools(), str(recipe), Additions(pip=("greedy",)), recipe.parent)
     assert {path: path.read_bytes() for path in recipe.parent.iterdir() if path.is_file()} == before
 
@@ -395,4 +395,4 @@ def test_a_project_that_is_a_framework_is_pointed_at(root: Path, tmp_path: Path)
     (folder / "envbuild.yaml").write_text(OWN.replace("pip: [extra]", "pip: [extra, 'Gadget>1', widget]"))
     tools = Tools(Workspace(root=root, output=tmp_path / "out", home=tmp_path / "home")).at([str(folder / "envbuild.yaml")])
     (advice,) = resolving.resolve_request(tools, [], Constraints()).warnings
-    assert "`pip: [Gadget]`" in advice and "name gadget under `frameworks:`" in advice
+    assert "`pip: [Gadget]`" in advice and "Name gadget under `frameworks:`" in advice

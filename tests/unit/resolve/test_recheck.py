@@ -44,17 +44,17 @@ def test_a_decision_outlives_preferences() -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new", "expected"),
     [
-        (WIDGET, 'version: "1.12.3"', 'version: "1.12.5"', "widget 1.12.3: is not in the matrix"),
+        (WIDGET, 'version: "1.12.3"', 'version: "1.12.5"', "widget 1.12.3: is no longer in the matrix"),
         (WIDGET, 'options: {level: release}}', 'status: known-bad, note: "wrong"}', "known not to work: wrong"),
         (WIDGET, '["2.7", "3.4", "3.5", "3.6"]', '["2.7", "3.6"]', "no longer 3.5"),
-        (WIDGET, 'cuda: "9.0"', 'cuda: "11.0"', "has no build widget-gpu for CUDA 9.0 any more"),
-        (WIDGET, "package: widget-gpu\n", "package: widget-new\n", "has no build widget-gpu"),
+        (WIDGET, 'cuda: "9.0"', 'cuda: "11.0"', "no longer has a build widget-gpu for CUDA 9.0"),
+        (WIDGET, "package: widget-gpu\n", "package: widget-new\n", "no longer has a build widget-gpu"),
         (WIDGET, "package: widget-gpu\n", LOCAL, "is now installed as widget-gpu==1.12.3+x"),
         (WIDGET, 'cudnn: {min: "7.1"', 'cudnn: {min: "7.5"', "no longer accepts cudnn 7.4.2"),
         (WIDGET, 'nccl: "2.3.7"', 'nccl: "2.5.6"', "no longer accepts nccl 2.3.7"),
         (WIDGET, 'glibc: "2.17"', 'glibc: "2.25"', "has glibc 2.23"),
-        (CUDA, "system: granite16.04\n        repositories", "system: marble10\n        repositories", "apt no longer serves"),
-        (SYSTEMS, "name: granite16.04", "name: granite18.04", "system granite16.04: is not in the matrix"),
+        (CUDA, "system: granite16.04\n        repositories", "system: marble10\n        repositories", "no longer provides"),
+        (SYSTEMS, "name: granite16.04", "name: granite18.04", "system granite16.04: is no longer in the matrix"),
         (SYSTEMS, '{version: "3.5", packages: [python3]', '{version: "3.4", packages: [python3]', "not 3.5"),
     ],
 )  # fmt: skip

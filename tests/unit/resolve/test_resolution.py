@@ -97,5 +97,5 @@ def _check_refusal(error: EnvbuildError, expected: dict[str, Any], options: dict
     for words in expected.get("changes", []):
         assert any(words in alternative.changes for alternative in error.alternatives), error.alternatives
     for conflict in error.conflicts:
-        own = "by its row (" in conflict.reason  # a condition of the row itself, without a document
+        own = "because of its row (" in conflict.reason  # a condition of the row itself, without a document
         assert conflict.source.startswith(("https://", "pkg:")) or (own and not conflict.source), conflict

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from envbuild.audit.vulnerabilities import Vulnerability
 from markdown_it import MarkdownIt
 
-from envbuild.audit.vulnerabilities import Vulnerability
 from envbuild.lock.comparison import Change, Difference
 from envbuild.matrix.online.waiting import Waiting
 from envbuild.model.lock import Artifact

@@ -241,10 +241,12 @@ def test_a_pair_is_tested_or_allowed_with_a_warning_or_refused(read):
     assert (tested.details[0].upon[0].pair, tested.warnings) == ("tested", ())
     assert "below==1.0.4" in allowed.environment.frameworks[0].requirements
     assert allowed.details[0].upon[0].pair == "allowed"
-    assert allowed.warnings == ("above 2.0.0 upon below 1.0.4: allowed, not tested by upstream [https://example.org/range].",)
+    assert allowed.warnings == (
+        "above 2.0.0 on below 1.0.4: upstream allows this combination but has not tested it [https://example.org/range].",
+    )
     for version, reason, source in (
         ("1.0.5", "does not work with below 1.0.5: it crashes", "https://example.org/report"),
-        ("1.0.0", "goes with below>=1.0.1, not with 1.0.0", "https://example.org/range"),
+        ("1.0.0", "works with below>=1.0.1, but not with 1.0.0", "https://example.org/range"),
     ):
         with pytest.raises(ConflictError) as caught:
             ask(facts, "above", f"below=={version}")
@@ -333,7 +335,9 @@ def test_what_was_tested_on_one_device_is_allowed_on_the_other(read):
     assert chosen(facts, "above").requirements[1] == "below==1.0.3"
     untested = ask(facts, "above", "below==1.0.2")
     assert untested.details[0].upon[0].pair == "allowed"
-    assert untested.warnings == ("above 2.0.0 upon below 1.0.2: allowed, not tested by upstream [https://example.org/range].",)
+    assert untested.warnings == (
+        "above 2.0.0 on below 1.0.2: upstream allows this combination but has not tested it [https://example.org/range].",
+    )
 
 
 def test_what_was_tested_on_one_device_must_be_allowed(read):
@@ -354,12 +358,12 @@ def test_the_document_of_a_default_tells_of_that_default_alone(read):
     series = RANGE.replace("{allows", '{default: "1.0.2", default_source: "https://example.org/image", allows')
     facts = read(above(TESTED, series), base(TEN) + LATER.lstrip("\n") + "\n")
     told = {
-        version: [each.source for each in ask(facts, "above", f"below=={version}").reasons if " upon " in each.choice]
+        version: [each.source for each in ask(facts, "above", f"below=={version}").reasons if " on below " in each.choice]
         for version in ("1.0.2", "1.0.3")
     }
     assert told == {"1.0.2": ["https://example.org/image"], "1.0.3": ["https://example.org/tests"]}
     other = read(above(TESTED.replace("{tested", '{default: "1.0.3", tested'), series), base(TEN) + LATER.lstrip("\n") + "\n")
-    (reason,) = (each for each in ask(other, "above", "below").reasons if " upon " in each.choice)
+    (reason,) = (each for each in ask(other, "above", "below").reasons if " on below " in each.choice)
     assert reason.source == "https://example.org/tests"
 
 
@@ -393,10 +397,12 @@ def test_an_add_on_is_not_put_upon_what_nobody_named(read):
         ask(facts, "above-2.0.0+low-5.0.0")
     error = caught.value
     assert error.exit_code == 3
-    assert error.message == "Above 2.0.0 does not support Low, and the request does not name Below, upon which it stands."
+    assert (
+        error.message == "Above 2.0.0 does not support Low, and the request does not name Below, on which Above could be based."
+    )
     assert [(each.row, each.reason, each.source) for each in error.conflicts] == [
         ("above-low 2.0.0", "Low is supported from 2.1 on", "https://example.org/notes"),
-        ("above-low", "the matrix has Above on Low from 2.1.0 to 2.1.0", "https://example.org/doc"),
+        ("above-low", "the matrix has Above on Low releases from 2.1.0 to 2.1.0", "https://example.org/doc"),
     ]
     assert "above-2.1.0+low-5.0.0" in error.hint
     assert "name Below too: above-2.0.0+below-1.0.1+low-5.0.0." in error.hint

@@ -103,14 +103,13 @@ def test_the_day_that_bounds_the_dependencies_names_its_framework() -> None:
     )
     joint = reason(SEVERAL, "shade-2.2.4", "lantern-1.0.0")
     assert "Shade 2.2.4 was released on 2019-06-28" in joint and joint.endswith(
-        "; the latest such day of all frameworks counts"
+        "; with several frameworks, the latest of these days counts"
     )
     name = "several/lantern.yaml"
     sources = read_sources(TOY / "several.yaml")
     later = sources[name].replace(b'released: "2018-12-07"}', b'released: "2018-12-07", exclude_newer: "2021-04-15"}')
     told = reason(compile_matrix({**sources, name: later}), "shade-2.2.4", "lantern-1.0.0")
     assert told == (
-        "dependencies until 2021-04-15: Lantern 1.0.0 was released on 2018-12-07; "
-        "only packages published by 2021-04-15 are used; "
-        "the latest such day of all frameworks counts"
+        "dependencies until 2021-04-15: Lantern 1.0.0 was released on 2018-12-07; only packages published by 2021-04-15 "
+        "are used; with several frameworks, the latest of these days counts"
     )

@@ -33,14 +33,14 @@ def test_what_an_image_carries_is_unknown_where_no_row_says() -> None:
     assert ', nccl: "2.5.6"' in text
     silent = compile_matrix({**SOURCES, name: text.replace(', nccl: "2.5.6"', "", 1).encode()})
     (image, need) = refused(silent, "wd-1.12", base="tag").conflicts
-    assert "is unknown" in image.reason and "none" not in image.reason and "deleted upstream" in image.reason
+    assert "no source says" in image.reason and "none" not in image.reason and "deleted upstream" in image.reason
     assert need.reason == "needs NCCL 2.3.7"
 
 
 def test_an_unknown_row_is_chosen_and_a_bad_one_is_not() -> None:
     explanation = explain(TOY, parse(["gizmo"], matrix=TOY))
     assert explanation.resolution is not None and explanation.error is None
-    assert any("has not been proved" in warning for warning in explanation.resolution.warnings)
+    assert any("has not been tested" in warning for warning in explanation.resolution.warnings)
     (first, *_) = explain(TOY, parse(["wd-1.12"], matrix=TOY)).passed_over
     assert (first.row, first.reason) == ("widget 1.12.4 gpu", "known not to work: crashes at import")
 

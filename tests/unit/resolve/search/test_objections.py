@@ -61,7 +61,7 @@ def test_a_row_that_is_known_bad_refuses_what_rests_on_it(row: str) -> None:
 @pytest.mark.parametrize("row", ROWS)
 def test_a_row_that_is_unproved_is_chosen_and_said(row: str) -> None:
     found = marked(row, "unknown")
-    assert any("has not been proved: told" in warning for warning in resolve(found, ask(found)).warnings)
+    assert any("has not been tested: told" in warning for warning in resolve(found, ask(found)).warnings)
 
 
 def test_a_known_bad_package_or_repository_of_a_library_is_passed_over() -> None:
