@@ -495,7 +495,7 @@ def test_check_says_all_that_is_wrong_at_once(make, tmp_path):
         "no tools to build them",
         "alpha requires absent>1, which is not pinned",
         "alpha allows beta<1.2, but 1.4 is pinned",
-        "the recipe allows numpy>=2, yet ",
+        "the recipe allows numpy>=2, but ",
         "the recipe requires gone, which is not pinned",
     ):
         assert part in text
