@@ -63,7 +63,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_test_begins(engin
     mounted = (Mount(source=str(roots), target="/reports", read_only=False),)
     result = engine.run(toy.tag, ["envbuild-smoke", "--json", "/reports/report.json"], mounts=mounted)
     assert result.code == 2
-    assert "user 1000 cannot write to /reports, which belongs to user 0: add '--user 0:0'" in result.output
+    assert "user 1000 cannot write to /reports, which belongs to user 0. Add '--user 0:0'" in result.output
 
 
 def test_plots_go_to_files_unless_the_user_says_otherwise(engine: Engine, toy: Toy) -> None:

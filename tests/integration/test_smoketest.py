@@ -78,7 +78,7 @@ def test_a_damaged_file_of_data_reaches_the_container_and_fails_there(engine: En
     outcome = smoketest.run(engine, toy.tag, toy.lock, options, tmp_path / "out")
     assert outcome.status == "fail"
     assert check(outcome, "DATA") == "fail"
-    assert "mnist.npz has 16 bytes and must have 11490434" in outcome.sentence
+    assert "mnist.npz has 16 bytes instead of 11490434" in outcome.sentence
     assert not outcome.report["training"]
 
 

@@ -49,7 +49,10 @@ def test_a_compiler_that_fails_is_told_by_its_first_line(guest: Guest, tmp_path:
 
 def test_a_wrong_answer_fails(guest: Guest, tmp_path: Path) -> None:
     answer = guest.run(*COMPILED, "--counts", "1", "--option", "wrong=1", folder=tmp_path)
-    assert (answer.failed(), answer.check("COMPILE", 1)["message"]) == ({"COMPILE"}, "a function in C++ is wrong: 6.0")
+    assert (answer.failed(), answer.check("COMPILE", 1)["message"]) == (
+        {"COMPILE"},
+        "a function in C++ gives a wrong result: 6.0",
+    )
 
 
 def test_an_image_without_a_compiler_on_purpose_is_skipped_with_that_reason(guest: Guest, tmp_path: Path) -> None:

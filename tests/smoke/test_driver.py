@@ -64,7 +64,7 @@ def test_a_hidden_device_is_not_mixed_up_with_another(
         ({"init": "999"}, 1, "DRIVER", "unknown error"),
         ({"init": "100"}, 3, "DEVICES", "the driver sees no GPU"),
         ({"devices": ""}, 3, "DEVICES", "reports no GPU"),
-        ({"devices": TWO, "version": "11080"}, 1, "DRIVER", "supports CUDA 11.8, the image needs 12.4"),
+        ({"devices": TWO, "version": "11080"}, 1, "DRIVER", "supports CUDA 11.8, and the image needs CUDA 12.4"),
         ({"devices": "Old|3|5|12"}, 1, "ARCH", "cannot run this framework"),
     ],
 )
@@ -149,9 +149,12 @@ WRONG = {
     'used_2': '15900', 'load_1': '88', 'remap_3': '1', 'held_1': '64', 'lanes': '16', 'lanes_1': '4',
 }  # fmt: skip
 TOLD = {
-    "PEER": ("warn", "1 of 6 pairs cannot reach each other, first GPU 0 and 1 (SYS: from one processor to another"),
+    "PEER": (
+        "warn",
+        "The first pair is GPU 0 and 1 (SYS: from one processor to another",
+    ),
     "MIG": ("warn", "MIG is on for GPU 5"),
-    "MEMORY": ("fail", "GPU 2 has the least free: 0.1 of"),
+    "MEMORY": ("fail", "GPU 2 has the least free memory: 0.1 of"),
     "BUSY": ("warn", "another program already uses GPU 1: its load is 88 %"),
     "HEALTH": ("fail", "GPU 3 has faulty memory"),
     "THROTTLE": ("warn", "the clock of GPU 1 is kept low by heat, by hardware (61 degrees)"),
@@ -208,7 +211,7 @@ def test_gpus_that_sleep_and_libraries_of_another_version_fail(
 WORKING = {
     "no-load": ({"load_then": "-1"}, "memory use rose by 400 MB; NVML does not report the load"),
     "vgpu": ({"load_then": "0", "virtual": "2"}, "memory use rose by 400 MB; NVML does not report the load"),
-    "short": ({"load_then": "0"}, "memory use rose by 400 MB; load 0 % was seen, and so little work may be too short"),
+    "short": ({"load_then": "0"}, "memory use rose by 400 MB; the load was 0 %, but this run may be too short"),
     "no-memory": ({"memory": "-1", "load_then": "-1", "active": "1"}, "1 rank computed on it; NVML does not report the load"),
     "others-left": ({"work": "-50", "active": "1"}, "1 rank computed on it; load reached 93 %"),
     "process": ({"work": "0", "processes_then": "1"}, "1 process came; load reached 93 %"),

@@ -60,7 +60,7 @@ def test_time_is_split_and_what_is_left_out_is_told(guest: Guest, tmp_path: Path
     assert len(run["busy_ms"]["indep"]) == 2
     assert run["harness_share"] > 0
     assert "the first step, which is measured separately" in answer.out
-    assert "15 images do not divide" in answer.out
+    assert "15 images cannot be divided equally" in answer.out
 
 
 @pytest.mark.parametrize("version", [FEW[0], FEW[-1]])

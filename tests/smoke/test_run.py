@@ -61,7 +61,7 @@ def test_a_healthy_framework_passes_on_one_and_two_workers(runs: Callable[[str],
     assert all(plain["images_per_s"][mode] > 0 for mode in ("solo", "dp"))
     assert plain["page_faults_per_step"] >= 0
     assert "page faults per step)" in answer.out
-    assert "a plain script, without MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_:" in answer.out
+    assert "a plain training script without MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_:" in answer.out
     assert "1 CPU worker" in answer.out and "2 CPU workers" in answer.out and "PASS" in answer.out
     assert "2 workers: train" in answer.err
     assert (answer.out + answer.err).isascii()

@@ -56,7 +56,7 @@ def test_a_folder_that_becomes_full_is_named(guest: Guest) -> None:
     out, err = process.communicate(timeout=600)
     assert process.returncode == 1, err
     assert "Traceback" not in err
-    assert "no more can be written to /mnt" in out and "No space left on device" in out
+    assert "cannot write to /mnt" in out and "No space left on device" in out
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])

@@ -289,7 +289,7 @@ class PeerCopies(unittest.TestCase):
         self.assertEqual(self.judge(((0, 1), {}))['status'], 'pass')
         self.assertEqual(self.judge(((0, 1), {'wrong': 3}))['status'], 'fail')
         self.assertEqual(self.judge(((0, 1), {}), ((0, 2), {'wrong': 3}))['status'], 'pass')        # GPU 2 is not used
-        self.assertEqual(self.judge(problem='GPU 1: nothing came back', hung=True)['status'], 'fail')
+        self.assertEqual(self.judge(problem='GPU 1: no result', hung=True)['status'], 'fail')
         self.assertEqual(self.judge(((0, 1), {'not_measured': 'no memory'}))['status'], 'warn')
         self.assertEqual(self.judge(problem='cuInit fails')['status'], 'warn')
 
