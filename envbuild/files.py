@@ -285,9 +285,9 @@ def _acquire(stream: BinaryIO, path: Path, on_wait: Callable[[str], None], limit
             waited = time.monotonic() - began
         if waited >= limit_s:
             raise BuildError(
-                f"{path} is held by {_holder(stream)}, and was not free within {limit_s:.0f} s.",
+                f"{path} is in use by {_holder(stream)}, which did not release it within {limit_s:.0f} s.",
                 code="busy",
-                hint="Wait until that run ends, or stop it, and run the command again.",
+                hint="Wait until that process ends, or stop it, and run the command again.",
             )
         if waited >= next_word:
             next_word += _REMIND_S

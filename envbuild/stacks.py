@@ -116,7 +116,7 @@ def _stack(table: yaml_reader.Table, stem: str) -> Stack:
         ),
     )
     if not stack.members:
-        table.problem("at least one is needed", "frameworks")
+        table.problem("the list is empty; it needs at least one entry", "frameworks")
     if not stack.cuda:
         for key in ("cudnn", "nccl", "driver", "gpus"):
             if key in table:

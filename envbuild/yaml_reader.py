@@ -171,7 +171,7 @@ class Table:
                     self.problem(f"{value!r} is listed twice", key)
                 found.append(value)
         if (required or one) and isinstance(node, yaml.SequenceNode) and not node.value:
-            self.problem("at least one is needed", key)
+            self.problem("the list is empty; it needs at least one entry", key)
         return tuple(found)
 
     def table(self, key: str, *, required: bool = False) -> Table | None:

@@ -131,7 +131,7 @@ def _uncovered(packages: Sequence[Package], covered: set[str]) -> Iterator[str]:
     for ecosystem in sorted({package.ecosystem for package in packages}):
         ours = [package for package in packages if package.ecosystem == ecosystem]
         if not _is_covered(ours[0], covered):
-            yield f"{len(ours)} packages: the database has no record about {ecosystem}"
+            yield f"{len(ours)} packages were not checked: the database has no records for {ecosystem}"
 
 
 def is_about(ecosystem: str, ours: str) -> bool:

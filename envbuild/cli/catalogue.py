@@ -39,7 +39,7 @@ from envbuild.cli.session import Session
     "--registry",
     default="",
     metavar="HOST/REPOSITORY",
-    help="Ask this repository for the images of the locks: digests and sizes of layers. Signatures are not checked.",
+    help="Show the digests and layer sizes of the images in this repository. Signatures are not checked.",
 )
 @click.option(
     "--since",

@@ -181,7 +181,7 @@ def _shm() -> HostFinding:
     if not place.is_dir():
         return HostFinding(id="shm", status="warn", title="shared memory", message=f"{place} is not there")
     size = shutil.disk_usage(place).total
-    message = f"{place} has {size / _GB:.1f} GB; containers get --shm-size of their own"
+    message = f"{place} has {size / _GB:.1f} GB; containers have a /dev/shm of their own (--shm-size)"
     if size < _LITTLE_SHM:
         hint = "Several workers exchange data there: mount a larger one (mount -o remount,size=2G /dev/shm)."
         return HostFinding(id="shm", status="warn", title="shared memory", message=message, hint=hint)

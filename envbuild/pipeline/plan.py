@@ -196,7 +196,7 @@ def candidates(tools: Tools, jobs: Sequence[Job], only: str = "") -> tuple[list[
 
 
 def _is_whole(tools: Tools, names: set[str]) -> bool:
-    """Whether ``names`` are all environments. Only then was an environment removed if it is in the revision and not in them."""
+    """Whether ``names`` are all environments. Only then does a name that is missing from them mean a removed environment."""
     from envbuild.pipeline import committed
 
     return set(committed.names(tools)) <= names

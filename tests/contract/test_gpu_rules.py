@@ -115,12 +115,12 @@ def test_a_named_patch_and_the_cpu_keep_the_newest(facts: Matrix) -> None:
         found = resolve(facts, parse([words], matrix=facts))
         assert found.environment.frameworks[0].version == version
     because = resolve(facts, parse(["tf-1.12-cuda9"], matrix=facts)).reasons[0].because
-    assert "1.12.3 and 1.12.2 have native code for 3.7 only" in because
+    assert "1.12.3 and 1.12.2 have native code only for 3.7" in because
 
 
 def test_an_older_cuda_that_the_request_names_too_is_told(facts: Matrix) -> None:
     reasons = resolve(facts, parse(["pytorch-0.4.1-cuda9"], matrix=facts)).reasons
-    assert any("builds for CUDA 9.0 exist too: ask for cuda9.0" in reason.because for reason in reasons)
+    assert any("builds for CUDA 9.0 exist too: to get one, ask for cuda9.0" in reason.because for reason in reasons)
 
 
 def test_a_cudnn_that_dropped_the_gpu_is_not_chosen(facts: Matrix) -> None:

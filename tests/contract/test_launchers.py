@@ -65,7 +65,7 @@ def test_a_program_that_is_not_here_is_named(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     code, _, err = run(capsys, NAME, "--hosts", "a:4", "--via", "mpirun", "--run", "--image", "x")
     assert code == 2
-    assert "mpirun, docker is not on this machine" in err and "--print" in err
+    assert "mpirun needs mpirun, docker, which this machine does not have" in err and "--print" in err
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def gpu_vendor(context: Context, table: Table, defaults: Provenance) -> GpuVendo
         try:
             re.compile(name)
         except re.error as error:
-            table.problem(f"{name!r} is no regular expression: {error}", "names")
+            table.problem(f"{name!r} is not a regular expression: {error}", "names")
     return GpuVendor(
         vendor=table.text("vendor"), needs=table.text("needs"), names=names, origin=context.origin(table, defaults)
     )

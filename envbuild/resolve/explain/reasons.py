@@ -121,7 +121,7 @@ def _version(request: Request, chosen: Candidate, build: Build) -> str:
     matching = [release.version for release in build.framework.releases if wanted.accepts(release)]
     if len(matching) == 1:
         return "the only version that matches the request" if wanted.version else "the only version in the matrix"
-    asked = f"of the versions that match {wanted.version.lstrip('=')}" if wanted.version else "f of all versions in the matrix"
+    asked = f"of the versions that match {wanted.version.lstrip('=')}" if wanted.version else "of all versions in the matrix"
     earlier = chosen.builds[: chosen.builds.index(build)]
     beside = (
         f" together with {' and '.join(f'{each.framework.name} {each.release.version}' for each in earlier)}" if earlier else ""

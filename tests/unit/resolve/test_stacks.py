@@ -257,7 +257,7 @@ def test_every_problem_of_every_file_is_told_at_once(tmp_path: Path) -> None:
         "frameworks[1]: source is missing",
         "unknown key",
         "images/stacks/other.yaml:2: stack: 'shelve' must be the file's name, 'other'",
-        "frameworks: at least one is needed",
+        "frameworks: the list is empty; it needs at least one entry",
         "driver: a stack without cuda is for CPUs alone",
     ):
         assert part in text, text
