@@ -182,7 +182,7 @@ def _rest(order: LaunchOrder, looked: Looked, facts: Mapping[str, list[str]]) ->
         yield _missing("folder", "report folder", f"{order.report}: {said}", hint)
     shm = int(facts.get("shm-kib", ["0"])[0] or 0)
     if 0 < shm < _LITTLE_SHM_KIB:
-        message = f"{shm / 1024:.0f} MiB at /dev/shm, and containers use it"
+        message = f"{shm / 1024:.0f} MiB in /dev/shm, which is little for containers that use it"
         hint = "Mount a larger one: mount -o remount,size=2G /dev/shm"
         yield HostFinding(id="shm", status="warn", title="shared memory", message=message, hint=hint)
     for text in facts.get("clock", ()):

@@ -43,7 +43,7 @@ class Difference:
 
     @property
     def empty(self) -> bool:
-        """Whether the two locks do not differ."""
+        """Whether the two locks are equal."""
         return not (self.changes or self.base or self.decision or self.missing_added or self.missing_removed)
 
 

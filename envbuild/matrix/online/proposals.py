@@ -84,7 +84,9 @@ def propose(
     that contradicts the rest of the matrix. A person must add such rows.
     """
     new = sorted((finding for finding in findings if finding.kind == "new"), key=lambda finding: Version(finding.version))
-    on_progress(Progress(stage="rows", message="checking them against the rest", done=0, total=len(new), unit="rows"))
+    on_progress(
+        Progress(stage="rows", message="checking proposed rows against the matrix", done=0, total=len(new), unit="rows")
+    )
     found = _propose(source, files, new)
     before = _problems(files) if new else set()
     if not new or _problems(found.after) <= before:

@@ -119,12 +119,12 @@ def _fingerprint(sources: Mapping[str, bytes]) -> str:
 def _assemble(context: Context, documents: list[Table]) -> Matrix:
     entry = documents[0]
     if entry.integer("schema") != SCHEMA:
-        entry.problem(f"this program reads schema {SCHEMA}", "schema")
+        entry.problem(f"this envbuild can read only schema {SCHEMA}", "schema")
     if entry.texts("include", pattern=r"[^/].*\.yaml") and "policy" not in entry:
         entry.problem("a file that includes others needs `policy`", "include")
     for overlay in (table for table in documents if table.where in context.overlays and "schema" in table):
         if overlay.integer("schema") != SCHEMA:
-            overlay.problem(f"this program reads schema {SCHEMA}", "schema")
+            overlay.problem(f"this envbuild can read only schema {SCHEMA}", "schema")
     policy = platform_tables.policy(entry)
     files = [(table, context.defaults(table)) for table in documents]
     rows = partial(platform_tables.rows, context, files)

@@ -118,7 +118,7 @@ def test_many_problems_are_reported_at_once_with_file_and_line() -> None:
         (CUDA, "EB693B3035CD5710E231E123A4B469963BF863CC", "EB69", "does not have the expected form"),
         (SYSTEMS, 'title: "Made-up systems", ', "", "title is missing"),
         (SYSTEMS, 'url: "https://example.org/systems"', "url: nowhere", "does not have the expected form"),
-        ("matrix.yaml", "schema: 1", "schema: 2", "this program reads schema 1"),
+        ("matrix.yaml", "schema: 1", "schema: 2", "can read only schema 1"),
         ("matrix.yaml", "policy: {", "polcy: {", "policy is missing"),
         ("matrix.yaml", "[distribution, uv]", "[distribution, magic]", "'magic' is not one of"),
     ],
