@@ -74,7 +74,7 @@ def test_a_second_holder_waits_and_is_told_who_holds_it(tmp_path, monkeypatch):
 
 
 def test_waiting_has_a_limit(tmp_path):
-    refused = pytest.raises(BuildError, match=r"held by process .*not free within 0 s")
+    refused = pytest.raises(BuildError, match=r"in use by process .*not release it within 0 s")
     with files.locked(tmp_path / "lock"), refused as caught, files.locked(tmp_path / "lock", limit_s=0.3):
         pass
     assert caught.value.code == "busy"
