@@ -6,16 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
-from envbuild.matrix.platform import (
-    Architecture,
-    ArchiveRow,
-    CudaRow,
-    DriverRow,
-    DriverRule,
-    LibraryRow,
-    RepositoryRow,
-    SystemRow,
-)
+from envbuild.matrix.platform import Architecture, ArchiveRow, CudaRow, DriverRow, DriverRule, LibraryRow
 from envbuild.matrix.types import Matrix
 from envbuild.matrix.versions import numbers
 
@@ -27,10 +18,10 @@ class Lookup:
 
     def __init__(self, matrix: Matrix) -> None:
         self.matrix = matrix
-        self.systems: dict[str, SystemRow] = {row.name: row for row in matrix.systems}
-        self.cuda: dict[str, CudaRow] = {row.version: row for row in matrix.cuda}
+        self.systems = {row.name: row for row in matrix.systems}
+        self.cuda = {row.version: row for row in matrix.cuda}
         self.pythons = {row.version: row for row in matrix.pythons}
-        self.repositories: dict[str, RepositoryRow] = {row.name: row for row in matrix.repositories}
+        self.repositories = {row.name: row for row in matrix.repositories}
         self.rules = {row.cuda_major: row for row in matrix.driver_rules if row.origin.status != "known-bad"}
         self.libraries: dict[str, Sequence[LibraryRow]] = {"cudnn": matrix.cudnn, "nccl": matrix.nccl}
         self._known: dict[tuple[str, Hashable], Any] = {}
