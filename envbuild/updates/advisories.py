@@ -8,9 +8,9 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from envbuild.audit.vulnerabilities import Answer, Package, Vulnerability
 from envbuild.model.lock import Artifact, Lock
 from envbuild.model.progress import OnProgress, Progress
+from envbuild.model.vulnerabilities import Audit, Vulnerability
 
 _AT_ONCE = 200  # packages in one question to a service, which answers within ten minutes or not at all
 
@@ -52,13 +52,13 @@ class Advisories:
         found = {(each.package, each.advisory): each for key in map(_key, _packages(lock)) for each in self._known.get(key, ())}
         return [found[key] for key in sorted(found)]
 
-    def _answers(self, wanted: Sequence[Artifact]) -> Iterator[Answer]:
+    def _answers(self, wanted: Sequence[Artifact]) -> Iterator[Audit]:
         from envbuild.audit import database, service
 
         total = len(wanted)
         if self._databases:
             self._on_progress(Progress(stage="audit", message="reading the database", done=0, total=total, unit="packages"))
-            packages = [Package(ecosystem=database.PYPI, name=each.name, version=each.version) for each in wanted]
+            packages = [database.Package(ecosystem=database.PYPI, name=each.name, version=each.version) for each in wanted]
             yield database.search(self._databases, packages)
             return
         for first in range(0, total, _AT_ONCE):

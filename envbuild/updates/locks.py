@@ -20,9 +20,9 @@ from envbuild.updates.advisories import Advisories
 from envbuild.updates.model import KeptLock, RenewedLock, Request
 
 if TYPE_CHECKING:
-    from envbuild.audit.vulnerabilities import Vulnerability
     from envbuild.lock.comparison import Difference
     from envbuild.model.lock import Lock
+    from envbuild.model.vulnerabilities import Vulnerability
     from envbuild.pipeline.evidence import Evidence
 
 _Told = tuple["tuple[Vulnerability, ...] | None", "tuple[Vulnerability, ...] | None"]

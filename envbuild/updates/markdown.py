@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from envbuild.updates.model import Changes, RenewedLock
 
 if TYPE_CHECKING:
-    from envbuild.audit.vulnerabilities import Vulnerability
     from envbuild.lock.comparison import Change
+    from envbuild.model.vulnerabilities import Vulnerability
 
 _SHOWN = 12  # advisories, files and findings that are listed by name
 _UNITS = ("B", "kB", "MB", "GB", "TB")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from envbuild.audit.vulnerabilities import Vulnerability
     from envbuild.lock.comparison import Difference
     from envbuild.matrix.online.differences import Finding
     from envbuild.matrix.online.waiting import Waiting
+    from envbuild.model.vulnerabilities import Vulnerability
 
 Policy = Literal["none", "security", "all"]
 POLICIES: tuple[Policy, ...] = ("none", "security", "all")

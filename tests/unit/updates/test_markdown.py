@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from envbuild.audit.vulnerabilities import Vulnerability
 from markdown_it import MarkdownIt
 
 from envbuild.lock.comparison import Change, Difference
 from envbuild.matrix.online.waiting import Waiting
 from envbuild.model.lock import Artifact
+from envbuild.model.vulnerabilities import Vulnerability
 from envbuild.updates import markdown
 from envbuild.updates.model import Changes, KeptLock, NewRelease, RenewedLock
 
