@@ -67,7 +67,8 @@ def _solutions(judge: Judge, wish: Wish) -> Iterator[tuple[tuple[Build, ...], Pl
         if not found:
             nowhere.add(kinds)
         for place in found:
-            yield builds, place
+            if not contradict(builds, place.python):
+                yield builds, place
 
 
 def _choices(
@@ -101,11 +102,11 @@ def go_together(judge: Judge, wish: Wish, one: Build, other: Build) -> bool:
     return True
 
 
-def contradict(builds: Sequence[Build]) -> bool:
-    """Whether for every common Python the builds require some package in versions that exclude each other."""
+def contradict(builds: Sequence[Build], python: str = "") -> bool:
+    """Whether the builds require some package in versions that exclude each other: on this Python, or on all common ones."""
     if len(builds) == 1:
         return False
-    pythons = set.intersection(*(set(build.row["python"]) for build in builds))
+    pythons = {python} if python else set.intersection(*(set(build.row["python"]) for build in builds))
     return not any(_can_install(frozenset(ask for build in builds for ask in build.asks), python) for python in pythons)
 
 

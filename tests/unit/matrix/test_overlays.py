@@ -106,7 +106,7 @@ def test_a_gpu_build_that_is_known_not_to_work_is_not_passed_over_in_silence(tmp
             "defined again",
         ),
         (OURS.replace("name: widget", "name: wigdet"), 2, "title is missing"),
-        ("schema: 2\n" + OURS, 1, "reads schema 1"),
+        ("schema: 2\n" + OURS, 1, "can read only schema 1"),
         (OURS + "policy: {}\n", 7, "unknown key"),
         ("gpus: [\n", 2, "not YAML"),
     ],

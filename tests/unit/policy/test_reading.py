@@ -53,7 +53,7 @@ FAULTS = {
     "schema: 1\nvulnerabilities: {deadlines: {hihg: 1}}\n": (2, "unknown key, did you mean high?"),
     "schema: 1\nvulnerabilities: []\n": (2, "a mapping is expected"),
     "schema: 1\nlicences: {}\n": (2, "allowed is missing"),
-    "schema: 1\nregistries: {allowed: []}\n": (2, "at least one is needed"),
+    "schema: 1\nregistries: {allowed: []}\n": (2, "it needs at least one entry"),
     "schema: 1\nevidence: {required: [{kind: smoked}]}\n": (2, "'smoked' is not one of"),
     "schema: 1\nevidence: {required: [{kind: verified, machine: A100}]}\n": (2, "only a smoke test is about a machine"),
     "schema: 1\nend_of_life: {refuse: yes}\n": (2, "true or false expected"),
