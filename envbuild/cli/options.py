@@ -53,17 +53,14 @@ def common(function: F) -> F:
             "overlays",
             multiple=True,
             metavar="FILE",
-            help=(
-                "A file with your own rows, which extend or replace the matrix; may be repeated. The variable "
-                "ENVBUILD_MATRIX does the same."
-            ),
+            help="A file with your own rows, which extend or replace the matrix; may be repeated. Or set ENVBUILD_MATRIX.",
             callback=_add_overlays,
             expose_value=False,
         ),
         click.option(
             "--policy",
             metavar="FILE",
-            help="The policy of your site: what it allows and requires. Also ENVBUILD_POLICY.",
+            help="The policy of your site: what it allows and requires. Or set ENVBUILD_POLICY.",
             callback=_note,
             expose_value=False,
         ),
@@ -256,10 +253,7 @@ def judging(function: F) -> F:
         click.option(
             "--data",
             type=click.Path(exists=True, file_okay=False, resolve_path=True),
-            help=(
-                "Train on the files of MNIST or CIFAR-10 in this folder (`envbuild data fetch`). Without it, train on "
-                "generated images."
-            ),
+            help="Train on the MNIST or CIFAR-10 files in this folder (`envbuild data fetch`), not on generated images.",
         ),
         click.option(
             "--net", default="", metavar="NAME", help="The network to train: lenet for mnist; resnet20 or vgg19_bn for cifar."

@@ -172,7 +172,7 @@ def test_schema_refuses(spoil: Any) -> None:
 
 def test_schema_and_loader_know_the_same_tables() -> None:
     assert set(TABLES) <= set(SCHEMA["properties"])
-    assert {*Matrix._fields} == {*TABLES, "policy", "frameworks", "fingerprint"}
+    assert {*Matrix._fields} == {*TABLES, "policy", "frameworks", "fingerprint", "driver_limit"}
 
 
 # Agreement between the tables

@@ -59,7 +59,7 @@ class Answers(unittest.TestCase):
                 results = measure(2, fault='collective-' + op, type=dtype)
                 judged = checks.collectives(2, results)[0]
                 self.assertEqual(judged['status'], 'fail', (op, dtype))
-                self.assertIn('%s of 1 %s numbers is wrong on ranks [1]' % (op, dtype), judged['message'])
+                self.assertIn('wrong result of %s with 1 %s numbers on ranks [1]' % (op, dtype), judged['message'])
                 wrong = [entry for entry in figures.collectives(2, results, None) if entry['wrong']]
                 self.assertEqual(set((entry['op'], entry['type']) for entry in wrong), {(op, dtype)})
                 self.assertEqual([entry['wrong'] for entry in wrong], [1, 1])
