@@ -58,7 +58,7 @@ def test_a_hidden_device_is_not_mixed_up_with_another(
 @pytest.mark.parametrize(
     ("settings", "code", "check", "words"),
     [
-        ({"init": "803"}, 1, "DRIVER", "differs from the driver in the kernel"),
+        ({"init": "803"}, 1, "DRIVER", "does not match the driver in the kernel"),
         ({"init": "804"}, 1, "DRIVER", "forward-compatibility"),
         ({"init": "802"}, 1, "DRIVER", "not ready"),
         ({"init": "999"}, 1, "DRIVER", "unknown error"),
@@ -158,7 +158,7 @@ TOLD = {
     "BUSY": ("warn", "another program already uses GPU 1: its load is 88 %"),
     "HEALTH": ("fail", "GPU 3 has faulty memory"),
     "THROTTLE": ("warn", "the clock of GPU 1 is kept low by heat, by hardware (61 degrees)"),
-    "PCIE": ("warn", "GPU 1 uses 4 of 16"),
+    "PCIE": ("warn", "GPU 1 uses 4 of its 16 PCIe lanes"),
     "MIXED": ("warn", "used: 4 x A with 43 GB (GPU 0, 1, 2, 3); left out: 2 x B with 17 GB (GPU 4, 5)"),
 }
 
@@ -273,7 +273,7 @@ def test_gpus_asked_for_without_a_lock_are_checked_as_well(
     assert cut.check("MIG")["status"] == "warn"
     assert "no lock says which CUDA the framework needs" in cut.check("DRIVER")["message"]
     none = look(devices="")
-    assert (none.code, none.check("DEVICES")["message"][:39]) == (3, "--device cuda needs a GPU and there i")
+    assert (none.code, none.check("DEVICES")["message"][:39]) == (3, "--device cuda needs a GPU, but there is")
 
 
 def test_ptx_that_is_newer_than_the_driver_is_named(
