@@ -98,7 +98,7 @@ def test_other_faults_fail_their_own_check(guest: Guest, tmp_path: Path, fault: 
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("", "average the gradients of 2 devices to"),
+        ("", "average the gradients of 2 devices with an error of"),
         ("same-shard-later", "ranks 0 and 1 received the same images in"),
         # The message ends with these words; which rank and mode it names depends on chance.
         ("unexchanged-in-bench", "): nothing is exchanged"),
@@ -118,8 +118,8 @@ def test_steps_that_do_nothing_are_not_timed_as_training(guest: Guest, tmp_path:
     """Without updates all replicas stay equal, and their steps are fast."""
     planted = ("--adapter", FAULTY, "--option", "fault=no-update-later", "--counts", str(count))
     answer = guest.run("run", *planted, "--phases", "oracle,bench", *SHORT, folder=tmp_path)
-    assert (answer.code, answer.failed(), answer.check("ORACLE", count)["status"]) == (1, {"EXCHANGE"}, "pass"), answer.err
-    assert "the difference is 100 % of it" in answer.check("EXCHANGE", count)["message"]
+    assert (answer.code, answer.failed()) == (1, {"EXCHANGE", "ORACLE"}), answer.err  # ORACLE looks at 24 steps
+    assert "the difference is 100 % of the gradient" in answer.check("EXCHANGE", count)["message"]
 
 
 def test_a_wrong_collective_is_told_with_rank_and_place(guest: Guest, tmp_path: Path) -> None:
