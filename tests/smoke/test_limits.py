@@ -51,7 +51,7 @@ def test_a_framework_that_does_not_train_is_given_work_of_its_own(guest: Guest, 
 def test_work_that_goes_wrong_is_named(guest: Guest, tmp_path: Path) -> None:
     answer = guest.run(*ALONE, *NO_TRAINING, "--option", "wrong=subtracting", folder=tmp_path)
     assert (answer.code, answer.failed()) == (1, {"WORK"})
-    assert answer.check("WORK", 1)["message"] == "subtracting is wrong: 41 instead of 42"
+    assert answer.check("WORK", 1)["message"] == "subtracting gives a wrong result: 41 instead of 42"
 
 
 def test_silence_while_an_adapter_compiles_is_no_hang(guest: Guest, tmp_path: Path) -> None:
