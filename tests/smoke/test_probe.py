@@ -53,7 +53,7 @@ def test_processor_and_gpu_are_measured_with_what_they_should_reach(
 @pytest.mark.parametrize(
     ("arguments", "variables", "words"),
     [
-        (("--measure=disk", "--disk", "/nowhere"), {}, "cannot write to not measured: /nowhere: No such file or directory"),
+        (("--measure=disk", "--disk", "/nowhere"), {}, "not measured: cannot write to /nowhere: No such file or directory"),
         (("--measure=gpu",), {"STUB_DEVICES": ""}, "GPUs         not measured: there is no GPU"),
         (
             ("--measure=gpu",),
