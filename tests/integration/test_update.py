@@ -322,7 +322,7 @@ def test_branches_that_are_in_the_way(place: Workspace, index: Universe) -> None
     for name in ("-x", "a..b", "", "x.lock"):
         with pytest.raises(UsageError, match="cannot be the name"):
             update(place, branch=name)
-    with pytest.raises(UsageError, match="git knows no revision"):
+    with pytest.raises(UsageError, match="git does not know the revision"):
         update(place, branch="other", revision="nothing")
 
 

@@ -225,7 +225,7 @@ def test_a_hang_elsewhere_shows_the_stacks_of_all(guest: Guest, machines: Machin
     planted = ("--adapter", FAULTY, "--option", "fault=frozen", "--counts", "4", "--phases", "oracle", "--stall", "4")
     answer, _others = Job(guest, machines, tmp_path, *planted).answer()
     assert (answer.code, answer.failed()) == (4, {"HANG"}), answer.err
-    assert "look at rank 3" in answer.check("HANG", 4)["message"]
+    assert "check rank 3" in answer.check("HANG", 4)["message"]
     assert "stopped by a signal" in answer.check("HANG", 4)["message"]
     assert "_exchange" in valid(answer)["logs"]["4 workers, rank 2"]  # rank 2, on the other machine, waits for rank 3
 

@@ -51,7 +51,7 @@ def _in_phase(scratch: Path, phase: str) -> int:
 def test_a_frozen_rank_is_named_within_the_stall_limit(guest_of: Callable[[str], Guest], tmp_path: Path, version: str) -> None:
     answer, seconds = _disaster(guest_of(version), tmp_path, "frozen", "--stall", "4")
     assert (answer.code, answer.failed()) == (4, {"HANG"}), answer.err
-    assert "look at rank 1" in answer.check("HANG", 2)["message"]
+    assert "check rank 1" in answer.check("HANG", 2)["message"]
     assert "stopped by a signal" in answer.check("HANG", 2)["message"]
     assert seconds < SOON_S
     assert valid(answer)["status"] == "fail"
@@ -132,7 +132,7 @@ def test_a_stopped_child_is_blamed_on_its_own_rank(guest: Guest, tmp_path: Path,
     answer, seconds = _disaster(guest, tmp_path, "stopped-child", "--stall", "4", "--option", f"on-rank={rank}")
     assert (answer.code, answer.failed()) == (4, {"HANG"}), answer.err
     message = answer.check("HANG", 2)["message"]
-    assert f"look at rank {rank} in phase" in message
+    assert f"check rank {rank} in phase" in message
     assert re.search(r"\(its child \d+ \(python[\d.]*\) is stopped by a signal\)", message), message
     assert seconds < SOON_S
 
