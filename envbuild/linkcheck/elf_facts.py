@@ -33,12 +33,16 @@ class _Symbols(NamedTuple):
 def read(stream: IO[bytes], wanted: Wanted) -> ElfFacts | None:
     """The facts of an ELF file for x86-64; None if the loader never loads it (object files, static programs, debug files).
 
-    A damaged file has ``damage`` instead of other facts. ``stream`` must be a real file.
+    A damaged file has ``damage`` instead of other facts. ``stream`` must be a real file. The loader needs no list of sections:
+    if that list is missing or damaged, only the names of libraries and folders are read, and no versions or symbols.
     """
+    size = os.fstat(stream.fileno()).st_size
     try:
-        size = os.fstat(stream.fileno()).st_size
-        sections = elf.checked_sections(stream, size)
-        return _read(stream, size, sections, wanted)
+        try:
+            sections = elf.checked_sections(stream, size)
+        except DamagedError:
+            sections = []
+        return _read(stream, size, sections, wanted) if sections else _segments(stream, size)
     except DamagedError as error:
         return ElfFacts(damage=str(error))
     except OSError:
@@ -92,6 +96,44 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted) -> 
         opens=_constants(stream, [each for each in sections if (each.offset, each.size) not in covered], wanted),
         native=native,
         ptx=ptx,
+    )
+
+
+class _WithoutSections(elf.Limited):
+    """The same file, whose header tells the parser of no sections."""
+
+    def read(self, size: int = -1) -> bytes:
+        begin = self.tell()
+        data = bytearray(super().read(size))
+        for first, end in ((40, 48), (60, 64)):  # e_shoff; e_shnum and e_shstrndx
+            for at in range(max(first - begin, 0), min(end - begin, len(data))):
+                data[at] = 0
+        return bytes(data)
+
+
+def _segments(stream: IO[bytes], size: int) -> ElfFacts | None:
+    """The facts that stand in the segments, which are all that the loader maps."""
+    from elftools.elf.elffile import ELFFile
+
+    stream.seek(0)
+    limited: Any = _WithoutSections(stream, size)
+    parsed: Any = ELFFile(limited)
+    if parsed["e_type"] not in ("ET_DYN", "ET_EXEC"):
+        return None
+    found: dict[str, list[str]] = {}
+    for segment in elf.bounded(parsed.iter_segments()):
+        if segment["p_type"] == "PT_LOAD" and segment["p_offset"] + segment["p_filesz"] > size:
+            raise DamagedError(f"has a segment that ends behind its {size} bytes: it was cut off")
+        if segment["p_type"] == "PT_DYNAMIC":
+            found = _dynamic(segment)
+    if not found:
+        return None
+    return ElfFacts(
+        soname=next(iter(found.get("soname", ())), ""),
+        needed=tuple(found.get("needed", ())),
+        rpath=_paths(found.get("rpath", [])),
+        runpath=_paths(found.get("runpath", [])),
+        interpreter=_interpreter(parsed),
     )
 
 

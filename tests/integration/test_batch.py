@@ -151,7 +151,7 @@ def test_too_little_space_and_unknown_names_are_refused_before_anything_begins(p
     assert full.document["error"]["code"] == "no-space"
     assert list((program.home / "builds").iterdir()) == []
     assert not (program.home / "downloads").exists()
-    assert "started" not in refused.err + full.err
+    assert "starting" not in refused.err + full.err
 
 
 @pytest.mark.prove

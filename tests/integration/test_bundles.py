@@ -392,8 +392,8 @@ HOSTILE: list[tuple[str, dict[str, Any]]] = [
     ("not listed", {"environments": [{"name": "one", "lock": OTHER}]}),
     ("not listed", {"matrix": [OTHER]}),
     ("schema 2", {"schema": 2}),
-    ("form", {"more": 1}),
-    ("form", {"files": "all"}),
+    ("structure", {"more": 1}),
+    ("structure", {"files": "all"}),
 ]
 
 

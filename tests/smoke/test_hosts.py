@@ -172,7 +172,7 @@ def test_a_cut_cable_ends_the_run_on_both_sides(guest: Guest, machines: Machines
     assert time.monotonic() - start < LOST_WITHIN_S
     assert (answer.code, others) == (1, [0, 1, 1]), answer.err
     message = answer.check("RUN", 4)["message"]
-    assert re.search(r"rank [23] in phase .*its host bee is lost", message), message
+    assert re.search(r"rank [23] in phase .*the connection to its host bee was lost", message), message
     assert valid(answer)["status"] == "fail"
 
 
