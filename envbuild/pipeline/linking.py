@@ -60,7 +60,7 @@ def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: boo
 def link_and_warn(tools: Tools, lock: Lock, digest: str, image: str) -> Linked | None:
     """Check the image as :func:`link_image` does; tell of gaps as a warning and return None.
 
-    Wheels contain libraries that nothing loads (libmkldnn.so.0 in MXNet 1.6), so gaps do not keep the smoke test from deciding.
+    Wheels contain libraries that nothing loads, so gaps do not keep the smoke test from deciding.
     """
     try:
         return link_image(tools, lock, digest, image, replay=True)
