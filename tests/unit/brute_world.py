@@ -19,6 +19,7 @@ _KEYS = {
     "systems": "name", "pythons": "version", "architectures": "capabilities", "drivers": "branch", "driver_rules": "cuda_major",
     "repositories": "name", "cuda": "version", "cudnn": "version", "nccl": "version", "gpus": "name",
 }  # fmt: skip
+_REQUIREMENTS = ("requirements", "constraints", "asks")
 _DOUBTS = ["ok", "end-of-life", "base-deleted", "unknown", "known-bad"]
 
 Row = dict[str, Any]
@@ -225,7 +226,7 @@ def _pin(row: Row, version: str) -> list[tuple[str, str]]:
 
 
 def _asked(row: Row) -> list[tuple[str, str]]:
-    found = [*row.get("requirements", []), *row.get("constraints", [])]
+    found = [item for key in _REQUIREMENTS for item in row.get(key, [])]
     return [(item, "") if isinstance(item, str) else (item["requirement"], item.get("python", "")) for item in found]
 
 
@@ -242,8 +243,8 @@ def _vendors(row: Row) -> list[tuple[str, str]]:
 
 
 def _asks(series: Row, release: Row) -> list[tuple[str, str]]:
-    """Requirements and constraints: for each of the two the list of the release, or else that of the series."""
-    levels = {key: release.get(key, series.get(key, [])) for key in ("requirements", "constraints")}
+    """The requirements of a release: for each key the list of the release, or else that of the series."""
+    levels = {key: release.get(key, series.get(key, [])) for key in _REQUIREMENTS}
     return _asked(levels)
 
 
