@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import gc
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -13,11 +16,27 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the ``envbuild`` command with ``argv`` (default: this process's arguments) and end the process with its exit code."""
     gc.set_threshold(50_000)  # a command makes thousands of objects and keeps them, so garbage collection would only take time
     _open_standard_streams()
+    exit_code = [1]
+    if argv is None:  # with arguments, the process belongs to the caller, for example to a test
+        atexit.register(_end_despite_threads, exit_code)  # registered first, so it runs after all other exit handlers
     from envbuild.cli import frame
 
-    code = frame.run(sys.argv[1:] if argv is None else [*argv])  # `list` is a module here
+    exit_code[0] = frame.run(sys.argv[1:] if argv is None else [*argv])  # `list` is a module here
     gc.freeze()  # the process ends now; a last garbage collection took a fifth of a short command
-    sys.exit(code)
+    sys.exit(exit_code[0])
+
+
+def _end_despite_threads(exit_code: Sequence[int]) -> None:
+    """End the process at once if a thread still waits for a server, as after Ctrl-C.
+
+    The ordinary end clears OpenSSL's memory while that thread uses it, and the process can die of SIGSEGV
+    (https://github.com/openssl/openssl/issues/6214).
+    """
+    if any(thread.daemon and thread is not threading.current_thread() for thread in threading.enumerate()):
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(exit_code[0])
 
 
 def _open_standard_streams() -> None:

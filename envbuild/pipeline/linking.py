@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from envbuild import codec, files
-from envbuild.errors import Problem, VerifyError
+from envbuild.errors import InvalidInputError, Problem, VerifyError
 from envbuild.model.progress import Progress
 from envbuild.pipeline import linking_sources, proofs, stage_cache
 from envbuild.pipeline.tools import Tools
@@ -194,5 +194,8 @@ def _rules_digest(tools: Tools) -> str:
     from envbuild.linkcheck import hardware, rules
     from envbuild.verify import rules as import_rules
 
-    images = tools.workspace.images
-    return "-".join(files.sha256_of(images / name)[:12] for name in (rules.FILE, import_rules.FILE, hardware.FILE))
+    paths = [tools.workspace.images / name for name in (rules.FILE, import_rules.FILE, hardware.FILE)]
+    try:
+        return "-".join(files.sha256_of(path)[:12] for path in paths)
+    except OSError as error:
+        raise InvalidInputError(f"Cannot read {error.filename}: {error.strerror}.", hint="Restore the file.") from error

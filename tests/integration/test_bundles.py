@@ -460,7 +460,7 @@ def test_the_lock_of_a_bundle_is_read_as_any_lock(world: World):
     assert caught.value.code == "broken-lock"
     assert bundle_contents.check(world.workspace, folder)[1][0].error
     world.change(environments=[environment | {"name": "someone-else"}])
-    with pytest.raises(InvalidInputError, match="is that of one"):
+    with pytest.raises(InvalidInputError, match="is the lock of one"):
         folder.lock(folder.manifest().environments[0])
 
 

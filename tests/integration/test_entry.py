@@ -43,8 +43,8 @@ def test_a_folder_of_root_is_named_with_the_option_that_helps_and_the_command_ru
     assert (result.code, "ran" in result.output) == (7, True)
     lines = [line for line in result.output.splitlines() if line.startswith("envbuild:")]
     assert lines == [
-        "envbuild: user 1000 cannot write to /workspace, which belongs to user 0. Add '--user 0:0' to the command that "
-        "starts the container, or change the owner of the folder to user 1000."
+        "envbuild: user 1000 cannot write to /workspace, which belongs to user 0: add '--user 0:0' to the command that "
+        "starts the container, or give the folder to user 1000."
     ]
     helped = engine.run(toy.tag, ["touch", "/workspace/made"], mounts=mounted, user="0:0")
     assert (helped.code, helped.output) == (0, "")

@@ -119,7 +119,7 @@ def test_what_is_not_read_is_counted(place, monkeypatch):
     (answer,) = told["gathered"]
     assert code == 0 and (len(answer["statements"]), answer["unread"]) == (2, 4)
     assert frame.run(["evidence", NAME, "--from", place.to, "--key", str(place.ours[1])]) == 0
-    assert "or too many): 4." in place._capsys.readouterr().out
+    assert "or too many: 4." in place._capsys.readouterr().out
 
 
 def test_what_is_not_signed_or_was_changed_is_not_trusted(place):
@@ -145,7 +145,7 @@ def test_forged_reports_of_trusted_signers_are_refused_with_the_reason(place):
         ({"report": whole, "image": other}, "another image"),
         ({"report": whole, "lock": "0" * 64}, "another lock"),
         ({"report": place.report(environment={**whole["environment"], "lock": "0" * 64})}, "another lock"),
-        ({"report": place.report(environment={**whole["environment"], "name": "other-1.0-cpu"})}, "about other-1.0-cpu"),
+        ({"report": place.report(environment={**whole["environment"], "name": "other-1.0-cpu"})}, "about another environment: other-1.0-cpu"),
         ({"report": place.report(status="fail")}, "its report says fail"),
         ({"report": place.report(checks=[])}, "no checks"),
         ({"report": place.report(runs="many")}, "not complete"),
