@@ -38,17 +38,22 @@ def _signals_as_before() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-# Tests that start no engine and measure no time or speed. Several of them may run at the same time.
-BESIDE_OTHERS = {"unit", "cases", "golden", "contract", "smoke/test_inside.py", "smoke/test_language.py"}
+# Tests that start no engine and train nothing. Each of them may run beside any other.
+FREE = {"unit", "cases", "golden", "contract", "smoke/test_inside.py", "smoke/test_language.py"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests as ``alone`` if other tests would disturb their time measurements or use the same engine."""
+    """Put tests that would disturb each other into one group; with ``--dist loadgroup`` one worker runs a whole group.
+
+    The tests with an engine share one engine, and two trainings at once would each have half of the processors. The other
+    integration tests of a file share its fixtures.
+    """
     for item in items:
         place = item.path.relative_to(UNIT.parent)
-        if not {place.parts[0], place.as_posix()} & BESIDE_OTHERS:
-            item.add_marker("alone")
+        if not {place.parts[0], place.as_posix()} & FREE:
+            shared = "engine" if item.get_closest_marker("engine") else place.as_posix()
+            item.add_marker(pytest.mark.xdist_group("training" if place.parts[0] == "smoke" else shared))
 
 
 class LeftTheUnitError(AssertionError):
