@@ -145,7 +145,10 @@ def test_forged_reports_of_trusted_signers_are_refused_with_the_reason(place):
         ({"report": whole, "image": other}, "another image"),
         ({"report": whole, "lock": "0" * 64}, "another lock"),
         ({"report": place.report(environment={**whole["environment"], "lock": "0" * 64})}, "another lock"),
-        ({"report": place.report(environment={**whole["environment"], "name": "other-1.0-cpu"})}, "about another environment: other-1.0-cpu"),
+        (
+            {"report": place.report(environment={**whole["environment"], "name": "other-1.0-cpu"})},
+            "about another environment: other-1.0-cpu",
+        ),
         ({"report": place.report(status="fail")}, "its report says fail"),
         ({"report": place.report(checks=[])}, "no checks"),
         ({"report": place.report(runs="many")}, "not complete"),
