@@ -56,6 +56,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("training" if place.parts[0] == "smoke" else shared))
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Stop if pytest-xdist ignores the groups, as version 3.8 does with pytest 9.2: two workers would then share one engine.
+
+    In a worker, pytest-xdist names the group at the end of the test's ID.
+    """
+    if session.config.getoption("loadgroup", default=False):  # set in a worker of --dist loadgroup only
+        lost = [item.nodeid for item in session.items if item.get_closest_marker("xdist_group") and "@" not in item.nodeid]
+        if lost:
+            message = f"pytest-xdist ignores the group of {lost[0]}; see the bound of pytest in pyproject.toml"
+            raise pytest.UsageError(message)
+
+
 class LeftTheUnitError(AssertionError):
     """A unit test started a process or opened a socket."""
 
