@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 DOCS = guest.ROOT / "docs" / "explanation"
 DATA, PAGE = DOCS / "detection.json", DOCS / "detection.md"
 SCHEMA = "envbuild-detection/1"
-LIMIT_S = 400
+LIMIT_S = 900
 # Framework → the packages that --install installs with pip, into a separate virtual environment in the cache folder.
 PACKAGES = {
     "numpy": ["numpy"],
@@ -41,6 +41,7 @@ PACKAGES = {
 }
 BEGIN, END = "<!-- detection.json begins -->", "<!-- detection.json ends -->"
 EXCHANGE = ("--phases", "coll,oracle")
+BUCKETS = ("--phases", "oracle,buckets")
 TRAINING = ("--phases", "train", "--epochs", "1", "--train-images", "2048", "--test-images", "512")
 SAVING = ("--phases", "save", "--epochs", "1", "--train-images", "2048", "--test-images", "512")
 TIMING = ("--phases", "bench", "--rounds", "3", "--round-seconds", "0.3", "--batch", "32")
@@ -65,6 +66,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "every 20th update is left out": EXCHANGE,
     "every 10th step on one rank has a learning rate of +10 %": EXCHANGE,
     "every 20th batch has one wrong label": EXCHANGE,
+    "the second bucket is not exchanged": BUCKETS,
     "the loss is not a number": TRAINING,
     "no exchange in the benchmark only": TIMING,
     "the first shard after 20 steps": TIMING,

@@ -1,7 +1,7 @@
 """An adapter with a planted fault, which the guest loads for detection.py.
 
 DETECTION_OF names the adapter of the framework, and DETECTION_FAULT names the fault. The faults use only methods that every
-adapter has, so every fault can be planted in every framework.
+adapter has, so every fault can be planted in every framework. One fault, BUCKET, is planted in the exchange of the framework.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ PERIODIC = {
     "every 10th timed step has a learning rate of +10 %": ("rate", 10, True),
 }
 BATCHES = "every 20th batch has one wrong label"
+BUCKET = "the second bucket is not exchanged"
+BUCKET_BYTES = 25 * 2**20  # of PyTorch's DistributedDataParallel, and more than the gradients of the other networks here
 
 
 class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
@@ -51,6 +53,8 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
             inner = self.__dict__.pop(name, None)
             if inner is not None:
                 self.__dict__[f"inner_{name}"] = inner
+        if FAULT == BUCKET:
+            CUT[self.name](self)
 
     def _inner(self, name: str) -> Any:
         return self.__dict__.get(f"inner_{name}") or getattr(super(), name)
@@ -84,6 +88,8 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         self.__dict__.setdefault("alone", set())
         if changed != sync:
             self.alone.add(id(handle))
+        if FAULT == BUCKET and self.name == "pytorch" and handle["run"] is not handle["model"]:
+            handle["run"].register_comm_hook(self, _exchange_first_bucket)
         return handle
 
     def put(self, handle: Any, images: Any, labels: Any) -> Any:
@@ -216,4 +222,82 @@ CHANGES = {
     "updates with noise of 1e-3": _noise,
     "no update": _stays,
     "one rank skips its biases": _bias_stays,
+}
+
+
+def _second(sizes: dict[Any, int]) -> set[Any]:
+    """Return the gradients that do not fit into the first bucket, which is filled from the last gradient on."""
+    total, late = 0, set()
+    for key in reversed(sizes):
+        total += sizes[key]
+        if total > BUCKET_BYTES:
+            late.add(key)
+    return late
+
+
+def _cut_numpy(adapter: Any) -> None:
+    whole = adapter.exchange
+
+    def exchange(gradient: Any) -> Any:
+        late = _second({name: gradient[name].nbytes for name in sorted(gradient)})
+        return {name: gradient[name] if name in late else mean for name, mean in whole(gradient).items()}
+
+    adapter.exchange = exchange
+
+
+def _cut_jax(adapter: Any) -> None:
+    whole = adapter.jax.lax.pmean
+
+    def pmean(gradient: Any, axis: str) -> Any:
+        late = _second({name: gradient[name].nbytes for name in sorted(gradient)})
+        return {name: gradient[name] if name in late else mean for name, mean in whole(gradient, axis).items()}
+
+    adapter.jax.lax.pmean = pmean
+
+
+def _exchange_first_bucket(adapter: Any, bucket: Any) -> Any:
+    """Average the first bucket of DistributedDataParallel, and give back every other bucket as it is."""
+    tensor = bucket.buffer()
+    if bucket.index() == 0:
+        done = adapter.torch.distributed.all_reduce(tensor.div_(adapter.context.world), async_op=True)
+        return done.get_future().then(lambda future: future.value()[0])
+    answer = adapter.torch.futures.Future()
+    answer.set_result(tensor)
+    return answer
+
+
+def _cut_tensorflow(adapter: Any) -> None:
+    """Leave values of MirroredStrategy as they are: each replica keeps its own gradient, which is its part of the sum."""
+    kind = adapter.tf.distribute.ReductionToOneDevice
+    whole = kind.batch_reduce_implementation
+
+    def batch_reduce_implementation(self: Any, operation: Any, pairs: Any, options: Any) -> Any:
+        sizes = {place: 4 * value.values[0].shape.num_elements() for place, (value, _) in enumerate(pairs)}
+        sums, late = whole(self, operation, pairs, options), _second(sizes)
+        return [value if place in late else sums[place] for place, (value, _) in enumerate(pairs)]
+
+    kind.batch_reduce_implementation = batch_reduce_implementation
+
+
+def _cut_mxnet(adapter: Any) -> None:
+    """Give the key-value store of MXNet (1.6 and later) only the first device's gradients; its weights are those of all devices."""
+    kind = adapter.mx.kvstore.KVStore
+    begin, whole = kind.broadcast, kind.pushpull
+
+    def broadcast(self: Any, key: Any, value: Any, *rest: Any, **options: Any) -> Any:
+        self.__dict__.setdefault("sizes", {})[key] = value.size * 4
+        return begin(self, key, value, *rest, **options)
+
+    def pushpull(self: Any, key: Any, value: Any, out: Any = None, priority: int = 0) -> Any:
+        return whole(self, key, value[:1] if key in _second(self.sizes) else value, out, priority)
+
+    kind.broadcast, kind.pushpull = broadcast, pushpull
+
+
+CUT = {
+    "numpy": _cut_numpy,
+    "jax": _cut_jax,
+    "pytorch": lambda _adapter: None,  # a hook of each model
+    "tensorflow": _cut_tensorflow,
+    "mxnet": _cut_mxnet,
 }

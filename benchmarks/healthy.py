@@ -1,11 +1,14 @@
 """Does the smoke test ever fail although nothing is wrong? Whole runs of healthy frameworks, each with its own seed.
 
-    python benchmarks/healthy.py --install numpy,pytorch [--runs 200] [--first 0] [--minutes 0] [--reports FOLDER] [--write]
+    python benchmarks/healthy.py --install numpy,pytorch [--net lenet] [--runs 200] [--first 0] [--minutes 0] [--reports FOLDER]
+                                 [--write]
     python benchmarks/healthy.py --python pytorch=PYTHON …
 
-Runs the smoke test with all its phases on one and two CPU workers, for one framework after the other. Other load on the machine
-is a part of this experiment, so the load is recorded. Prints a line for each run, and exits with 1 if one did not pass. With
---write the runs are added to those of the same day in docs/explanation/healthy.json, and the table is written to detection.md.
+Runs the smoke test with all its phases on one and two CPU workers, for one framework after the other. With another network than
+LeNet, only the check of the reference and the measurement of speed run, on two workers. Other load on the machine is a part of
+this experiment, so the load is recorded. So are the largest error of a single step (ORACLE) and of the timed steps (EXCHANGE).
+Prints a line for each run, and exits with 1 if one did not pass. With --write the runs are added to those in
+docs/explanation/healthy.json, and the table is written to detection.md.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,28 +34,41 @@ from detection import DOCS, PACKAGES, PAGE, installed
 DATA = DOCS / "healthy.json"
 SCHEMA = "envbuild-healthy/1"
 BEGIN, END = "<!-- healthy.json begins -->", "<!-- healthy.json ends -->"
-SHORT = ("--counts", "1,2", "--workload", "mnist", "--rounds", "2", "--round-seconds", "0.2")
+BRIEF = ("--rounds", "2", "--round-seconds", "0.2")
+SPEED = ("--counts", "2", "--workload", "cifar", "--phases", "oracle,bench", "--batch", "8")
+# Network → the options of its runs.
+SHORT = {
+    "lenet": ("--counts", "1,2", "--workload", "mnist", *BRIEF),
+    "resnet20": (*SPEED, "--net", "resnet20", *BRIEF),
+    "vgg19_bn": (*SPEED, "--net", "vgg19_bn", *BRIEF),
+}
+TITLES = {"lenet": "LeNet", "resnet20": "ResNet-20", "vgg19_bn": "VGG19"}
 LIMIT_S = 1800
 
 
-def run(python: str, framework: str, seed: int, reports: Path | None = None) -> dict[str, Any]:
+def run(python: str, framework: str, seed: int, reports: Path | None = None, net: str = "lenet") -> dict[str, Any]:
     """Run the smoke test once; return its verdict, the checks that did not pass, the seconds, and the load at its end.
 
     If the run did not pass, its report and its messages are kept in the folder ``reports``.
     """
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "report.json"
-        argv = [python, str(guest.GUEST), "run", "--adapter", guest.adapter_of(framework), "--seed", str(seed), *SHORT]
+        argv = [python, str(guest.GUEST), "run", "--adapter", guest.adapter_of(framework), "--seed", str(seed), *SHORT[net]]
         start = time.monotonic()
         done = subprocess.run([*argv, "--json", str(target)], capture_output=True, text=True, check=False, timeout=LIMIT_S)
         report = json.loads(target.read_text()) if target.exists() else {"status": "no report", "checks": [], "framework": None}
     bad = [f"{each['id']}: {each['message']}" for each in report["checks"] if each["status"] in ("fail", "inconclusive")]
     if reports and report["status"] != "pass":
         reports.mkdir(parents=True, exist_ok=True)
-        (reports / f"{framework}-{seed}.json").write_text(json.dumps(report, indent=1) + "\n")
-        (reports / f"{framework}-{seed}.txt").write_text(done.stderr)
+        (reports / f"{framework}-{net}-{seed}.json").write_text(json.dumps(report, indent=1) + "\n")
+        (reports / f"{framework}-{net}-{seed}.txt").write_text(done.stderr)
     return {
         "framework": framework,
+        "net": net,
+        "step": _largest(
+            error for each in report["checks"] if each["id"] == "ORACLE" for error in each["detail"].get("steps", ())
+        ),
+        "exchange": _largest(each["value"] for each in report["checks"] if each["id"] == "EXCHANGE"),
         "version": report["framework"]["version"] if report["framework"] else "",
         "seed": seed,
         "verdict": report["status"],
@@ -63,17 +80,28 @@ def run(python: str, framework: str, seed: int, reports: Path | None = None) -> 
     }
 
 
+def _largest(values: Iterable[float | None]) -> float | None:
+    """Return the largest of the numbers, with two digits; None if there are none."""
+    return max((float(f"{each:.2g}") for each in values if each is not None), default=None)
+
+
 def table(runs: list[dict[str, Any]]) -> str:
-    """Return a Markdown table with a row for each framework and day."""
-    lines = ["| framework | date | runs | passed | seconds | load of the machine | did not pass |", "|---" * 7 + "|"]
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = collections.defaultdict(list)
+    """Return a Markdown table with a row for each framework, network, and day."""
+    lines = [
+        "| framework | network | date | runs | passed | largest error of a step | of the timed steps | seconds "
+        "| load of the machine | did not pass |",
+        "|---" * 10 + "|",
+    ]
+    groups: dict[tuple[str, str, str, str], list[dict[str, Any]]] = collections.defaultdict(list)
     for each in runs:
-        groups[each["framework"], each["version"], each["date"]].append(each)
-    for (framework, version, date), mine in groups.items():
+        groups[each["framework"], each["version"], each.get("net", "lenet"), each["date"]].append(each)
+    for (framework, version, net, date), mine in groups.items():
         passed = [each for each in mine if each["verdict"] == "pass"]
         wrong = "; ".join(f"seed {each['seed']}: {each['bad'][0]}" for each in mine if each["verdict"] != "pass") or "none"
         seconds, loads = ([each[key] for each in mine] for key in ("seconds", "load"))
-        cells = [f"{framework} {version}", date, len(mine), len(passed)]
+        cells = [f"{framework} {version}", TITLES[net], date, len(mine), len(passed)]
+        errors = [_largest(each.get(key) for each in mine) for key in ("step", "exchange")]
+        cells += ["not recorded" if each is None else f"{each:.1e}" for each in errors]
         cells += [f"{min(seconds):.0f} to {max(seconds):.0f}"]
         cells += [f"{min(loads):.0f} to {max(loads):.0f}, median {statistics.median(loads):.0f}"]
         lines.append("| " + " | ".join(map(str, [*cells, wrong])) + " |")
@@ -95,13 +123,12 @@ def page(text: str, content: dict[str, Any]) -> str:
 
 
 def keep(new: list[dict[str, Any]]) -> None:
-    """Write the runs of today to healthy.json, and their table to the page.
+    """Add the runs to healthy.json, and write their table to the page.
 
-    Of two runs with the same framework and seed, the newer one counts.
+    Of two runs with the same framework, network and seed, the newer one counts.
     """
-    today = datetime.now(UTC).strftime("%Y-%m-%d")
     old = json.loads(DATA.read_text())["runs"] if DATA.exists() else []
-    found = {(each["framework"], each["seed"]): each for each in [*old, *new] if each["date"] == today}
+    found = {(each["framework"], each.get("net", "lenet"), each["seed"]): each for each in [*old, *new]}
     content = {"schema": SCHEMA, "runs": list(found.values())}
     DATA.write_text(json.dumps(content, indent=1) + "\n")
     PAGE.write_text(page(PAGE.read_text(), content))
@@ -111,6 +138,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="append", default=[], metavar="FRAMEWORK=PYTHON", help="may be repeated")
     parser.add_argument("--install", default="", metavar="FRAMEWORK,…", help="install these, and run them")
+    parser.add_argument("--net", choices=SHORT, default="lenet", help="the network of the timed steps (default: lenet)")
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--minutes", type=float, default=0, help="begin no further run of a framework after so many minutes")
@@ -129,7 +157,7 @@ def main() -> int:
         for seed in range(options.first, options.first + options.runs):
             if time.monotonic() > until:
                 break
-            runs.append(run(python, framework, seed, options.reports))
+            runs.append(run(python, framework, seed, options.reports, options.net))
             print(json.dumps(runs[-1]), flush=True)
             if options.write:
                 keep(runs)
