@@ -137,8 +137,10 @@ def run(python: str, framework: str, fault: str) -> dict[str, Any]:
 def table(runs: list[dict[str, Any]]) -> str:
     """Return the runs as a Markdown table with a row for each fault."""
     frameworks = list(dict.fromkeys(run["framework"] for run in runs))
-    versions = {run["framework"]: run["version"] for run in runs if run["version"]}
-    lines = ["| planted fault | " + " | ".join(f"{each} {versions.get(each, '')}".strip() for each in frameworks) + " |"]
+    versions = {
+        each: " and ".join(sorted({run["version"] for run in runs if run["framework"] == each} - {""})) for each in frameworks
+    }
+    lines = ["| planted fault | " + " | ".join(f"{each} {versions[each]}".strip() for each in frameworks) + " |"]
     lines.append("|---" * (1 + len(frameworks)) + "|")
     for fault in dict.fromkeys(run["fault"] for run in runs):
         cells = []

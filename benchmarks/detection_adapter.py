@@ -280,7 +280,7 @@ def _cut_tensorflow(adapter: Any) -> None:
 
 
 def _cut_mxnet(adapter: Any) -> None:
-    """Give the key-value store of MXNet (1.6 and later) only the first device's gradients; its weights are those of all devices."""
+    """Give the key-value store of MXNet (from 1.6 on) only the gradients of the first device."""
     kind = adapter.mx.kvstore.KVStore
     begin, whole = kind.broadcast, kind.pushpull
 
