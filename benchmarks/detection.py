@@ -118,7 +118,7 @@ def run(python: str, framework: str, fault: str) -> dict[str, Any]:
             sys.exit(f"{framework}, {fault}: no report:\n{done.stderr[-2000:]}")
         report = json.loads(target.read_text())
     bad = [check for check in report["checks"] if check["status"] in ("fail", "warn", "inconclusive")]
-    named = next((cause for check in bad if (cause := ((check.get("detail") or {}).get("hypothesis") or {}).get("id"))), "")
+    named = next(filter(None, map(_cause, bad)), "")
     told = {check["status"] for check in report["checks"] if check["id"] == NO_PLACE.get(fault)}
     version = report["framework"]["version"] if report["framework"] else ""
     return {
@@ -132,6 +132,12 @@ def run(python: str, framework: str, fault: str) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
+
+
+def _cause(check: dict[str, Any]) -> str:
+    """Return the cause that a check names, or "". BUCKETS stores its name alone, ORACLE a record with the name as ``id``."""
+    found = (check.get("detail") or {}).get("hypothesis") or ""
+    return found if isinstance(found, str) else found.get("id") or ""
 
 
 def table(runs: list[dict[str, Any]]) -> str:
