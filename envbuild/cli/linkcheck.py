@@ -34,7 +34,7 @@ def command(session: Session, /, names: tuple[str, ...], foreign: str | None, **
     each gap is listed with its cause and the package that fills it. Nothing of the image is run. `make` runs this check, too.
     """
     if foreign is not None:
-        return _foreign(session, names, foreign, constraints.get("driver") or "")
+        return _foreign(session, names, foreign, constraints)
     if not names and not any(constraints.get(each) for each in ("every", "pattern", "revision")):
         raise UsageError("envbuild linkcheck needs NAME, or --image IMAGE.", code="missing-argument")
     several = batch.asked(names, constraints)
@@ -46,21 +46,28 @@ def command(session: Session, /, names: tuple[str, ...], foreign: str | None, **
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news)
         locked, image = image_checks.require_built(tools, name, options.chosen(constraints))
-        linked = linking.link_image(tools, locked.lock, locked.digest, image, replay=False)
+        linked = linking.link_image(tools, locked.lock, locked.digest, image, replay=False, driver=constraints["driver"] or "")
     name = locked.lock.environment.name
     _print(session, name, image, linked.report)
     return 0
 
 
-def _foreign(session: Session, names: tuple[str, ...], reference: str, driver: str) -> int:
+def _foreign(session: Session, names: tuple[str, ...], reference: str, values: Mapping[str, Any]) -> int:
     from envbuild import codec
     from envbuild.pipeline import linking
 
     if names:
         raise UsageError("--image and NAME cannot be combined.", hint="Give one of them.")
+    for option in (each for each in click.get_current_context().command.params if values.get(each.name or "")):
+        if option.name != "driver":
+            raise UsageError(
+                f"--image and {option.opts[0]} cannot be combined: {option.opts[0]} is about environments, and --image names an image.",
+                hint="Leave one of them out. --driver can be given with --image.",
+            )
     with display(session) as shown:
         tools = session.tools([], on_progress=shown.news)
-        report = codec.encode(linking.check(tools, _source(tools, reference), driver=(driver, "the driver that you named")))
+        driver = linking.named_driver(tools, values["driver"] or "")
+        report = codec.encode(linking.check(tools, _source(tools, reference), driver=driver))
     if report["gaps"]:
         session.err(_summary(reference, report))
         linking.raise_for(report, reference)
@@ -96,9 +103,12 @@ def _print(session: Session, name: str, image: str, report: Mapping[str, Any]) -
     for each in report["facts"]["driver"]:
         if each["linked"] or each["opened"]:
             session.out(f"  {each['library']}: {_driver(each)}")
-    for each in report["facts"]["gpus"]:
+    gpus = report["facts"]["gpus"]
+    for each in (each for each in gpus if each["native"] or each["ptx"]):
         counts = f"{each['native']} native, {each['ptx']} only by PTX, {each['nothing']} nothing"
         session.out(f"  GPU {each['capability']}: of {len(report['facts']['gpu_code'])} objects with GPU code {counts}")
+    if without := [each["capability"] for each in gpus if not (each["native"] or each["ptx"])]:
+        session.out(f"  no object has code for GPU {', '.join(without)}")
     for text in report["notes"]:
         session.out(f"  note: {text}")
 

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from envbuild.linkcheck.loader import Loaded, Loader, Process
 from envbuild.linkcheck.model import ElfFacts, Gap
-from envbuild.linkcheck.rules import Rules
+from envbuild.linkcheck.rules import OF_CUDA, Rules
 from envbuild.linkcheck.tree import Tree
 
 _SHOWN = 3
 _STEM = re.compile(r"(?P<stem>.+?\.so)(?P<version>[.\d]*)")
-_OF_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt|cufft)\.so\.(\d+)")  # libraries whose major version is that of CUDA
 
 
 class Causes:
@@ -101,7 +100,7 @@ class Causes:
         while at is not None:
             names += at.facts.needed
             at = at.by
-        return next((match[1] for each in names if (match := _OF_CUDA.fullmatch(each))), "")
+        return next((match[1] for each in names if (match := OF_CUDA.fullmatch(each))), "")
 
     def _other_versions(self, name: str) -> list[str]:
         match = _STEM.fullmatch(name)

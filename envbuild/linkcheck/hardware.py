@@ -12,11 +12,25 @@ from typing import Any
 from envbuild import files
 from envbuild.errors import InvalidInputError
 from envbuild.linkcheck.model import ElfFacts, Gap
-from envbuild.linkcheck.rules import Rules
+from envbuild.linkcheck.rules import OF_CUDA, Rules
 
 FILE = "driver-symbols.json"
 _SHOWN = 5
-_NUMBER = re.compile(r"\d+(\.\d+)*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Driver:
+    """The driver that an image must run on. ``version`` is empty if any driver will do; ``whose`` says where it comes from.
+
+    ``is_named`` is true for a driver that the user named: what cannot be checked for it is said.
+    """
+
+    version: str = ""
+    whose: str = ""
+    is_named: bool = False
+
+
+NO_DRIVER = Driver()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,24 +93,68 @@ def driver_needs(objects: Mapping[str, ElfFacts], rules: Rules, known: DriverSym
     return told
 
 
-def driver_gaps(needs: Iterable[Mapping[str, Any]], driver: str, whose: str) -> list[Gap]:
-    """The gaps on a machine with this driver: it is no newer than a driver that was read and lacks a needed symbol.
-
-    ``whose`` says where the driver's version comes from.
-    """
-    if not _NUMBER.fullmatch(driver):
-        return []
+def driver_gaps(needs: Iterable[Mapping[str, Any]], driver: Driver) -> list[Gap]:
+    """The gaps on a machine with this driver: it is no newer than a driver that was read and lacks a needed symbol."""
     return [
         Gap(
             kind="driver",
             object=each["linked"][0],
             needs=f"{each['library']}: {each['newest'][0]}",
-            cause=f"{whose} is {driver}, and the driver {each['lacks']} does not have this symbol yet; {each['driver']} has it",
+            cause=f"{driver.whose} is {driver.version}, and the driver {each['lacks']} does not have this symbol yet; "
+            f"{each['driver']} has it",
             remedy=f"a driver newer than {each['lacks']}, such as {each['driver']}",
         )
         for each in needs
-        if each["lacks"] and _version(driver) <= _version(each["lacks"])
+        if driver.version and each["lacks"] and _version(driver.version) <= _version(each["lacks"])
     ]
+
+
+def cuda_gaps(objects: Mapping[str, ElfFacts], floors: Mapping[str, str], driver: Driver) -> list[Gap]:
+    """The gaps of a driver that is older than the lowest one (``floors``) for the CUDA of the image's CUDA libraries.
+
+    There is none if the image has a ``libcuda.so.1`` of its own: NVIDIA's package cuda-compat is for older drivers.
+    """
+    if not driver.version or any(facts.soname == "libcuda.so.1" for facts in objects.values()):
+        return []
+    first: dict[str, str] = {}
+    for path, facts in objects.items():
+        if match := OF_CUDA.fullmatch(facts.soname):
+            number = facts.soname.partition(".so.")[2]
+            first.setdefault(number if number in floors else match[1], path)
+    return [
+        Gap(
+            kind="driver",
+            object=path,
+            needs=f"CUDA {cuda}",
+            cause=f"{driver.whose} is {driver.version}, and CUDA {cuda} needs {floors[cuda]} or newer",
+            remedy=f"the driver {floors[cuda]} or newer, or a build for an older CUDA",
+        )
+        for cuda, path in sorted(first.items())
+        if cuda in floors and _version(driver.version) < _version(floors[cuda])
+    ]
+
+
+def driver_notes(needs: Sequence[Mapping[str, Any]], driver: Driver) -> tuple[str, ...]:
+    """What a named driver could not be checked for."""
+    if not driver.version or not driver.is_named:
+        return ()
+    if not any(each["linked"] or each["opened"] for each in needs):
+        return (f"driver {driver.version}: no object of the image uses a library of the driver",)
+    notes = []
+    for each in needs:
+        if each["driver"] and _version(each["lacks"] or "0") < _version(driver.version) < _version(each["driver"]):
+            notes.append(
+                f"driver {driver.version}: not known whether its {each['library']} has all {each['symbols']} symbols; "
+                f"the driver {each['driver']} has those that are known"
+            )
+        if each["unknown"]:
+            notes.append(f"driver {driver.version}: not known whether it has {', '.join(each['unknown'][:_SHOWN])}")
+        if each["opened"]:
+            count = len(each["opened"])
+            notes.append(
+                f"driver {driver.version}: which symbols {count} objects look for in {each['library']} was not checked"
+            )
+    return tuple(notes)
 
 
 def gpu_code(objects: Mapping[str, ElfFacts]) -> list[dict[str, Any]]:

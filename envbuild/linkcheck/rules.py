@@ -13,6 +13,8 @@ from envbuild.linkcheck.elf_facts import Wanted
 
 SCHEMA = 1
 FILE = "linking.yaml"
+# Libraries whose major version is that of CUDA. It is not so for the others: libcufft.so.11 belongs to CUDA 12.
+OF_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt)\.so\.(\d+)(?:\.\d+)*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild import codec, files
 from envbuild.errors import InvalidInputError, Problem, VerifyError
+from envbuild.linkcheck.hardware import NO_DRIVER, Driver
 from envbuild.model.progress import Progress
 from envbuild.pipeline import linking_sources, proofs, stage_cache
 from envbuild.pipeline.tools import Tools
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.linking_sources import Image
 
-_CHECKS = 3  # increased when `linkcheck` finds more, so that older stored results do not count
+_CHECKS = 4  # increased when `linkcheck` finds more, so that older stored results do not count
 _SHOWN = 40
+_MINOR_FROM = 11  # the first CUDA with minor-version compatibility: the rules of matrix/drivers.yaml have its drivers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,21 +35,27 @@ class Linked:
     seconds: float = 0.0
 
 
-def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool) -> Linked:
+def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool, driver: str = "") -> Linked:
     """Check the image that was built from ``lock``, and record the proof. Raises :class:`VerifyError` (``not-linked``, exit
     code 8) with every gap.
 
-    With ``replay`` a stored result for this image and lock is used.
+    With ``replay`` a stored result for this image and lock is used. Without ``driver``, the image must fit the lowest driver
+    of the matrix for it. A check for another driver says nothing about the lock, and is not recorded as its proof.
     """
     from envbuild import build
 
     began = time.monotonic()
     name = lock.environment.name
+    if driver:
+        named = codec.encode(check(tools, linking_sources.of_engine(tools, image), driver=named_driver(tools, driver)))
+        raise_for(named, f"the image of {name}")
+        return Linked(report=named, replayed=False, seconds=time.monotonic() - began)
     key = {"image": image, "lock": digest, "checks": _CHECKS, "rules": _rules_digest(tools)}
     known = stage_cache.recall(tools.workspace, name, "linkcheck", key) if replay else None
     replayed = known is not None
     if known is None:
-        known = dict(dict(codec.encode(check(tools, linking_sources.of_engine(tools, image)))))
+        lowest = Driver(version=lock.environment.driver_min or "", whose="the lowest driver of the matrix for this environment")
+        known = dict(codec.encode(check(tools, linking_sources.of_engine(tools, image), driver=lowest)))
         stage_cache.keep(tools.workspace, name, "linkcheck", key, known)
     if known["gaps"]:
         proofs.contradict(tools, name, "linked")
@@ -96,10 +104,18 @@ def _sentence(gap: Mapping[str, Any]) -> str:
     return f"{needs}{gap['cause']}{remedy}"
 
 
-def check(tools: Tools, image: Image, *, driver: tuple[str, str] = ("", "")) -> Report:
+def named_driver(tools: Tools, text: str) -> Driver:
+    """The driver that the user named; no driver for an empty text. Raises :class:`UsageError` (``bad-driver``)."""
+    from envbuild.resolve.request import names
+
+    version = names.find_driver(tools.matrix, text)[0] if text else ""
+    return Driver(version=version, whose="the driver that you named", is_named=True)
+
+
+def check(tools: Tools, image: Image, *, driver: Driver = NO_DRIVER) -> Report:
     """Check an image. Facts of its layers are stored, so that another image with the same layers needs less time.
 
-    ``driver`` is the driver that the image must run on (empty if any), and where its version comes from.
+    ``driver`` is the driver that the image must run on.
     """
     from envbuild.linkcheck import checking, hardware, rules
     from envbuild.linkcheck.model import Report
@@ -123,12 +139,18 @@ def check(tools: Tools, image: Image, *, driver: tuple[str, str] = ("", "")) -> 
     return Report(
         objects=len(objects),
         libraries=len({each.real for process in links.processes.values() for each in process.order}),
-        gaps=(*links.gaps, *hardware.driver_gaps(needs, *driver)),
+        gaps=(*links.gaps, *hardware.driver_gaps(needs, driver), *hardware.cuda_gaps(objects, _floors(tools), driver)),
         excused=links.excused,
         duplicates=links.duplicates,
         facts={"driver": needs, "gpu_code": code, "gpus": hardware.gpus(code, _capabilities(tools) if code else {})},
-        notes=(),
+        notes=hardware.driver_notes(needs, driver),
     )
+
+
+def _floors(tools: Tools) -> dict[str, str]:
+    """The lowest driver of each version of CUDA. From 11 on, one driver is enough for all minor versions of a major one."""
+    minor = {row.version: row.driver_min for row in tools.matrix.cuda if int(row.version.partition(".")[0]) < _MINOR_FROM}
+    return {**minor, **{rule.cuda_major: rule.driver_min for rule in tools.matrix.driver_rules}}
 
 
 def facts_of(tools: Tools, image: Image, known: Rules) -> list[LayerFacts]:

@@ -32,6 +32,13 @@ def test_a_wheel_of_another_cuda_is_named_with_the_right_one():
     assert gap.cause == f"not found: the image has another version instead: {SITE}/x/libbrush.so.8"
 
 
+@pytest.mark.parametrize(("runtime", "cuda"), [("libcudart.so.12", "12"), ("libcudart.so.11.0", "11"), ("libz.so.1", "*")])
+def test_the_number_of_cufft_is_not_taken_for_that_of_cuda(runtime: str, cuda: str):
+    objects = {f"{SITE}/a/_a.so": elf("", "libcufft.so.10", runtime, "libbrush.so.9"), f"/usr/lib/{runtime}": elf(runtime)}
+    (gap,) = (each for each in links(layer(objects)).gaps if each.needs == "libbrush.so.9")
+    assert gap.remedy == f"the wheel paint-brush-cu{cuda}"
+
+
 def test_a_library_outside_the_search_is_named_with_its_place():
     (gap,) = links(layer({f"{SITE}/a/_a.so": elf("", "libz.so.1"), "/opt/z/libz.so.1": elf("libz.so.1")})).gaps
     assert "/opt/z/libz.so.1, which is in no folder" in gap.cause

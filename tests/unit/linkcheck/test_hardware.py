@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from linked_trees import elf
 
 from envbuild.errors import InvalidInputError
 from envbuild.linkcheck import hardware
-from envbuild.linkcheck.hardware import DriverSymbols
+from envbuild.linkcheck.hardware import Driver, DriverSymbols
 from envbuild.linkcheck.rules import DriverLibrary, Rules
 
 IMAGES = Path(__file__).parents[3] / "images"
@@ -17,6 +18,10 @@ RULES = Rules(driver=(DriverLibrary(name="Driver", library="libdriver.so.1", sym
 KNOWN = DriverSymbols(
     libraries={"libdriver.so.1": {"drvOld": "1.0", "drvNew": "2.10", "drvLast": "3.0"}}, drivers=("1.0", "2.10", "3.0")
 )
+
+
+def named(version: str) -> Driver:
+    return Driver(version=version, whose="the driver that you named", is_named=True)
 
 
 def needs(*wanted: str, offers: tuple[str, ...] = ()) -> list[dict[str, object]]:
@@ -41,14 +46,44 @@ def test_symbols_of_other_libraries_of_the_image_do_not_count():
     assert told["unknown"] == ["drvFile"]
 
 
-@pytest.mark.parametrize(
-    ("driver", "gaps"), [("1.0", 1), ("0.9", 1), ("1.5", 0), ("2.9", 0), ("2.10", 0), ("", 0), ("newest", 0)]
-)
+@pytest.mark.parametrize(("driver", "gaps"), [("1.0", 1), ("0.9", 1), ("1.5", 0), ("2.9", 0), ("2.10", 0), ("", 0)])
 def test_a_driver_that_is_too_old_is_a_gap_only_where_that_is_known(driver: str, gaps: int):
-    found = hardware.driver_gaps(needs("drvNew"), driver, "the driver that you named")
+    found = hardware.driver_gaps(needs("drvNew"), named(driver))
     assert len(found) == gaps
     if found:
         assert found[0].needs == "libdriver.so.1: drvNew" and "2.10 has it" in found[0].cause
+
+
+@pytest.mark.parametrize(
+    ("soname", "driver", "needed"),
+    [
+        ("libcudart.so.12", "470.256.02", "CUDA 12"),
+        ("libcudart.so.12", "525.60.13", ""),
+        ("libcudart.so.11.0", "440.33", "CUDA 11"),
+        ("libcudart.so.10.1", "410.48", "CUDA 10.1"),
+        ("libcublas.so.10", "410.48", ""),  # of CUDA 10.1 or 10.2: the version is not known
+        ("libcufft.so.11", "470.256.02", ""),  # of CUDA 12, and named 11
+    ],
+)
+def test_a_driver_older_than_the_cuda_of_the_image_is_a_gap(soname: str, driver: str, needed: str):
+    floors = {"10.1": "418.39", "11": "450.80.02", "12": "525.60.13"}
+    objects = {"/opt/lib.so": elf(soname)}
+    found = hardware.cuda_gaps(objects, floors, named(driver))
+    assert [each.needs for each in found] == ([needed] if needed else [])
+    assert all(driver in each.cause and each.object == "/opt/lib.so" for each in found)
+    compat = {"/usr/local/cuda/compat/libcuda.so.1": elf("libcuda.so.1")}
+    assert hardware.cuda_gaps(objects | compat, floors, named(driver)) == []
+    assert hardware.cuda_gaps(objects, floors, hardware.NO_DRIVER) == []
+
+
+def test_what_is_not_checked_for_a_named_driver_is_said():
+    (between, opened) = hardware.driver_notes(needs("drvNew"), named("2.0"))
+    assert "not known whether its libdriver.so.1 has all 1 symbols" in between and "1 objects look for" in opened
+    assert len(hardware.driver_notes(needs("drvNew"), named("2.10"))) == 1
+    assert any("drvFile" in note for note in hardware.driver_notes(needs("drvFile"), named("3.0")))
+    (nothing,) = hardware.driver_notes(hardware.driver_needs({"/a.so": elf("")}, RULES, KNOWN), named("2.0"))
+    assert "no object of the image uses a library of the driver" in nothing
+    assert hardware.driver_notes(needs("drvNew"), replace(named("2.0"), is_named=False)) == ()
 
 
 def test_gpus_run_native_code_of_their_major_version_and_older_ptx():
