@@ -61,7 +61,7 @@ def _foreign(session: Session, names: tuple[str, ...], reference: str, values: M
     for option in (each for each in click.get_current_context().command.params if values.get(each.name or "")):
         if option.name != "driver":
             raise UsageError(
-                f"--image and {option.opts[0]} cannot be combined: {option.opts[0]} is about environments, and --image names an image.",
+                f"--image and {option.opts[0]} cannot be combined: it is about environments, not about an image.",
                 hint="Leave one of them out. --driver can be given with --image.",
             )
     with display(session) as shown:

@@ -53,7 +53,9 @@ class Loader:
         finds nothing. Returns None if there is no such object.
         """
         begun, main = self._begun(program)
-        process = Process(names=dict(begun.names), order=list(begun.order))
+        process = Process(
+            names=dict(begun.names), order=list(begun.order), missing=list(begun.missing), found=dict(begun.found)
+        )
         root = self._at(path, None)
         if root is None:
             return None
@@ -62,7 +64,7 @@ class Loader:
         return process
 
     def _begun(self, program: str | None) -> tuple[Process, Loaded | None]:
-        """The process after the start of ``program``. What the program lacks is reported where the program itself is loaded."""
+        """The process after the start of ``program``."""
         if program not in self._started:
             process, main = Process(), self._at(program, None) if program else None
             if main is not None:

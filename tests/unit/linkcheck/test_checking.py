@@ -39,6 +39,12 @@ def test_the_number_of_cufft_is_not_taken_for_that_of_cuda(runtime: str, cuda: s
     assert gap.remedy == f"the wheel paint-brush-cu{cuda}"
 
 
+def test_a_library_that_the_python_of_the_modules_lacks_is_named():
+    program = elf("", "libc.so.6", "libexpat.so.1", interpreter="/lib64/ld-linux-x86-64.so.2")
+    (gap,) = links(layer({"/usr/bin/python3.11": program, f"{SITE}/a/_a.so": elf("", "libc.so.6")})).gaps
+    assert (gap.object, gap.needs) == ("/usr/bin/python3.11", "libexpat.so.1")
+
+
 def test_a_library_outside_the_search_is_named_with_its_place():
     (gap,) = links(layer({f"{SITE}/a/_a.so": elf("", "libz.so.1"), "/opt/z/libz.so.1": elf("libz.so.1")})).gaps
     assert "/opt/z/libz.so.1, which is in no folder" in gap.cause
