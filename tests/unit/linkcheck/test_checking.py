@@ -40,7 +40,7 @@ def test_the_number_of_cufft_is_not_taken_for_that_of_cuda(runtime: str, cuda: s
 
 
 def test_a_library_that_the_python_of_the_modules_lacks_is_named():
-    program = elf("", "libc.so.6", "libexpat.so.1", interpreter="/lib64/ld-linux-x86-64.so.2")
+    program = elf("", "libc.so.6", "libexpat.so.1", interpreter="/lib/ld-linux-x86-64.so.2")
     (gap,) = links(layer({"/usr/bin/python3.11": program, f"{SITE}/a/_a.so": elf("", "libc.so.6")})).gaps
     assert (gap.object, gap.needs) == ("/usr/bin/python3.11", "libexpat.so.1")
 
