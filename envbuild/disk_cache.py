@@ -38,7 +38,7 @@ class Kept:
         return len(self._places)
 
     def part(self, number: int) -> Any:
-        """Decode one part. Raises ValueError if it is damaged."""
+        """Decode one part. Raises ValueError if the part is damaged."""
         begin, end, digest = self._places[number]
         part = self._content[begin:end]
         if hashlib.sha256(part).hexdigest() != digest:

@@ -43,7 +43,7 @@ class Statement:
 
 
 class UntrustedError(Exception):
-    """Says why a bundle is not accepted: it is damaged, not signed with this key, or about another image.
+    """Says why a bundle is not accepted: the bundle is damaged, not signed with this key, or about another image.
 
     ``is_signed`` is true if the bundle is signed with this key, so that the fault is the key holder's.
     """

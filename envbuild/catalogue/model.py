@@ -189,7 +189,7 @@ class Entry:
 
     @property
     def updated(self) -> str:
-        """The day of the newest proof; empty without any."""
+        """The day of the newest proof; empty if there is no proof."""
         return max((proof.date for proof in self.proofs), default="")
 
     @property

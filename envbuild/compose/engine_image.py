@@ -37,7 +37,7 @@ def remember(folder: Path, image: ComposedImage) -> None:
 
 
 def recall(folder: Path, image_id: str) -> ComposedImage | None:
-    """The record of :func:`remember` for the image with this id (``sha256:…``); None if there is none, or if it is damaged."""
+    """The record of :func:`remember` for the image with this id (``sha256:…``); None if the record is absent or damaged."""
     digest = image_id.removeprefix("sha256:")
     try:
         content: dict[str, Any] = json.loads(files.read_text(folder / f"{digest}.json"))

@@ -68,7 +68,7 @@ class _FileOfLayer:
             unpacked_to(piece)
 
     def pieces(self) -> Iterator[bytes]:
-        """The content. Raises :class:`BuildError` (``layer-damaged``) at its end if it is not what the list says."""
+        """The content. At its end, raises :class:`BuildError` (``layer-damaged``) if the list states another hash for it."""
         digest = hashlib.sha256()
         try:
             for piece in _content(self.blob, int(self.told.get("offset", 0)), self.size):

@@ -152,8 +152,8 @@ def _require_equal(member: Member, size: int, crc: int) -> None:
 
 
 class WheelZip:
-    """An open wheel, with its ``members`` in the order of their bytes. Raises :class:`BuildError` (``bad-wheel``) if it is
-    invalid.
+    """An open wheel, with its ``members`` in the order of their bytes. Raises :class:`BuildError` (``bad-wheel``) if the
+    wheel is invalid.
 
     Several threads may read from it at once.
     """
@@ -191,7 +191,7 @@ class WheelZip:
             yield data
 
     def read_at(self, begin: int, size: int) -> bytes:
-        """Exactly ``size`` bytes of the archive. Raises :class:`ZipError` if it is too short."""
+        """Exactly ``size`` bytes of the archive. Raises :class:`ZipError` if the archive is too short."""
         data = os.pread(self._descriptor, size, begin)
         while len(data) < size:
             more = os.pread(self._descriptor, size - len(data), begin + len(data))

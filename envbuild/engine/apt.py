@@ -114,7 +114,7 @@ def _signed_by_debian(source: Source) -> bool:
 
 
 def codename(os_release: Path = Path("/etc/os-release")) -> str:
-    """Return the suite that this machine runs, empty if it is not Debian."""
+    """Return the suite that this machine runs; empty if the machine does not run Debian."""
     try:
         lines = os_release.read_text(encoding="utf-8").splitlines()
     except OSError:

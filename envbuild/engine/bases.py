@@ -93,7 +93,7 @@ def pin(
 
 
 def digest_of(image: str, engine: Engine | None, on_progress: OnProgress) -> str | None:
-    """Return the registry's digest of an image, or None if it is unavailable; the reason is shown as progress."""
+    """Return the registry's digest of an image, or None if the digest cannot be read; the reason is shown as progress."""
     try:
         return engine.registry_digest(image) if engine else None
     except EnvbuildError as error:

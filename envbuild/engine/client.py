@@ -238,7 +238,7 @@ class Engine:
     def workshop(self, image: str) -> Iterator[containers.Workshop]:
         """A container of ``image`` without a network, in which root runs any number of commands until the block ends.
 
-        Raises :class:`EngineError` if it does not start.
+        Raises :class:`EngineError` if the container does not start.
         """
         containers.remove_if_killed(self.endpoint)
         with containers.workshop(self.client, image) as found:

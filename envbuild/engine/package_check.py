@@ -34,7 +34,7 @@ def unpinned(lock: Lock, found: Mapping[str, str]) -> list[Problem]:
 
 
 def installed(engine: Engine, image: str) -> dict[str, str] | None:
-    """Return the name and version of each installed package in ``image``, or None if it has no dpkg."""
+    """Return the name and version of each installed package in ``image``, or None if the image has no dpkg."""
     result = engine.run(image, [*_QUERY], entrypoint=["dpkg-query"], user="0:0", network="none")
     lines = [line.split() for line in result.output.splitlines() if line.startswith("installed ii ")]
     return {name: version for _, _, name, version in lines} if result.code == 0 else None

@@ -16,7 +16,7 @@ _STEM = re.compile(r"(?P<stem>.+?\.so)(?P<version>[.\d]*)")
 
 
 class Causes:
-    """Makes gaps from what a process lacks."""
+    """Makes a gap of each library, version and symbol that a process lacks."""
 
     def __init__(
         self, tree: Tree, loader: Loader, objects: Mapping[str, ElfFacts], rules: Rules, package_of: Callable[[str], str]

@@ -47,8 +47,8 @@ def check(
 ) -> Links:
     """Check the image whose files are ``tree``.
 
-    ``is_of_driver`` says whether a library comes with the driver; ``package_of`` names the package of the image's system with a
-    library (empty if it is not known).
+    ``is_of_driver`` says whether a library comes with the driver; ``package_of`` names the package of the image's system
+    that contains a library; empty if no package is known.
     """
     loader = Loader(tree, environment)
     objects = {path: facts for path, facts in tree.objects() if _DEBUG not in path}
@@ -142,7 +142,7 @@ def _duplicates(objects: Mapping[str, ElfFacts], roots: Mapping[str, Process], r
 
 
 class _Held:
-    """The libraries that packages load before others need them, by the folder of packages."""
+    """By folder of Python packages: the libraries that a package loads before other objects in this folder need them."""
 
     def __init__(self, objects: Mapping[str, ElfFacts], rules: Rules) -> None:
         self._of: dict[str, dict[str, str]] = {}
@@ -160,7 +160,7 @@ class _Held:
 
 
 def folder_of_packages(path: str) -> str:
-    """The folder of Python packages with this file, with a slash at its end; empty if it is in none."""
+    """The folder of Python packages that contains this file, with a slash at its end; empty if no such folder contains it."""
     for name in _PACKAGES:
         before, mark, _ = path.partition(name)
         if mark:

@@ -47,7 +47,7 @@ class DriverSymbols:
 
 
 def load(images: Path) -> DriverSymbols:
-    """Read ``images/driver-symbols.json``. Raises :class:`InvalidInputError` if it is damaged."""
+    """Read ``images/driver-symbols.json``. Raises :class:`InvalidInputError` if the file is damaged."""
     path = images / FILE
     try:
         told = json.loads(files.read_text(path))

@@ -38,7 +38,7 @@ class Kept:
         self._rules = hashlib.sha256(f"{_FORMAT}\0{patterns}".encode()).hexdigest()[:12]
 
     def find(self, diff_id: str) -> LayerFacts | None:
-        """The stored facts of the layer; None if there are none, or if they cannot be read."""
+        """The stored facts of the layer; None if no readable facts are stored."""
         try:
             packed = files.read_bytes(self._file(diff_id), _LARGEST_KEPT)
             told = json.loads(zlib.decompress(packed))
@@ -77,9 +77,9 @@ def _short(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(pieces: Iterable[bytes], wanted: Wanted, name: str, on_file: Callable[[int], None]) -> LayerFacts:
-    """The facts of a layer, whose tar file ``pieces`` are. ``on_file`` is called with the size of each file.
+    """Return the facts of a layer. ``pieces`` are the bytes of its tar file. ``on_file`` is called with the size of each file.
 
-    Raises :class:`VerifyError` (``layer-damaged``) if it is no tar file; ``name`` is for the message.
+    Raises :class:`VerifyError` (``layer-damaged``) if the bytes are no tar file; ``name`` is for the message.
     """
     facts = LayerFacts()
     stream = io.BufferedReader(_Pieces(pieces), _PIECE)

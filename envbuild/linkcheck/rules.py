@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from envbuild import yaml_reader
-from envbuild.errors import InvalidInputError, Problem
+from envbuild import rule_files, yaml_reader
 from envbuild.linkcheck.elf_facts import Wanted
+from envbuild.rule_files import regular_expression
 
-SCHEMA = 1
 FILE = "linking.yaml"
 # Libraries whose major version is that of CUDA. It is not so for the others: libcufft.so.11 belongs to CUDA 12.
 OF_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt)\.so\.(\d+)(?:\.\d+)*")
@@ -82,7 +81,8 @@ class Rules:
         return next((each for each in self.families if each.has(library)), None)
 
     def wheel_of(self, library: str, cuda: str) -> str:
-        """The wheel with the library for this major version of CUDA (may be empty); empty if it is not known."""
+        """The wheel that contains the library for this major version of CUDA; empty if no wheel is known. ``cuda`` may be
+        empty."""
         family = self.family_of(library)
         if family is None or not family.wheel:
             return ""
@@ -91,46 +91,30 @@ class Rules:
         return family.wheel.replace("{cuda}", cuda or "*")
 
     def excuse(self, path: str, needs: str) -> str:
-        """Why the object at ``path`` may lack what it ``needs``; empty if it may not."""
+        """Why the object at ``path`` may lack the library or symbol ``needs``; empty if no rule allows this."""
         found = (each for each in self.optional if fnmatchcase(path, each.objects) and fnmatchcase(needs, each.needs))
         return next((each.reason for each in found), "")
 
 
 def load(images: Path) -> Rules:
     """The rules of ``images/linking.yaml``; :class:`InvalidInputError` lists all problems of the file."""
-    path = images / FILE
-    problems: list[Problem] = []
-    try:
-        table = yaml_reader.load(path.read_bytes(), f"{images.name}/{FILE}", problems)
-    except OSError as error:
-        raise InvalidInputError(f"Cannot read {path}: {error.strerror}.", hint="Restore the file.") from error
-    found = Rules()
-    if table is not None:
-        table.schema(SCHEMA)
-        sources = {name for name, source in table.named_tables("sources", required=True) if _is_source(source)}
-        found = Rules(
-            families=tuple(_family(each) for each in table.tables("families", required=True)),
-            driver=tuple(_driver(each) for each in table.tables("driver", required=True)),
-            loaded_before=tuple(_before(each, sources) for each in table.tables("loaded_before", required=True)),
-            optional=tuple(_optional(each, sources) for each in table.tables("optional", required=True)),
-        )
-        table.finish()
-    yaml_reader.raise_for(problems, "The rules for links")
-    return found
+    return rule_files.load(images, FILE, "The rules for links", _rules)
 
 
-def _is_source(table: yaml_reader.Table) -> bool:
-    table.text("title")
-    table.text("url", pattern=r"https://\S+")
-    table.finish()
-    return True
+def _rules(table: yaml_reader.Table, sources: set[str]) -> Rules:
+    return Rules(
+        families=tuple(_family(each) for each in table.tables("families", required=True)),
+        driver=tuple(_driver(each) for each in table.tables("driver", required=True)),
+        loaded_before=tuple(_before(each, sources) for each in table.tables("loaded_before", required=True)),
+        optional=tuple(_optional(each, sources) for each in table.tables("optional", required=True)),
+    )
 
 
 def _family(table: yaml_reader.Table) -> Family:
     found = Family(
         name=table.text("name"),
         libraries=table.texts("libraries", required=True),
-        symbols=_pattern(table, "symbols") if "symbols" in table else "",
+        symbols=regular_expression(table, "symbols") if "symbols" in table else "",
         wheel=table.text("wheel") if "wheel" in table else "",
         wheel_from_13=table.text("wheel_from_13") if "wheel_from_13" in table else "",
     )
@@ -139,7 +123,7 @@ def _family(table: yaml_reader.Table) -> Family:
 
 
 def _driver(table: yaml_reader.Table) -> DriverLibrary:
-    found = DriverLibrary(name=table.text("name"), library=table.text("library"), symbols=_pattern(table, "symbols"))
+    found = DriverLibrary(name=table.text("name"), library=table.text("library"), symbols=regular_expression(table, "symbols"))
     table.finish()
     return found
 
@@ -156,13 +140,3 @@ def _optional(table: yaml_reader.Table, sources: set[str]) -> Optional:
     found = Optional(objects=table.text("objects"), needs=table.text("needs"), reason=table.text("reason"))
     table.finish()
     return found
-
-
-def _pattern(table: yaml_reader.Table, key: str) -> str:
-    text = table.text(key)
-    try:
-        re.compile(text)
-    except re.error as error:
-        table.problem(f"is no regular expression: {error}", key)
-        return "(?!)"
-    return text

@@ -93,7 +93,7 @@ class Measured:
 def measure(path: Path, folder: Path, on_progress: OnProgress = ignore_progress) -> Measured:
     """Measure a file. Temporary files are written to ``folder``.
 
-    Raises :class:`InvalidInputError` (``measure-damaged``) if it is damaged, or neither a wheel nor a library.
+    Raises :class:`InvalidInputError` (``measure-damaged``) if the file is damaged, or neither a wheel nor a library.
     """
     try:
         with path.open("rb") as stream:

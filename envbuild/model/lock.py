@@ -86,7 +86,7 @@ class DebianPackage:
         return self.path.rpartition("/")[2]
 
     def to_line(self) -> str | None:
-        """The package as a line of a lock; None if it has no path."""
+        """The package as a line of a lock; None if the package has no path."""
         line = f"{self.name} {self.version} {self.architecture} {self.size} {self.path} sha256:{self.sha256}"
         return line if self.path else None
 

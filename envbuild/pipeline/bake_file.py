@@ -45,7 +45,10 @@ class Baked:
 
 
 def bake(tools: Tools, jobs: Sequence[Job], settings: Settings) -> Baked:
-    """Describe the builds of ``jobs``. Raises :class:`InvalidInputError` (``no-targets``) if none of them can be built."""
+    """Return a bake file that builds the images of ``jobs``.
+
+    Raises :class:`InvalidInputError` (``no-targets``) if no image can be built.
+    """
     from envbuild.pipeline import plan
 
     found, skipped = plan.candidates(tools, jobs)

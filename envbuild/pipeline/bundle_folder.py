@@ -131,7 +131,7 @@ class BundleFolder:
         return lock
 
     def content(self, sha256: str, what: str) -> bytes:
-        """Return the bytes of a small file. Raises :class:`InvalidInputError` (``broken-bundle``) if it cannot be used."""
+        """The bytes of a small file. Raises :class:`InvalidInputError` (``broken-bundle``) if the file cannot be used."""
         return self._read(sha256, what, files.PLENTY)
 
     def _read(self, sha256: str, what: str, limit: int) -> bytes:

@@ -49,7 +49,7 @@ class Smoked:
 
 
 def require_image(tools: Tools, name: str) -> str:
-    """Return the id of the last image built for ``name``. Raises :class:`BuildError` (``no-image``) if it is gone."""
+    """Return the id of the last image built for ``name``. Raises :class:`BuildError` (``no-image``) if the image is gone."""
     from envbuild import build
 
     record = build.read_record(tools.workspace, name)

@@ -80,8 +80,9 @@ def launch_text(
     shared: bool = False,
     vouched: Collection[str] = (),
 ) -> Launch:
-    """Return the input of the launcher ``via``. Raises :class:`UnknownNameError`, or :class:`UsageError` if it cannot do this.
+    """Return the input of the launcher ``via``.
 
+    Raises :class:`UnknownNameError` for an unknown launcher, and :class:`UsageError` if the launcher cannot start this image.
     ``shared`` means that all hosts have the image under this name; otherwise a name that only this machine knows is refused. A
     kind that needs a program which the image lacks is refused too, unless the user ``vouched`` for it.
     """

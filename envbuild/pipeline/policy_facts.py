@@ -14,7 +14,7 @@ from envbuild.errors import EnvbuildError, InvalidInputError
 from envbuild.pipeline import end_of_life, evidence, image_checks, locking, proofs, resolving, stage_cache, status
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
-from envbuild.policy.model import Advisory, Ends, Facts, Licensed, Policy, Proof
+from envbuild.policy.model import Ends, Facts, Licensed, Policy, Proof
 
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
@@ -53,7 +53,7 @@ def of_lock(tools: Tools, policy: Policy, locked: Locked, questions: Questions, 
     return Facts(
         name=environment.name,
         base=environment.base.image,
-        advisories=tuple(map(_advisory, audit.findings)) if audit else None,
+        advisories=audit.findings if audit else None,
         partly_unknown=audit.unchecked if audit else (),
         licences=_licences(tools, locked, record, unknown) if policy.licences is not None and record is not None else None,
         size=record.size if record is not None else None,
@@ -146,19 +146,6 @@ def _given(place: Path, locked: Locked, unknown: dict[str, str]) -> Audit | None
         return None
     parts = {field: told[field] for field in Audit.__dataclass_fields__ if field in told}
     return codec.decode(Audit, json.loads(json.dumps(parts)), str(path))
-
-
-def _advisory(found: Any) -> Advisory:
-    return Advisory(
-        ecosystem=found.ecosystem,
-        package=found.package,
-        version=found.version,
-        name=found.advisory,
-        aliases=found.aliases,
-        fixed_in=found.fixed_in,
-        severity=found.severity,
-        published=found.published,
-    )
 
 
 def _licences(tools: Tools, locked: Locked, record: BuildRecord, unknown: dict[str, str]) -> tuple[Licensed, ...] | None:

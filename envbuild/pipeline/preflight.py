@@ -47,7 +47,7 @@ def look(tools: Tools, plan: Launch, remote_shell: str = SSH) -> list[HostReport
 
 
 def rehearse(plan: Launch) -> HostFinding | None:
-    """Let the batch system check the job without starting it; None if it has no such check."""
+    """Let the batch system check the job without starting it; None if the batch system has no such check."""
     from envbuild import procs
     from envbuild.host.doctor import HostFinding
 

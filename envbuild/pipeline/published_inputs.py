@@ -32,7 +32,8 @@ class Published:
         self._revisions: dict[str, Revision | None] = {}
 
     def reasons(self, locked: Locked, rendering: Mapping[str, str], tags: tuple[str, ...]) -> tuple[Reason, ...]:
-        """Return why the registry lacks the image of a lock; empty if it has it. ``tags`` are those of ``build.tags_of``.
+        """Return the reasons why the registry lacks the image of a lock; empty if the image is there.
+        ``tags`` are those of ``build.tags_of``.
 
         The reason is found in the provenance of the image that was published before. The signature of that provenance is not
         checked, because the reason is only shown and decides nothing. Raises :class:`PublishError`.

@@ -98,7 +98,7 @@ class OwnImage:
 
 
 def own_image(tools: Tools, name: str) -> OwnImage | None:
-    """The image that this checkout builds as ``name``; None if it has no lock."""
+    """The image that this checkout builds as ``name``; None if there is no lock of ``name``."""
     from envbuild import build, image_inputs
 
     locked = read_locked(tools, name)

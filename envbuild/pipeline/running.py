@@ -74,7 +74,8 @@ class Start:
 
 
 def candidate(tools: Tools, request: str, environment: Environment) -> Candidate:
-    """The environment with the tags of its image. Raises :class:`UsageError` (``no-image``) if it cannot be built."""
+    """The environment with the tags of its image. Raises :class:`UsageError` (``no-image``) if the image cannot be
+    built."""
     found, skipped = plan.candidates(tools, [Job(name=environment.name, request=request)])
     if not found:
         raise UsageError(f"{environment.name} cannot be run: {skipped[0].message}.", code=skipped[0].code)

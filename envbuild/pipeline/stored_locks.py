@@ -22,7 +22,7 @@ class Locked(NamedTuple):
 
 
 def read_locked(tools: Tools, name: str) -> Locked | None:
-    """The lock of ``name``, None if there is none. Raises :class:`InvalidInputError` if it cannot be read."""
+    """The lock of ``name``; None if there is no lock. Raises :class:`InvalidInputError` if the lock cannot be read."""
     from envbuild.lock import lock_file
 
     path = tools.workspace.lock_file(name)

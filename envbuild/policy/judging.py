@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from envbuild.model.vulnerabilities import Vulnerability
 from envbuild.policy import licence_names
 from envbuild.policy.model import (
-    Advisory,
     Allowed,
     Ends,
     Excused,
@@ -121,9 +121,9 @@ def _vulnerabilities(policy: Policy, rule: Vulnerabilities, facts: Facts, today:
         yield from _advisory(policy, rule, each, today, warnings)
 
 
-def _advisory(policy: Policy, rule: Vulnerabilities, found: Advisory, today: str, warnings: list[str]) -> Iterator[_Found]:
+def _advisory(policy: Policy, rule: Vulnerabilities, found: Vulnerability, today: str, warnings: list[str]) -> Iterator[_Found]:
     """Judge one advisory. Without its severity or its date, it is judged only if that makes no difference."""
-    said = f"{found.name} ({found.severity}) about {found.package} {found.version}"
+    said = f"{found.advisory} ({found.severity}) about {found.package} {found.version}"
     if found.severity not in rule.deadlines:
         why = "the policy has no deadline for this severity"
         if found.severity == "unknown":
@@ -135,7 +135,7 @@ def _advisory(policy: Policy, rule: Vulnerabilities, found: Advisory, today: str
         return
     finding = Finding(
         rule="vulnerabilities",
-        subject=found.name,
+        subject=found.advisory,
         message=f"{said} has to be mended at once",
         at=f"{policy.where}:{rule.line}",
         package=found.package,

@@ -12,9 +12,10 @@ _WORDS = re.compile(r"\(|\)|[^()\s]+")
 
 
 def problem(stated: Sequence[str], rule: Allowed) -> str:
-    """Return why the ``stated`` licences are not allowed, or an empty text. Each of them must be allowed.
+    """Return the reason why one of the licences in ``stated`` is not allowed; empty if all of them are allowed.
 
-    A licence that has the form of an SPDX expression is evaluated: of ``A OR B`` one has to be allowed, of ``A AND B`` both.
+    A licence that has the form of an SPDX expression is evaluated: ``A OR B`` needs one licence that is allowed, ``A AND B``
+    needs both.
     Any other text is compared as a whole, without regard to upper and lower case.
     """
     return next((why for each in stated if (why := _of_one(each, rule))), "")
@@ -57,7 +58,7 @@ class _Reader:
         return found
 
     def either(self) -> str:
-        """Why none of the alternatives is allowed; empty if one is."""
+        """The reasons why no alternative is allowed; empty if one of them is allowed."""
         reasons = [self._all()]
         while self._next_is("OR"):
             reasons.append(self._all())

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from envbuild.model.vulnerabilities import Vulnerability
+
 Rule = Literal[
     "vulnerabilities", "licences", "bases", "registries", "evidence", "end_of_life", "sizes", "site", "exceptions", "lock"
 ]
@@ -126,19 +128,6 @@ class Policy:
     unchecked_allowed: tuple[Rule, ...] = ()
 
 
-class Advisory(NamedTuple):
-    """A known vulnerability. ``severity`` may be ``unknown``, ``published`` (ISO date) may be empty."""
-
-    ecosystem: str
-    package: str
-    version: str
-    name: str
-    aliases: tuple[str, ...]
-    fixed_in: tuple[str, ...]
-    severity: str
-    published: str
-
-
 class Licensed(NamedTuple):
     """A package of the image, with the licences that it states itself; empty if it states none."""
 
@@ -171,7 +160,7 @@ class Facts:
 
     name: str
     base: str
-    advisories: tuple[Advisory, ...] | None = None
+    advisories: tuple[Vulnerability, ...] | None = None
     partly_unknown: tuple[str, ...] = ()
     licences: tuple[Licensed, ...] | None = None
     size: int | None = None

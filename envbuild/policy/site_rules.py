@@ -82,7 +82,7 @@ def _release(name: str, release: Release, excluded: Sequence[tuple[str, str, Sit
 
 
 def _upon(variant: Variant, excluded: Sequence[tuple[str, str, SiteRule]]) -> Variant:
-    """The build of an add-on, marked if a base framework that it is based on is excluded."""
+    """The build of an add-on, with a mark if a rule excludes the release of the base framework that it needs."""
     for base, version, _ in variant.upon:
         for name, clauses, rule in excluded:
             if name == base and version_matches(version, clauses):

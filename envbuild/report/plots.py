@@ -52,7 +52,7 @@ def speedup_plot(group: Group) -> Plot | None:
 
 
 def efficiency_plot(group: Group) -> Plot | None:
-    """Efficiency, and how the loss divides into sharing the machine and exchanging gradients."""
+    """The efficiency; how much is lost because workers share the machine, and how much by exchanging gradients."""
     bars: list[tuple[str, float, str]] = []
     for row in group.rows:
         if row.workers < 2:
@@ -93,7 +93,7 @@ def split_plot(group: Group) -> Plot | None:
 
 
 def throughput_plot(group: Group) -> Plot | None:
-    """Images a second in every repeat, so that noise and drift can be seen."""
+    """The images per second of every repeat, which show noise and drift."""
     most = max((r.workers for r in group.rounds), default=0)
     if most < 1:
         return None

@@ -64,7 +64,7 @@ def picture(body: str, words: str, height: float = _HEIGHT) -> str:
 
 
 def figure(tick: float) -> str:
-    """A round number beside its grid line."""
+    """Format the number that stands beside a grid line."""
     return short(int(tick) if float(tick).is_integer() else tick)
 
 

@@ -113,7 +113,7 @@ class Locks:
             self.kept.append(KeptLock(name=name, reason=reason, remaining=remaining))
 
     def _try(self, lock: Lock, original: bytes, wanted: Sequence[str]) -> Difference | None:
-        """Upgrade ``wanted`` packages of the lock as it was; None, with the old lock in place, if they do not fit."""
+        """Upgrade the packages ``wanted`` of the original lock. If they do not fit, keep that lock and return None."""
         files.write_atomic(self.tools.workspace.written_lock(lock.environment.name), original)
         try:
             return upgrading.upgrade_environment(self.tools, lock.environment, packages=wanted).difference
@@ -145,7 +145,7 @@ class Locks:
         )
 
     def _advisories(self, before: Lock | None, after: Lock) -> _Told:
-        """Return the closed and the opened advisories; None for both if they are not looked up."""
+        """Return the closed and the opened advisories; None for both if no advisories are looked up."""
         if not self._known.is_asked:
             return None, None
         self._known.look_up([*([before] if before else []), after])

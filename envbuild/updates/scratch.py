@@ -71,7 +71,7 @@ class Scratch:
         return done.output.strip() if done.code == 0 else ""
 
     def parent(self, commit: str) -> str:
-        """Return the first parent of ``commit``; empty if it has none."""
+        """Return the first parent of ``commit``; empty if the commit has no parent."""
         done = self._run("rev-parse", "--verify", "--quiet", f"{commit}^1")
         return done.output.strip() if done.code == 0 else ""
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from envbuild import yaml_reader
-from envbuild.errors import InvalidInputError, Problem
+from envbuild import rule_files, yaml_reader
+from envbuild.rule_files import regular_expression
 
-SCHEMA = 1
 FILE = "imports.yaml"
 _SYSTEM = re.compile(r"(?P<family>[a-z]+)(?P<number>[0-9.]+)")
 
@@ -78,34 +77,18 @@ class Rules:
 
 def load(images: Path) -> Rules:
     """The rules of ``images/imports.yaml``; :class:`InvalidInputError` lists all problems of the file."""
-    path = images / FILE
-    problems: list[Problem] = []
-    try:
-        table = yaml_reader.load(path.read_bytes(), f"{images.name}/{FILE}", problems)
-    except OSError as error:
-        raise InvalidInputError(f"Cannot read {path}: {error.strerror}.", hint="Restore the file.") from error
-    found = Rules()
-    if table is not None:
-        table.schema(SCHEMA)
-        sources = {name for name, source in table.named_tables("sources", required=True) if _is_source(source)}
-        found = Rules(
-            skip=tuple(_skip(each, sources) for each in table.tables("skip", required=True)),
-            without_gpu=tuple(_without_gpu(each, sources) for each in table.tables("without_gpu", required=True)),
-            driver_libraries=table.texts("driver_libraries", required=True),
-            contradictions=tuple(_contradiction(each) for each in table.tables("contradictions")),
-            made_from=table.text_map("made_from"),
-            libraries={name: _packages(each, sources) for name, each in table.named_tables("libraries", required=True)},
-        )
-        table.finish()
-    yaml_reader.raise_for(problems, "The rules for imports")
-    return found
+    return rule_files.load(images, FILE, "The rules for imports", _rules)
 
 
-def _is_source(table: yaml_reader.Table) -> bool:
-    table.text("title")
-    table.text("url", pattern=r"https://\S+")
-    table.finish()
-    return True
+def _rules(table: yaml_reader.Table, sources: set[str]) -> Rules:
+    return Rules(
+        skip=tuple(_skip(each, sources) for each in table.tables("skip", required=True)),
+        without_gpu=tuple(_without_gpu(each, sources) for each in table.tables("without_gpu", required=True)),
+        driver_libraries=table.texts("driver_libraries", required=True),
+        contradictions=tuple(_contradiction(each) for each in table.tables("contradictions")),
+        made_from=table.text_map("made_from"),
+        libraries={name: _packages(each, sources) for name, each in table.named_tables("libraries", required=True)},
+    )
 
 
 def _skip(table: yaml_reader.Table, sources: set[str]) -> Skip:
@@ -117,11 +100,7 @@ def _skip(table: yaml_reader.Table, sources: set[str]) -> Skip:
 
 def _without_gpu(table: yaml_reader.Table, sources: set[str]) -> WithoutGpu:
     table.text("source", choices=sources)
-    found = WithoutGpu(text=table.text("text"), reason=table.text("reason"))
-    try:
-        re.compile(found.text)
-    except re.error as error:
-        table.problem(f"is no regular expression: {error}", "text")
+    found = WithoutGpu(text=regular_expression(table, "text"), reason=table.text("reason"))
     table.finish()
     return found
 

@@ -303,8 +303,8 @@ class Judge:
                 yield build
 
     def bases(self, wish: Wish) -> list[str]:
-        """The base frameworks that the request does not name, and that a requested add-on can use in another than its default
-        release.
+        """The base frameworks that the request does not name, if a requested add-on can use another release of them than its
+        default one.
         """
         asked = {name for name, _, _ in wish.frameworks}
         builds = (

@@ -42,7 +42,7 @@ def _subsets(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def with_frameworks(wish: Wish, names: Sequence[str]) -> Wish:
-    """The wish with further frameworks, in any version."""
+    """Add frameworks, each in any version, to the wish."""
     return replace(wish, frameworks=(*wish.frameworks, *((name, "", "") for name in names)))
 
 
@@ -103,7 +103,8 @@ def go_together(judge: Judge, wish: Wish, one: Build, other: Build) -> bool:
 
 
 def contradict(builds: Sequence[Build], python: str = "") -> bool:
-    """Whether the builds require some package in versions that exclude each other: on this Python, or on all common ones."""
+    """Whether the builds require versions of a package that exclude each other. Without ``python``, this must be so on every
+    Python that the builds have in common."""
     if len(builds) == 1:
         return False
     pythons = {python} if python else set.intersection(*(set(build.row["python"]) for build in builds))

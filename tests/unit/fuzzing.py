@@ -16,7 +16,7 @@ from hypothesis.strategies import SearchStrategy, tuples
 
 
 def fuzz(examples: int, *strategies: SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[[], None]]:
-    """Turn a check into a test that really runs it on so many examples."""
+    """Turn a check into a test that runs it on this number of examples, and fails if it ran on fewer."""
     times = float(os.environ.get("ENVBUILD_FUZZ_TIMES", "0.1"))
     number = os.environ.get("ENVBUILD_FUZZ_SEED")
     count = max(1, int(examples * times))

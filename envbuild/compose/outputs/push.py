@@ -279,7 +279,7 @@ class _Push:
             try:
                 self._client.upload(layer.digest, Body(layer.size, _Pieces(self, layer)))
             except PublishError:
-                for _ in self._store.read(layer):  # raises if it is damaged here
+                for _ in self._store.read(layer):  # raises if the stored layer is damaged
                     pass
                 raise
 

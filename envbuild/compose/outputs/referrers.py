@@ -229,8 +229,8 @@ def _entries(client: Client, content: bytes) -> list[dict[str, Any]]:
 
 
 def _content(client: Client, entry: Mapping[str, Any], subject: str, kind: str, largest: int) -> bytes | None:
-    """The blob of an entry of the list; None if it is larger, or not one of the type ``kind`` that is attached to
-    ``subject``."""
+    """The blob of an entry of the list; None if the entry is not of the type ``kind``, is not attached to
+    ``subject``, or is larger than ``largest``."""
     digest = str(entry.get("digest"))
     if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
         return None

@@ -31,7 +31,8 @@ class Session(requests.Session):
         self._repository = repository
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """The address to which ``resp`` redirects; None if it does not. Raises :class:`PublishError` (``insecure-address``)."""
+        """The address to which ``resp`` redirects; None without a redirect. Raises :class:`PublishError`
+        (``insecure-address``)."""
         target = super().get_redirect_target(resp)
         if target and urlsplit(resp.url).scheme == "https" and urlsplit(urljoin(resp.url, target)).scheme != "https":
             raise insecure(self._repository, target)

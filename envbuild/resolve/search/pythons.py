@@ -52,7 +52,7 @@ def _not_supplied(lookup: Lookup, version: str, system: SystemRow, supply: str) 
 
 
 def _supplied(lookup: Lookup, way: str, version: str, system: SystemRow, image: str) -> Python | None:
-    """The Python that the supply ``way`` has for a system, or None if it has none."""
+    """The Python that the supply ``way`` has for a system, or None if ``way`` has no Python for it."""
     if way == "base":
         return Python(version=version, provided_by="base", executable=f"python{version}", packages=()) if image else None
     if way == "distribution":

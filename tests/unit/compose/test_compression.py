@@ -95,7 +95,7 @@ def test_what_was_never_made_is_not_known(store, image):
 
 
 def test_the_bytes_depend_on_the_version_of_zstd_alone(store):
-    """They do not depend on the earlier compression of the layer, which decides in which pieces it is read."""
+    """The earlier compression of the layer decides in which pieces the layer is read, but does not change the result."""
     layers = [composed.add(store, "gzip", CONTENTS), composed.add(store, "plain", CONTENTS, gzipped=False)]
     made = compression.converted(composed.image(layers), store, "zstd", ignore_progress)
     assert made.layers[0].digest == made.layers[1].digest

@@ -146,7 +146,7 @@ def test_a_child_that_ctrl_c_kills_while_it_starts_is_interrupted_and_not_failed
 
 
 class Impatient(Ears):
-    """Raises Ctrl-C while the end of an environment is reported."""
+    """Imitates Ctrl-C while the end of an environment is reported."""
 
     def ended(self, outcome: Outcome) -> None:
         super().ended(outcome)
@@ -154,7 +154,7 @@ class Impatient(Ears):
 
 
 class Hasty(Ears):
-    """Raises Ctrl-C while the start of an environment is reported."""
+    """Imitates Ctrl-C while the start of an environment is reported."""
 
     def started(self, job: Job) -> None:
         raise KeyboardInterrupt

@@ -21,7 +21,7 @@ from envbuild.workspace import Workspace
 
 
 class Index:
-    """An index that serves every file at once.
+    """An index that serves every file without delay.
 
     ``refuses`` has errors by file name; each is raised once before the file is served.
     """

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from envbuild.model.vulnerabilities import Vulnerability
 from envbuild.policy import judging, reading
-from envbuild.policy.model import Advisory, Ends, Facts, Judgement, Licensed, Proof
+from envbuild.policy.model import Ends, Facts, Judgement, Licensed, Proof
 
 TODAY = "2026-11-23"
 FACTS = Facts(name="widget-1", base="debian:12")
@@ -19,8 +20,17 @@ def judge(policy: str, **facts: Any) -> Judgement:
     return judging.judge(reading.read(f"schema: 1\n{policy}", "policy.yaml"), replace(FACTS, **facts), TODAY)
 
 
-def advisory(severity: str, published: str = "", name: str = "CVE-1") -> Advisory:
-    return Advisory("PyPI", "pillow", "9.0", name, ("GHSA-1",), ("9.1",), severity, published)
+def advisory(severity: str, published: str = "", name: str = "CVE-1") -> Vulnerability:
+    return Vulnerability(
+        package="pillow",
+        version="9.0",
+        advisory=name,
+        aliases=("GHSA-1",),
+        fixed_in=("9.1",),
+        summary="",
+        severity=severity,
+        published=published,
+    )
 
 
 @pytest.mark.parametrize(
