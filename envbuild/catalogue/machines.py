@@ -22,7 +22,9 @@ from envbuild.resolve.search.lookup import Lookup, lookup_of
 # Placeholders in texts. The page replaces them by the names that the reader typed; ABOUT is the architecture and the capability
 # of the GPU, in brackets.
 BUILD, DRIVER, GPU, ABOUT = "{build}", "{driver}", "{gpu}", "{about}"
-_BEYOND = "0.7777"  # ends the version that stands for an interval: no other text has it, so DRIVER can replace that version
+# An invented version of the driver stands for an interval. It ends with these digits, which no real version has, so that it
+# can be found in a text and replaced by DRIVER.
+_BEYOND = "0.7777"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,8 +37,7 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machines:
-    """The table.
-
+    """The table of answers by build, driver and GPU.
     ``drivers`` are the lowest versions of the intervals, ascending. ``cells[build][gpu]`` is flat: a driver, its outcome, the
     next driver, and so on. An outcome holds up to the next driver. Driver 0 means that none is named, driver n is the interval
     from ``drivers[n - 1]`` on. GPU 0 means that none is named; ``about`` describes each kind of GPU. ``boards`` are (name,

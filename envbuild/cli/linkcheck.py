@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from envbuild.cli import batch, options
+from envbuild.cli import batch, image_check, options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 from envbuild.errors import UsageError
@@ -40,14 +41,10 @@ def command(session: Session, /, names: tuple[str, ...], foreign: str | None, **
     several = batch.asked(names, constraints)
     if several is not None:
         return batch.run(session, several, constraints)
-    from envbuild.pipeline import image_checks, linking
+    from envbuild.pipeline import linking
 
-    name = names[0]
-    with display(session) as shown:
-        tools = session.tools([name], on_progress=shown.news)
-        locked, image = image_checks.require_built(tools, name, options.chosen(constraints))
-        linked = linking.link_image(tools, locked.lock, locked.digest, image, replay=False, driver=constraints["driver"] or "")
-    name = locked.lock.environment.name
+    check = partial(linking.link_image, replay=False, driver=constraints["driver"] or "")
+    name, image, linked = image_check.run(session, names[0], constraints, check)
     _print(session, name, image, linked.report)
     return 0
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
-from envbuild.cli import batch, options, verdict
-from envbuild.cli.progress_display import display
+from envbuild.cli import batch, image_check, options, verdict
 from envbuild.cli.session import Session
 
 
@@ -30,10 +30,6 @@ def command(session: Session, /, names: tuple[str, ...], **values: Any) -> int:
     smoke_options = options.smoke_options(judging)
     if several is not None:
         return batch.run(session, several, constraints)
-    name = names[0]
-    with display(session) as shown:
-        tools = session.tools([name], on_progress=shown.news)
-        locked, image = image_checks.require_built(tools, name, options.chosen(constraints))
-        smoked = image_checks.smoke_image(tools, locked.lock, locked.digest, image, smoke_options, replay=False)
-    name = locked.lock.environment.name
+    check = partial(image_checks.smoke_image, options=smoke_options, replay=False)
+    name, image, smoked = image_check.run(session, names[0], constraints, check)
     return verdict.show(session, {"schema": 1, "name": name, "image": image}, smoked)

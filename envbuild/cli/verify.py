@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
-from envbuild.cli import batch, options
-from envbuild.cli.progress_display import display
+from envbuild.cli import batch, image_check, options
 from envbuild.cli.session import Session
 
 
@@ -26,12 +26,8 @@ def command(session: Session, /, names: tuple[str, ...], **constraints: Any) -> 
     several = batch.asked(names, constraints)
     if several is not None:
         return batch.run(session, several, constraints)
-    name = names[0]
-    with display(session) as shown:
-        tools = session.tools([name], on_progress=shown.news)
-        locked, image = image_checks.require_built(tools, name, options.chosen(constraints))
-        verified = image_checks.verify_image(tools, locked.lock, locked.digest, image, replay=False)
-    name = locked.lock.environment.name
+    check = partial(image_checks.verify_image, replay=False)
+    name, image, verified = image_check.run(session, names[0], constraints, check)
     session.document({"schema": 1, "name": name, "image": image, "report": verified.report})
     session.out(f"{name}: the image matches its lock")
     for note in verified.report["notes"]:

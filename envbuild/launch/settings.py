@@ -113,7 +113,7 @@ def read_sbatch(text: str) -> str:
 
 
 def read_toleration(text: str) -> Toleration:
-    """Read ``KEY`` or ``KEY=VALUE``, either with ``:EFFECT``, or ``*`` for every taint."""
+    """Read a toleration: ``KEY`` or ``KEY=VALUE``, or ``*`` for every key; each of them may be followed by ``:EFFECT``."""
     head, colon, effect = text.partition(":")
     key, equals, value = head.partition("=")
     if key == "*" and not equals:

@@ -65,7 +65,7 @@ class Causes:
         return Gap(kind="version", object=by.real, needs=f"{name}: {version}", cause=cause, remedy=remedy)
 
     def symbols(self, by: Loaded, lacking: Sequence[str], process: Process) -> Iterator[Gap]:
-        """Symbols that the object needs of a family, and that no library of its process has although the family is loaded."""
+        """The gaps of symbols that the object needs from a family of libraries, if a library of this family is loaded."""
         for family in self._rules.families:
             matched = [each for each in lacking if family.symbols and re.match(family.symbols, each)]
             linked = [name for name in by.facts.needed if family.has(name)]

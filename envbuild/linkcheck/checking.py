@@ -45,7 +45,7 @@ def check(
     is_of_driver: Callable[[str], bool],
     package_of: Callable[[str], str],
 ) -> Links:
-    """Check the image whose files are ``tree``.
+    """Check an image. ``tree`` has the files of all its layers.
 
     ``is_of_driver`` says whether a library comes with the driver; ``package_of`` names the package of the image's system
     that contains a library; empty if no package is known.
@@ -169,7 +169,7 @@ def folder_of_packages(path: str) -> str:
 
 
 class _Programs:
-    """The Python that loads an object: that of the nearest prefix above it."""
+    """The Python that loads an object: the Python of the nearest prefix whose folder contains the object."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import calendar
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
@@ -214,7 +214,7 @@ def _ends(policy: Policy, facts: Facts, today: str, warnings: list[str]) -> Iter
 
 
 def _end(each: Ends, today: str) -> tuple[str, int]:
-    """What is told of an end of life, and the days until then."""
+    """Say when a part reaches its end of life. Return the text and the days until then, negative if they are over."""
     if not each.date:
         return f"{each.what} has reached its end of life", -1
     left = (_date(each.date, last=True) - _date(today)).days
@@ -246,8 +246,3 @@ def _date(text: str, *, last: bool = False) -> datetime.date:
         return datetime.date.fromisoformat(text[:10])
     year, month = map(int, text.split("-"))
     return datetime.date(year, month, calendar.monthrange(year, month)[1] if last else 1)
-
-
-def names_of(findings: Iterable[Finding]) -> set[str]:
-    """The packages that findings about vulnerabilities are about."""
-    return {each.package for each in findings if each.rule == "vulnerabilities"}

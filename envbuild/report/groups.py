@@ -119,7 +119,6 @@ def _row(
         workers=n,
         images_per_s=_of_mode(source.get("images_per_s"), mode),
         solo_per_s=_of_mode(source.get("images_per_s"), "solo"),
-        step_ms=_of_mode(source.get("step_ms"), mode),
         speedup=measured,
         low=number(gain.get("lo")),
         high=number(gain.get("hi")),

@@ -40,7 +40,6 @@ class Row:
     workers: int
     images_per_s: float | None
     solo_per_s: float | None
-    step_ms: float | None
     speedup: float | None
     low: float | None
     high: float | None
@@ -85,8 +84,6 @@ class Training:
 
     workers: int
     accuracy: float | None
-    loss_first: float | None
-    loss_last: float | None
     seconds: float | None
     steps: int | None
     losses: tuple[tuple[float, float], ...]

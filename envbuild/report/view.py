@@ -150,8 +150,6 @@ def _training(item: Mapping[str, Any]) -> Training | None:
     return Training(
         workers=workers,
         accuracy=number(item.get("accuracy")),
-        loss_first=number(item.get("loss_first")),
-        loss_last=number(item.get("loss_last")),
         seconds=number(item.get("seconds")),
         steps=int(steps) if steps is not None else None,
         losses=_losses(item.get("loss")),

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from envbuild.model.vulnerabilities import Vulnerability
 
 Policy = Literal["none", "security", "all"]
-POLICIES: tuple[Policy, ...] = ("none", "security", "all")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

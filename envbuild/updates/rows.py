@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """The proposed rows. ``waiting`` releases get none yet; ``left`` is what a person has to look at."""
+    """The proposed rows. ``waiting`` are the releases that get no row yet; a person has to look at the findings in ``left``."""
 
     proposal: Proposal
     waiting: tuple[Waiting, ...]

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import get_args
 
 import composed
 import pytest
@@ -48,7 +49,7 @@ def image(store: LayerStore) -> ComposedImage:
     return composed.image([add("/greet", composed.greeter()), add("/greeting", b"hello")], Cmd=["/greet"])
 
 
-@pytest.mark.parametrize("kind", compression.COMPRESSIONS)
+@pytest.mark.parametrize("kind", get_args(compression.Compression))
 def test_apptainer_runs_it(store: LayerStore, image: ComposedImage, tmp_path: Path, kind: compression.Compression) -> None:
     if shutil.which("apptainer") is None:
         pytest.skip("apptainer is not installed")
@@ -68,7 +69,7 @@ def test_apptainer_runs_it(store: LayerStore, image: ComposedImage, tmp_path: Pa
 
 
 @pytest.mark.skipif(not ADDRESSES, reason="ENVBUILD_TEST_ENGINES names no engine")
-@pytest.mark.parametrize("kind", compression.COMPRESSIONS)
+@pytest.mark.parametrize("kind", get_args(compression.Compression))
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_another_engine_runs_it(
     store: LayerStore, image: ComposedImage, workspace: Workspace, address: str, kind: compression.Compression

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import BinaryIO, Literal, get_args
+from typing import BinaryIO, Literal
 
 import deflate
 
@@ -24,7 +24,6 @@ from envbuild.errors import BuildError
 from envbuild.model.progress import OnProgress, Progress
 
 Compression = Literal["gzip", "zstd", "none"]
-COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 _LEVEL = 3  # zstd's own default: about as small as gzip's best, and many times as fast
 _GZIP_LEVEL = 6
 _AT_ONCE = 2
