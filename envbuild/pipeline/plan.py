@@ -148,15 +148,18 @@ def against(tools: Tools, jobs: Sequence[Job], repository: str, division: Divisi
     """Plan the images that ``repository`` (``HOST/REPOSITORY``) lacks.
 
     The shards divide all of ``jobs``. So each machine keeps the same part, even if other machines publish images meanwhile.
-    Raises :class:`PublishError`, and the errors of locks and recipes.
+    Raises :class:`PublishError` (``tag-taken`` if a tag that never moves is on another image), and the errors of locks and
+    recipes.
     """
-    from envbuild.compose.outputs import referrers
+    from envbuild.compose.outputs import referrers, registry_client
     from envbuild.pipeline.published_inputs import Published
 
+    registry_client.parse(repository)  # before the locks are read, which takes long
     found, skipped = candidates(tools, jobs, only)
     with referrers.opened(repository, writes=False) as client:
         published = Published(tools, client)
         reasons = {each.name: published.reasons(each.locked, each.rendering, each.tags) for each in found}
+        published.require_own_images()
     needed = [each for each in found if reasons[each.name]]
     return Plan(
         shards=_shards(found, needed, reasons, division),

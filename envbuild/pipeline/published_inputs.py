@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild import image_inputs
 from envbuild.attest import statements
-from envbuild.errors import UsageError
+from envbuild.errors import Problem, PublishError, UsageError
+from envbuild.pipeline import image_labels
 from envbuild.pipeline.revision_inputs import Reason, Revision
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 _LOOKED_AT = 8  # attachments: a registry that tells their types lists the provenance first
+_LONGEST = 200  # characters of a label that are shown
 
 
 class Published:
@@ -30,18 +32,22 @@ class Published:
         self._tools = tools
         self._client = client
         self._revisions: dict[str, Revision | None] = {}
+        self._taken: list[Problem] = []
 
     def reasons(self, locked: Locked, rendering: Mapping[str, str], tags: tuple[str, ...]) -> tuple[Reason, ...]:
         """Return the reasons why the registry lacks the image of a lock; empty if the image is there.
         ``tags`` are those of ``build.tags_of``.
 
         The reason is found in the provenance of the image that was published before. The signature of that provenance is not
-        checked, because the reason is only shown and decides nothing. Raises :class:`PublishError`.
+        checked, because the reason is only shown and decides nothing. If the tag of the inputs is on an image that says it was
+        made from something else, :meth:`require_own_images` raises. Raises :class:`PublishError`.
         """
-        from envbuild.compose.outputs import digests
+        from envbuild.compose.outputs import digests, documents
 
         canonical, of_lock, fixed = (tag.rpartition(":")[2] for tag in tags[:3])
-        if digests.of_tag(self._client, fixed):
+        there = documents.read(self._client, fixed)
+        if there is not None:
+            self._compare_labels(locked, fixed, documents.parsed(there))
             return ()
         same_lock = digests.of_tag(self._client, of_lock)
         last = same_lock or digests.of_tag(self._client, canonical)
@@ -49,6 +55,31 @@ class Published:
             return (Reason(input="new"),)
         built = self._provenance(last)
         return self._by_commit(locked, rendering, built) or self._by_digests(locked, rendering, built, bool(same_lock))
+
+    def require_own_images(self) -> None:
+        """Raise :class:`PublishError` (``tag-taken``) if a tag that never moves is on an image of another environment or lock.
+
+        Only tags that :meth:`reasons` looked at are known.
+        """
+        if self._taken:
+            raise PublishError(
+                f"{self._client.repository} has other images under {len(self._taken)} of the tags that never move.",
+                code="tag-taken",
+                problems=self._taken,
+                hint="Somebody else has set these tags. Remove them from the registry, or use another repository.",
+            )
+
+    def _compare_labels(self, locked: Locked, tag: str, manifest: Mapping[str, Any]) -> None:
+        """Note the ``tag`` as taken if the labels of its image name another environment or lock, or none."""
+        labels = image_labels.of_manifest(self._client, manifest)
+        wanted = {image_labels.NAME: locked.lock.environment.name, image_labels.LOCK: locked.digest}
+        differ = [
+            f"the label {label} is {labels.get(label, '')[:_LONGEST]!r} instead of {text!r}"
+            for label, text in wanted.items()
+            if labels.get(label) != text
+        ]
+        if differ:
+            self._taken.append(Problem(where=tag, line=0, message="; ".join(differ)))
 
     def _by_commit(self, locked: Locked, rendering: Mapping[str, str], built: Mapping[str, Any]) -> tuple[Reason, ...]:
         """What differs from the commit at which the image was built, if git knows it here; empty if that explains nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from envbuild.attest import statements
-from envbuild.errors import PublishError
-from envbuild.pipeline import releases
+from envbuild.errors import EnvbuildError, InterruptedByUserError, PublishError
+from envbuild.pipeline import image_labels, releases
 
 if TYPE_CHECKING:
     from envbuild.compose.outputs.manifest import Document
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 _FIXED = re.compile("(?P<name>.+)-[0-9a-f]{8}-[0-9a-f]{8}")
 _LIST = re.compile("sha256-[0-9a-f]{64}")
-_LABEL = "org.envbuild.name"  # of images that were built here; other people's tags may look like ours
-_LARGEST = 4 << 20  # bytes of an image's configuration
 _DAMAGED = ("digest-differs", "registry-refused", "unknown-format")
 
 
@@ -77,7 +76,8 @@ def prune(repository: str, keep: int, *, dry_run: bool) -> Pruned:
 
     The newest ``keep`` images of each environment stay. An image without a known build time stays, unless ``keep`` is 0. The
     statements about an image are removed before the image, so that a killed run leaves no statement without its image. Raises
-    :class:`PublishError` (``no-deletion``) if the registry does not allow deletion.
+    :class:`PublishError` (``no-deletion``) if the registry does not allow deletion. If the run fails or is interrupted, the
+    ``details`` of the error list what was removed before.
     """
     from envbuild.compose.outputs import digests, documents, referrers
 
@@ -88,17 +88,40 @@ def prune(repository: str, keep: int, *, dry_run: bool) -> Pruned:
         kept = tuple(each for each in found if each not in removed)
         if dry_run:
             return Pruned(removed=removed, kept=kept, statements=sum(each.statements for each in removed))
-        done, count = [], 0
-        for each in removed:
-            _require_unneeded(client, each, found)
-            for digest in _removable_statements(client, each.digest, seen):
-                count += documents.delete(client, digest)
-            listed = digests.of_tag(client, each.digest.replace(":", "-"))
-            if listed and not seen.holds(listed):
-                documents.delete(client, listed)
-            documents.delete(client, each.digest)
-            done.append(each)
-        return Pruned(removed=tuple(done), kept=kept, statements=count)
+        count = 0
+        with _lists_removed() as done:
+            for each in removed:
+                _require_unneeded(client, each, found)
+                for digest in _removable_statements(client, each.digest, seen):
+                    count += documents.delete(client, digest)
+                    done[each] = "some of its statements, but not the image"
+                listed = digests.of_tag(client, each.digest.replace(":", "-"))
+                if listed and not seen.holds(listed):
+                    documents.delete(client, listed)
+                documents.delete(client, each.digest)
+                done[each] = "the image and its statements"
+        return Pruned(removed=removed, kept=kept, statements=count)
+
+
+@contextlib.contextmanager
+def _lists_removed() -> Iterator[dict[Held, str]]:
+    """Collect what was removed. An error, or Ctrl-C, in the block then lists that in its details."""
+    done: dict[Held, str] = {}
+    try:
+        yield done
+    except EnvbuildError as error:
+        error.details = (*error.details, *_removed_lines(done))
+        raise
+    except KeyboardInterrupt as interrupt:
+        raise InterruptedByUserError(
+            "Stopped because you interrupted the command; what it had removed from the registry stays removed.",
+            hint="Run the same command again to continue.",
+            details=_removed_lines(done),
+        ) from interrupt
+
+
+def _removed_lines(done: Mapping[Held, str]) -> list[str]:
+    return [f"removed before: {image.tags[0]} ({image.digest}): {what}" for image, what in done.items()]
 
 
 def _look(client: Client) -> _Seen:
@@ -140,6 +163,7 @@ def _survey(client: Client, seen: _Seen) -> tuple[Held, ...]:
         is_release = value.get("artifactType") == releases.KIND
         reasons = [f"the tag {tag}" for tag in tags if not _FIXED.fullmatch(tag)]
         reasons += [*by_release.get(digest, ()), *(listed.get(digest, ()) if digest not in by_release else ())]
+        # Other people's tags may look like ours, but their images do not have our label.
         if not reasons and not (is_ours and _names(client, value, fixed[0]["name"])):
             is_ours, reasons = False, ["it is not an image of an environment"]
         found.append(
@@ -177,13 +201,7 @@ def _entries(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _names(client: Client, value: Mapping[str, Any], name: str) -> bool:
     """Whether the image's own label says that it is of the environment ``name``, as tags write it."""
     try:
-        size, digest = int(value["config"]["size"]), str(value["config"]["digest"]).removeprefix("sha256:")
-        if not 0 < size <= _LARGEST or not re.fullmatch("[0-9a-f]{64}", digest):
-            return False
-        told = json.loads(b"".join(client.blob(digest, size)))
-        return str(told["config"]["Labels"][_LABEL]).replace("+", "_") == name
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return False
+        return image_labels.of_manifest(client, value).get(image_labels.NAME, "").replace("+", "_") == name
     except PublishError as error:
         if error.code not in _DAMAGED:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pytest
 import render_locks
 from plan_world import ALPHA, BETA, checkout, commit, git, locks, put
 from program import ROOT, Program, fresh_root
-from stand_in_registry import Registry
+from stand_in_registry import INDEX, MANIFEST, Registry
 
 from envbuild.attest import provenance, statements
 from envbuild.compose.outputs import referrers
@@ -257,9 +258,11 @@ class Unsigned:
         return b"0"
 
 
-def send(place: Workspace, registry: Registry, each: Candidate, folder: Path) -> None:
+def send(place: Workspace, registry: Registry, each: Candidate, folder: Path, stated: object = None) -> None:
+    """Push an image of the candidate with its provenance. ``stated`` are other labels than the right ones."""
     store = LayerStore(folder)
-    image = composed.image([composed.add(store, each.name)])
+    labels = {"org.envbuild.name": each.name, "org.envbuild.lock": each.locked.digest}
+    image = composed.image([composed.add(store, each.name)], Labels=labels if stated is None else stated)
     canonical, of_lock, fixed = (tag.rpartition(":")[2] for tag in each.tags[:3])
     source = f"{registry.host}/lab/dl"
     push(image, store, source, Tags(moving=[canonical, of_lock], fixed=[fixed]), ignore_progress)
@@ -269,10 +272,10 @@ def send(place: Workspace, registry: Registry, each: Candidate, folder: Path) ->
         rendering=rendering_digest(place, None, texts), guest=guest_digest(place, each.lock, Tools(place).recipes),
         commit=git(place.root, "rev-parse", "HEAD").strip(), is_modified=False,
     )  # fmt: skip
-    stated = statements.Statement(kind=statements.PROVENANCE, predicate=provenance.predicate(each.lock, built))
+    statement = statements.Statement(kind=statements.PROVENANCE, predicate=provenance.predicate(each.lock, built))
     with referrers.opened(source, writes=True) as client:
         subject = referrers.image(client, fixed)
-        content = statements.bundle(stated, f"sha256:{subject.digest}", Unsigned())
+        content = statements.bundle(statement, f"sha256:{subject.digest}", Unsigned())
         notes = {statements.ABOUT: statements.PROVENANCE}
         referrers.attach(client, subject, [referrers.Artifact(content=content, kind=statements.BUNDLE, annotations=notes)])
 
@@ -281,11 +284,71 @@ def against(place: Workspace, registry: Registry, repository: str = "lab/dl", **
     return plan.against(Tools(place), jobs(place), f"{registry.host}/{repository}", Division(**{"seconds": {}, **division}))
 
 
-def test_a_registry_with_all_images_needs_nothing_and_one_request_for_each(place, published):
+def test_a_registry_with_all_images_needs_nothing_and_two_requests_for_each(place, published):
+    """The requests are for the manifest of the tag that never moves, and for the labels of its image."""
     published.asked.clear()
     made = against(place, published)
     assert told(made) == {} and len(made.unchanged) == 2
-    assert published.count("HEAD", "/manifests/") == 2 and published.count("GET", "/blobs/") == 0
+    assert published.count("GET", "/manifests/") == 2 and published.count("GET", "/blobs/") == 2
+    assert published.count("GET", "") + published.count("HEAD", "") - published.count("GET", "/v2/ ") <= 5
+
+
+OTHER_CONTENT = {
+    "the image of another environment": {"org.envbuild.name": BETA},
+    "the image of another lock": {"org.envbuild.lock": "ab" * 32},
+    "an image without labels": None,
+    "labels that are no object": ["org.envbuild.name"],
+}
+
+
+@pytest.mark.parametrize("case", OTHER_CONTENT)
+def test_a_tag_that_never_moves_on_other_content_is_refused(place, registry, docker_config, tmp_path, case):
+    """Everything else about the tag is right, so its name alone would pass for the image."""
+    each = candidates(place)[ALPHA]
+    right, change = {"org.envbuild.name": ALPHA, "org.envbuild.lock": each.locked.digest}, OTHER_CONTENT[case]
+    send(place, registry, each, tmp_path / "other", right | change if isinstance(change, dict) else change or {})
+    send(place, registry, candidates(place)[BETA], tmp_path / "beta")
+    with pytest.raises(PublishError) as caught:
+        against(place, registry)
+    (problem,) = caught.value.problems
+    assert caught.value.code == "tag-taken" and problem.where == each.tags[2].rpartition(":")[2]
+    assert all(label in problem.message for label in change or ("org.envbuild.name", "org.envbuild.lock"))
+
+
+def test_a_list_of_images_as_buildx_pushes_it_is_followed(place, published):
+    """The list has the image and, without a platform of ours, an attestation."""
+    fixed = f"lab/dl:{candidates(place)[ALPHA].tags[2].rpartition(':')[2]}"
+    content = published.manifests[fixed]
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    entry = {"mediaType": MANIFEST, "digest": digest, "size": len(content)}
+    unknown = {"os": "unknown", "architecture": "unknown"}
+    listed = [
+        {**entry, "digest": f"sha256:{'0' * 64}", "platform": unknown},
+        {**entry, "platform": {"os": "linux", "architecture": "amd64"}},
+    ]
+    told_by_list = {"schemaVersion": 2, "mediaType": INDEX, "manifests": listed}
+    published.manifests[fixed] = json.dumps(told_by_list, separators=(",", ":")).encode()
+    assert told(against(place, published)) == {}
+    published.manifests[fixed] = json.dumps({**told_by_list, "manifests": listed[:1]}, separators=(",", ":")).encode()
+    with pytest.raises(PublishError, match="never move"):
+        against(place, published)
+
+
+@pytest.mark.parametrize("content", [b"no json", b"[]", b'{"config": 7}', b'{"config": {"size": 1e999, "digest": "x"}}'])
+def test_a_tag_that_never_moves_on_a_damaged_document_is_refused(place, published, content):
+    published.manifests[f"lab/dl:{candidates(place)[ALPHA].tags[2].rpartition(':')[2]}"] = content
+    with pytest.raises(PublishError, match="never move"):
+        against(place, published)
+
+
+def test_a_configuration_of_another_digest_is_no_proof(place, published):
+    for content in published.manifests.values():
+        digest = json.loads(content).get("config", {}).get("digest", "")
+        blob = published.blobs["lab/dl"].get(digest, b"")
+        if b"Labels" in blob:
+            published.blobs["lab/dl"][digest] = blob.replace(b"amd64", b"arm64")
+    with pytest.raises(PublishError, match="2 of the tags that never move"):
+        against(place, published)
 
 
 def test_an_empty_repository_needs_all_as_new(place, registry, docker_config):
@@ -359,7 +422,7 @@ def test_a_strangers_provenance_explains_nothing_and_stops_nothing(place, publis
 @pytest.mark.parametrize("status", [401, 403, 500])
 def test_a_registry_that_refuses_is_no_proof_that_it_lacks_something(place, published, status, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
-    published.faults["HEAD"] = [status] * 20
+    published.faults["GET"] = [status] * 20
     with pytest.raises(PublishError):
         against(place, published)
 

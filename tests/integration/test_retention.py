@@ -239,3 +239,33 @@ def test_a_list_of_tags_without_end_is_not_taken_for_whole(stages, tmp_path, cap
         monkeypatch.setattr(documents, "_PAGES", 2)
         code, told = lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")
         assert (code, told["error"]["code"]) == (11, "too-long")
+
+
+@pytest.mark.parametrize(("trouble", "code"), [(PublishError("The registry is gone."), 11), (KeyboardInterrupt(), 130)])
+def test_a_prune_that_stops_lists_what_it_removed(stages, tmp_path, capsys, monkeypatch, trouble, code):
+    with serve(Registry(knows_referrers=True)) as registry:
+        lab = Lab(registry.host, tmp_path, stages, capsys)
+        old = {lab.publish(ONE, f"content {number}", "--hold-tags") for number in range(3)}
+        plain, deleted = documents.delete, []
+
+        def delete(client: Any, digest: str) -> bool:
+            if digest in old and deleted:
+                raise trouble
+            deleted.extend({digest} & old)
+            return plain(client, digest)
+
+        monkeypatch.setattr(documents, "delete", delete)
+        found, told = lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")
+        first, second = told["error"]["details"]
+        assert found == code and old - lab.there() == set(deleted)
+        assert deleted[0] in first and first.endswith("the image and its statements")
+        assert second.endswith("some of its statements, but not the image") and any(each in second for each in lab.there())
+        monkeypatch.setattr(documents, "delete", plain)
+        assert lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")[0] == 0 and not lab.there() & old
+
+
+def test_a_prune_that_stops_before_the_first_removal_lists_nothing(stages, tmp_path, capsys):
+    with serve(Registry(knows_referrers=True, deletes=False)) as registry:
+        lab = Lab(registry.host, tmp_path, stages, capsys)
+        lab.publish(ONE, "old", "--hold-tags")
+        assert lab.run("registry", "prune", lab.to, "--keep", "0", "--yes")[1]["error"]["details"] == []

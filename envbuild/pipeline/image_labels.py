@@ -1,0 +1,50 @@
+"""The labels of an image in a registry: which environment and which lock it says it was made from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from envbuild.compose.outputs.registry_client import Client
+
+NAME, LOCK = "org.envbuild.name", "org.envbuild.lock"
+_LARGEST = 4 << 20  # bytes of an image's configuration
+_PLATFORM = ("linux", "amd64")
+
+
+def of_manifest(client: Client, value: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels of the image with the manifest ``value``; empty if its configuration is damaged or has none.
+
+    If ``value`` is a list of images, as buildx pushes, the labels are those of the image for Linux on x86-64. Raises
+    :class:`PublishError` if the registry does not give the configuration.
+    """
+    from envbuild.compose.outputs import documents
+
+    if "config" not in value:
+        digest = next(_images(value), "")
+        document = documents.read(client, digest) if digest else None
+        value = documents.parsed(document) if document else {}
+    try:
+        size, digest = int(value["config"]["size"]), str(value["config"]["digest"]).removeprefix("sha256:")
+        if not 0 < size <= _LARGEST or not re.fullmatch("[0-9a-f]{64}", digest):
+            return {}
+        content = b"".join(client.blob(digest, size))
+        told = json.loads(content)["config"]["Labels"] if hashlib.sha256(content).hexdigest() == digest else {}
+        return {str(label): str(text) for label, text in told.items()}
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+        return {}
+
+
+def _images(value: Mapping[str, Any]) -> Iterator[str]:
+    """The digests of the images for our platform in a list of images. A list can also hold attestations, without a platform."""
+    entries = value.get("manifests")
+    for each in entries if isinstance(entries, list) else ():
+        platform = each.get("platform") if isinstance(each, dict) else None
+        if isinstance(platform, dict) and (platform.get("os"), platform.get("architecture")) == _PLATFORM:
+            digest = str(each.get("digest"))
+            if re.fullmatch("sha256:[0-9a-f]{64}", digest):
+                yield digest
