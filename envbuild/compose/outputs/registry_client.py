@@ -26,6 +26,7 @@ from envbuild.compose.outputs.registry_errors import (
     bad_reference,
     broken_off,
     insecure,
+    is_refused_connection,
     other_size,
     refused,
     too_long,
@@ -37,6 +38,8 @@ from envbuild.errors import PublishError
 T = TypeVar("T")
 Answer = tuple[requests.Response, bytes]
 _ATTEMPTS = 6
+_FIRST_ATTEMPTS = 3  # with pauses of about 2 s in sum, for a registry that never answered and refuses connections
+_ANSWERED: set[str] = set()  # hosts that answered this process: one that is down now may only be restarting
 _LONGEST_PAUSE_S = 60.0
 _CONNECT_S = 10
 _SILENCE_S = 300  # long, because a registry reads a whole layer again before it answers
@@ -193,7 +196,7 @@ class Client:
                     raise _PassingError(broken_off(self.repository))
             except _PassingError as passing:
                 failures = 1 if done > before else failures + 1
-                if failures == _ATTEMPTS:
+                if failures == self._most_attempts(passing):
                     raise passing.reason from passing
                 self._wait(failures, passing)
 
@@ -234,10 +237,15 @@ class Client:
             try:
                 return attempt()
             except _PassingError as passing:
-                if number == _ATTEMPTS:
+                if number == self._most_attempts(passing):
                     raise passing.reason from passing
                 self._wait(number, passing)
         raise AssertionError("the last attempt returns or raises")
+
+    def _most_attempts(self, passing: _PassingError) -> int:
+        """Few for a registry that refuses the connection and has not answered this process yet: its address may be wrong."""
+        is_new = self.repository.host not in _ANSWERED
+        return _FIRST_ATTEMPTS if is_new and is_refused_connection(passing.__cause__) else _ATTEMPTS
 
     def _once(
         self,
@@ -280,7 +288,7 @@ class Client:
         if not own:
             self._require_tls(url)
         data: Any = body
-        return self._session.request(
+        answer = self._session.request(
             method,
             url,
             headers=dict(headers or {}),
@@ -291,6 +299,8 @@ class Client:
             allow_redirects=method in ("GET", "HEAD"),
             stream=stream,
         )
+        _ANSWERED.add(self.repository.host)
+        return answer
 
     def _is_own(self, url: str) -> bool:
         """Whether ``url`` is at the registry itself. Passwords and tokens go to no other host, and not by plain http instead of

@@ -98,18 +98,34 @@ def unreachable(repository: Repository, error: Exception) -> PublishError:
     """The error for a connection that failed with ``error``."""
     words = " ".join(str(error).split())
     certificate = UNTRUSTED in words
+    if is_refused_connection(error):
+        hint = (
+            f"Check that {repository.host} is the name and port of the registry, and that it runs. Then run the command again."
+        )
+    else:
+        hint = "Run the command again: it transfers only the layers that are still missing."
     return PublishError(
         f"The registry of {repository} cannot be reached: {_cause(error)}.",
         code="registry-unreachable",
         hint=f"Put its CA into {CERTIFICATES / repository.host}/ca.crt, or name a bundle in REQUESTS_CA_BUNDLE."
         if certificate
-        else "Run the command again: it transfers only the layers that are still missing.",
+        else hint,
     )
+
+
+def is_refused_connection(error: BaseException | None) -> bool:
+    """Whether ``error`` comes from a connection that was refused: no program listens at the address."""
+    return isinstance(_first(error), ConnectionRefusedError)
+
+
+def _first(error: BaseException | None) -> BaseException | None:
+    while error is not None and (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    return error
 
 
 def _cause(error: BaseException) -> str:
     """Return the operating system's message of the first failure. The text that requests adds repeats the address twice."""
-    while (before := error.__cause__ or error.__context__) is not None:
-        error = before
+    error = _first(error) or error
     words = " ".join(str(getattr(error, "strerror", None) or error).split())
     return words[:_LONGEST].rstrip(".") or type(error).__name__

@@ -1,0 +1,75 @@
+"""How often a request is repeated, when the registry refuses the connection."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import requests
+from requests.adapters import BaseAdapter
+
+from envbuild.compose.outputs.credentials import Credentials
+from envbuild.compose.outputs.registry_client import Client, parse
+from envbuild.errors import PublishError
+
+
+class Dying(BaseAdapter):
+    """A registry that gives ``answers`` answers, and then fails with ``failure``."""
+
+    def __init__(self, answers: int, failure: Exception) -> None:
+        super().__init__()
+        self.answers, self.failure, self.asked = answers, failure, 0
+
+    def send(self, request: requests.PreparedRequest, *_args: Any, **_named: Any) -> requests.Response:
+        self.asked += 1
+        if self.answers == 0:
+            raise requests.ConnectionError("HTTPSConnectionPool: Max retries exceeded") from self.failure
+        self.answers -= 1
+        answer = requests.Response()
+        answer.status_code, answer.url, answer.request, answer.raw = 200, str(request.url), request, io.BytesIO(b"ab")
+        return answer
+
+    def close(self) -> None:
+        """Do nothing, because no connection is open."""
+
+
+REFUSED = ConnectionRefusedError(111, "Connection refused")
+
+
+def client(host: str, registry: Dying) -> tuple[Client, list[float]]:
+    waits: list[float] = []
+    made = Client(parse(f"{host}/lab/env"), Credentials(), pause=waits.append)
+    made._session.mount("https://", registry)
+    return made, waits
+
+
+def test_a_registry_that_refuses_the_first_connection_is_given_up_within_3_seconds():
+    registry = Dying(0, REFUSED)
+    made, waits = client("never.example.org", registry)
+    with pytest.raises(PublishError, match=r"never.example.org/lab/env cannot be reached: Connection refused\.$") as caught:
+        made.ask("HEAD", made.url("manifests/x"), (200, 404))
+    assert sum(waits) <= 2.5 and registry.asked == 3
+    assert caught.value.code == "registry-unreachable" and "never.example.org" in caught.value.hint
+    with pytest.raises(PublishError):
+        list(made.blob("a" * 64, 2))
+    assert sum(waits) <= 5 and registry.asked == 6
+
+
+def test_a_registry_that_answered_before_may_be_restarting():
+    """The patience also holds for a second client: `publish` opens one for each step."""
+    registry = Dying(1, REFUSED)
+    made, waits = client("restarting.example.org", registry)
+    assert made.ask("HEAD", made.url("manifests/x"), (200,)).status_code == 200
+    for each, its_waits in ((made, waits), client("restarting.example.org", registry)):
+        with pytest.raises(PublishError):
+            each.ask("HEAD", each.url("manifests/x"), (200,))
+        assert len(its_waits) == 5 and sum(its_waits) > 15
+
+
+def test_other_failures_of_the_first_connection_are_repeated_as_before():
+    registry = Dying(0, ConnectionResetError(104, "Connection reset by peer"))
+    made, waits = client("resetting.example.org", registry)
+    with pytest.raises(PublishError, match="Connection reset by peer"):
+        made.ask("HEAD", made.url("manifests/x"), (200,))
+    assert len(waits) == 5
