@@ -72,8 +72,11 @@ def command(  # noqa: PLR0917 - click passes every option
     and from a file, makes no request, and needs no server. The same checkout and options give the same bytes. FOLDER appears or
     changes at once, when everything is written; a folder with other files in it is refused.
     """
+    from envbuild.compose.outputs import registry_client
     from envbuild.pipeline import cataloguing, site_folder
 
+    if registry:
+        registry_client.parse(registry)  # before all environments are read, which takes long
     site_folder.require_replaceable(output)
     with display(session) as shown:
         tools = session.tools(on_progress=shown.news)

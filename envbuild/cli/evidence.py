@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from envbuild import errors
-from envbuild.cli import options, wording
+from envbuild.cli import given_options, options, wording
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
@@ -96,12 +96,18 @@ def command(  # noqa: PLR0917 - click's signature
     if repository or key_files:
         from envbuild.cli import evidence_from
 
-        others = (every, pattern, prove, keep_images, prune, record, check, *constraints.values())
+        others = given_options.others("names", "repository", "key_files")
         return evidence_from.run(session, names, repository, key_files, others)
     from envbuild.pipeline import evidence_upkeep, missing_proofs
 
     if bool(names) == (every or bool(pattern)):
         raise errors.UsageError("Name environments, or use --all.", hint="`envbuild evidence --all` shows every environment.")
+    unused = [] if prove else given_options.among("kinds", "keep_images")
+    if unused:
+        raise errors.UsageError(
+            f"{' and '.join(unused)} cannot be used without --prove.",
+            hint="Add --prove to run the stages whose proofs are missing.",
+        )
     if check and (prove or record):
         raise errors.UsageError(
             "--check writes nothing, so it cannot be combined with --prove or --record.",

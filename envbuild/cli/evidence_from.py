@@ -15,16 +15,24 @@ if TYPE_CHECKING:
     from envbuild.pipeline.tools import Tools
 
 
-def run(session: Session, names: Sequence[str], repository: str, key_files: Sequence[Path], others: Sequence[object]) -> int:
-    """Gather the statements about each NAME, keep what is accepted, and show all of them."""
+def run(session: Session, names: Sequence[str], repository: str, key_files: Sequence[Path], others: Sequence[str]) -> int:
+    """Gather the statements about each NAME, keep what is accepted, and show all of them.
+
+    ``others`` are options that were given, but that do not go with ``--from``.
+    """
     from envbuild import codec
     from envbuild.attest import keys
     from envbuild.compose.outputs import registry_client
     from envbuild.pipeline import gathering, resolving
 
-    if not repository or not names or any(others):
+    if repository and others:
         raise UsageError(
-            "--from needs NAME… and --key, and cannot be combined with other options; --key needs --from.",
+            f"--from cannot be combined with {', '.join(others)}.",
+            hint="For example: envbuild evidence NAME --from HOST/REPOSITORY --key cosign.pub",
+        )
+    if not repository or not names:
+        raise UsageError(
+            "--from needs NAME… and --key; --key needs --from.",
             hint="For example: envbuild evidence NAME --from HOST/REPOSITORY --key cosign.pub",
         )
     if not key_files:

@@ -106,7 +106,7 @@ def command(
         policy_checks.require_repository(session.tools(), repository)  # now, before hours of building
     key = keys.signing_key(key_file, os.environ.get(options.PASSWORD, ""))  # checked now, before hours of building
     if rollback:
-        publish_release.require_alone(names, release, values)
+        publish_release.require_alone()
         return publish_release.roll_back(session, repository, key.public, dry_run=dry_run)
     if release is not None:  # an empty name is an unset variable: nobody wants the tags moved one by one then
         releases.tag_of(release)

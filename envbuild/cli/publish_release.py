@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from envbuild.cli import given_options
 from envbuild.cli.batch_summary import Conclusion
 from envbuild.cli.session import Session
 from envbuild.errors import EnvbuildError, PublishError, UsageError
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
     from envbuild.pipeline.releases import Change, Member
 
 
-def require_alone(names: Sequence[str], release: str | None, values: Mapping[str, Any]) -> None:
-    """Raise :class:`UsageError` if ``--rollback`` was given with environments or with a release."""
-    if names or release is not None or values.get("every") or values.get("pattern") or values.get("revision"):
+def require_alone() -> None:
+    """Raise :class:`UsageError` if ``--rollback`` was given with environments, a release, or options about making images."""
+    others = given_options.others("repository", "key_file", "rollback", "dry_run")
+    if others:
         raise UsageError(
-            "--rollback undoes the whole current release, so it cannot be combined with NAME or --release.",
+            f"--rollback undoes the whole current release, so it cannot be combined with {', '.join(others)}.",
             hint="To see which tags would move, run: envbuild publish --rollback --to HOST/REPOSITORY --key FILE --dry-run",
         )
 

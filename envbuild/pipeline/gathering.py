@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from envbuild import codec, files
 from envbuild.attest import statements
 from envbuild.attest.statements import UntrustedError
 from envbuild.errors import InvalidInputError, PublishError
+from envbuild.model.progress import as_news
 from envbuild.pipeline import attesting, evidence, proofs, pulling, stage_cache
 from envbuild.pipeline.tools import Tools
 
@@ -232,8 +234,16 @@ def _devices(report: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _keep(tools: Tools, answer: Answer) -> None:
-    """Store the accepted reports. They replace the reports that this repository gave before."""
+    """Store the accepted reports. They replace the reports that this repository gave before.
+
+    Only one process at a time does this, because another may have gathered reports from another repository.
+    """
     path = tools.workspace.gathered_file(answer.name)
+    with files.locked(path.with_suffix(".running"), as_news("evidence", tools.on_progress)):
+        _replace(tools, path, answer)
+
+
+def _replace(tools: Tools, path: Path, answer: Answer) -> None:
     others = [each for each in held(tools, answer.name) if each.repository != answer.repository]
     new = [each.report for each in answer.statements if each.report is not None]
     reports = tuple(dict.fromkeys((*others, *new)))

@@ -16,6 +16,9 @@ from program import ROOT, Program, fresh_root
 from stand_in_registry import MANIFEST, Registry
 from widget_world import make_root
 
+from envbuild.cli import frame
+from envbuild.pipeline import cataloguing, plan
+
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NODE, NPM = shutil.which("node"), shutil.which("npm")
 BROWSE = Path(__file__).parent / "site" / "browse.mjs"
@@ -58,6 +61,21 @@ def test_a_small_checkout_gives_a_site_and_other_files_stop_it(tmp_path: Path) -
 
 
 @pytest.mark.prove
+@pytest.mark.parametrize(
+    ("words", "module", "work"),
+    [(("catalogue", "-o", "site", "--registry"), cataloguing, "gather"), (("plan", "--against"), plan, "candidates")],
+)
+def test_a_malformed_repository_is_refused_before_any_work(tmp_path, monkeypatch, capsys, words, module, work):
+    def too_late(*_words: Any) -> None:
+        raise AssertionError("the name is checked too late")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, work, too_late)
+    assert frame.run([*words, "Not/A Name", "--root", str(ROOT), "--json"]) == 11
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "repository-name"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_same_checkout_gives_the_same_bytes(program: Program, tmp_path: Path) -> None:
     site, again = tmp_path / "site", tmp_path / "again"
     told = program.run("catalogue", "-o", str(site), "--json").expect(0).document

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,8 @@ from envbuild.attest import keys, statements
 from envbuild.attest.statements import Statement
 from envbuild.cli import frame
 from envbuild.compose.outputs import referrers
-from envbuild.pipeline import pulling
+from envbuild.pipeline import gathering, pulling
+from envbuild.pipeline.tools import Tools
 
 NAME = "opencv-5.0.0.93-cpu-py311-debian12"
 GPU = {
@@ -33,6 +37,7 @@ class Place:
     """A registry with the published image, and methods to attach statements to it."""
 
     def __init__(self, registry: Registry, stages: Stages, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.stages = stages
         self.registry, self.to, self._capsys = registry, f"{registry.host}/lab/dl", capsys
         self.ours, self.theirs, self.stranger = (write_pair(folder, name) for name in ("ours", "theirs", "stranger"))
         code, told = self.run("publish", NAME, "--to", self.to, "--key", str(self.ours[0]))
@@ -200,3 +205,42 @@ def test_an_image_that_the_registry_lacks_is_told(place):
     place.registry.manifests.clear()
     code, told = place.run("evidence", NAME, "--from", place.to, "--key", str(place.ours[1]))
     assert (code, told["error"]["code"]) == (11, "not-in-registry") and "--tag" not in told["error"]["hint"]
+
+
+@pytest.mark.parametrize("words", [("--kinds", "smoke-gpu"), ("--start-engine",), ("--prove",), ("--driver", "384.130")])
+def test_no_other_option_is_ignored_silently(place, words):
+    place.registry.asked.clear()
+    code, told = place.run("evidence", NAME, "--from", place.to, "--key", str(place.ours[1]), *words)
+    assert (code, told["error"]["code"]) == (2, "usage") and words[0] in told["error"]["message"]
+    assert not place.registry.asked
+
+
+@pytest.mark.parametrize("words", [("--kinds", "smoke-gpu"), ("--keep-images",)])
+def test_options_of_prove_are_refused_without_it(place, words):
+    code, told = place.run("evidence", NAME, *words)
+    assert (code, told["error"]["code"]) == (2, "usage") and words[0] in told["error"]["message"]
+
+
+def test_two_that_gather_at_once_keep_the_reports_of_both(place, monkeypatch):
+    """Without a lock, both read the file before either writes it, and the reports of one are lost."""
+    place.attach(place.report(), place.ours)
+    registry = place.registry
+    registry.blobs["lab/other"] = dict(registry.blobs["lab/dl"])
+    for reference, content in list(registry.manifests.items()):
+        registry.manifests[reference.replace("lab/dl:", "lab/other:")] = content
+    tools, key, both = Tools(place.stages.workspace), keys.public_key(place.ours[1]), threading.Barrier(2)
+    plain = gathering.held
+
+    def held(*words: Any) -> Any:
+        found = plain(*words)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(1)
+        return found
+
+    monkeypatch.setattr(gathering, "held", held)
+    repositories = [f"{registry.host}/lab/{name}" for name in ("dl", "other")]
+    with ThreadPoolExecutor(2) as pool:
+        for answer in [pool.submit(gathering.gather, tools, NAME, each, [key]) for each in repositories]:
+            assert any(each.report for each in answer.result().statements)
+    assert sorted(each.repository for each in plain(tools, NAME)) == repositories
+    assert [path.name for path in place.stages.workspace.gathered_file(NAME).parent.iterdir()] == [f"{NAME}.json"]

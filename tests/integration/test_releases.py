@@ -300,6 +300,24 @@ def test_a_rollback_takes_no_names(lab, words):
     assert (code, told["error"]["code"]) == (2, "usage")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--junit", "x.xml"),
+        ("--allow", "inconclusive"),
+        ("--jobs", "1"),
+        ("--hold-tags",),
+        ("--driver", "384"),
+        ("--keep-going",),
+    ],
+)
+def test_a_rollback_ignores_no_option_silently(lab, registry, words):
+    registry.asked.clear()
+    code, told = lab.publish("--rollback", *words)
+    assert (code, told["error"]["code"]) == (2, "usage") and words[0] in told["error"]["message"]
+    assert not registry.asked
+
+
 def test_a_name_that_no_tag_can_hold_is_refused_before_anything_is_made(lab, registry):
     for name in ("", "a b", "../x", "-", "x" * 65):
         code, told = lab.publish(ONE, f"--release={name}")
