@@ -44,6 +44,8 @@ SCHEMAS = {
     "policy": ("policy-fields.md", "Fields of a policy"),
     "check": ("check-fields.md", "Fields of the answer of check"),
     "registry": ("registry-fields.md", "Fields of the answer about a registry"),
+    "update": ("update-fields.md", "Fields of the answer of update"),
+    "bake": ("bake-fields.md", "Fields of the answer of bake"),
 }
 
 

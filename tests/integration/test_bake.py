@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from pathlib import Path
 
+import jsonschema
 import pytest
 from plan_world import ALPHA, BETA, checkout
 
+from envbuild.cli import frame
 from envbuild.errors import InvalidInputError, UsageError
 from envbuild.pipeline import bake_file, plan
 from envbuild.pipeline.bake_file import Settings
@@ -53,6 +56,20 @@ def test_what_cannot_be_built_is_left_out_and_nothing_at_all_is_refused(place: W
     assert [each.name for each in baked.skipped] == ["gone-1"] and len(baked.targets) == 2
     with pytest.raises(InvalidInputError, match="None of the environments"):
         bake_file.bake(Tools(place), [lost], HERE)
+
+
+def test_the_answer_of_the_command_has_a_schema(place: Workspace, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place.environments / "gone-1").mkdir()
+    schema = json.loads(resources.files("envbuild.schemas").joinpath("bake.json").read_text())
+    words = ["bake", "--all", "--to", HERE.repository, "--root", str(place.root), "--json"]
+    for more, path in (([], ""), (["-o", str(tmp_path / "bake.json")], str(tmp_path / "bake.json"))):
+        assert frame.run([*words, *more]) == 0
+        told = json.loads(capsys.readouterr().out)
+        jsonschema.validate(told, schema)
+        assert told["path"] == path and set(told["targets"].values()) == {ALPHA, BETA}
+        assert [each["name"] for each in told["skipped"]] == ["gone-1"]
+        assert set(json.loads(told["text"])["target"]) == set(told["targets"])
+    assert (tmp_path / "bake.json").read_text() == told["text"]
 
 
 @pytest.mark.parametrize("path", ["a,b", "${HOME}/x", 'a"b'])

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 import update_world
 from lock_universe import Universe
 from plan_world import commit, git
 from update_world import ANY
 
+from envbuild.cli import frame
 from envbuild.errors import BuildError, EnvbuildError, InterruptedByUserError, UnknownNameError, UsageError
 from envbuild.lock import lock_file
 from envbuild.model.lock import BaseLock, Lock
@@ -201,6 +205,33 @@ def test_a_lock_with_a_vulnerable_package_gets_the_lowest_fixed_release(
     assert f"shared=={'1.9'}" in at(place, f"images/environments/{NAME}/requirements.txt")
     assert "shared 1.8 → 1.9" in made.text and "| 1 | 0 | locked, built, smoke-cpu |" in made.text
     assert state(place)[0] == ""
+
+
+def test_the_answer_of_the_command_has_a_schema(
+    place: Workspace, index: Universe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The answers have renewed and new locks, advisories that were looked up and not, and nothing at all."""
+    lock_old(place, index)
+    (tmp_path / "osv").mkdir()
+    (tmp_path / "osv/TOY-1.json").write_text(json.dumps(ADVISORY))
+    schema = json.loads(resources.files("envbuild.schemas").joinpath("update.json").read_text())
+
+    def told(*words: str) -> dict[str, Any]:
+        assert frame.run(["update", "--root", str(place.root), "--json", "-q", *words]) == 0
+        document: dict[str, Any] = json.loads(capsys.readouterr().out)
+        jsonschema.validate(document, schema)
+        return document
+
+    assert told("--dry-run")["files"] == []
+    (renewed,) = told("--locks", "all", "--dry-run")["locks"]
+    assert renewed["closed"] is None and renewed["packages"]["changed"] and not renewed["new"]
+    update_world.publish(index, update_world.NEW)
+    whole = told("--locks", "security", "--database", str(tmp_path / "osv"), "--newest", "widget")
+    assert whole["new"] and whole["releases"] and whole["branch"] == "envbuild-update"
+    assert {each["new"]: [one["advisory"] for one in each["closed"] or []] for each in whole["locks"]} == {
+        False: ["TOY-1"],
+        True: [],
+    }
 
 
 def test_a_vulnerable_package_without_a_fitting_fix_is_named(place: Workspace, index: Universe, tmp_path: Path) -> None:
