@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,9 @@ from envbuild.workspace import Workspace
 _PARALLEL = 4  # parallel downloads; more would only share the same connection
 _DEADLINE_S = 600.0  # seconds for one file; apt gives up on a silent server within seconds
 _SHOWN = 3
+# Seconds to wait before all servers are asked again, if one of them could not be reached: a name server may fail for a moment.
+_PAUSES_S = (1.0, 3.0)
+_UNREACHED = re.compile(r"Temporary failure|Could not (connect|resolve)|NewConnection|NameResolution")
 APT_HELPER = "/usr/lib/apt/apt-helper"
 _SLACK = 1 << 20  # extra bytes after which a too long download is stopped; enough for an error page
 
@@ -93,30 +98,45 @@ class Store:
         if self.holds(package):
             return path
         network.require(f"The Debian package {package.filename}")
-        refused = [f"not in the store {self.folder}"]
-        refused += (
+        asked = [each for each in servers if each.archive == package.path.partition("/")[0]]
+        refused = self._download_from(asked, package)
+        for pause in _PAUSES_S:
+            if not any(_UNREACHED.search(why) for why in refused):
+                break
+            time.sleep(pause)
+            refused = self._download_from(asked, package)
+        if self.holds(package):
+            return path
+        told = [f"not in the store {self.folder}"]
+        told += (
             [] if any(not each.is_snapshot for each in servers) else ["the apt configuration of this machine names no mirror"]
         )
-        for server in (each for each in servers if each.archive == package.path.partition("/")[0]):
-            part = self.folder / f".{package.sha256}.{os.getpid()}.part"
+        told += refused
+        told += [] if any(each.is_snapshot for each in servers) else ["no snapshot archive in the lock"]
+        raise BuildError(
+            f"{package.name} {package.version} (sha256 {package.sha256}) is unavailable: {'; '.join(told)}.",
+            code="package-gone",
+            hint="Run it where the snapshot archive can be reached, or copy the file into the store under the name of its "
+            "sha256. To use today's packages instead, run `envbuild lock NAME --relock`.",
+        )
+
+    def _download_from(self, servers: Sequence[PackageServer], package: DebianPackage) -> list[str]:
+        """Put the file of ``package`` into the store, from the first server that has it. Otherwise return each one's reason."""
+        refused = []
+        part = self.folder / f".{package.sha256}.{os.getpid()}.part"
+        for server in servers:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 why = _download(server.url(package), part, package)
                 if not why:
-                    part.replace(path)
-                    return path
+                    part.replace(self.path(package))
+                    return []
             except OSError as error:
                 raise files.explain_os_error(error, part) from error
             finally:
                 part.unlink(missing_ok=True)
             refused.append(f"{server.title}: {why}")
-        refused += [] if any(each.is_snapshot for each in servers) else ["no snapshot archive in the lock"]
-        raise BuildError(
-            f"{package.name} {package.version} (sha256 {package.sha256}) is unavailable: {'; '.join(refused)}.",
-            code="package-gone",
-            hint="Run it where the snapshot archive can be reached, or copy the file into the store under the name of its "
-            "sha256. To use today's packages instead, run `envbuild lock NAME --relock`.",
-        )
+        return refused
 
     def collect(self, packages: Iterable[DebianPackage], servers: Sequence[PackageServer], on_progress: OnProgress) -> None:
         """Fetch all of ``packages``, several in parallel. One error lists all unavailable packages."""

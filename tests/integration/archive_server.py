@@ -54,10 +54,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serve() -> Iterator[ArchiveServer]:
-    """Run a server without files until the block ends."""
+def serve(port: int = 0) -> Iterator[ArchiveServer]:
+    """Run a server without files until the block ends. With port 0, the system chooses a free one."""
     archive = ArchiveServer()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Handler, archive))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), functools.partial(_Handler, archive))
     server.daemon_threads = True
     archive.url = f"http://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -140,6 +141,33 @@ def test_without_apt_the_snapshots_serve_all_the_same(place, snapshot, asked, mo
     monkeypatch.setattr(debs, "APT_HELPER", "/nowhere")
     snapshot.files[on("snapshot")] = CONTENT
     assert Store(place).get(package(), asked).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("helper", [debs.APT_HELPER, "/nowhere"], ids=["apt", "requests"])
+def test_a_server_that_answers_only_after_a_moment_is_asked_again(place, monkeypatch, helper):
+    monkeypatch.setattr(debs, "APT_HELPER", helper)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # The sources are the user's own mirror and a snapshot archive; without apt, only the latter is asked.
+    late = PackageServer(archive="debian", root=f"http://127.0.0.1:{port}/debian/20260101T000000Z/", is_snapshot=True)
+    came, over = threading.Event(), threading.Event()
+
+    def answer_after_a_moment() -> None:
+        time.sleep(0.7)
+        with serve(port) as archive:
+            archive.files[on("snapshot")] = CONTENT
+            came.set()
+            over.wait(60)
+
+    server = threading.Thread(target=answer_after_a_moment)
+    server.start()
+    try:
+        assert Store(place).get(package(), (late,)).read_bytes() == CONTENT
+    finally:
+        over.set()
+        server.join()
+    assert came.is_set()
 
 
 def test_a_run_killed_while_it_fetches_leaves_nothing_that_counts(place, mirror, asked):
