@@ -4,11 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := tf-2.21-cpu
+# The versions that developers and continuous integration install, so that no release of another project stops them.
+CONSTRAINTS := .ci/constraints.txt
 # The tests use a container engine that answers. If none answers, a private engine is started for the run and stopped after it.
 SUITES := $(wildcard $(addprefix tests/,unit cases golden contract smoke integration))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test prove lint format docs dist bench clean machine check-generated
+.PHONY: help setup demo check test prove lint format docs dist bench clean machine check-generated constraints
 export YES
 
 help: ## This list
@@ -51,6 +53,10 @@ docs: $(VENV)/.installed-dev ## Write docs/reference/ from the program, and the 
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python docs/numbers.py
 
+constraints: $(VENV)/.installed-dev ## Write the newest versions (14 days old) that fit pyproject.toml into .ci/constraints.txt (then: make test)
+	@$(BIN)/uv pip compile -q --upgrade --exclude-newer "14 days" --universal --python-version 3.11 --no-annotate --no-emit-package pip --extra dev \
+	  --custom-compile-command "make constraints" pyproject.toml -o $(CONSTRAINTS)
+
 dist: $(VENV)/.installed-dev ## Build the source archive and the wheel, and try the wheel in an empty virtual environment
 	@$(BIN)/python .ci/dist
 
@@ -74,10 +80,10 @@ $(VENV)/.installed: pyproject.toml
 	@$(BIN)/python -m compileall -q envbuild
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml
+$(VENV)/.installed-dev: pyproject.toml $(CONSTRAINTS)
 	@PYTHON="$(PYTHON)" .ci/machine
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing envbuild and its developer tools into $(VENV)"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
 	@$(BIN)/python -m compileall -q envbuild
 	@touch $@ $(VENV)/.installed

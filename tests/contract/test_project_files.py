@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -34,6 +37,30 @@ def test_versions_agree() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+
+
+def test_every_package_that_developing_installs_has_one_version() -> None:
+    """Without this, a new release of any of them stops continuous integration: pytest 9.2 did."""
+    lines = (ROOT / ".ci/constraints.txt").read_text().splitlines()
+    constraints = [Requirement(line) for line in lines if not line.startswith("#")]
+    versions = {canonicalize_name(each.name): str(each.specifier).removeprefix("==") for each in constraints}
+    left, seen = [Requirement("envbuild[dev]")], set[str]()
+    while left:
+        wanted = left.pop()
+        name = canonicalize_name(wanted.name)
+        if name not in ("envbuild", "pip"):  # a virtual environment comes with its pip
+            assert name in versions and wanted.specifier.contains(versions[name], prereleases=True), (
+                f"{wanted}: `make constraints`"
+            )
+        if str(wanted) not in seen:
+            seen.add(str(wanted))
+            needs = map(Requirement, importlib.metadata.requires(wanted.name) or ())
+            left += [need for need in needs if _is_needed(need, wanted.extras or {""})]
+    assert len(seen) > 60
+
+
+def _is_needed(requirement: Requirement, extras: set[str]) -> bool:
+    return requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras)
 
 
 def test_the_license_is_the_declared_one() -> None:
