@@ -49,12 +49,15 @@ class Known:
     archive: tuple[str, ...] = ()
 
 
+NOTHING_KNOWN = Known()
+
+
 def pin(
     environment: Environment,
     engine: Engine | None,
     workspace: Workspace,
     on_progress: OnProgress,
-    known: Known = Known(),
+    known: Known = NOTHING_KNOWN,
 ) -> BaseLock | Missing:
     """Return the pin of this environment's base: a digest, or a package list, or what is missing and why.
 

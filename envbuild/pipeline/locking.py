@@ -165,7 +165,7 @@ def known_base(matrix: Matrix, environment: Environment) -> bases.Known:
 
     row = next((row for row in matrix.systems if row.name == environment.system.name), None)
     if row is None or environment.base.provider == "local":
-        return bases.Known()
+        return bases.NOTHING_KNOWN
     with_cuda = {provider.image: provider.digest for cuda in matrix.cuda for provider in cuda.providers if provider.image}
     return bases.Known(digest=({**with_cuda, row.image: row.digest}).get(environment.base.image, ""), archive=row.archive)
 
