@@ -18,11 +18,18 @@ from stand_in_registry import Registry
 
 CPU, GPU = "opencv-5.0.0.93-cpu-py311-debian12", "tf-2.21.0-cuda12.5-py311-debian12"
 EMPTY = '{"include":[]}'
-# Replaces envbuild except `plan`: it records its arguments and ends with the exit code that the test sets.
+# Replaces envbuild except `plan`: it records its arguments and ends with the exit code that the test sets. If there is news,
+# `update` makes a branch with one commit, and writes the text.
 STAND_IN = """\
 #!/bin/bash
 case "$1" in
   plan) exec "$PYTHON" -m envbuild "$@" ;;
+  update)
+    echo "$@" >> "$ASKED"
+    if [ -z "$NEWS" ]; then exit "${CODE:-0}"; fi
+    made=$(printf '%s\\n\\n%s\\n' "$NEWS" "a row" | git commit-tree -p HEAD "HEAD^{tree}")
+    git branch --force envbuild-update "$made"
+    printf '# %s\\n\\nthe text\\n' "$NEWS" > "${@: -1}" ;;
   *) echo "$@" >> "$ASKED"; [ "$1" = report ] && exit 0; exit "${CODE:-0}" ;;
 esac
 """
@@ -185,6 +192,82 @@ def test_the_catalogue_is_a_job_of_its_own_with_its_own_rights(program, registry
     assert made.replace(" site ", " public ") == pages["script"][0] and pages["artifacts"] == {"paths": ["public"]}
     assert bash(program, made, REPOSITORY=repository).returncode == 0
     assert asked(program) == [f"catalogue -o site --registry {repository}"]
+
+
+# Replaces GitHub's own program: it knows how many pull requests are open, and records what it is told.
+HUB = """\
+#!/bin/bash
+if [ "$2" = list ]; then cat "$OPEN"; else printf '%s\\n' "$*" >> "$ASKED"; echo 1 > "$OPEN"; cat "${@: -1}" >> "$ASKED"; fi
+"""
+NEWS = "Add widget 1.5.0"
+
+
+def with_a_remote(program: Program, tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """Push the checkout to a repository that keeps the options of each push. Return it, and the variables of a job there."""
+    remote = tmp_path / "remote.git"
+    git(program.root, "init", "--quiet", "--bare", str(remote))
+    git(remote, "config", "receive.advertisePushOptions", "true")
+    hook = remote / "hooks/pre-receive"
+    hook.write_text("#!/bin/sh\nenv | grep ^GIT_PUSH_OPTION_ | sort > push-options || true\n")
+    hook.chmod(0o755)
+    git(program.root, "remote", "add", "origin", str(remote))
+    git(program.root, "push", "--quiet", "origin", "main")
+    hub = tmp_path / "bin/gh"
+    hub.write_text(HUB)
+    hub.chmod(0o755)
+    (tmp_path / "open").write_text("0\n")
+    return remote, {"OPEN": str(tmp_path / "open"), "NEWS": NEWS}
+
+
+def test_github_gets_one_pull_request_that_follows_the_updates(program, tmp_path):
+    jobs = written(program, "github", "--to", "h.example/lab/dl")
+    job = jobs["jobs"]["update"]
+    assert job["permissions"] == {"contents": "write", "pull-requests": "write"}
+    (script,) = steps(job)
+    remote, variables = with_a_remote(program, tmp_path)
+    argv = f"update --locks security --keep-going --replace -o {tmp_path}/update.md"
+    done = bash(program, script, **variables)
+    assert done.returncode == 0, done.stderr
+    first = git(remote, "rev-parse", "envbuild-update")
+    body = ["# " + NEWS, "", "the text"]
+    text = f"--title {NEWS} --body-file {tmp_path}/update.md.short"
+    assert asked(program) == [argv, f"pr create --base main --head envbuild-update {text}", *body]
+    assert git(remote, "log", "-1", "--format=%an", "envbuild-update").strip() == "envbuild"
+    # The next month, in a new clone: the branch is replaced, the pull request follows.
+    git(program.root, "branch", "-D", "envbuild-update")
+    (tmp_path / "update.md").unlink()
+    assert bash(program, script, **(variables | {"NEWS": "Add widget 1.6.0"})).returncode == 0
+    assert git(remote, "rev-parse", "envbuild-update") != first
+    assert asked(program)[1] == f"pr edit envbuild-update {text.replace(NEWS, 'Add widget 1.6.0')}"
+    # Nothing is new: nothing is pushed and no pull request is touched.
+    git(program.root, "branch", "-D", "envbuild-update")
+    (tmp_path / "update.md").unlink()
+    assert bash(program, script, **(variables | {"NEWS": ""})).returncode == 0
+    assert asked(program) == [argv]
+    assert bash(program, script, **(variables | {"NEWS": "", "CODE": "11"})).returncode == 11
+
+
+def test_gitlab_gets_a_merge_request_that_follows_the_updates(program, tmp_path):
+    job = written(program, "gitlab", "--to", "h.example/lab/dl")["update"]
+    assert job["rules"] == [{"if": '$CI_PIPELINE_SOURCE == "schedule" && $UPDATE_TOKEN'}]
+    script = "\n".join(job["script"])
+    remote, variables = with_a_remote(program, tmp_path)
+    variables |= {
+        "CI_SERVER_HOST": "git.example.org", "CI_REPOSITORY_URL": "https://gitlab-ci-token:other@git.example.org:8443/lab/dl.git",
+        "UPDATE_TOKEN": "secret", "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{remote}.insteadOf",
+        "GIT_CONFIG_VALUE_0": "https://oauth2:secret@git.example.org:8443/lab/dl.git",
+    }  # fmt: skip
+    done = bash(program, script, **variables)
+    assert done.returncode == 0, done.stderr
+    assert asked(program) == ["update --locks security --keep-going --replace -o update.md"]
+    assert git(remote, "log", "-1", "--format=%B", "envbuild-update").strip() == f"{NEWS}\n\na row"
+    options = [line.partition("=")[2] for line in (remote / "push-options").read_text().splitlines()]
+    assert {"merge_request.create", "merge_request.target=main"} <= set(options)
+    (program.root / "update.md").unlink()
+    (remote / "push-options").unlink()
+    assert bash(program, script, **(variables | {"NEWS": ""})).returncode == 0
+    assert not (remote / "push-options").exists()
+    assert bash(program, script, **(variables | {"NEWS": "", "CODE": "11"})).returncode == 11
 
 
 def test_a_size_is_one_word_of_the_shell(program):
