@@ -221,8 +221,11 @@ def _usage(wrong: click.UsageError) -> UsageError:
         if near:
             hint = f"Did you mean {' or '.join(sorted(near)[:3])}? {hint}"
         return UsageError(message, code="unknown-option", hint=hint)
-    if isinstance(wrong, click.MissingParameter) and wrong.param is not None and isinstance(wrong.param, click.Argument):
+    if isinstance(wrong, click.MissingParameter) and isinstance(wrong.param, click.Argument):
         return UsageError(f"{path} needs {wrong.param.human_readable_name}.", code="missing-argument", hint=hint)
+    if isinstance(wrong, click.MissingParameter) and isinstance(wrong.param, click.Option) and wrong.ctx is not None:
+        message = f"{path} needs {wrong.param.opts[0]} {wrong.param.make_metavar(wrong.ctx)}."
+        return UsageError(message, code="missing-option", hint=f"{wrong.param.help} {hint}")
     if "extra argument" in wrong.message:
         hint = f"Write a request of several words as one argument, in quotes. {hint}"
     return UsageError(wrong.format_message(), hint=hint)
