@@ -140,6 +140,7 @@ def _numpy_beside(version: str, executable: str) -> Path:
 PYTHONS = _found()
 OLDEST, NEWEST = next(iter(PYTHONS)), list(PYTHONS)[-1]
 FEW = sorted({OLDEST, *({"3.6"} & PYTHONS.keys()), NEWEST}, key=list(NUMPY).index)
+EVERY = [pytest.param(version, marks=() if version in FEW else pytest.mark.prove) for version in PYTHONS]
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from .conftest import FEW, INSIDE, PYTHONS, Guest
+from .conftest import EVERY, FEW, INSIDE, NEWEST, OLDEST, Guest
 
 MEASURING = [
     "check_refnet",
@@ -48,11 +48,15 @@ def _unittest(guest: Guest, *names: str) -> None:
     assert "Ran 0 tests" not in done.stderr
 
 
-@pytest.mark.parametrize("version", PYTHONS)
+@pytest.mark.parametrize("version", EVERY)
 def test_reference_data_statistics_and_group(guest_of: Callable[[str], Guest], version: str) -> None:
     _unittest(guest_of(version), *MEASURING)
 
 
-@pytest.mark.parametrize("version", FEW)
+# Minutes for each.
+_ENDS = [pytest.param(version, marks=() if version in {OLDEST, NEWEST} else pytest.mark.prove) for version in FEW]
+
+
+@pytest.mark.parametrize("version", _ENDS)
 def test_diagnosis_and_verdicts(guest_of: Callable[[str], Guest], version: str) -> None:
     _unittest(guest_of(version), *JUDGING)

@@ -21,7 +21,7 @@ from envbuild import build_context, workspace
 from envbuild.matrix import cache
 from envbuild.model.lock import Lock
 
-from .conftest import FEW, PYTHONS, REPOSITORY
+from .conftest import EVERY, FEW, PYTHONS, REPOSITORY
 
 OVERLAY = REPOSITORY / "images" / "overlay"
 WHEELS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envbuild" / "test-wheels"
@@ -135,9 +135,6 @@ def make(version: str, folder: Path) -> Inside:
     home = folder / "home"
     home.mkdir()
     return Inside(prefix / "bin" / "python", overlay, home, offered, lock.environment.name)
-
-
-EVERY = [pytest.param(version, marks=() if version in FEW else pytest.mark.prove) for version in PYTHONS]
 
 
 @pytest.mark.parametrize("version", EVERY)
