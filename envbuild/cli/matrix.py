@@ -14,7 +14,6 @@ from envbuild.errors import InvalidInputError, Problem, UsageError
 
 if TYPE_CHECKING:
     from envbuild.matrix.online.differences import Finding
-    from envbuild.matrix.types import Matrix
     from envbuild.updates.rows import Asked
 
 _framework = click.option(
@@ -42,6 +41,8 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
 
     If all rows can be read, they are also compared with each other.
     """
+    from envbuild.cli.progress_display import display
+    from envbuild.index.client import Index
     from envbuild.matrix import checks, consistency
     from envbuild.matrix.reading import loader
     from envbuild.matrix.reading.loader import load_files
@@ -62,7 +63,10 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
     document: dict[str, Any] = {"schema": 1, "matrix": str(session.workspace.matrix), "problems": []}
     document["unused"] = [row._asdict() for row in unused]
     if online:
-        findings = _ask(session, rows.only(facts, framework)).findings
+        with display(session) as shown:
+            asked = rows.ask(rows.only(facts, framework), Index(), session.workspace.downloads, shown.news)
+        _tell_unread(session, asked)
+        findings = asked.findings
         wrong = [finding for finding in findings if finding.wrong]
         if wrong:
             raise InvalidInputError(
@@ -85,27 +89,34 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
 
 @command.command("update")
 @click.option("--write", is_flag=True, help="Apply the proposed rows instead of only showing them.")
+@options.no_measure
 @_framework
 @options.common
 @click.pass_obj
-def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
+def update(session: Session, /, *, write: bool, no_measure: bool, framework: tuple[str, ...]) -> int:
     """Propose rows for releases that the package index has and the matrix lacks, as a diff. Rows are never removed.
 
-    CUDA, cuDNN and NCCL come from the requirements of the wheels. Facts that are in neither wheels nor index are copied from
-    the series, and the row gets the status unknown. A release waits while a part that belongs to it is missing on the index.
+    CUDA, cuDNN and NCCL come from the requirements of the wheels, GPU code and glibc from the libraries in them, whose
+    measurements --write keeps. Facts that are in neither wheels nor index are copied from the series, and the row gets the
+    status unknown. A release waits while a part that belongs to it is missing on the index.
     Overlays are ignored.
     """
     from envbuild import files
     from envbuild.cli.progress_display import display
+    from envbuild.index.client import Index
     from envbuild.matrix.reading.loader import load_files
-    from envbuild.updates import rows
+    from envbuild.measure import kept
+    from envbuild.updates import rows, wheel_needs
 
     facts = load_files(session.workspace.matrix)
-    asked = _ask(session, rows.only(facts, framework))
-    with display(session) as shown:
+    index, downloads = Index(), session.workspace.downloads
+    with display(session) as shown, wheel_needs.opened(index, downloads, shown.news) as needs:
+        asked = rows.ask(rows.only(facts, framework), index, downloads, shown.news, None if no_measure else needs)
         found = rows.propose(facts, rows.read_texts(session.workspace.matrix), asked, shown.news)
+    _tell_unread(session, asked)
     proposal = found.proposal
     if write:
+        kept.keep(session.workspace.root / "matrix" / "measured", found.measured)
         for name in proposal.changed:
             files.write_atomic(session.workspace.root / name, proposal.after[name])
     session.document(
@@ -129,17 +140,10 @@ def update(session: Session, write: bool, framework: tuple[str, ...]) -> int:
     return 0
 
 
-def _ask(session: Session, facts: Matrix) -> Asked:
-    from envbuild.cli.progress_display import display
-    from envbuild.index.client import Index
-    from envbuild.updates import rows
-
-    with display(session) as shown:
-        asked = rows.ask(facts, Index(), session.workspace.downloads, shown.news)
+def _tell_unread(session: Session, asked: Asked) -> None:
     if asked.unread:
         first = next(iter(asked.unread.values()))
         session.err(f"The requirements of {len(asked.unread)} wheels were not compared; the first: {first}.")
-    return asked
 
 
 def _problem(finding: Finding) -> Problem:

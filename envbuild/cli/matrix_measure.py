@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import shutil
-import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,8 +25,6 @@ if TYPE_CHECKING:
     from envbuild.measure.comparison import Compared
     from envbuild.measure.measuring import Measured
     from envbuild.model.progress import OnProgress
-
-_PREFIX = ".measure-"
 
 
 @dataclass(kw_only=True)
@@ -109,15 +103,13 @@ def _measure(session: Session, wanted: Sequence[tuple[str, bool]], keep: Callabl
     and whether it comes from a record; then it is the file name of a wheel."""
     from envbuild.cli.progress_display import display
     from envbuild.index.client import Index
-    from envbuild.measure import answer
+    from envbuild.measure import answer, published
 
-    index, run, downloads = Index(), _Run(), session.workspace.downloads
-    downloads.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(downloads)
-    with display(session) as shown, tempfile.TemporaryDirectory(dir=downloads, prefix=_PREFIX) as folder:
+    index, run = Index(), _Run()
+    with display(session) as shown, published.room(session.workspace.downloads) as folder:
         for target, is_recorded in wanted:
             try:
-                found = _measure_one(index, target, Path(folder), shown.news, is_recorded)
+                found = _measure_one(index, target, folder, shown.news, is_recorded)
                 run.measured.append((found, is_recorded))
                 if keep is not None:
                     run.written.update(keep([answer.summary(found)]))
@@ -126,14 +118,6 @@ def _measure(session: Session, wanted: Sequence[tuple[str, bool]], keep: Callabl
             except EnvbuildError as error:
                 run.failures.append((target, error))
     return run
-
-
-def _remove_leftovers(downloads: Path) -> None:
-    """Remove temporary folders of killed runs: those older than a day, because no run takes that long."""
-    for path in downloads.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            if path.is_dir() and path.stat().st_mtime < time.time() - 86_400:
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def _measure_one(index: Any, target: str, folder: Path, on_progress: OnProgress, is_recorded: bool) -> Measured:

@@ -27,6 +27,7 @@ BRANCH = "envbuild-update"
 @click.option(
     "--framework", "frameworks", metavar="NAME", multiple=True, help="Look for releases of this framework only; repeatable."
 )
+@options.no_measure
 @click.option("--no-releases", is_flag=True, help="Do not look for new releases; renew locks only.")
 @click.option(
     "--locks",
@@ -95,6 +96,7 @@ def command(
 
 def _request(  # noqa: PLR0917 - the options, by name
     frameworks: tuple[str, ...],
+    no_measure: bool,
     no_releases: bool,
     locks: Any,
     pattern: str,
@@ -107,6 +109,8 @@ def _request(  # noqa: PLR0917 - the options, by name
 
     if no_releases and frameworks:
         raise UsageError("--framework is about new releases, which --no-releases leaves out.", hint="Give one of them.")
+    if no_releases and no_measure:
+        raise UsageError("--no-measure is about new releases, which --no-releases leaves out.", hint="Give one of them.")
     if no_releases and locks == "none" and not newest:
         raise UsageError("Nothing to update is left.", hint="Add --locks security or --locks all, or --newest REQUEST.")
     if databases and service:
@@ -124,6 +128,7 @@ def _request(  # noqa: PLR0917 - the options, by name
         service=asked,
         keeps_going=keep_going,
         asks_index=not no_releases,
+        measures=not no_measure,
     )
 
 

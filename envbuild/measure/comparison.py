@@ -106,7 +106,7 @@ def _facts(variant: Variant, measured: Mapping[str, Any]) -> Iterator[tuple[str,
         silent = not (variant.sass or variant.ptx)
         for field, said, seen in (("native", variant.sass, code["native"]), ("ptx", variant.ptx, code["ptx"])):
             text = "" if silent else " ".join(said) or "none"
-            yield field, text, " ".join(seen) or "none", _plain(seen, field) == _plain(said, field)
+            yield field, text, " ".join(seen) or "none", set(as_in_rows(seen, field)) == set(as_in_rows(said, field))
     if measured["glibc"] and not variant.systems:  # a row with a list of systems names no glibc
         agrees = bool(variant.glibc) and numbers(measured["glibc"]) <= numbers(variant.glibc)
         yield "glibc", variant.glibc, measured["glibc"], agrees
@@ -139,15 +139,16 @@ def _within(need: LibraryNeed, version: str) -> bool:
     return numbers(need.minimum) <= numbers(version) and not (need.below and numbers(version) >= numbers(need.below))
 
 
-def _plain(capabilities: Iterable[str], field: str) -> set[str]:
-    """The capabilities in the form of the matrix's rows.
+def as_in_rows(capabilities: Iterable[str], field: str) -> list[str]:
+    """The capabilities of ``field``, ``native`` or ``ptx``, in the form of the matrix's rows, in ascending order.
 
     Code for one exact GPU (9.0a) is listed only if there is none for the plain capability (9.0), because other GPUs cannot use
     it. Native code for a family (10.0f) runs on the family's first GPU (10.0) like common code. PTX for a family does not,
     because later GPUs cannot use it.
     """
     listed = {each.rstrip("f") if field == "native" else each for each in capabilities}
-    return {each for each in listed if each.rstrip("af") == each or each.rstrip("af") not in listed}
+    plain = [each for each in listed if each.rstrip("af") == each or each.rstrip("af") not in listed]
+    return sorted(plain, key=lambda each: (numbers(each.rstrip("af")), each))
 
 
 def _listed(native: Iterable[str], ptx: Iterable[str]) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import shutil
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,11 +22,24 @@ from envbuild.measure.damage import DamagedError
 from envbuild.measure.measuring import Measured, damaged, libraries_in, measure, measure_wheel, opened
 from envbuild.model.progress import OnProgress
 
+_PREFIX = ".measure-"
 _TAIL = 66 * 2**10  # the end of a zip's directory and its longest comment
 
 if TYPE_CHECKING:
     from envbuild.index.client import Index
     from envbuild.index.project_pages import IndexFile
+
+
+@contextmanager
+def room(downloads: Path) -> Iterator[Path]:
+    """Make a temporary folder in ``downloads`` and remove it afterwards, with those that killed runs left a day ago."""
+    downloads.mkdir(parents=True, exist_ok=True)
+    for path in downloads.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            if path.is_dir() and path.stat().st_mtime < time.time() - 86_400:  # no run takes that long
+                shutil.rmtree(path, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=downloads, prefix=_PREFIX) as folder:
+        yield Path(folder)
 
 
 def find(index: Index, text: str) -> IndexFile:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from envbuild import files
 from envbuild.errors import UsageError
 from envbuild.matrix.reading.loader import load_files
+from envbuild.measure import kept
 from envbuild.model.progress import OnProgress, Progress
 from envbuild.pipeline.tools import Tools
-from envbuild.updates import locks, markdown, rows, scratch
+from envbuild.updates import locks, markdown, rows, scratch, wheel_needs
 from envbuild.updates.advisories import Advisories
 from envbuild.updates.locks import Locks
 from envbuild.updates.model import Changes, NewRelease, Request
@@ -114,8 +115,10 @@ def _rows(tools: Tools, request: Request, on_progress: OnProgress) -> rows.Rows:
     workspace = tools.workspace
     facts = load_files(workspace.matrix)
     wanted = rows.only(facts, request.frameworks)
-    asked = rows.ask(wanted, tools.index, workspace.downloads, on_progress)
-    found = rows.propose(facts, rows.read_texts(workspace.matrix), asked, on_progress)
+    with wheel_needs.opened(tools.index, workspace.downloads, on_progress) as needs:
+        asked = rows.ask(wanted, tools.index, workspace.downloads, on_progress, needs if request.measures else None)
+        found = rows.propose(facts, rows.read_texts(workspace.matrix), asked, on_progress)
+    kept.keep(workspace.root / "matrix" / "measured", found.measured)
     for name in found.proposal.changed:
         files.write_atomic(workspace.root / name, found.proposal.after[name])
     return found

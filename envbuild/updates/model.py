@@ -21,7 +21,8 @@ class Request:
 
     ``newest`` are requests whose environments are locked, too, if they have no lock yet. Advisories come from ``databases``
     (OSV), or from ``service``; they are not looked up if both are empty. With ``keeps_going``, a lock that cannot be renewed
-    stays as it is; otherwise it ends the update. ``asks_index`` is false for an update without new releases.
+    stays as it is; otherwise it ends the update. ``asks_index`` is false for an update without new releases; ``measures`` is
+    false if their wheels shall not be measured.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -32,6 +33,7 @@ class Request:
     service: str = ""
     keeps_going: bool = False
     asks_index: bool = True
+    measures: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 
     from envbuild.index.client import Index
     from envbuild.index.project_pages import IndexFile
+    from envbuild.updates.wheel_needs import WheelNeeds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """What the index has beside ``matrix``. ``unread`` has the wheels whose requirements could not be read, with the reason."""
+    """What the index has beside ``matrix``. ``unread`` has the wheels whose requirements could not be read, with the reason.
+
+    With ``needs``, the wheels of new releases are measured.
+    """
 
     matrix: Matrix
     published: published.Published
@@ -35,15 +39,20 @@ class Asked:
     findings: Sequence[Finding]
     unread: Mapping[str, str]
     place: str
+    needs: WheelNeeds | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """The proposed rows. ``waiting`` are the releases that get no row yet; a person has to look at the findings in ``left``."""
+    """The proposed rows. ``waiting`` are the releases that get no row yet; a person has to look at the findings in ``left``.
+
+    ``measured`` are the measurements of the new releases' wheels, to be kept with the matrix.
+    """
 
     proposal: Proposal
     waiting: tuple[Waiting, ...]
     left: tuple[Finding, ...]
+    measured: tuple[Mapping[str, Any], ...] = ()
 
 
 def only(facts: Matrix, names: Sequence[str]) -> Matrix:
@@ -54,7 +63,7 @@ def only(facts: Matrix, names: Sequence[str]) -> Matrix:
     return facts._replace(frameworks=tuple(each for each in facts.frameworks if not names or each.name in wanted))
 
 
-def ask(facts: Matrix, index: Index, downloads: Path, on_progress: OnProgress) -> Asked:
+def ask(facts: Matrix, index: Index, downloads: Path, on_progress: OnProgress, needs: WheelNeeds | None = None) -> Asked:
     """Compare ``facts`` with the index. Raises :class:`BuildError` (``index-unreachable``)."""
     from envbuild.lock.metadata import MetadataReader, UnusableFileError
 
@@ -71,7 +80,9 @@ def ask(facts: Matrix, index: Index, downloads: Path, on_progress: OnProgress) -
     answers = published.ask(facts, index.project_files, on_progress)
     reader = wheel_metadata.Reader(answers, index.project_files, requires_of)
     findings = differences.compare(facts, answers, wheel_metadata.collect(facts, reader, on_progress))
-    return Asked(matrix=facts, published=answers, reader=reader, findings=findings, unread=unread, place=index.place)
+    return Asked(
+        matrix=facts, published=answers, reader=reader, findings=findings, unread=unread, place=index.place, needs=needs
+    )
 
 
 def propose(facts: Matrix, sources: Mapping[str, str], asked: Asked, on_progress: OnProgress) -> Rows:
@@ -97,7 +108,19 @@ def propose(facts: Matrix, sources: Mapping[str, str], asked: Asked, on_progress
         proposal=proposal,
         waiting=tuple(Waiting(framework=name, version=version, reason=held[name, version]) for name, version in sorted(held)),
         left=tuple(left),
+        measured=_measured(after, added, asked),
     )
+
+
+def _measured(after: Matrix, added: Container[Key], asked: Asked) -> tuple[Mapping[str, Any], ...]:
+    """Return the measurements of the wheels that the new rows are about."""
+    rows = [(release, variant) for table in after.frameworks for release in table.releases
+            for variant in release.variants if (table.name, release.version) in added]  # fmt: skip
+    new = [(release.version, variant.package) for release, variant in rows if published.indexed(variant)]
+    wheels = [asked.published[package].get(Version(version)) for version, package in dict.fromkeys(new)]
+    names = [each.file.filename for each in wheels if each is not None and each.file is not None]
+    known = asked.needs.summaries if asked.needs is not None else {}
+    return tuple(known[name] for name in dict.fromkeys(names) if name in known)
 
 
 def _propose(
@@ -105,7 +128,9 @@ def _propose(
 ) -> tuple[Proposal, dict[Key, str]]:
     """Propose rows in the order of the frameworks' depth, and return the releases that turned out to wait."""
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    source = new_row.Source(matrix=facts, published=asked.published, reader=asked.reader, today=today)
+    source = new_row.Source(
+        matrix=facts, published=asked.published, reader=asked.reader, today=today, needs_of=asked.needs or new_row.not_measured
+    )
     new = [each for each in asked.findings if each.kind == "new" and (each.framework, each.version) not in held]
     depths = {table.name: _depth(table) for table in facts.frameworks}
     files, added = dict(sources), list[tuple[str, str, str]]()

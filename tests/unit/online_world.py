@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -11,7 +11,7 @@ from packaging.version import Version
 from envbuild.errors import UnknownNameError
 from envbuild.index.project_pages import IndexFile
 from envbuild.matrix.online.differences import Finding, compare
-from envbuild.matrix.online.new_row import Source
+from envbuild.matrix.online.new_row import Needs, Source, not_measured
 from envbuild.matrix.online.proposals import Proposal, propose
 from envbuild.matrix.online.published import Published, ask, packages
 from envbuild.matrix.online.wheel_metadata import Reader, collect
@@ -69,9 +69,15 @@ def findings(index: dict[str, list[IndexFile]], says: Says | None = None, facts:
     return compare(facts, published, collect(facts, reader(index, published, says or {}), lambda _: None))
 
 
-def proposal(index: dict[str, list[IndexFile]], sources: dict[str, str] = SOURCES, says: Says | None = None) -> Proposal:
+def proposal(
+    index: dict[str, list[IndexFile]],
+    sources: dict[str, str] = SOURCES,
+    says: Says | None = None,
+    needs_of: Callable[[IndexFile], Needs | None] = not_measured,
+) -> Proposal:
     facts = compile_matrix({name: text.encode() for name, text in sources.items()})
     published = ask(facts, index.__getitem__, lambda _: None)
     asked = reader(index, published, says or {})
     found = compare(facts, published, collect(facts, asked, lambda _: None))
-    return propose(Source(matrix=facts, published=published, reader=asked, today="2026-11-21"), sources, found)
+    source = Source(matrix=facts, published=published, reader=asked, today="2026-11-21", needs_of=needs_of)
+    return propose(source, sources, found)

@@ -1,35 +1,62 @@
-"""Write a row for a release that the matrix lacks. Facts that neither the index nor the wheel states come from the series."""
+"""Write a row for a release that the matrix lacks. Facts that neither the index nor the wheel has come from the series."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from envbuild.index.project_pages import IndexFile
 from envbuild.matrix.online.published import Published, Wheels, indexed
 from envbuild.matrix.online.wheel_metadata import Declared, Reader, admits, below, exactly, library_of, lowest
 from envbuild.matrix.types import FrameworkTable, LibraryNeed, Matrix, Release, Variant
 from envbuild.matrix.versions import numbers
 
 _TAKEN = "CUDA, libraries and GPU code as in {}, unproved"
-_READ = "GPU code as in {}, unproved; CUDA and its libraries as the wheel asks for them"
+_DECLARED = "CUDA and its libraries as the wheel asks for them"
 _ASKED = "its wheel asks for {}; the pair is unproved"
 _UNASKED = "its files name no {}: here is that of {}, unproved"
 
 
+class Needs(NamedTuple):
+    """What the libraries in a wheel need, in the form of a row.
+
+    Both lists are empty if they have no GPU code, and None if it is unclear which GPU code is the framework's own.
+    """
+
+    native: Sequence[str] | None
+    ptx: Sequence[str] | None
+    glibc: str
+
+
+def not_measured(_file: IndexFile) -> None:
+    """Leave all wheels unmeasured."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """The sources of a row: the matrix that lacks it, and the index that has it. ``today`` is YYYY-MM-DD."""
+    """The sources of a row: the matrix that lacks it, and the index that has it. ``today`` is YYYY-MM-DD.
+
+    ``needs_of`` measures a wheel. It returns None for a wheel that is not measured, and raises :class:`InvalidInputError` for
+    a damaged one.
+    """
 
     matrix: Matrix
     published: Published
     reader: Reader
     today: str
+    needs_of: Callable[[IndexFile], Needs | None] = not_measured
+
+    def needs(self, variant: Variant, version: str) -> Needs | None:
+        """Return what the wheel of this release needs, or None if it is not measured, as the wheels of add-ons."""
+        wheels = self.published[variant.package].get(Version(version)) if indexed(variant) and not variant.upon else None
+        return self.needs_of(wheels.file) if wheels is not None and wheels.file is not None else None
 
 
 def row(source: Source, framework: FrameworkTable, series: str, version: str) -> str | None:
@@ -55,12 +82,12 @@ def row(source: Source, framework: FrameworkTable, series: str, version: str) ->
     companions = _companions(source, like, there, version)
     if companions is None:
         return None
-    changed, read = _changed(source, like, version, there)
+    changed = _changed(source, like, version, there)
     without = [variant.name for variant in like.variants if indexed(variant) and variant.name not in there]
     without += _displaced(like, changed)
     parts += [f"without: [{', '.join(without)}]"] if without else []
     parts += [f"requirements: {_quoted(companions)}"] if companions else []
-    return _closed(source, parts, (_READ if read else _TAKEN).format(series), changed)
+    return _closed(source, parts, _note(source, like, (series, version), set(without)), changed)
 
 
 def _closed(source: Source, parts: list[str], note: str, changed: dict[str, str]) -> str:
@@ -90,24 +117,65 @@ def _companions(source: Source, like: Release, there: dict[str, Wheels], version
     return list(found.values())
 
 
-def _changed(source: Source, like: Release, version: str, there: dict[str, Wheels]) -> tuple[dict[str, str], bool]:
-    """Return how each build differs from the series, and whether a wheel names its CUDA."""
-    changed, read = {}, False
+def _changed(source: Source, like: Release, version: str, there: dict[str, Wheels]) -> dict[str, str]:
+    """Return how each build differs from the series."""
+    changed = {}
     for variant in like.variants:
         if variant.name not in there:
             continue
-        parts = [*_tags(variant, there[variant.name])]
-        if variant.cuda_libraries == "wheels":
-            python = max(variant.python, key=numbers)
-            declared = source.reader.read(variant.requirement, version, python)
-            if declared and declared.libraries:
-                read = True
-                purl = f'"pkg:pypi/{variant.package}@{version}"'
-                sources = ", ".join(f"{key}: {purl}" for key in declared.libraries)
-                parts += [*_libraries(variant, declared), *_held(variant, declared), f"field_source: {{{sources}}}"]
-        if parts:
-            changed[variant.name] = ", ".join(parts)
-    return changed, read
+        fields = dict(_tags(variant, there[variant.name]))
+        stated = set()
+        declared = _declared(source, variant, version)
+        if declared is not None:
+            fields |= {**dict(_libraries(variant, declared)), **dict(_held(variant, declared))}
+            stated |= set(declared.libraries)
+        needs = source.needs(variant, version)
+        if needs is not None:
+            measured = dict(_measured(variant, needs, fields.get("glibc", "").strip('"')))
+            fields |= measured
+            stated |= set(measured)
+        if stated:
+            purl = f'"pkg:pypi/{variant.package}@{version}"'
+            fields["field_source"] = f"{{{', '.join(f'{key}: {purl}' for key in sorted(stated))}}}"
+        if fields:
+            changed[variant.name] = ", ".join(f"{key}: {value}" for key, value in fields.items())
+    return changed
+
+
+def _declared(source: Source, variant: Variant, version: str) -> Declared | None:
+    """Return what the wheel requires if it names its CUDA libraries, else None."""
+    if variant.cuda_libraries != "wheels":
+        return None
+    declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers))
+    return declared if declared and declared.libraries else None
+
+
+def _measured(variant: Variant, needs: Needs, glibc: str) -> Iterator[tuple[str, str]]:
+    """Return the measured facts that differ from the series. ``glibc`` is that of the tags, if it is higher than the series."""
+    if needs.glibc and not variant.systems and numbers(needs.glibc) > numbers(glibc or variant.glibc):
+        yield "glibc", f'"{needs.glibc}"'
+    native, ptx = needs.native or (), needs.ptx or ()
+    said = (set(variant.sass), set(variant.ptx))
+    # A series without a list compiles its kernels at run time, whatever the libraries in its wheels contain.
+    if any(said) and (native or ptx) and (set(native), set(ptx)) != said:
+        yield "capabilities", f"{{sass: {_quoted(native)}, ptx: {_quoted(ptx)}}}"
+
+
+def _note(source: Source, like: Release, names: tuple[str, str], without: set[str]) -> str:
+    """Say which facts of the row come from the wheel, and which from the series."""
+    series, version = names
+    variants = [variant for variant in like.variants if variant.name not in without]
+    read = any(indexed(variant) and _declared(source, variant, version) is not None for variant in variants)
+    needs = {variant.name: source.needs(variant, version) for variant in variants}
+    measured = [name for name, each in needs.items() if each is not None and each.native is not None]
+    if not measured:
+        return f"GPU code as in {series}, unproved; {_DECLARED}" if read else _TAKEN.format(series)
+    code = "GPU code and glibc as measured from the wheel"
+    if len(measured) < len(variants):
+        code = (
+            f"GPU code and glibc of {', '.join(measured)} as measured from the wheel, of other builds as in {series}, unproved"
+        )
+    return f"{code}; {_DECLARED if read else f'CUDA and libraries as in {series}, unproved'}"
 
 
 def _displaced(like: Release, changed: dict[str, str]) -> list[str]:
@@ -117,15 +185,15 @@ def _displaced(like: Release, changed: dict[str, str]) -> list[str]:
     return [variant.name for variant in others if any(f'cuda: "{variant.cuda}"' in text for text in changed.values())]
 
 
-def _tags(variant: Variant, there: Wheels) -> Iterator[str]:
+def _tags(variant: Variant, there: Wheels) -> Iterator[tuple[str, str]]:
     exact = _exact(there)
     if exact and exact != sorted(variant.python, key=numbers):
-        yield f"python: {_quoted(exact)}"
+        yield "python", _quoted(exact)
     if there.glibc and numbers(there.glibc) > numbers(variant.glibc):  # a tag may state a lower glibc than the binaries need
-        yield f'glibc: "{there.glibc}"'
+        yield "glibc", f'"{there.glibc}"'
 
 
-def _libraries(variant: Variant, declared: Declared) -> Iterator[str]:
+def _libraries(variant: Variant, declared: Declared) -> Iterator[tuple[str, str]]:
     """Return the fields ``cuda``, ``cudnn`` and ``nccl`` that the wheel requires, without those whose value in the model lies
     in the wheel's range."""
     for key, asked in declared.libraries.items():
@@ -134,7 +202,7 @@ def _libraries(variant: Variant, declared: Declared) -> Iterator[str]:
             continue
         end = f', below: "{below(asked)}"' if below(asked) else ""
         whole = key == "cuda" or exactly(asked)
-        yield f'{key}: "{version}"' if whole else f'{key}: {{min: "{version}"{end}, prefer: "{version}", from: wheels}}'
+        yield key, f'"{version}"' if whole else f'{{min: "{version}"{end}, prefer: "{version}", from: wheels}}'
 
 
 def _least(key: str, asked: SpecifierSet) -> str:
@@ -147,7 +215,7 @@ def _ours(variant: Variant, key: str) -> str:
     return variant.cuda if key == "cuda" else need.prefer or need.minimum if need else ""
 
 
-def _held(variant: Variant, declared: Declared) -> Iterator[str]:
+def _held(variant: Variant, declared: Declared) -> Iterator[tuple[str, str]]:
     """Return the field ``choices`` if it differs from the model's. It has the model's pins, adapted to what the wheel allows,
     and pins that keep libraries at the versions of the row."""
     wanted = {}
@@ -161,7 +229,7 @@ def _held(variant: Variant, declared: Declared) -> Iterator[str]:
         if ranged and (not admits(asked, _ours(variant, key) or "0") or _least(key, asked) == _ours(variant, key)):
             wanted.setdefault(canonicalize_name(project), f"{project}=={lowest(asked)}")
     if list(wanted.values()) != [str(Requirement(each.requirement)) for each in variant.choices]:
-        yield f"choices: {_quoted(list(wanted.values()))}"
+        yield "choices", _quoted(list(wanted.values()))
 
 
 def _upon(source: Source, variant: Variant, names: tuple[str, str], day: str) -> tuple[str, str]:
@@ -199,6 +267,6 @@ def _exact(there: Wheels) -> list[str]:
     return sorted((python for python in there.pythons if re.fullmatch(r"\d+\.\d+", python)), key=numbers)
 
 
-def _quoted(versions: list[str]) -> str:
+def _quoted(versions: Sequence[str]) -> str:
     quoted = (f'"{version}"' for version in versions)
     return f"[{', '.join(quoted)}]"

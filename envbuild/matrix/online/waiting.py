@@ -13,6 +13,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from envbuild.errors import InvalidInputError
 from envbuild.matrix.online.new_row import Source
 from envbuild.matrix.online.published import indexed
 from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
@@ -75,7 +76,7 @@ def incomplete(source: Source, framework: FrameworkTable, version: str) -> str:
     """Return why a new release cannot get a row yet; empty if nothing is missing.
 
     Every package that its wheels require must be on the index in an allowed version that was not withdrawn. The base framework
-    of an add-on must be in the matrix.
+    of an add-on must be in the matrix. A wheel that is measured must be whole, and have GPU code exactly if the series has.
     """
     newest = framework.releases[0]
     variants = [variant for variant in newest.variants if indexed(variant)]
@@ -91,7 +92,8 @@ def incomplete(source: Source, framework: FrameworkTable, version: str) -> str:
         reason = _unmet(source, variant, version)
         if reason:
             return reason
-    return ""
+    model = next((each for each in framework.releases if Version(each.version) < number), newest)
+    return next(filter(None, (_unlike(source, variant, version) for variant in model.variants)), "")
 
 
 def _unmet(source: Source, variant: Variant, version: str) -> str:
@@ -107,6 +109,23 @@ def _unmet(source: Source, variant: Variant, version: str) -> str:
             return f"its wheel requires {project}{asked}, and the matrix has no such release of {bases[project]}"
         if not source.reader.offers(project, asked):
             return f"its wheel requires {project}{asked}, and the index has no such release"
+    return ""
+
+
+def _unlike(source: Source, variant: Variant, version: str) -> str:
+    """Return why a person must look at the measured wheel; empty if its row can be modelled on the series."""
+    named = f"the wheel of {variant.package} {version}"
+    try:
+        needs = source.needs(variant, version)
+    except InvalidInputError as error:
+        return f"{named} cannot be measured: {error.message.rstrip('.')}"
+    if needs is None or needs.native is None:
+        return ""
+    has_code = bool(needs.native or needs.ptx)
+    if has_code and variant.cuda_libraries == "none":
+        return f"{named} has GPU code, and the build {variant.name} of the series is for the CPU"
+    if not has_code and (variant.sass or variant.ptx):
+        return f"{named} has no GPU code, and the build {variant.name} of the series has"
     return ""
 
 

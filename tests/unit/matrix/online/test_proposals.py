@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from online_world import SOURCES, TOY, WIDGET, file, findings, proposal, whole_index
+from online_world import SOURCES, TOY, WIDGET, file, findings, proposal, reader, whole_index
 from packaging.version import Version
 
-from envbuild.errors import BuildError, UnknownNameError
+from envbuild.errors import BuildError, InvalidInputError, UnknownNameError
 from envbuild.index.project_pages import IndexFile
 from envbuild.matrix import checks
+from envbuild.matrix.online import waiting
+from envbuild.matrix.online.new_row import Needs, Source, not_measured
 from envbuild.matrix.online.proposals import require_whole
 from envbuild.matrix.online.published import ask, wheels
 from envbuild.matrix.reading.loader import compile_matrix
@@ -117,6 +121,79 @@ def test_what_the_index_says_otherwise_stands_as_override() -> None:
     index = whole_index()
     index["widget"] += widgets("1.12.8")
     assert '         variants: {cpu: {python: ["3.5", "3.6"]}}}' in proposal(index).after[WIDGET]
+
+
+def gpu_release(version: str) -> dict[str, list[IndexFile]]:
+    """An index with a new release of both builds of the series 1.12."""
+    index = whole_index()
+    for name in ("widget", "widget-gpu"):
+        model = [each for each in index[name] if "-1.12.3-" in each.filename]
+        index[name] += [file(each.filename.replace("1.12.3", version), "2021-05-05") for each in model]
+    return index
+
+
+GPU, CPU = (("3.5", "7.0", "8.0"), ("8.0",)), ((), ())
+
+
+def measured(gpu: tuple[object, object], glibc: str, cpu: tuple[object, object] = CPU) -> Callable[[IndexFile], Needs]:
+    return lambda file: Needs(*(gpu if file.project == "widget-gpu" else cpu), glibc if gpu is not CPU else "")  # type: ignore[arg-type]
+
+
+def test_a_measured_wheel_says_its_gpu_code_and_glibc() -> None:
+    found = proposal(gpu_release("1.12.8"), needs_of=measured(GPU, "2.23"))
+    after = compile_matrix({name: text.encode() for name, text in found.after.items()})
+    table = next(row for row in after.frameworks if row.name == "widget")
+    (new,) = [release for release in table.releases if release.version == "1.12.8"]
+    builds = {variant.name: variant for variant in new.variants}
+    gpu = builds["gpu"]
+    assert (tuple(gpu.sass), tuple(gpu.ptx), gpu.glibc) == (*GPU, "2.23")
+    assert {gpu.origin.source_of(field) for field in ("capabilities", "glibc")} == {"pkg:pypi/widget-gpu@1.12.8"}
+    assert builds["cpu"].glibc == "2.23" and not builds["cpu"].sass
+    assert new.origin.note == "GPU code and glibc as measured from the wheel; CUDA and libraries as in 1.12, unproved"
+    assert checks.check(after) == []
+
+
+def test_a_measured_wheel_like_the_series_needs_no_override() -> None:
+    like = (("3.5", "6.0", "7.0"), ("7.0",))
+    (line,) = [
+        line for line in proposal(gpu_release("1.12.8"), needs_of=measured(like, "2.4")).diff.splitlines() if "1.12.8" in line
+    ]
+    assert "variants" not in line and "as measured from the wheel" in line
+
+
+def test_a_wheel_whose_gpu_code_is_unclear_gets_that_of_the_series() -> None:
+    found = proposal(gpu_release("1.12.8"), needs_of=measured((None, None), "2.23"))
+    assert 'glibc: "2.23"' in found.diff and "capabilities" not in found.diff
+    assert "GPU code and glibc of cpu as measured from the wheel, of other builds as in 1.12, unproved" in found.diff
+
+
+@pytest.mark.parametrize(
+    ("needs", "reason"),
+    [
+        (measured(CPU, "2.17"), "the wheel of widget-gpu 1.12.8 has no GPU code, and the build gpu of the series has"),
+        (measured(GPU, "2.17", GPU), "the wheel of widget 1.12.8 has GPU code, and the build cpu of the series is for the CPU"),
+        (measured((None, None), "2.17"), ""),
+        (measured(GPU, "2.17"), ""),
+        (not_measured, ""),
+    ],
+)
+def test_a_wheel_of_another_kind_waits_for_a_person(needs: Callable[[IndexFile], Needs | None], reason: str) -> None:
+    index = gpu_release("1.12.8")
+    published = ask(TOY, index.__getitem__, lambda _: None)
+    source = Source(matrix=TOY, published=published, reader=reader(index, published, {}), today="2026-11-21", needs_of=needs)
+    table = next(table for table in TOY.frameworks if table.name == "widget")
+    assert waiting.incomplete(source, table, "1.12.8") == reason
+
+
+def test_a_damaged_wheel_waits() -> None:
+    def damaged(file: IndexFile) -> Needs:
+        raise InvalidInputError(f"{file.filename} ends early.", code="measure-damaged")
+
+    index = gpu_release("1.12.8")
+    published = ask(TOY, index.__getitem__, lambda _: None)
+    source = Source(matrix=TOY, published=published, reader=reader(index, published, {}), today="2026-11-21", needs_of=damaged)
+    table = next(table for table in TOY.frameworks if table.name == "widget")
+    assert "cannot be measured: widget" in waiting.incomplete(source, table, "1.12.8")
 
 
 def test_a_new_minor_is_a_series_of_its_own_and_unknown() -> None:

@@ -1,0 +1,50 @@
+"""Measure the wheels of new releases, so that their rows have the GPU code and the glibc that is in the files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import parse_wheel_filename
+
+from envbuild.index.client import Index
+from envbuild.index.project_pages import IndexFile
+from envbuild.matrix.online.new_row import Needs
+from envbuild.measure import answer, comparison, published
+from envbuild.model.progress import OnProgress
+
+
+class WheelNeeds:
+    """Measures each wheel once. ``summaries`` has what was measured, by file name, in the form that is kept with the matrix."""
+
+    def __init__(self, index: Index, folder: Path, on_progress: OnProgress) -> None:
+        self.summaries: dict[str, dict[str, Any]] = {}
+        self._index, self._folder, self._on_progress = index, folder, on_progress
+
+    def __call__(self, file: IndexFile) -> Needs | None:
+        """Return what a wheel needs; None for a wheel without compiled code, by its name.
+
+        Raises :class:`InvalidInputError` for a damaged wheel, and the errors of the index.
+        """
+        if all(tag.platform == "any" for tag in parse_wheel_filename(file.filename)[3]):
+            return None
+        if file.filename not in self.summaries:
+            measured = published.measure_published(self._index, file, self._folder, self._on_progress)
+            self.summaries[file.filename] = answer.summary(measured)
+        summary = self.summaries[file.filename]
+        code = summary["gpu_code"]
+        if code is None:
+            return Needs(native=(), ptx=(), glibc=summary["glibc"])
+        if code["certainty"] == "unclear":
+            return Needs(native=None, ptx=None, glibc=summary["glibc"])
+        native, ptx = (comparison.as_in_rows(code[field], field) for field in ("native", "ptx"))
+        return Needs(native=native, ptx=ptx, glibc=summary["glibc"])
+
+
+@contextmanager
+def opened(index: Index, downloads: Path, on_progress: OnProgress) -> Iterator[WheelNeeds]:
+    """Make a :class:`WheelNeeds` whose temporary files are in ``downloads``, and remove them."""
+    with published.room(downloads) as folder:
+        yield WheelNeeds(index, folder, on_progress)
