@@ -89,7 +89,7 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
 
 @command.command("update")
 @click.option("--write", is_flag=True, help="Apply the proposed rows instead of only showing them.")
-@options.no_measure
+@matrix_measure.no_measure
 @_framework
 @options.common
 @click.pass_obj

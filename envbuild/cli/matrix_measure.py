@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from envbuild.model.progress import OnProgress
 
 
+# The option of the commands that add rows for new releases.
+no_measure = click.option(
+    "--no-measure",
+    is_flag=True,
+    help="Do not download and measure the wheels of new releases; GPU code and glibc are copied from the series.",
+)
+
+
 @dataclass(kw_only=True)
 class _Run:
     """The results of a run: its measurements (each with whether it belongs to a record), the files that it wrote, and its

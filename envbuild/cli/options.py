@@ -179,12 +179,6 @@ def signing(function: F) -> F:
     )(function)
 
 
-def no_measure(function: F) -> F:
-    """``--no-measure``, of the commands that add rows for new releases."""
-    text = "Do not download and measure the wheels of new releases; GPU code and glibc are copied from the series."
-    return click.option("--no-measure", is_flag=True, help=text)(function)
-
-
 def shm_size(function: F) -> F:
     """``--shm-size``, in the form that Docker, Podman and Compose take."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from envbuild.cli import options, output_file
+from envbuild.cli import matrix_measure, options, output_file
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 from envbuild.errors import UsageError
@@ -27,7 +27,7 @@ BRANCH = "envbuild-update"
 @click.option(
     "--framework", "frameworks", metavar="NAME", multiple=True, help="Look for releases of this framework only; repeatable."
 )
-@options.no_measure
+@matrix_measure.no_measure
 @click.option("--no-releases", is_flag=True, help="Do not look for new releases; renew locks only.")
 @click.option(
     "--locks",
