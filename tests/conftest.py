@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -38,22 +43,48 @@ def _signals_as_before() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-# Tests that start no engine and train nothing. Each of them may run beside any other.
-FREE = {"unit", "cases", "golden", "contract", "smoke/test_inside.py", "smoke/test_language.py"}
+# Tests that build images of real frameworks. They take the longest, so they begin first.
+FRAMEWORKS = {
+    "integration/test_archive_moved_on.py",
+    "integration/test_composed_images.py",
+    "integration/test_make_builds.py",
+    "integration/test_same_layers.py",
+    "integration/test_stand_in_stacks.py",
+}
+# The groups that a worker begins with, in this order. The others follow, those with the most tests first.
+FIRST = ("frameworks", "engine", "training", "alone")
+
+
+def group_of(item: pytest.Item) -> str:
+    """The tests that one worker runs one after another, because they share fixtures or would disturb each other.
+
+    Tests with an engine share one: two engines need root, and without root there is one group. Two trainings at once would
+    each have half of the processors. The other tests of a file share its fixtures and caches. "alone" is no group: these tests
+    take long, and each may run beside any other.
+    """
+    place = item.path.relative_to(UNIT.parent)
+    if item.get_closest_marker("engine"):
+        return "frameworks" if place.as_posix() in FRAMEWORKS and os.geteuid() == 0 else "engine"
+    if place.parts[0] != "smoke" or place.name == "test_language.py":
+        return place.as_posix()
+    return "alone" if place.name == "test_inside.py" else "training"
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests that would disturb each other into one group; with ``--dist loadgroup`` one worker runs a whole group.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each test its group; with ``--dist loadgroup`` one worker runs a whole group.
 
-    The tests with an engine share one engine, and two trainings at once would each have half of the processors. The other
-    integration tests of a file share its fixtures.
+    With ``--no-loadscope-reorder`` the groups begin in the order of the tests: long ones first, so that no worker waits long
+    at the end.
     """
-    for item in items:
-        place = item.path.relative_to(UNIT.parent)
-        if not {place.parts[0], place.as_posix()} & FREE:
-            shared = "engine" if item.get_closest_marker("engine") else place.as_posix()
-            item.add_marker(pytest.mark.xdist_group("training" if place.parts[0] == "smoke" else shared))
+    groups = {item: group_of(item) for item in items}
+    for item, group in groups.items():
+        if group != "alone":
+            item.add_marker(pytest.mark.xdist_group(group))
+    if config.getoption("loadgroup", default=False):  # set in a worker of --dist loadgroup only
+        sizes = Counter(groups.values())
+        rank = {name: place for place, name in enumerate(FIRST)}
+        items.sort(key=lambda item: (rank.get(groups[item], len(rank)), -sizes[groups[item]]))
 
 
 @pytest.hookimpl(trylast=True)
@@ -67,6 +98,34 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if lost:
             message = f"pytest-xdist ignores the group of {lost[0]}; see the bound of pytest in pyproject.toml"
             raise pytest.UsageError(message)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Shorten the names of tests with long parameters: reports show them, and workers look tests up by them."""
+    return f"{argname}-of-{len(val)}" if isinstance(val, str | bytes) and len(val) > 200 else None
+
+
+FREE_BYTES: list[int] = []  # of the disk with temporary files: at the start, and at the least
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Watch the disk, once for all workers."""
+
+    def watch() -> None:
+        while True:
+            now = shutil.disk_usage(tempfile.gettempdir()).free
+            FREE_BYTES[:] = [FREE_BYTES[0], min(FREE_BYTES[1], now)] if FREE_BYTES else [now, now]
+            time.sleep(2)
+
+    if not hasattr(session.config, "workerinput"):
+        threading.Thread(target=watch, daemon=True).start()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how much of the disk the run needed, if it was much."""
+    if FREE_BYTES and FREE_BYTES[0] - FREE_BYTES[1] > 1e9:
+        start, least = (f"{each / 1e9:.1f} GB" for each in FREE_BYTES)
+        terminalreporter.write_line(f"disk of temporary files: {start} free at the start, {least} at the least")
 
 
 class LeftTheUnitError(AssertionError):

@@ -2,7 +2,8 @@
 
 The tests use the engine that a user's command would find. If none answers, a private one is started for the test session. If
 that is impossible (no root, missing packages), the tests are skipped with the reason; with
-ENVBUILD_REQUIRE_ENGINE=1, as in CI and `make test`, they fail instead.
+ENVBUILD_REQUIRE_ENGINE=1, as in CI and `make test`, they fail instead. If several workers run tests at once, only the first
+uses the engine that was found, because the tests count and remove images.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 def engine(workspace: Workspace) -> Iterator[Engine]:
     """A real engine that builds with BuildKit."""
     try:
-        found = connect(workspaces.find(str(ROOT)))
+        found = connect(workspaces.find(str(ROOT))) if _may_use_another() else None
     except EngineError as error:
         if error.code != "no-engine":
             unavailable(f"{error.message} {error.hint}")
@@ -83,7 +84,8 @@ def engine(workspace: Workspace) -> Iterator[Engine]:
     except EngineError as error:
         unavailable(f"no engine answers, and none can be started: {error.message} {error.hint}")
     try:
-        yield _with_buildkit(connect(workspace))
+        address = f"unix://{private_engine.status(workspace).socket}"
+        yield _with_buildkit(connect(workspace, {**os.environ, "DOCKER_HOST": address}))
     finally:
         private_engine.down(workspace, purge=True)
 
@@ -147,6 +149,11 @@ def podman(tmp_path: Path) -> Iterator[str]:
         # Podman mounts the store's folder on itself (graph driver overlay), and rmtree cannot remove a mount point.
         subprocess.run(["umount", "--lazy", str(tmp_path / "store" / "overlay")], capture_output=True, check=False)
         shutil.rmtree(run, ignore_errors=True)
+
+
+def _may_use_another() -> bool:
+    """Whether this process may use an engine that it did not start. Without root there is only one group of tests with one."""
+    return os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0" or os.geteuid() != 0
 
 
 def _with_buildkit(engine: Engine) -> Engine:
