@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -94,6 +94,17 @@ def engine(workspace: Workspace) -> Iterator[Engine]:
 def engine_endpoint(engine: Engine) -> str:
     """The address of the engine, for programs that read DOCKER_HOST."""
     return engine.endpoint
+
+
+@pytest.fixture(scope="session")
+def forget_builds(engine: Engine, workspace: Workspace) -> Callable[[], None]:
+    """A function that removes what the builder keeps for later builds, if the tests started the engine."""
+
+    def forget() -> None:
+        if Path(engine.info.data_root).is_relative_to(workspace.home):
+            engine.client.api.prune_builds(all=True)
+
+    return forget
 
 
 @pytest.fixture(scope="session")
