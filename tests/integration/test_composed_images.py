@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from image_trees import differences, tree
-from program import Program, fresh_root, share_bases
+from program import Program, fresh_root, share_bases, share_downloads
 
 from envbuild.engine.client import Engine
 
@@ -29,6 +29,7 @@ LONG = {
 @pytest.fixture
 def program(tmp_path: Path, engine: Engine) -> Program:
     share_bases(tmp_path / "home")
+    share_downloads(tmp_path / "home")
     return Program(root=fresh_root(tmp_path / "root"), home=tmp_path / "home", environment={"DOCKER_HOST": engine.endpoint})
 
 
