@@ -8,6 +8,8 @@ DEMO := tf-2.21-cpu
 CONSTRAINTS := .ci/constraints.txt
 # One worker more than processors, because tests with an engine often wait: for the disk, the network, the engine.
 WORKERS ?= $(shell expr $$(nproc) + 1)
+# Long groups of tests begin first (tests/conftest.py); the folder of a test that passed is removed at once, to save disk.
+SPREAD = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -o tmp_path_retention_policy=failed
 # The tests use a container engine that answers. If none answers, a private engine is started for the run and stopped after it.
 SUITES := $(wildcard $(addprefix tests/,unit cases golden contract smoke integration))
 
@@ -28,7 +30,7 @@ check: lint ## The quick part of `make test`: no root, no engine, no network, a 
 
 test: $(VENV)/.installed-dev machine ## Everything a change must pass, real builds included (60 minutes at most on 2 cores)
 	@$(MAKE) --no-print-directory lint
-	@ENVBUILD_REQUIRE_ENGINE=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=25 -m "not prove" $(SUITES) $(ARGS)
+	@ENVBUILD_REQUIRE_ENGINE=1 $(BIN)/pytest -q $(SPREAD) --durations=25 -m "not prove" $(SUITES) $(ARGS)
 
 prove: $(VENV)/.installed-dev machine ## What takes longer than `make test`: the long tests, then all that committed environments lack in evidence (hours; resumable)
 	@ENVBUILD_REQUIRE_ENGINE=1 ENVBUILD_FUZZ_TIMES=$${ENVBUILD_FUZZ_TIMES:-1} $(BIN)/pytest $(SUITES) $(ARGS)
