@@ -75,8 +75,11 @@ class Tree:
         yield from self._links
 
     def real(self, path: str) -> str | None:
-        """The path of the file that ``path`` leads to; None if it leads to no file."""
-        return self._follow(path, 0)
+        """The path of the file that ``path`` leads to; None if it leads to no file.
+
+        A relative path leads to no file: its place depends on the folder in which a program is started.
+        """
+        return self._follow(_normal(path), 0) if path.startswith("/") else None
 
     def facts(self, real: str) -> ElfFacts | None:
         """The facts of the ELF file at a path without links."""
@@ -92,7 +95,7 @@ class Tree:
                 return None
             path = posixpath.join(folder, base)
         if path in self._links:
-            return self._follow(posixpath.normpath(posixpath.join(posixpath.dirname(path), self._links[path])), depth + 1)
+            return self._follow(_normal(posixpath.join(posixpath.dirname(path), self._links[path])), depth + 1)
         return path if path in self._files else None
 
     def _folder(self, path: str, depth: int) -> str | None:
@@ -109,11 +112,15 @@ class Tree:
         if folder is not None:
             found = posixpath.join(folder, base)
             if found in self._links:
-                target = posixpath.normpath(posixpath.join(folder, self._links[found]))
-                found = self._folder(target, depth + 1)
+                found = self._folder(_normal(posixpath.join(folder, self._links[found])), depth + 1)
         self._real_folders[path] = found
         return found
 
     def folder(self, path: str) -> str | None:
-        """The path of a folder without links."""
-        return self._folder(posixpath.normpath(path), 0)
+        """The path of a folder without links; None for a relative path, as in :meth:`real`."""
+        return self._folder(_normal(path), 0) if path.startswith("/") else None
+
+
+def _normal(path: str) -> str:
+    """An absolute path without ``.`` and ``..``. ``normpath`` alone keeps two slashes at the start."""
+    return "/" + posixpath.normpath(path).lstrip("/")

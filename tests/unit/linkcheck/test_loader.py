@@ -31,6 +31,7 @@ def taken(root: ElfFacts, *places: str, program: ElfFacts | None = None, **envir
         (elf("", "liba.so", rpath=("$ORIGIN/own",)), {"LD_LIBRARY_PATH": "/other"}, "/app/own/liba.so"),
         (elf("", "liba.so", rpath=("/nowhere",), runpath=("/other",)), {}, "/other/liba.so"),
         (elf("", "liba.so", rpath=("/app/own",), runpath=("/nowhere",)), {}, "/usr/lib/liba.so"),
+        (elf("", "liba.so", rpath=("", "own", "../other")), {"LD_LIBRARY_PATH": "other"}, "/usr/lib/liba.so"),
     ],
 )
 def test_the_order_of_the_search(root: ElfFacts, environment: dict[str, str], expected: str):

@@ -18,6 +18,12 @@ def test_a_circle_of_links_leads_nowhere():
     assert tree.real("/a") is None and tree.real("/c/x") is None
 
 
+def test_a_relative_path_leads_nowhere_and_two_slashes_count_as_one():
+    tree = Tree([layer({"/usr/lib/a.so": elf()}, {"/lib": "//usr/lib"}, folders=["/usr/lib"])])
+    assert tree.real("usr/lib/a.so") is None and tree.real("") is None and tree.folder("lib") is None
+    assert tree.real("//lib/a.so") == "/usr/lib/a.so" and tree.folder("//lib") == "/usr/lib"
+
+
 def test_whiteouts_and_opaque_folders_hide_lower_layers():
     lower = layer({"/x/a.so": elf(), "/y/b.so": elf(), "/y/deep/c.so": elf(), "/z.so": elf()}, folders=["/x", "/y"])
     tree = Tree([lower, layer({"/y/new.so": elf()}, removed=["/z.so", "/x"], opaque=["/y"])])
