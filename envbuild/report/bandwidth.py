@@ -46,7 +46,7 @@ def bandwidth_plot(found: Sequence[Collective]) -> Plot | None:
     legend += [("ideal", f"the link's nominal {nominal:g} GB/s")] if nominal else []
     return Plot(
         title="All-reduce bandwidth",
-        note="Bus bandwidth in GB/s (10⁹ bytes) by message size: small messages wait, large ones fill the link.",
+        note="Bus bandwidth in GB/s (10⁹ bytes) by message size. Latency limits small messages, the link limits large ones.",
         svg=svg.picture("".join(parts), "All-reduce bus bandwidth by message size"),
         legend=tuple(legend),
     )

@@ -33,7 +33,7 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
 
 def _verdict(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     found = find_regression(a, b)
-    answer = {"worse": "B is worse", "open": "nothing is proved of B", "not worse": "B is not worse"}[found.standing]
+    answer = {"worse": "B is worse", "open": "nothing is proved about B", "not worse": "B is not worse"}[found.standing]
     return [f"verdict: {answer}", *(f"  {reason}" for reason in found.reasons)]
 
 

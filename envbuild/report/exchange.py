@@ -9,7 +9,7 @@ from envbuild.report.shapes import Collective, Scheme, Topology
 from envbuild.report.values import ABSENT, items, mapping, mappings, number, percent, short, size, text, workers_of
 
 HEADINGS = ("operation", "workers", "size", "time (µs)", "algorithm GB/s", "bus GB/s", "wrong elements")
-SCHEME_HEADINGS = ("exchange", "workers", "speedup", "accuracy", "against averaging gradients", "replicas apart", "steps ahead")
+SCHEME_HEADINGS = ("exchange", "workers", "speedup", "accuracy", "accuracy vs averaging", "replica distance", "steps ahead")
 
 
 def collectives(report: Mapping[str, Any]) -> tuple[Collective, ...]:

@@ -72,7 +72,7 @@ def _tiles(seen: View) -> list[tuple[str, str]]:
         return []
     about = plural(last.workers, "worker")
     tiles = [
-        (short(last.images_per_s), f"images a second, {about}") if last.images_per_s is not None else None,
+        (short(last.images_per_s), f"images per second, {about}") if last.images_per_s is not None else None,
         (f"{last.speedup:.2f}×", _speedup_words(speedup(last))) if last.speedup is not None and last.workers > 1 else None,  # noqa: RUF001
         (percent(last.efficiency, 0), "efficiency") if last.efficiency is not None and last.workers > 1 else None,
         (percent(last.accuracy), f"accuracy, {about}") if last.accuracy is not None else None,

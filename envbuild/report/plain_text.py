@@ -82,7 +82,7 @@ def footnote(group: Group) -> str:
     most = max((row.workers for row in group.rows if row.solo_per_s is not None), default=1)
     words = [f"1 worker: measured between the rounds of {plural(most, 'worker')}."] if most > 1 else []
     if _has_plain(group):
-        words.append("Plain script: images/s in a short launch without the allocator settings of the smoke test.")
+        words.append("Plain script: images/s of a short run without the memory allocator settings of the smoke test.")
     return " ".join(words)
 
 

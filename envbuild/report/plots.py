@@ -45,7 +45,7 @@ def speedup_plot(group: Group) -> Plot | None:
     described = ", ".join(f"{plural(row.workers, 'worker')} {row.speedup:.2f}" for row in rows)
     return Plot(
         title="Speedup",
-        note="Images a second against one worker; the ideal line is one worker's rate times their number.",
+        note="Images per second, divided by those of one worker. On the ideal line, N workers are N times as fast as one.",
         svg=svg.picture("".join(parts), f"Speedup: {described}"),
         legend=tuple(legend),
     )
@@ -67,13 +67,13 @@ def efficiency_plot(group: Group) -> Plot | None:
     if not bars:
         return None
     return Plot(
-        title="Efficiency, and what it is made of",
-        note="100 % would be no loss. Efficiency is what is left after sharing the machine and exchanging gradients.",
+        title="Efficiency, and what reduces it",
+        note="100 % means no loss. Two things reduce it: workers share the machine, and they exchange gradients.",
         svg=svg.bars([(words, share, percent(share, 0), style) for words, share, style in bars], mark=1.0, words="Efficiency"),
     )
 
 
-_PARTS = {"compute": ("computing", "s1"), "communication": ("exchanging", "s2"), "input": ("bringing the batch", "s3")}
+_PARTS = {"compute": ("computing", "s1"), "communication": ("exchanging", "s2"), "input": ("loading the batch", "s3")}
 
 
 def split_plot(group: Group) -> Plot | None:
@@ -87,8 +87,8 @@ def split_plot(group: Group) -> Plot | None:
         return None
     return Plot(
         title="Where a step's time goes",
-        note="Milliseconds of a step: without any exchange, what the exchange adds, and what bringing a fresh batch adds.",
-        svg=svg.bars(rows, mark=None, words="Milliseconds of a step"),
+        note="Milliseconds per step: computing, the time that the exchange adds, and the time that loading a batch adds.",
+        svg=svg.bars(rows, mark=None, words="Milliseconds per step"),
     )
 
 
@@ -122,8 +122,8 @@ def throughput_plot(group: Group) -> Plot | None:
         parts += [svg.dot(axes, x, y, style, f"repeat {x:.0f}, {words}: {short(y)} images/s") for x, y in line]
     return Plot(
         title="Throughput in every repeat",
-        note="Images a second; the thin line is the median. Repeats alternate between one worker and all of them.",
-        svg=svg.picture("".join(parts), "Images a second per repeat"),
+        note="Images per second; the thin line is the median. One worker and all workers are measured in turn.",
+        svg=svg.picture("".join(parts), "Images per second in each repeat"),
         legend=tuple((style, words) for style, words, _line_ in series),
     )
 
@@ -142,7 +142,7 @@ def loss_plot(trainings: Sequence[Training]) -> Plot | None:
     parts += [svg.line(axes, list(t.losses), _style(t.workers, counts)) for t in drawn]
     return Plot(
         title=_about("Training loss", drawn),
-        note="Mean loss of the batches; it has to fall, and alike for every number of workers.",
+        note="Mean loss of each batch. It must fall, and about equally for every number of workers.",
         svg=svg.picture("".join(parts), "Training loss per step"),
         legend=tuple((_style(t.workers, counts), plural(t.workers, "worker")) for t in drawn),
     )
@@ -160,7 +160,7 @@ def accuracy_plot(trainings: Sequence[Training]) -> Plot | None:
         return None
     return Plot(
         title=_about("Accuracy", trainings),
-        note="Share of images never seen in training that the trained network recognises.",
+        note="Share of the test images, which are not used for training, that the network recognises.",
         svg=svg.bars(bars, mark=None, words="Accuracy"),
     )
 

@@ -40,7 +40,7 @@ def find_regression(a: Mapping[str, Any], b: Mapping[str, Any]) -> Regression:
     found = [_of_status(b)]
     pairs, missing = _pairs(a, b)
     if missing or not pairs:
-        words = f"B has no report of {', '.join(missing)}" if missing else "the two have no framework in common"
+        words = f"B has no report of {', '.join(missing)}" if missing else "A and B have no framework in common"
         found.append(Regression("open", (words,)))
     for title, old, new in pairs:
         one = _of_pair(old, new)
@@ -67,7 +67,7 @@ def _of_status(b: Mapping[str, Any]) -> Regression:
     if status == "pass":
         return Regression("not worse", ())
     standing: Standing = "open" if status == "inconclusive" else "worse"
-    return Regression(standing, (f"B is {status}: {text(b.get('reason')) or 'it says no reason'}",))
+    return Regression(standing, (f"B is {status}: {text(b.get('reason')) or 'the report gives no reason'}",))
 
 
 def _pairs(
@@ -97,7 +97,7 @@ def _of_pair(a: Mapping[str, Any], b: Mapping[str, Any]) -> Regression:
     if lost or slower:
         return Regression("worse", (*lost, *slower))
     if (unmatched or not alike) and not (alike and figures):
-        return Regression("open", ("no speed of B has a counterpart in A: devices, workloads or options differ",))
+        return Regression("open", ("no speeds can be compared: devices, workloads or options differ",))
     return Regression("not worse", ())
 
 

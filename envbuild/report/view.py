@@ -184,9 +184,9 @@ def _headline(verdict: Verdict, groups: tuple[Group, ...], checks: tuple[Check, 
     parts = []
     last = groups[0].rows[-1] if groups and groups[0].rows else None
     if last is not None and last.workers > 1 and last.speedup is not None:
-        parts.append(f"{plural(last.workers, 'worker')} process {last.speedup:.2f} times as many images a second as one")
+        parts.append(f"{plural(last.workers, 'worker')} process {last.speedup:.2f} times as many images per second as one")
     if last is not None and last.accuracy is not None:
-        parts.append(f"{percent(last.accuracy)} of unseen images recognised")
+        parts.append(f"{percent(last.accuracy)} of the test images recognised")
     done = [check for check in checks if check.status in ("pass", "warn")]
     parts.append(f"{plural(len(done), 'check')} passed" if done else "no check passed")
     return ", ".join(parts)

@@ -62,7 +62,7 @@ def test_what_a_plain_script_gets_stands_beside_what_the_test_gets() -> None:
     content["plain_runs"] = [{**key, "n": 2, "images_per_s": {"solo": 1234.0, "dp": 1456.0}}]
     for shown in (plain_text.table(content), markdown_page.markdown(content), html_page.html(content)):
         assert "plain script" in shown and "1,234" in shown and "1,456" in shown
-        assert "without the allocator settings of the smoke test" in shown
+        assert "without the memory allocator settings of the smoke test" in shown
     content["plain_runs"][0]["net"] = "another"
     assert "1,234" not in plain_text.table(content)
 
@@ -165,7 +165,7 @@ def test_the_plots_are_svg_and_tell_the_figures() -> None:
     assert {label.partition(":")[0] for label in labels} == {
         "Speedup",
         "Efficiency",
-        "Images a second per repeat",
+        "Images per second in each repeat",
         "All-reduce bus bandwidth by message size",
         "Training loss per step",
         "Accuracy",
@@ -183,7 +183,7 @@ def test_other_exchanges_stand_beside_averaging_gradients_in_every_format() -> N
     text = html_page.html(content)
     assert page(text).wrong == [] and "Other exchanges" in text
     labels = [ElementTree.fromstring(svg).attrib["aria-label"] for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]
-    assert any(label.startswith("Milliseconds of a step: 2 workers: computing 324 ms") for label in labels)
+    assert any(label.startswith("Milliseconds per step: 2 workers: computing 324 ms") for label in labels)
 
 
 def test_two_gpus_have_their_links_and_the_nominal_rate_beside_the_measured() -> None:
