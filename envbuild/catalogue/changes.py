@@ -32,7 +32,7 @@ def _changes(entry: Entry, before: Mapping[str, Any] | None) -> Iterator[str]:
     yield from _files(entry, before)
     kinds = list(dict.fromkeys(proof["kind"] for proof in before["proofs"]))
     if more := [kind for kind in entry.kinds if kind not in kinds]:
-        yield f"proved since: {', '.join(more)}"
+        yield f"newly proved: {', '.join(more)}"
     if lost := [kind for kind in kinds if kind not in entry.kinds]:
         yield f"no longer proved: {', '.join(lost)}"
     yield from _vulnerabilities(entry, before)
@@ -66,7 +66,8 @@ def _differences(
         elif new is None and old is not None:
             yield f"{title}: {name} {old[0]} removed"
         elif old is not None and new is not None:
-            yield f"{title}: {name} {old[0]} → {new[0]}" if old[0] != new[0] else f"{title}: {name} {new[0]} has another file"
+            changed = f"{old[0]} → {new[0]}" if old[0] != new[0] else f"{new[0]} has a different file"
+            yield f"{title}: {name} {changed}"
 
 
 def _vulnerabilities(entry: Entry, before: Mapping[str, Any]) -> Iterator[str]:
@@ -76,4 +77,4 @@ def _vulnerabilities(entry: Entry, before: Mapping[str, Any]) -> Iterator[str]:
     was = {(each["package"], each["advisory"]) for each in before["vulnerabilities"]["findings"]}
     now = {(each.package, each.advisory) for each in entry.vulnerabilities.findings}
     yield from (f"vulnerability closed: {advisory} in {package}" for package, advisory in sorted(was - now))
-    yield from (f"vulnerability known now: {advisory} in {package}" for package, advisory in sorted(now - was))
+    yield from (f"new known vulnerability: {advisory} in {package}" for package, advisory in sorted(now - was))

@@ -192,7 +192,7 @@ def _answer(lookup: Lookup, build: tuple[Variant, tuple[LibraryRow, ...]], gpu: 
     against = [(f"{each.row}: {each.reason}", each.source) for each in found]
     for row in libraries if gpu is not None and gpu.capability else ():
         if drops(row, gpu.capability if gpu else ""):
-            reason = f"{row.key}: serves GPUs from compute capability {row.capability_min} on, not {GPU}"
+            reason = f"{row.key}: supports GPUs of compute capability {row.capability_min} or higher, not {GPU}"
             against.append((reason, row.origin.source_of("capability_min")))
     remarks = [] if against else [(text, "") for text in hardware_warnings(lookup, request, BUILD, variant)]
 

@@ -188,7 +188,7 @@ def test_what_nvidia_smi_prints_is_read(site: Path) -> None:
     assert table == {"driver": "535.104.05", "gpus": ["NVIDIA A100-SXM4-80GB"] * 2}
     assert old["driver"] == "384.130"
     assert old["gpus"] == []
-    assert "cut the name" in old["error"]
+    assert "shortened the name" in old["error"]
     assert named["gpus"] == ["NVIDIA GeForce RTX 4090", "Tesla T4"]
     assert csv == {"driver": "550.54.15", "gpus": ["NVIDIA H100 80GB HBM3"] * 2}
     assert long == {"driver": "470.82.01", "gpus": ["Tesla K80"]}

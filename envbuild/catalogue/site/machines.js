@@ -84,7 +84,7 @@ globalThis.envbuildMachines = (table) => {
       const [major, minor] = parts.slice(1).filter((part) => part !== undefined);
       const wanted = `${Number(major)}.${minor}`;
       const known = table.capabilities.find((each) => each[0] === wanted);
-      if (!known) return { error: `No architecture of the matrix has compute capability ${wanted}, so the resolver was not asked about it.` };
+      if (!known) return { error: `The matrix has no GPU with compute capability ${wanted}, so this site has no answer for it.` };
       return { kind: known[2], name: word, capability: wanted };
     }
     const inside = names.brackets.exec(word);
@@ -93,13 +93,13 @@ globalThis.envbuildMachines = (table) => {
     if (!found) {
       const flat = (word.toLowerCase().match(/[a-z0-9]+/g) || []).join(" ");
       const vendor = table.vendors.find((each) => each[2].some((pattern) => regex(`\\b(?:${pattern})\\b`).test(flat)));
-      if (vendor) return { error: `“${word}” is a device of ${vendor[0]}: CUDA does not run on it.` };
+      if (vendor) return { error: `“${word}” is a device from ${vendor[0]}. CUDA does not run on it.` };
       found = containing(name, words(name, withoutMemory));
     }
-    if (!found.length) return { error: `The matrix knows no GPU “${word}”. Choose one from the list, or give its compute capability, such as sm_89.` };
+    if (!found.length) return { error: `The matrix has no GPU named “${word}”. Choose one from the list, or give its compute capability, such as sm_89.` };
     if (new Set(found.map((board) => board[2])).size > 1) {
       const some = found.slice(0, 6).map((board) => `${board[0]} (${board[2]})`).join(", ");
-      return { error: `“${word}” names several GPUs of different compute capability: ${some}${found.length > 6 ? " …" : ""}.` };
+      return { error: `“${word}” can be several GPUs with different compute capabilities: ${some}${found.length > 6 ? " …" : ""}.` };
     }
     return { kind: found[0][3], name: found[0][0], capability: found[0][2] };
   }
@@ -108,7 +108,7 @@ globalThis.envbuildMachines = (table) => {
     const word = text.trim().toLowerCase().replace(/^[rv]+/, "");
     if (!/^\d{1,5}(\.\d{1,5}){0,3}$/.test(word)) return { error: `“${text.trim()}” is not a driver version. Give it as nvidia-smi prints it, such as 384.130.` };
     const branch = word.split(".")[0];
-    const remark = table.branches.includes(branch) ? "" : `Driver ${word}: the matrix has no branch ${branch}. Only the minimum of CUDA was compared; whether this driver still serves the GPU's architecture was not checked.`;
+    const remark = table.branches.includes(branch) ? "" : `The matrix does not have driver branch ${branch} (driver ${word}). Only the minimum driver of CUDA was compared. Whether this driver still supports the GPU was not checked.`;
     return { name: word, remark };
   }
 
@@ -145,7 +145,7 @@ globalThis.envbuildMachines = (table) => {
   // Answers {state: "fits" | "remarks" | "no" | "unasked", reasons: [[text, source]], remarks: [text]} for a row and a machine:
   // {driver: {name, remark} | null, gpus: [{kind, name}]}.
   function fit(row, machine) {
-    if (row.builds === null) return { state: "unasked", reasons: [], remarks: ["The resolver has another answer for this name, so it was not asked about machines."] };
+    if (row.builds === null) return { state: "unasked", reasons: [], remarks: ["`envbuild resolve` chooses another environment for this name, so no machine was checked."] };
     if (machine.none) {
       if (row.builds.length) return { state: "no", reasons: [["It is built for NVIDIA GPUs, and you have none.", ""]], remarks: [] };
       return { state: "fits", reasons: [], remarks: [] };
@@ -154,7 +154,7 @@ globalThis.envbuildMachines = (table) => {
     const version = machine.driver ? machine.driver.name : row.driver;
     const reasons = new Map();
     const remarks = new Set(machine.driver && machine.driver.remark && row.builds.length ? [machine.driver.remark] : []);
-    if (!row.builds.length) remarks.add("It runs on the processor: it uses no GPU, so neither the driver nor the GPU was checked.");
+    if (!row.builds.length) remarks.add("It runs on the CPU and uses no GPU, so neither the driver nor the GPU was checked.");
     for (const build of row.builds) {
       for (const board of gpus.length ? gpus : [null]) {
         const found = outcome(build, board ? board.kind : 0, version);
@@ -193,8 +193,8 @@ globalThis.envbuildMachines = (table) => {
       }
     }
     const cut = gpus.find((name) => name.endsWith("..."));
-    if (cut) return { driver: version, gpus: [], error: `nvidia-smi cut the name “${cut}”. Paste the output of \`nvidia-smi -L\` too, or choose the GPU.` };
-    if (!gpus.length && !version) return { error: "This is not the output of nvidia-smi: it has no driver version and no GPU." };
+    if (cut) return { driver: version, gpus: [], error: `nvidia-smi shortened the name “${cut}”. Also paste the output of \`nvidia-smi -L\`, or choose the GPU from the list.` };
+    if (!gpus.length && !version) return { error: "This is not the output of nvidia-smi: it contains neither a driver version nor a GPU." };
     return { driver: version, gpus };
   }
 

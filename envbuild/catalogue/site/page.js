@@ -17,5 +17,5 @@ const today = new Date().toISOString();
 for (const end of document.querySelectorAll("time[data-ends]")) {
   const day = end.getAttribute("datetime");
   const isOver = today.slice(0, day.length) > day;
-  end.after(Object.assign(document.createElement("span"), { className: `pill is-${isOver ? "fail" : "pass"}`, textContent: isOver ? "over" : "supported" }));
+  end.after(Object.assign(document.createElement("span"), { className: `pill is-${isOver ? "fail" : "pass"}`, textContent: isOver ? "ended" : "supported" }));
 }

@@ -48,7 +48,7 @@
       said.classList.toggle("is-error", Boolean(isError));
     };
     if (machineForm.none.checked) {
-      describe("Without an NVIDIA GPU, environments for the processor are left.");
+      describe("Only environments for the CPU are shown.");
       return { none: true, gpus: [], driver: null };
     }
     const driverText = machineForm.driver.value.trim();
@@ -138,7 +138,7 @@
     const name = row.page ? element("a", { href: encodeURI(row.page).replaceAll("+", "%2B") }, row.name) : element("code", {}, row.name);
     const titles = row.frameworks.map((each) => each.join(" "));
     const more = titles.length > 4 ? [...titles.slice(0, 4), `and ${titles.length - 4} more`] : titles;
-    const about = row.page ? more.join(", ") : `${more.join(", ")} · not locked yet; “envbuild make” does it`;
+    const about = row.page ? more.join(", ") : `${more.join(", ")} · not locked yet; “envbuild make” locks and builds it`;
     const cells = [
       element("th", { scope: "row" }, name, element("span", { class: "sub" }, about)),
       element("td", { "data-label": "CUDA" }, row.cuda || "CPU"),
@@ -170,7 +170,7 @@
     byId("more").hidden = !left;
     byId("more").textContent = `Show ${Math.min(left, shownAtOnce)} more of ${left}`;
     byId("nothing").hidden = Boolean(listed.length);
-    byId("count").textContent = `${listed.length} ${listed.length === 1 ? "environment" : "environments"}${machine ? (hidden ? ` left; ${hidden} do not fit your machine` : " for your machine") : ""}`;
+    byId("count").textContent = `${listed.length} ${listed.length === 1 ? "environment" : "environments"}${machine ? (hidden ? `; ${hidden} more do not fit your machine` : " for your machine") : ""}`;
     remember();
   }
 

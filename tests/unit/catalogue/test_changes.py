@@ -38,7 +38,7 @@ def test_versions_proofs_and_fields_are_told() -> None:
         "Python: 3.6 → 3.7",
         "Python packages: a 1 → 2",
         "Python packages: b 1 removed",
-        "Python packages: c 1 has another file",
+        "Python packages: c 1 has a different file",
         "Python packages: d 1 added",
         "no longer proved: built",
     ]
@@ -55,5 +55,5 @@ def test_vulnerabilities_are_compared_only_if_both_were_checked() -> None:
     assert changes(entry(), entry(vulnerabilities=known("A"))) == []
     assert changes(entry(vulnerabilities=known("B")), entry(vulnerabilities=known("A"))) == [
         "vulnerability closed: A in p",
-        "vulnerability known now: B in p",
+        "new known vulnerability: B in p",
     ]
