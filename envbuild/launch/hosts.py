@@ -25,7 +25,7 @@ def read_hosts(text: str) -> tuple[Host, ...]:
     counted = _COUNTED.fullmatch(text.strip())
     if counted:
         if not int(counted[1]) * int(counted[2]):
-            raise _malformed(f"--hosts: {text} brings no device.")
+            raise _malformed(f"--hosts: {text} has no devices.")
         return tuple(Host(name="", slots=int(counted[2])) for _ in range(int(counted[1])))
     found: list[Host] = []
     for part in text.split(","):
@@ -34,7 +34,7 @@ def read_hosts(text: str) -> tuple[Host, ...]:
             raise _malformed(f"--hosts: {part.strip()!r} is not HOST or HOST:DEVICES.")
         slots = int(match[3] or 1)
         if slots < 1:
-            raise _malformed(f"--hosts: {match[1]} brings no device.")
+            raise _malformed(f"--hosts: {match[1]} has no devices.")
         if any(host.name == match[1] for host in found):
             raise _malformed(f"--hosts names {match[1]} twice.")
         found.append(Host(name=match[1], slots=slots))

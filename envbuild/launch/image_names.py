@@ -34,8 +34,8 @@ def require_reachable(
     raise UsageError(
         f"{image} is the name of an image on this machine. The hosts of {launcher.name} ({kind.name}) cannot pull it.",
         code="image-not-shared",
-        hint="Push it to a registry and give --registry HOST/REPOSITORY, or --image REFERENCE. Where every host already has "
-        f"the image by this name (docker save, docker load), say so: --image {image}",
+        hint="Push it to a registry and give --registry HOST/REPOSITORY, or --image REFERENCE. If every host already has "
+        f"the image under this name (docker save, docker load), add --image {image}",
     )
 
 

@@ -90,7 +90,7 @@ def require_programs(
     launcher, kind = chosen
     for word in vouched:
         if word not in programs:
-            raise UsageError(f"--has: no launcher asks for {word!r}.", hint=f"It knows: {', '.join(programs)}.")
+            raise UsageError(f"--has: no launcher needs {word!r}.", hint=f"Possible programs: {', '.join(programs)}.")
     lacking = _lacking(kind, programs, contents, vouched)
     if not lacking:
         return
@@ -103,8 +103,8 @@ def require_programs(
     )
     apt = ", ".join(each.apt[0] for each in lacking if each.apt)
     ways = [f"To add {it}, write `apt: [{apt}]` in an envbuild.yaml of your own (envbuild init)."] if apt else []
-    ways += [f"{each.name} comes with {' or '.join(each.packages)}." for each in lacking if not each.apt]
-    unlocked = "" if contents.is_locked else f"There is no lock of {name} yet, and `envbuild lock {name}` may find it there. "
+    ways += [f"{each.name} is part of {' or '.join(each.packages)}." for each in lacking if not each.apt]
+    unlocked = "" if contents.is_locked else f"{name} is not locked yet: the answer may change after `envbuild lock {name}`. "
     raise UsageError(
         f"{launcher.name} ({kind.name}) needs {what} in the image, and the image of {name} does not contain it.",
         code="program-not-in-image",
@@ -116,7 +116,7 @@ def require_programs(
 def _lacking(kind: Kind, programs: Mapping[str, Program], contents: Contents, vouched: Collection[str]) -> list[Program]:
     for word in kind.needs:
         if word not in programs:
-            raise InvalidInputError(f"images/launchers/{_FILE} does not say what brings {word}.", code="unknown-program")
+            raise InvalidInputError(f"images/launchers/{_FILE} does not list {word}.", code="unknown-program")
     return [programs[word] for word in kind.needs if word not in vouched and not programs[word].is_in(contents)]
 
 

@@ -107,34 +107,34 @@ def _alone(order: LaunchOrder, looked: Looked, facts: Mapping[str, list[str]], f
 
 def _programs(facts: Mapping[str, list[str]]) -> Iterator[HostFinding]:
     for name in facts.get("no-program", ()):
-        hint = f"Install what brings {name}, or put its folder on the PATH of a shell that ssh starts without a login."
+        hint = f"Install {name}, or add its folder to the PATH that non-login ssh shells get."
         yield _missing("program", name, "not on this host", hint)
     for said in facts.get("no-engine", ()):
-        yield _missing("engine", "Docker", said, "Start the engine there, and add the user to the group `docker`.")
+        yield _missing("engine", "Docker", said, "Start the engine on that host, and add the user to the group `docker`.")
     for version in facts.get("engine", ()):
         yield HostFinding(id="engine", status="ok", title="Docker", message=version)
 
 
 def _image(order: LaunchOrder, facts: Mapping[str, list[str]]) -> Iterator[HostFinding]:
     if "image" in facts:
-        yield HostFinding(id="image", status="ok", title="image", message="there")
+        yield HostFinding(id="image", status="ok", title="image", message="on this host")
     elif "image-pullable" in facts:
-        yield HostFinding(id="image", status="ok", title="image", message="not there yet; the registry has it")
+        yield HostFinding(id="image", status="ok", title="image", message="not on this host yet; the registry has it")
         free = int(facts.get("engine-free-kib", ["0"])[0])
         if 0 < free < _LITTLE_DISK_KIB:
             message = f"{free / 1024**2:.1f} GiB free for images"
             hint = "Free some with `docker system prune`, or move the engine's data root."
             yield HostFinding(id="engine-disk", status="warn", title="disk", message=message, hint=hint)
     for said in facts.get("no-image", ()):
-        hint = f"Pull it there: docker pull {order.image}. A private registry needs `docker login` first."
-        yield _missing("image", "image", f"not there, and it cannot be pulled: {said}", hint)
+        hint = f"Pull it on that host: docker pull {order.image}. A private registry needs `docker login` first."
+        yield _missing("image", "image", f"not on this host, and it cannot be pulled: {said}", hint)
 
 
 def _gpus(order: LaunchOrder, host: Host, facts: Mapping[str, list[str]], fits: Fits) -> Iterator[HostFinding]:
     if not order.gpus:
         return
     for said in facts.get("no-gpu", ()):
-        yield _missing("gpu", "GPUs", f"none can be seen: {said}", "Install the NVIDIA driver, or leave this host out.")
+        yield _missing("gpu", "GPUs", f"no GPU is visible: {said}", "Install the NVIDIA driver, or leave this host out.")
     found = [tuple(map(str.strip, line.split(",", 1))) for line in facts.get("gpu", ()) if "," in line]
     if not found:
         return
@@ -147,7 +147,7 @@ def _gpus(order: LaunchOrder, host: Host, facts: Mapping[str, list[str]], fits: 
         yield _missing("gpu-count", "GPUs", f"{len(found)} of the {host.slots} that the launch requires", hint)
     reasons = list(dict.fromkeys(reason for name in names for reason in fits(driver, name)))
     for reason in reasons:
-        hint = f"`envbuild resolve {order.name} --driver {driver} --gpu '{found[0][1]}'` names what would fit."
+        hint = f"`envbuild resolve {order.name} --driver {driver} --gpu '{found[0][1]}'` shows what fits."
         yield _missing("fits", "image on this GPU", reason, hint)
     if "engine" in facts and "toolkit" not in facts and "nvidia" not in " ".join(facts.get("runtimes", ())):
         hint = "Install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker`, restart the engine."
@@ -167,29 +167,30 @@ def _network(order: LaunchOrder, facts: Mapping[str, list[str]]) -> Iterator[Hos
         hint = "Load the adapter's driver (ib_uverbs), or leave --rdma out."
         yield _missing("rdma", "RDMA", "/dev/infiniband has no adapter", hint)
     if "taken" in facts.get("port", ()):
-        yield _missing("port", f"port {order.port}", "another program listens there", "Choose another with --port.")
+        yield _missing("port", f"port {order.port}", "another program uses this port", "Choose another with --port.")
     for name in facts.get("no-name", ()):
         hint = "Add it to DNS or /etc/hosts, or give --hosts addresses."
-        yield _missing("name", "name", f"{name}, the host of rank 0, has no address here", hint)
+        yield _missing("name", "name", f"this host finds no address for {name}, the host of rank 0", hint)
     for said in facts.get("no-reach", ()):
         hint = f"Open port {order.port} of {first}, and the ports above 1024 between the hosts, or choose another with --port."
-        yield _missing("port", "network", f"{first}, port {order.port}, is not reached from here: {said}", hint)
+        yield _missing("port", "network", f"this host cannot reach port {order.port} of {first}: {said}", hint)
 
 
 def _rest(order: LaunchOrder, looked: Looked, facts: Mapping[str, list[str]]) -> Iterator[HostFinding]:
     for said in facts.get("no-folder", ()):
-        hint = f"Make it there, writable for you: mkdir -p {order.report}"
+        hint = f"Create it on that host, where you can write to it: mkdir -p {order.report}"
         yield _missing("folder", "report folder", f"{order.report}: {said}", hint)
     shm = int(facts.get("shm-kib", ["0"])[0] or 0)
     if 0 < shm < _LITTLE_SHM_KIB:
-        message = f"{shm / 1024:.0f} MiB in /dev/shm, which is little for containers that use it"
+        message = f"only {shm / 1024:.0f} MiB in /dev/shm; the containers may need more"
         hint = "Mount a larger one: mount -o remount,size=2G /dev/shm"
         yield HostFinding(id="shm", status="warn", title="shared memory", message=message, hint=hint)
     for text in facts.get("clock", ()):
         off = float(text) - looked.at
         if abs(off) > _CLOCK_S:
             message = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} this machine"
-            yield HostFinding(id="clock", status="warn", title="clock", message=message, hint="Let it follow a time server.")
+            hint = "Synchronise its clock with a time server."
+            yield HostFinding(id="clock", status="warn", title="clock", message=message, hint=hint)
 
 
 def _beside_others(
@@ -197,15 +198,15 @@ def _beside_others(
 ) -> Iterator[HostFinding]:
     """Yield the values of this host that differ from those of most hosts."""
     told = {
-        "machine": ("processor", "the image runs on one kind of processor only", "missing"),
-        "mpirun": ("Open MPI", "mpirun and its helpers must be of one release", "warn"),
+        "machine": ("processor", "the image runs on one processor architecture only", "missing"),
+        "mpirun": ("Open MPI", "mpirun needs the same release on all hosts", "warn"),
     }
     for key, (title, why, status) in told.items():
         usual = Counter(value for facts in all_facts for value in facts.get(key, ())).most_common(1)
         for value in own.get(key, ()):
             if usual and value != usual[0][0]:
-                message = f"{value}, and {usual[0][0]} on the other hosts; {why}"
-                hint = f"Leave {looked.host.name} out, or make it like the others."
+                message = f"{value}, but {usual[0][0]} on the other hosts; {why}"
+                hint = f"Leave {looked.host.name} out, or give it what the other hosts have."
                 yield HostFinding(
                     id=key, status="missing" if status == "missing" else "warn", title=title, message=message, hint=hint
                 )

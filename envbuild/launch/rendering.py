@@ -86,11 +86,13 @@ def _check(launcher: Launcher, kind: Kind, order: LaunchOrder) -> None:
         raise UsageError(
             f"{where} needs the same number of devices on every host.",
             code="hosts-unequal",
-            hint="Ask for the smallest of these numbers on each of them.",
+            hint="Request the smallest of these numbers on every host.",
         )
     if order.report and not kind.report:
         raise UsageError(
-            f"{where} cannot write the report into a folder.", code="no-report-folder", hint="Leave --report out, read its log."
+            f"{where} cannot write the report into a folder.",
+            code="no-report-folder",
+            hint="Leave --report out, and read the log.",
         )
     unused = [name for name in order.settings.given() if name not in kind.options]
     if unused:
@@ -98,11 +100,11 @@ def _check(launcher: Launcher, kind: Kind, order: LaunchOrder) -> None:
         raise UsageError(
             f"{where} does not use --{', --'.join(unused)}.",
             code="option-unused",
-            hint=f"It takes {takes}." if takes else "It starts the processes itself: leave it out.",
+            hint=f"Use only {takes}." if takes else "Leave it out: this launcher has no such options.",
         )
     texts = [order.image, order.interface, order.report, *order.arguments, *(value for _, value in order.variables)]
     if any(_CONTROL.search(text) for text in texts):
-        raise UsageError("A control character cannot be passed on to a launcher.", hint="Leave it out.")
+        raise UsageError("An argument contains a control character, which a launcher cannot pass on.", hint="Remove it.")
     for name, _ in order.variables:
         if not _VARIABLE.fullmatch(name):
-            raise UsageError(f"--env: {name!r} is no name of a variable.", hint="Write NAME=VALUE.")
+            raise UsageError(f"--env: {name!r} is not the name of a variable.", hint="Write NAME=VALUE.")

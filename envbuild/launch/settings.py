@@ -77,7 +77,7 @@ def read_label(option: str, text: str) -> str:
     """Check a name of a Kubernetes object; '' for none."""
     if text and not _LABEL.fullmatch(text):
         raise UsageError(
-            f"--{option}: {text!r} is not a name of Kubernetes.", hint="Write lower-case letters, digits and - only."
+            f"--{option}: {text!r} is not a valid name in Kubernetes.", hint="Write lower-case letters, digits and - only."
         )
     return text
 
