@@ -36,7 +36,7 @@ def audit(
         from envbuild.audit import service as remote
 
         answer = remote.ask(service, artifacts)
-        why = "the service is asked about Python packages only; name OSV's records of the distribution with --database"
+        why = "the service knows Python packages only; for others, use a local OSV database (--database)"
         not_asked = (f"{len(system)} packages of {system[0].ecosystem}: {why}",) if system else ()
     return Audit(
         database=answer.database,
@@ -58,16 +58,16 @@ def _system_packages(lock: Lock, sources: Sequence[tuple[str, str, str]]) -> Ite
 def _unchecked(lock: Lock, sources: Sequence[tuple[str, str, str]] | None) -> Iterator[str]:
     environment = lock.environment
     if sources is not None and not sources:
-        yield "the packages of the image's system: it has no dpkg that could name them"
+        yield "the system packages of the image: it has no dpkg, so they cannot be listed"
     if sources is None:
-        yield f"the packages of {environment.system.name}: build the image, whose package manager knows their sources"
+        yield f"the packages of {environment.system.name}: to have them checked, build the image first"
     if environment.base.packages:
         yield f"{len(environment.base.packages)} packages of CUDA repositories, which no database covers"
     if environment.base.files:
         yield f"{len(environment.base.files)} conda packages of CUDA, which no database covers"
     for prefix in lock.prefixes:
         if prefix.python.is_fetched:
-            yield f"Python {prefix.python.version} of {prefix.path}, which is no package of the distribution"
+            yield f"Python {prefix.python.version} of {prefix.path}, which is not a package of the distribution"
     for framework in environment.frameworks:
         if framework.options.get("repository"):
             yield f"{framework.name} {framework.version}, which is built from its repository"

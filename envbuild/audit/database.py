@@ -66,7 +66,7 @@ def search(places: Sequence[Path], packages: Sequence[Package]) -> Audit:
         if not count:
             raise _empty(place, bad)
         total += count
-    odd = (f"{each.name} {each.version!r}, which is no version that {each.ecosystem} knows" for each in unreadable)
+    odd = (f"{each.name} {each.version!r}, which is not a valid version in {each.ecosystem}" for each in unreadable)
     unchecked = (*bad.told(), *_uncovered(packages, covered), *odd)
     return Audit(
         database=f"{total} OSV records in {', '.join(place.name for place in places)}",
@@ -98,14 +98,14 @@ class _Bad:
 def _empty(place: Path, bad: _Bad) -> InvalidInputError:
     if bad.first:
         return InvalidInputError(
-            f"{place} holds no usable OSV record; {bad.first[0].name!r} {bad.first[0].why[:200]}.",
+            f"{place} contains no usable OSV record; {bad.first[0].name!r} {bad.first[0].why[:200]}.",
             code="bad-advisory",
             hint="Fetch the database again.",
         )
     return InvalidInputError(
-        f"{place} holds no OSV records.",
+        f"{place} contains no OSV records.",
         code="no-advisories",
-        hint="Give a folder of JSON records, or the zip that osv.dev offers for PyPI. An empty one finds nothing anywhere.",
+        hint="Give a folder of JSON records, or the zip that osv.dev offers for PyPI. An empty database would find nothing.",
     )
 
 

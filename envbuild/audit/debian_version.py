@@ -26,7 +26,7 @@ class DebianVersion:
     def __init__(self, text: str) -> None:
         match = _FORM.fullmatch(text.strip()) if len(text) <= _LONGEST else None
         if match is None or not match["upstream"] or match["revision"] == "" or (match["epoch"] is None and ":" in text):
-            raise BadVersionError(f"{text[:60]!r} is no version of a Debian package")
+            raise BadVersionError(f"{text[:60]!r} is not the version of a Debian package")
         self._key = (int(match["epoch"] or 0), _parts(match["upstream"]), _parts(match["revision"] or ""))
 
     def __eq__(self, other: object) -> bool:

@@ -41,7 +41,7 @@ def read(place: Path) -> Iterator[tuple[str, dict[str, Any]] | Bad]:
             yield from _folder(place)
             return
         if not place.is_file():
-            raise UsageError(f"{place} is no file and no folder.", code="bad-database", hint=_HINT)
+            raise UsageError(f"{place} is neither a file nor a folder.", code="bad-database", hint=_HINT)
         _check_directory(place)
         with zipfile.ZipFile(place) as archive:
             for entry in archive.infolist():
@@ -70,7 +70,7 @@ def _file(path: Path, name: str) -> tuple[str, dict[str, Any]] | Bad:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a named pipe would block
         with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return Bad(name=name, why="is no regular file")
+                return Bad(name=name, why="is not a regular file")
             return _record(stream, name)
     except OSError as error:
         return Bad(name=name, why=f"cannot be read: {error.strerror or error}")
@@ -87,13 +87,13 @@ def _entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[str, dict[
 def _record(stream: IO[bytes], name: str) -> tuple[str, dict[str, Any]] | Bad:
     content = stream.read(LARGEST_RECORD + 1)
     if len(content) > LARGEST_RECORD:
-        return Bad(name=name, why=f"is larger than {LARGEST_RECORD >> 20} MiB, which no record is")
+        return Bad(name=name, why=f"is larger than {LARGEST_RECORD >> 20} MiB, too large for a record")
     try:
         record = json.loads(content)
     except (ValueError, RecursionError) as error:
-        return Bad(name=name, why=f"is no JSON: {error}")
+        return Bad(name=name, why=f"is not JSON: {error}")
     if not isinstance(record, dict) or not isinstance(record.get("id"), str):
-        return Bad(name=name, why="is no OSV record: it has no id")
+        return Bad(name=name, why="is not an OSV record: it has no id")
     return name, record
 
 
@@ -114,7 +114,7 @@ def _check_directory(place: Path) -> None:
             length = int.from_bytes(record[40:48], "little") if record.startswith(_END_64) else length
     if length > LARGEST_DIRECTORY:
         raise InvalidInputError(
-            f"{place} lists too many files to be read at once: its directory has {length >> 20} MiB.",
+            f"{place} contains too many files: its list of files is larger than {LARGEST_DIRECTORY >> 20} MiB.",
             code="bad-database",
             hint="Unpack it and give the folder, or give the zips of the ecosystems that you need (PyPI, Debian).",
         )

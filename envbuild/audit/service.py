@@ -27,7 +27,7 @@ def ask(service: str, packages: Sequence[Artifact]) -> Audit:
     """
     if importlib.util.find_spec("pip_audit") is None:
         raise UsageError(
-            "pip-audit is not installed, which asks the advisory services.",
+            "pip-audit, which asks the advisory services, is not installed.",
             code="no-pip-audit",
             hint="Install it: pip install 'envbuild[audit]'. Or name a local OSV database with --database.",
         )
@@ -45,7 +45,7 @@ def ask(service: str, packages: Sequence[Artifact]) -> Audit:
     except (ValueError, LookupError, TypeError) as error:
         told = [line for line in done.errors.splitlines() if line.strip()] or ["it gave no reason"]
         raise PublishError(
-            f"{_SERVICES[service]} did not answer, so nothing is known of these {len(pinned)} packages: {told[-1]}",
+            f"{_SERVICES[service]} did not answer, so {len(pinned)} packages were not checked: {told[-1]}",
             code="advisories-unreachable",
             hint="Try again with a network, ask the other service (--service), or name a local OSV database (--database).",
         ) from error
@@ -58,7 +58,7 @@ def ask(service: str, packages: Sequence[Artifact]) -> Audit:
         found += [_finding(pinned[name, package["version"]], each) for each in package["vulns"]]
     answered = {(canonicalize_name(package["name"]), package["version"]) for package in answer if "skip_reason" not in package}
     named = {canonicalize_name(package["name"]) for package in answer}
-    skipped += [f"{name}: the service said nothing about it" for name, _ in sorted(pinned) if name not in named]
+    skipped += [f"{name}: the service gave no answer" for name, _ in sorted(pinned) if name not in named]
     return Audit(database=_SERVICES[service], checked=len(answered), findings=tuple(found), unchecked=tuple(skipped))
 
 

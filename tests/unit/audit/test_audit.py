@@ -216,7 +216,7 @@ def test_a_zip_that_lists_too_much_is_refused_before_it_is_read(tmp_path: Path, 
     assert audit(LOCK, databases=[place], service="osv").findings
     monkeypatch.setattr(database.records, "LARGEST_DIRECTORY", 1000)
     monkeypatch.setattr(zipfile, "ZipFile", lambda *_: pytest.fail("it was opened"))
-    with pytest.raises(EnvbuildError, match="lists too many files"):
+    with pytest.raises(EnvbuildError, match="contains too many files"):
         audit(LOCK, databases=[place], service="osv")
 
 
