@@ -115,7 +115,7 @@ def run(  # noqa: PLR0917 - all stages have this signature
     info = engine.image(image)
     if info is None:
         raise UnknownNameError(
-            f"The engine does not hold the image {image}.", code="no-image", hint="`envbuild build NAME` makes it."
+            f"The engine does not have the image {image}.", code="no-image", hint="To build it, run: envbuild build NAME"
         )
     trial = Trial(engine=engine, image=image, info=info, lock=lock, options=options, on_progress=on_progress, reserve=reserve)
     try:

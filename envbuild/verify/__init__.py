@@ -74,7 +74,7 @@ def verify(
     info = engine.image(image)
     if info is None:
         raise UnknownNameError(
-            f"The engine does not hold the image {image}.", code="no-image", hint="`envbuild build NAME` makes it."
+            f"The engine does not have the image {image}.", code="no-image", hint="To build it, run: envbuild build NAME"
         )
     found = Findings()
     comparisons.compare_configuration(lock, info, found)
@@ -128,7 +128,7 @@ def _look(engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progr
             done, total = float(words[1]), float(words[2])
             on_progress(Progress(stage="verify", message="comparing files", done=done, total=total, unit="bytes"))
 
-    on_progress(Progress(stage="verify", message=f"looking into {lock.environment.name}"))
+    on_progress(Progress(stage="verify", message=f"reading the files of {lock.environment.name}"))
     kept = {name: f"{lists.FOLDER}/{name}" for name in lists.candidates(lock)}
     program = ["-S", "-s", "-E", "-B", "-c", _SCRIPT.read_text(encoding="utf-8"), json.dumps(config)]
     try:
@@ -148,7 +148,7 @@ def _look(engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progr
     answer = result.files.get(_ANSWER)
     if result.code or answer is None:
         said = " ".join(result.output.split()[-40:])
-        found.wrong(python, f"cannot tell what the image holds (exit code {result.code}): {said}")
+        found.wrong(python, f"cannot list the contents of the image (exit code {result.code}): {said}")
         return None
     told: dict[str, Any] = json.loads(answer)
     told["lists"] = {name: lists.parse(result.files[path]) for name, path in kept.items() if path in result.files}
@@ -237,7 +237,7 @@ def _ask(
         said = str(answer.get("error") or "") or " ".join(result.output.split()[-60:])
         if lock.environment.cuda is not None and not with_gpus and "libcuda.so" in said:
             who = framework.name if which else "the framework"
-            found.notes.append(f"{who} needs the NVIDIA driver to start, and this machine has none: it was not asked")
+            found.notes.append(f"not checked: {who} needs the NVIDIA driver, and this machine has none")
         else:
             found.wrong(where, f"cannot be started (exit code {result.code}): {said}")
     return told or {}

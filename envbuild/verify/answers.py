@@ -30,7 +30,7 @@ def compare_framework(lock: Lock, framework: Framework, told: Mapping[str, Any],
     who = named(lock, framework)
     version = str(told.get("version") or "")
     if _own_version(version) != _own_version(framework.version):
-        found.wrong(f"{who} version", f"expected {framework.version}, it says {version or 'nothing'}")
+        found.wrong(f"{who} version", f"expected {framework.version}, it reports {version or 'none'}")
     for prefix in (each for each in lock.prefixes if framework.name in each.frameworks and told.get("python")):
         if not _same_release(str(told["python"]), prefix.python.version):
             found.wrong(f"{who} Python", f"expected {prefix.python.version}, it runs under {told['python']}")
@@ -43,17 +43,17 @@ def _compare_cuda(lock: Lock, framework: Framework, told: Mapping[str, Any], fou
     if expected is not None and not cuda:
         found.wrong(f"{who} CUDA", f"a build without CUDA in an image for CUDA {expected}")
     elif expected is not None and cuda == UNKNOWN:
-        found.notes.append(f"{who} does not say with which CUDA it was built: not compared")
+        found.notes.append(f"not compared: {who} does not report its CUDA version")
     elif expected is not None and not _same_release(str(cuda), expected):
         found.wrong(f"{who} CUDA", f"expected {expected}, it was built with {cuda}")
     elif expected is None and cuda and cuda != UNKNOWN:
-        found.notes.append(f"{who} was built with CUDA {cuda}, though this is a build for CPUs")
+        found.notes.append(f"{who} was built with CUDA {cuda}, but this environment is for CPUs")
     if len(environment.frameworks) == 1 or framework.cuda_libraries == "system":
         for name, wanted in (("cudnn", environment.cudnn), ("nccl", environment.nccl)):
             if wanted and not told.get(name):
-                found.notes.append(f"{who} does not say which {name} it uses: not compared")
+                found.notes.append(f"not compared: {who} does not report its {name} version")
             elif wanted and not _same_release(str(told[name]), wanted):
-                found.wrong(f"{who} {name}", f"expected {wanted}, it says {told[name]}")
+                found.wrong(f"{who} {name}", f"expected {wanted}, it reports {told[name]}")
     if expected is not None:
         _compare_architectures(lock, framework, told.get("arch_list") or [], found)
 
@@ -69,7 +69,7 @@ def _compare_architectures(lock: Lock, framework: Framework, listed: Sequence[st
     if promised is None:
         return
     if not listed:
-        found.notes.append(f"{named(lock, framework)} does not list the GPUs that it has code for: not compared")
+        found.notes.append(f"not compared: {named(lock, framework)} does not list the GPUs that it has code for")
         return
     for kind, wanted in (("sm", promised.sass), ("compute", promised.ptx)):
         codes = {divmod(int(match[1]), 10) for name in listed if (match := re.fullmatch(rf"{kind}_(\d+)[a-z]?", str(name)))}

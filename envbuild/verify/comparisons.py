@@ -25,7 +25,7 @@ def compare_lock(lock: Lock, embedded: bytes | None, found: Findings) -> None:
     if embedded is None:
         found.wrong(LOCK, "missing")
     elif embedded != codec.dumps(lock).encode():
-        found.wrong(LOCK, "is not the lock that was given: the image was built from another one")
+        found.wrong(LOCK, "differs from the given lock: the image was built from another one")
 
 
 def compare_configuration(lock: Lock, info: ImageInfo, found: Findings) -> None:
@@ -78,7 +78,7 @@ def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: F
     from packaging.utils import canonicalize_name
 
     if not told.get("sites"):
-        found.wrong(prefix.path, "holds no packages")
+        found.wrong(prefix.path, "contains no packages")
         return
     locked = {str(canonicalize_name(artifact.name)): artifact.version for artifact in prefix.artifacts}
     installed: dict[str, list[Mapping[str, Any]]] = {}
@@ -90,12 +90,12 @@ def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: F
         _compare_distribution(f"{prefix.path}: {name}", version, installed.get(name, []), found)
     for name in sorted(installed.keys() - locked.keys()):
         versions = ", ".join(one["version"] for one in installed[name])
-        found.wrong(f"{prefix.path}: {name}", f"is not in the lock, but installed ({versions})")
+        found.wrong(f"{prefix.path}: {name}", f"is installed ({versions}), but is not in the lock")
     retitled = _retitled(prefix, told)
     found.files("modified since it was installed", [item for item in told["modified"] if item not in retitled], prefix.path)
     if retitled:
         found.notes.append(
-            "METADATA or WHEEL is not what the RECORD says, as where publishers rename a version after building: "
+            "METADATA or WHEEL differs from RECORD, as happens if a publisher changes the version after building: "
             + ", ".join(sorted({item["of"] for item in retitled}))
         )
     for name in sorted({item["of"] for item in told["unhashed"]}):  # only a note: publishers forget hundreds
@@ -111,9 +111,7 @@ def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: F
     found.count("bytes", told["bytes"])
     built = sorted([*made, *(a.name for a in prefix.artifacts if not a.filename.endswith(".whl"))])
     if built:
-        found.notes.append(
-            f"built from source, so compared by version and by the record of their own build: {', '.join(built)}"
-        )
+        found.notes.append(f"built from source, so their files were compared with the record of this build: {', '.join(built)}")
 
 
 def _overwritten(replaced: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -204,7 +202,7 @@ def compare_packages(lock: Lock, told: Mapping[str, Any], found: Findings) -> No
             found.wrong(f"package {name}", f"expected {version}, found {packages.get(name) or 'none'}")
     for package in environment.base.build_packages:
         if package.name in packages:
-            found.wrong(f"package {package.name}", "is for compiling alone, and the image should not hold it")
+            found.wrong(f"package {package.name}", "is needed only for compiling and must not be in the image")
     for name in filter(None, wanted):
         if name not in packages:
             found.wrong(f"package {name}", "not installed")
@@ -219,9 +217,9 @@ def compare_rights(told: Mapping[str, Any], found: Findings) -> None:
     for item in told["privileged"]:
         owner = f" (of {item['package']})" if item["package"] else ", and belongs to no package"
         right = f"mode {item['mode']}" if int(item["mode"] or "0", 8) & _SETUID_OR_SETGID else "a file capability"
-        found.wrong(item["path"], f"gives rights to who runs it ({right}){owner}")
+        found.wrong(item["path"], f"gives extra rights to all users ({right}){owner}")
     writable = [{"path": item["path"], "of": ""} for item in told["writable"]]
-    found.files("can be written by anybody", writable, "permissions")
+    found.files("everybody can write to it", writable, "permissions")
 
 
 def compare_secrets(told: Mapping[str, Any], of_the_base: Collection[str], found: Findings) -> None:

@@ -46,9 +46,9 @@ class VerifyReport:
         if self.ok:
             return self
         raise VerifyError(
-            f"The image of {self.name} does not hold what its lock says: {len(self.problems)} differences.",
+            f"The image of {self.name} does not match its lock: {len(self.problems)} differences.",
             problems=self.problems,
-            hint=f"Build it again with `envbuild build {self.name} --no-cache`; an image is never edited by hand.",
+            hint=f"Build it again with `envbuild build {self.name} --no-cache`. Do not change an image by hand.",
         )
 
 

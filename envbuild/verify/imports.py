@@ -99,12 +99,12 @@ def _ask(trial: Trial, prefix: Prefix, found: Findings) -> dict[str, Any] | None
     except EngineError as error:
         if error.code != "refused":
             raise
-        found.wrong(where, f"cannot be tried: {error.message}")
+        found.wrong(where, f"the imports cannot be tested: {error.message}")
         return None
     answer = result.files.get(_ANSWER)
     if result.code or answer is None:
         said = " ".join(result.output.split()[-40:])
-        found.wrong(where, f"cannot be tried (exit code {result.code}): {said}")
+        found.wrong(where, f"the imports cannot be tested (exit code {result.code}): {said}")
         return None
     told: dict[str, Any] = json.loads(answer)
     return told
@@ -133,7 +133,7 @@ def compare_imports(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: 
             found.wrong(f"{prefix.path}: import {each['module']} ({each['distribution']})", message + advice)
     for name in sorted(lacking.keys() - failed):
         lacks = _named(lacking[name], system, rules)
-        found.notes.append(f"{name}: parts of it need libraries that the image does not have: {lacks}")
+        found.notes.append(f"{name}: some of its modules need libraries that are not in the image: {lacks}")
     _note_unchecked(prefix, told, found)
 
 
@@ -199,4 +199,4 @@ def _advice(name: str, lock: Lock, rules: Rules) -> str:
     taken = {each.name for each in lock.environment.frameworks}
     if not framework or framework in taken or lock.environment.custom is None:
         return ""
-    return f". envbuild has it as the framework `{framework}`, with its libraries: name {framework} under `frameworks:` instead"
+    return f". List {framework} under `frameworks:` instead of `pip:`; then its libraries are installed, too"

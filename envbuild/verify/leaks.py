@@ -64,7 +64,7 @@ def search(  # noqa: PLR0917 - the place, the strings, and the report
     spoken = "\n".join([*info.env, *engine.history(info.id), *map(str, info.labels.items()), *info.entrypoint, *info.cmd])
     for name, value in wanted.items():
         if value in spoken.encode():
-            found.wrong("image configuration", f"holds {name} of the machine that built it")
+            found.wrong("image configuration", f"contains {name} of the machine that built it")
     done = 0.0
     for entry in engine.layer_files(info.id):
         layers.see(entry)
@@ -72,7 +72,7 @@ def search(  # noqa: PLR0917 - the place, the strings, and the report
             continue
         with entry.open() as stream:
             for name in find_strings(iter(functools.partial(stream.read, _PIECE), b""), wanted):
-                found.wrong(entry.path, f"holds {name} of the machine that built the image (layer {entry.layer[:20]})")
+                found.wrong(entry.path, f"contains {name} of the machine that built the image (layer {entry.layer[:20]})")
         done += entry.size
         found.count("searched_files", 1)
         on_progress(Progress(stage="verify", message="searching the layers", done=done, total=float(info.size), unit="bytes"))

@@ -157,7 +157,7 @@ class Layers:
         if len(seen) <= 2 * removed:
             return "missing"
         if len(seen) > 1:
-            return "was written again after the step that installed it"
+            return "was overwritten by a later step"
         (it,) = seen
         if it.kind == "hardlink":  # a hard link to a file of the same layer
             it = next((other for other in self._seen.get(it.what or "", []) if other.layer == it.layer), it)
@@ -171,7 +171,7 @@ class Layers:
         own = {seen.layer for seen in self._seen.get(f"{FOLDER}/{name}", [])}
         for parent in (one.folder, *map(str, PurePosixPath(one.folder).parents)):
             if any(seen.layer not in own for seen in self._seen.get(parent, [])):
-                found.wrong(parent, "was taken away by a later step")
+                found.wrong(parent, "was removed by a later step")
         others = [
             {"path": path}
             for path, layer in self._strangers
@@ -179,7 +179,7 @@ class Layers:
             and not (path.endswith(f"/{_REPLACED}") and layer in own)
             and not _is_bytecode_of(path, one)
         ]
-        found.files("is not among what was installed there", others, one.folder)
+        found.files("was not there after the installation", others, one.folder)
 
 
 def _is_bytecode_of(path: str, one: FileList) -> bool:
@@ -193,8 +193,8 @@ def compare_presence(wanted: Mapping[str, str], lists: Mapping[str, FileList], f
     for name, folder in wanted.items():
         where = f"{FOLDER}/{name}"
         if name not in lists:
-            found.wrong(where, "missing: nothing tells which files were installed")
+            found.wrong(where, "missing, so the installed files are not known")
         elif not len(lists[name]):
-            found.wrong(where, "lists no file")
+            found.wrong(where, "lists no files")
         elif folder and lists[name].folder != folder:
-            found.wrong(where, f"is not of {folder}")
+            found.wrong(where, f"is about another folder than {folder}")

@@ -182,10 +182,10 @@ def test_a_fetched_python_is_alone_in_its_folder_and_runs_the_framework(
         assert [word for word in left if word not in ("/tmp:", "/opt/python:")] == ["bin", "lib", VERSION], left
         assert differences(engine, record.tags[0], python, scratch=place.home) == {}
         assert differences(engine, record.tags[0], python, *FAULTS, scratch=place.home) == {
-            f"{folder}/bin/python{VERSION}": "was written again after the step that installed it (of python-3.11)",
+            f"{folder}/bin/python{VERSION}": "was overwritten by a later step (of python-3.11)",
             f"{folder}/lib/python{VERSION}/this.py": "missing (of python-3.11)",
-            f"{folder}/lib/python{VERSION}/evil.py": "is not among what was installed there",
-            f"{lists.FOLDER}/python-{VERSION}": "was written again after the step that installed it (of python-3.11)",
+            f"{folder}/lib/python{VERSION}/evil.py": "was not there after the installation",
+            f"{lists.FOLDER}/python-{VERSION}": "was overwritten by a later step (of python-3.11)",
         }
     finally:
         for tag in record.tags:

@@ -72,7 +72,7 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "missing package": (edit(f"{SITE}distributions", [distribution("toy", "1.0")]), "not installed (locked: 4.0)"),
     "extra package": (
         edit(f"{SITE}distributions", [*told()["prefixes"]["/opt/env"]["distributions"], distribution("evil", "6.6")]),
-        "/opt/env: evil: is not in the lock, but installed (6.6)",
+        "/opt/env: evil: is installed (6.6), but is not in the lock",
     ),
     "wrong version": (
         edit(f"{SITE}distributions", [distribution("toy", "1.1"), *told()["prefixes"]["/opt/env"]["distributions"][1:]]),
@@ -82,7 +82,7 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
         edit(f"{SITE}distributions", [distribution("TOY", "1.0"), *told()["prefixes"]["/opt/env"]["distributions"]]),
         "installed 2 times",
     ),
-    "no packages at all": (edit("prefixes", {}), "/opt/env: holds no packages"),
+    "no packages at all": (edit("prefixes", {}), "/opt/env: contains no packages"),
     "wrong Python": (edit(f"{SITE}python", "3.12.1"), "/opt/env/bin/python: expected Python 3.11, found 3.12"),
     "dead Python": (edit(f"{SITE}python", ""), "/opt/env/bin/python: expected Python 3.11, found none"),
     "private key": (
@@ -99,18 +99,18 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
         edit("packaged|modified", [{"path": "/bin/sh", "of": "dash"}]),
         "/bin/sh: modified since the package was installed (of dash)",
     ),
-    "writable": (edit("writable", [{"path": "/etc", "kind": "folder"}]), "/etc: can be written by anybody"),
+    "writable": (edit("writable", [{"path": "/etc", "kind": "folder"}]), "/etc: everybody can write to it"),
     "setuid": (
         edit("privileged", [{"path": "/usr/bin/evil", "mode": "4755", "package": ""}]),
-        "/usr/bin/evil: gives rights to who runs it (mode 4755), and belongs to no package",
+        "/usr/bin/evil: gives extra rights to all users (mode 4755), and belongs to no package",
     ),
     "setuid of a package": (
         edit("privileged", [{"path": "/bin/su", "mode": "4755", "package": "login"}]),
-        "/bin/su: gives rights to who runs it (mode 4755) (of login)",
+        "/bin/su: gives extra rights to all users (mode 4755) (of login)",
     ),
     "capability": (
         edit("privileged", [{"path": "/bin/ping", "mode": "755", "package": "iputils-ping"}]),
-        "/bin/ping: gives rights to who runs it (a file capability) (of iputils-ping)",
+        "/bin/ping: gives extra rights to all users (a file capability) (of iputils-ping)",
     ),
 }
 
@@ -235,8 +235,8 @@ def test_the_embedded_lock_must_be_the_very_same_bytes() -> None:
         ("9.0", {"version": "1.0", "cuda_build": "9"}, ""),
         (None, {"version": "1.0", "cuda_build": "unknown"}, ""),
         ("9.0", {"version": "1.0", "cuda_build": "10.0"}, "toy CUDA: expected 9.0, it was built with 10.0"),
-        ("9.0", {"version": "1.0", "cuda_build": "9.0", "cudnn": "7.0.5"}, "toy cudnn: expected 7.4.2, it says 7.0.5"),
-        ("9.0", {"version": "1.1", "cuda_build": "9.0"}, "toy version: expected 1.0, it says 1.1"),
+        ("9.0", {"version": "1.0", "cuda_build": "9.0", "cudnn": "7.0.5"}, "toy cudnn: expected 7.4.2, it reports 7.0.5"),
+        ("9.0", {"version": "1.1", "cuda_build": "9.0"}, "toy version: expected 1.0, it reports 1.1"),
         (None, {"version": "1.0", "cuda_build": None}, ""),
         ("9.0", {"version": "1.0", "cuda_build": "9.0", "arch_list": ["sm_60", "sm_100a", "compute_90"]}, ""),
         ("9.0", {"version": "1.0", "cuda_build": "9.0", "arch_list": []}, ""),
@@ -246,7 +246,7 @@ def test_the_embedded_lock_must_be_the_very_same_bytes() -> None:
             "toy GPU code: no native code for 10.0; it lists sm_60 compute_90",
         ),
         ("9.0", {"version": "1.0", "cuda_build": "9.0", "arch_list": ["sm_60", "sm_100", "sm_90"]}, "no PTX for 9.0"),
-        (None, {}, "it says nothing"),
+        (None, {}, "it reports none"),
     ],
 )
 def test_the_framework_is_asked_what_it_was_built_with(cuda: str | None, answer: dict[str, Any], expected: str) -> None:

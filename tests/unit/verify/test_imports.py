@@ -98,7 +98,7 @@ def test_missing_libraries_are_named_with_their_packages(system: str, package: s
     assert problem.where == f"{PREFIX.path}: import cv (pictures-python)"
     assert f"libgthread-2.0.so.0 in package {package}" in problem.message
     assert "libxcb.so.1 in package libxcb1" in problem.message and "apt: [" in problem.message
-    assert problem.message.endswith("name pictures under `frameworks:` instead")
+    assert problem.message.endswith("`frameworks:` instead of `pip:`; then its libraries are installed, too")
 
 
 def test_a_library_that_only_a_part_needs_is_noted() -> None:

@@ -66,16 +66,16 @@ def test_what_is_as_listed_is_no_difference() -> None:
 
 
 LATER = {
-    "another interpreter": (entry("2", f"{HOME}/bin/python3.11", b"evil"), "written again", None),
-    "the same bytes again, with another mode": (entry("2", f"{HOME}/lib/os.py", b"import abc"), "written again", None),
-    "the list forged": (entry("2", LIST, b"folder /opt/python/3.11\n"), "written again", None),
+    "another interpreter": (entry("2", f"{HOME}/bin/python3.11", b"evil"), "was overwritten", None),
+    "the same bytes again, with another mode": (entry("2", f"{HOME}/lib/os.py", b"import abc"), "was overwritten", None),
+    "the list forged": (entry("2", LIST, b"folder /opt/python/3.11\n"), "was overwritten", None),
     "a file taken away": (entry("2", f"{HOME}/lib/.wh.os.py"), "missing", f"{HOME}/lib/os.py"),
-    "a file beside": (entry("2", f"{HOME}/lib/evil.py", b"import os"), "is not among", None),
-    "bytecode without a source": (entry("2", f"{HOME}/lib/__pycache__/evil.cpython-311.pyc", b"x"), "is not among", None),
-    "the folder taken away": (entry("2", "/opt/python/.wh.3.11"), "was taken away", HOME),
-    "a folder above taken away": (entry("2", "/opt/.wh.python"), "was taken away", "/opt/python"),
-    "the folder replaced": (entry("2", f"{HOME}/.wh..wh..opq"), "is not among", None),
-    "another link": (entry("2", LINK, kind="link", target="/tmp/evil"), "written again", None),
+    "a file beside": (entry("2", f"{HOME}/lib/evil.py", b"import os"), "was not there", None),
+    "bytecode without a source": (entry("2", f"{HOME}/lib/__pycache__/evil.cpython-311.pyc", b"x"), "was not there", None),
+    "the folder taken away": (entry("2", "/opt/python/.wh.3.11"), "was removed", HOME),
+    "a folder above taken away": (entry("2", "/opt/.wh.python"), "was removed", "/opt/python"),
+    "the folder replaced": (entry("2", f"{HOME}/.wh..wh..opq"), "was not there", None),
+    "another link": (entry("2", LINK, kind="link", target="/tmp/evil"), "was overwritten", None),
 }
 
 
@@ -143,7 +143,7 @@ def test_an_image_without_its_list_or_with_that_of_another_folder_differs() -> N
         wanted, {"toy": lists.parse(b"folder /opt/toy\n"), "cuda": lists.parse(b"folder /srv\n0  /srv/x\n")}, found
     )
     assert {problem.where: problem.message for problem in found.problems} == {
-        LIST: "missing: nothing tells which files were installed",
-        f"{lists.FOLDER}/toy": "lists no file",
-        f"{lists.FOLDER}/cuda": "is not of /usr/local/cuda-11.8",
+        LIST: "missing, so the installed files are not known",
+        f"{lists.FOLDER}/toy": "lists no files",
+        f"{lists.FOLDER}/cuda": "is about another folder than /usr/local/cuda-11.8",
     }

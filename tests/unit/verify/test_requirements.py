@@ -63,7 +63,7 @@ def test_each_framework_is_asked_for_itself(monkeypatch: pytest.MonkeyPatch) -> 
     assert found.problems == [] and found.notes == []
     told, found = asked({"toy": {"framework": TOY}, "other": {"framework": None, "error": "no libcuda.so here"}})
     assert told[1] == {} and found.problems == []
-    assert found.notes == ["other needs the NVIDIA driver to start, and this machine has none: it was not asked"]
+    assert found.notes == ["not checked: other needs the NVIDIA driver, and this machine has none"]
     told, found = asked({"toy": {"framework": TOY}, "other": {"framework": None, "error": "broken"}})
     assert [str(each) for each in found.problems] == ["other: cannot be started (exit code 0): broken"]
 
@@ -72,7 +72,7 @@ def test_each_framework_is_asked_for_itself(monkeypatch: pytest.MonkeyPatch) -> 
     ("change", "expected"),
     [
         ({"cuda_build": "9.0"}, "other CUDA: expected 12.4, it was built with 9.0"),
-        ({"version": "2.1"}, "other version: expected 2.0, it says 2.1"),
+        ({"version": "2.1"}, "other version: expected 2.0, it reports 2.1"),
         ({"arch_list": ["sm_60", "sm_80", "compute_90"]}, ""),
         ({"arch_list": ["sm_60", "sm_90", "compute_90"]}, "other GPU code: no native code for 8.6"),
         ({"arch_list": ["sm_60", "sm_86", "compute_100"]}, "other GPU code: no PTX for 9.0"),
@@ -88,7 +88,7 @@ def test_each_is_compared_with_its_own_cuda(change: dict[str, Any], expected: st
 def test_what_uses_the_image_s_cuda_has_its_cudnn() -> None:
     lock, found = joint(), Findings()
     answers.compare_framework(lock, lock.environment.frameworks[0], {**TOY, "cudnn": "7.6.5"}, found)
-    assert [str(each) for each in found.problems] == ["toy cudnn: expected 7.4.2, it says 7.6.5"]
+    assert [str(each) for each in found.problems] == ["toy cudnn: expected 7.4.2, it reports 7.6.5"]
 
 
 def test_of_several_prefixes_a_difference_names_the_one_and_the_python_must_be_its_own() -> None:
@@ -104,8 +104,8 @@ def test_of_several_prefixes_a_difference_names_the_one_and_the_python_must_be_i
     for framework, told in zip(lock.environment.frameworks, (TOY, OTHER), strict=True):
         answers.compare_framework(lock, framework, {**told, "version": "0.1", "python": "3.11.9"}, found)
     assert [str(problem) for problem in found.problems] == [
-        "old: toy version: expected 1.0, it says 0.1",
-        "new: other version: expected 2.0, it says 0.1",
+        "old: toy version: expected 1.0, it reports 0.1",
+        "new: other version: expected 2.0, it reports 0.1",
         "new: other Python: expected 3.13, it runs under 3.11.9",
     ]
 
@@ -115,7 +115,7 @@ def test_what_a_framework_does_not_say_of_itself_is_noted_as_not_compared() -> N
     (toy, _other), found = lock.environment.frameworks, Findings()
     answers.compare_framework(lock, toy, {**TOY, "cudnn": None, "arch_list": []}, found)
     assert found.problems == []
-    assert [note.partition(":")[0] for note in found.notes] == [
-        "toy does not say which cudnn it uses",
-        "toy does not list the GPUs that it has code for",
+    assert found.notes == [
+        "not compared: toy does not report its cudnn version",
+        "not compared: toy does not list the GPUs that it has code for",
     ]
