@@ -142,7 +142,11 @@ def _private_engine() -> HostFinding:
             hint="sudo -E envbuild engine up",
         )
     return HostFinding(
-        id="private-engine", status="info", title="private engine", message="could be started here", hint="envbuild engine up"
+        id="private-engine",
+        status="info",
+        title="private engine",
+        message="not running, but it can be started",
+        hint="envbuild engine up",
     )
 
 
@@ -152,7 +156,7 @@ def _buildkit(facts: EngineFacts) -> HostFinding:
             id="buildkit",
             status="missing",
             title="BuildKit",
-            message="no docker program here builds with BuildKit against this engine",
+            message="no docker program on this machine can build with BuildKit on this engine",
             hint="Install the buildx plugin (docker-buildx-plugin or docker-buildx), or docker.io before 23.",
         )
     way = "docker buildx" if facts.builder == "buildx" else "docker build with BuildKit"
@@ -171,7 +175,7 @@ def _bootstrap() -> HostFinding:
         )
     if os.geteuid() != 0:
         return HostFinding(
-            id="bootstrap", status="info", title=title, message="mmdebstrap is there; without root it needs user namespaces"
+            id="bootstrap", status="info", title=title, message="mmdebstrap is installed; without root it needs user namespaces"
         )
     return HostFinding(id="bootstrap", status="ok", title=title, message="mmdebstrap, as root")
 
@@ -179,11 +183,11 @@ def _bootstrap() -> HostFinding:
 def _shm() -> HostFinding:
     place = Path("/dev/shm")  # noqa: S108 - the machine's shared memory itself, nothing is written
     if not place.is_dir():
-        return HostFinding(id="shm", status="warn", title="shared memory", message=f"{place} is not there")
+        return HostFinding(id="shm", status="warn", title="shared memory", message=f"{place} does not exist")
     size = shutil.disk_usage(place).total
     message = f"{place} has {size / _GB:.1f} GB; containers have a /dev/shm of their own (--shm-size)"
     if size < _LITTLE_SHM:
-        hint = "Several workers exchange data there: mount a larger one (mount -o remount,size=2G /dev/shm)."
+        hint = "Mount a larger one, because workers exchange data there: mount -o remount,size=2G /dev/shm"
         return HostFinding(id="shm", status="warn", title="shared memory", message=message, hint=hint)
     return HostFinding(id="shm", status="ok", title="shared memory", message=message)
 
@@ -195,7 +199,7 @@ def _driver() -> HostFinding:
             id="driver",
             status="info",
             title="NVIDIA driver",
-            message="none: GPU images can be built here, and their smoke test stays inconclusive",
+            message="none: GPU images can be built here, but their smoke test will be inconclusive",
         )
     return HostFinding(id="driver", status="ok", title="NVIDIA driver", message=f"{driver.version}, up to CUDA {driver.cuda}")
 
@@ -214,10 +218,12 @@ def _toolkit(toolkit: nvidia.Toolkit, facts: EngineFacts | None, *, wanted: bool
     hint = "Install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker`, restart the engine."
     if not installed:
         if not wanted:
-            return HostFinding(id="toolkit", status="info", title=title, message="none, and no GPU that would need it")
+            return HostFinding(
+                id="toolkit", status="info", title=title, message="none, but this machine has no GPU that needs it"
+            )
         return HostFinding(id="toolkit", status="missing", title=title, message="none: containers get no GPU", hint=hint)
     if wanted and facts is not None and "nvidia" not in facts.runtimes and not toolkit.hook:
         return HostFinding(
-            id="toolkit", status="warn", title=title, message="installed, and the engine does not know its runtime", hint=hint
+            id="toolkit", status="warn", title=title, message="installed, but the engine does not know its runtime", hint=hint
         )
     return HostFinding(id="toolkit", status="ok", title=title, message=", ".join(parts))
