@@ -27,7 +27,7 @@ def copied_file(table: yaml_reader.Table, folder: Path) -> CopiedFile | None:
     found = inside(table, "source", source, folder)
     whole = target + Path(source).name if target.endswith("/") and found and not found.is_dir() else target.rstrip("/")
     if not _TARGET.fullmatch(target) or posixpath.normpath(whole) != whole:
-        table.problem(f"{target!r} is not the path of a file in the image, from / on, in plain characters", "target")
+        table.problem(f"{target!r} is not an absolute path in the image, in plain characters", "target")
     elif taken := next((place for place in _TAKEN if whole == place or whole.startswith(f"{place}/")), None):
         table.problem(f"{taken} is reserved: choose another target, such as /workspace/", "target")
     elif found is not None and _readable(table, found, folder):
@@ -72,12 +72,14 @@ def _readable(table: yaml_reader.Table, found: Path, folder: Path) -> bool:
     """Whether ``found``, and every file below it, can be copied and is inside the user's folder."""
     below = list(_walk(found)) if found.is_dir() else [found]
     if not below:
-        table.problem(f"{found.relative_to(folder)} holds no files", "source")
+        table.problem(f"{found.relative_to(folder)} contains no files", "source")
     for path in below:
         if not _within(path, folder):
             table.problem(f"{path.relative_to(folder)} is a link that leads outside the folder of this file", "source")
         elif not path.is_file():
-            table.problem(f"{path.relative_to(folder)} is no file, or a link to a folder: name that folder itself", "source")
+            table.problem(
+                f"{path.relative_to(folder)} is not a file, or is a link to a folder: name the folder itself", "source"
+            )
         elif not os.access(path, os.R_OK):
             table.problem(f"{path.relative_to(folder)} cannot be read", "source")
         else:

@@ -35,7 +35,7 @@ def find(text: str) -> Path:
         raise UsageError(
             f"There is no file {file}.",
             code="no-file",
-            hint=f"`envbuild init {path if path.is_dir() else path.parent}` writes one."
+            hint=f"To write one, run: envbuild init {path if path.is_dir() else path.parent}"
             if file.name == FILE
             else "Name an envbuild.yaml, a folder that contains one, or an environment.",
         )

@@ -107,14 +107,14 @@ def _name(table: yaml_reader.Table, path: Path) -> str:
     table.allow("name")
     name = default_name(path)
     if not re.fullmatch(NAME, name):
-        table.problem(f"name is missing, and {name!r} cannot be the name of an image: give one, such as my-lab")
+        table.problem(f"name is missing, and the folder name {name!r} cannot name an image: add a name, such as my-lab")
     return name
 
 
 def _user(table: yaml_reader.Table) -> str:
     user = table.text("user", "", pattern=_USER)
     if user == "root":
-        table.problem("images run as an unprivileged user; `docker run --user 0` makes one run as root", "user")
+        table.problem("images run as an unprivileged user; to run one as root, use `docker run --user 0`", "user")
     return user
 
 

@@ -114,7 +114,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(folder: Path) ->
         "3: framework: unknown key, did you mean frameworks?",
         '4: python: YAML reads 3.10 as a number: quote it, "3.10"',
         "5: apt: 'Not a package' does not have the expected form",
-        "6: user: images run as an unprivileged user; `docker run --user 0` makes one run as root",
+        "6: user: images run as an unprivileged user; to run one as root, use `docker run --user 0`",
         "7: ports: 0 is not between 1 and 65535",
         "7: ports: integers expected, found '80'",
         "8: services: 'webb' is not a service; did you mean web?",
@@ -148,11 +148,11 @@ def test_what_no_lock_could_hold_is_refused_in_both_places(folder: Path, text: s
         ("/etc/passwd", "/workspace/", "outside the folder"),
         ("escape.txt", "/workspace/", "outside the folder"),
         ("linked", "/workspace/linked", "a link to a folder"),
-        ("empty", "/workspace/", "holds no files"),
+        ("empty", "/workspace/", "contains no files"),
         ("nothing.py", "/workspace/", "does not exist"),
-        ("train.py", "workspace/", "is not the path of a file in the image"),
-        ("train.py", "/workspace/../opt/x", "is not the path of a file in the image"),
-        ("train.py", "/with blank", "is not the path of a file in the image"),
+        ("train.py", "workspace/", "is not an absolute path in the image"),
+        ("train.py", "/workspace/../opt/x", "is not an absolute path in the image"),
+        ("train.py", "/with blank", "is not an absolute path in the image"),
         ("train.py", "/opt/env/bin/python", "is reserved"),
         ("conf", "/opt/envbuild/", "is reserved"),
     ],
@@ -186,7 +186,7 @@ def test_a_folder_is_copied_without_what_tools_keep_there(folder: Path) -> None:
 def test_a_folder_whose_name_no_image_can_have_is_told_to_give_one(tmp_path: Path) -> None:
     odd = tmp_path / "My Lab"
     odd.mkdir()
-    assert "name is missing, and 'My Lab'" in problems(odd)[0]
+    assert "name is missing, and the folder name 'My Lab'" in problems(odd)[0]
 
 
 @pytest.mark.parametrize(
