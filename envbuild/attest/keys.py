@@ -80,7 +80,7 @@ def signing_key(path: Path, password: str) -> SigningKey:
         raise InvalidInputError(
             f"The signing key in {path} cannot be read: {_why(error)}.",
             code="signing-key",
-            hint="COSIGN_PASSWORD holds the password of an encrypted key. `cosign generate-key-pair` writes a new key.",
+            hint="Set COSIGN_PASSWORD to the password of an encrypted key. For a new key, run: cosign generate-key-pair",
         ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _other_kind(path, "signing-key")
@@ -98,7 +98,9 @@ def public_key(path: Path) -> PublicKey:
         key = serialization.load_pem_public_key(_read(path, "public-key"))
     except (ValueError, UnsupportedAlgorithm) as error:
         raise InvalidInputError(
-            f"{path} holds no public key in PEM.", code="public-key", hint="cosign writes one as cosign.pub."
+            f"{path} contains no public key in the format PEM.",
+            code="public-key",
+            hint="Name a public key, such as cosign.pub.",
         ) from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _other_kind(path, "public-key")
@@ -121,13 +123,13 @@ def _decrypted(content: bytes, password: str) -> bytes:
     told: dict[str, Any] = json.loads(base64.b64decode(body))
     kdf, cipher = told["kdf"], told["cipher"]
     if (kdf["name"], cipher["name"]) != ("scrypt", "nacl/secretbox"):
-        raise ValueError(f"it is encrypted by {kdf['name']} and {cipher['name']}, not as cosign does")
+        raise ValueError(f"it is encrypted with {kdf['name']} and {cipher['name']}, not as cosign does")
     cost = {name: int(kdf["params"][letter]) for name, letter in (("n", "N"), ("r", "r"), ("p", "p"))}
     secret = hashlib.scrypt(password.encode(), salt=base64.b64decode(kdf["salt"]), **cost, maxmem=_MEMORY, dklen=32)
     try:
         return SecretBox(secret).decrypt(base64.b64decode(told["ciphertext"]), base64.b64decode(cipher["nonce"]))
     except CryptoError as error:
-        raise ValueError("the password is another one" if password else "it needs a password") from error
+        raise ValueError("the password is wrong" if password else "it needs a password") from error
 
 
 def _read(path: Path, code: str) -> bytes:
@@ -143,9 +145,9 @@ def _why(error: Exception) -> str:
 
 def _other_kind(path: Path, code: str) -> InvalidInputError:
     return InvalidInputError(
-        f"The key in {path} is not of the kind ECDSA P-256.",
+        f"The key in {path} is not an ECDSA P-256 key.",
         code=code,
-        hint="`cosign generate-key-pair` writes such keys, and so does `openssl ecparam -name prime256v1 -genkey -noout`.",
+        hint="Make one with `cosign generate-key-pair` or `openssl ecparam -name prime256v1 -genkey -noout`.",
     )
 
 

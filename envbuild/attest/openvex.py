@@ -34,7 +34,7 @@ def document(
     return {
         "@context": _CONTEXT,
         "@id": f"{_OURS}/openvex/{hashlib.sha256(content).hexdigest()}",
-        "author": "whoever holds the key of this statement",
+        "author": "the owner of the key that signed this statement",
         "timestamp": date,
         "version": 1,
         "tooling": how,

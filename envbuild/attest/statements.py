@@ -97,7 +97,7 @@ def bundle(statement: Statement, digest: str, key: SigningKey) -> bytes:
         payload = json.dumps(told, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(
-            f"What is to be stated cannot be written as UTF-8: it holds half of a pair of surrogates ({error.reason}).",
+            f"The statement cannot be written as UTF-8, because it contains an unpaired surrogate ({error.reason}).",
             code="report",
             hint="Test the image again: the report may be damaged.",
         ) from error
@@ -121,7 +121,7 @@ def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
         signatures = [base64.b64decode(each["sig"], validate=True) for each in envelope["signatures"]]
         to_sign = _to_sign(kind, payload)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise UntrustedError("it is no bundle with a DSSE envelope") from error
+        raise UntrustedError("it is not a bundle with a DSSE envelope") from error
     if not signatures:
         raise UntrustedError("it is not signed")
     if not any(key.accepts(each, to_sign) for each in signatures):
