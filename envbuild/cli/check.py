@@ -100,7 +100,7 @@ def _lines(judged: Judgement) -> list[str]:
     lines = [f"{judged.name}: {_verdict(judged)}"]
     for finding in judged.findings:
         lines.append(f"  {finding.rule}: {finding.message} [{finding.at}]")
-        lines += [f"    mended by {finding.upgrade}"] if finding.upgrade else []
+        lines += [f"    fixed by {finding.upgrade}"] if finding.upgrade else []
         lines += [f"    {why}"] if (why := _no_upgrade(finding)) else []
     for each in judged.unchecked:
         lines.append(f"  {each.rule}: not checked: {each.message}" + (" (the policy allows it)" if each.is_allowed else ""))

@@ -192,7 +192,7 @@ def least_versions(findings: Sequence[Finding], offered: Sequence[Version] | Non
     """Return the versions that mend all ``findings`` about one package, the least first: those that are ``offered``, else those
     that the advisories name.
 
-    An advisory may name a fixed version for each series of releases. A version counts as mended if it is at least the fixed
+    An advisory may name a fixed version for each series of releases. A version counts as fixed if it is at least the fixed
     version of its own series, or at least the newest fixed version.
     """
     read = [_versions(each.fixed_in) for each in findings]

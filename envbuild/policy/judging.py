@@ -81,7 +81,7 @@ def unused(policy: Policy, judged: Sequence[Judgement]) -> list[Finding]:
         about = [judgement for judgement in judged if is_about(each, judgement.name)]
         if each in used or any(item.rule == each.rule for judgement in about for item in judgement.unchecked):
             continue
-        message = f"the exception for {each.subject} matches nothing: remove it, or correct what it names"
+        message = f"the exception for {each.subject} matches nothing: remove or correct it"
         found.append(Finding(rule="exceptions", subject=each.subject, message=message, at=f"{policy.where}:{each.line}"))
     return found
 
@@ -107,7 +107,7 @@ def _all(policy: Policy, facts: Facts, today: str, warnings: list[str]) -> Itera
 
 
 def _missing(facts: Facts, rule: Rule, what: str) -> NotChecked:
-    why = facts.unknown.get(rule, "nothing is known of it")
+    why = facts.unknown.get(rule, "nothing is known about it")
     return NotChecked(rule=rule, message=f"{what}: {why}", is_allowed=False)
 
 
@@ -136,7 +136,7 @@ def _advisory(policy: Policy, rule: Vulnerabilities, found: Vulnerability, today
     finding = Finding(
         rule="vulnerabilities",
         subject=found.advisory,
-        message=f"{said} has to be mended at once",
+        message=f"{said} must be fixed at once",
         at=f"{policy.where}:{rule.line}",
         package=found.package,
         version=found.version,
@@ -146,15 +146,15 @@ def _advisory(policy: Policy, rule: Vulnerabilities, found: Vulnerability, today
     if days == 0:
         yield finding
     elif not found.published:
-        why = "the database does not tell when it was published, so its deadline is not known"
+        why = "the database has no date of publication, so its deadline is not known"
         yield NotChecked(rule="vulnerabilities", message=f"{said}: {why}", is_allowed=False)
     else:
         until = _date(found.published) + datetime.timedelta(days=days)
-        told = f"was published on {found.published}, and had to be mended by {until} ({days} days)"
+        told = f"was published on {found.published}, and had to be fixed by {until} ({days} days)"
         if until < _date(today):
             yield replace(finding, message=f"{said} {told}")
         else:
-            warnings.append(f"{said} was published on {found.published}: mend it by {until}")
+            warnings.append(f"{said} was published on {found.published}: fix it by {until}")
 
 
 def _licences(policy: Policy, rule: Allowed, facts: Facts) -> Iterator[_Found]:
@@ -189,7 +189,7 @@ def _evidence(policy: Policy, facts: Facts) -> Iterator[_Found]:
             known = sorted({name for proof in same for name in proof.machines})
             text = f"the proof {each.kind} was not made on a machine with {each.machine}"
             if not known:
-                why = "no report tells on which machine"
+                why = "no report names the machine"
                 message = f"the machine of the proof {each.kind}: {why}; the policy requires {each.machine}"
                 yield NotChecked(rule="evidence", message=message, is_allowed=False)
             else:

@@ -27,7 +27,7 @@ JUSTIFICATIONS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Vulnerabilities:
-    """``deadlines`` are days after publication, by severity; None for a severity that never has to be mended.
+    """``deadlines`` are days after publication, by severity; None for a severity that never has to be fixed.
 
     A stored answer of an audit is used for ``answers_valid_days``.
     """

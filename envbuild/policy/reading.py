@@ -32,7 +32,7 @@ def load(path: Path) -> Policy:
     """Return the policy at ``path``. :class:`InvalidInputError` lists all of its problems."""
     try:
         if path.is_file() and path.stat().st_size > LARGEST:
-            raise InvalidInputError(f"{path} is no policy: it has more than {LARGEST >> 20} MiB.", code="bad-policy")
+            raise InvalidInputError(f"{path} is not a policy: it has more than {LARGEST >> 20} MiB.", code="bad-policy")
         content = files.read_bytes(path)
     except OSError as error:
         raise InvalidInputError(
@@ -139,7 +139,7 @@ def _exceptions(table: Table) -> tuple[model.Exempted, ...]:
     for each in found:
         key = (each.rule, each.subject, each.packages, each.environments)
         if key in seen:
-            table.problem(f"the exception on line {each.line} repeats that on line {seen[key]}", "exceptions")
+            table.problem(f"the exception on line {each.line} repeats the one on line {seen[key]}", "exceptions")
         seen.setdefault(key, each.line)
     return found
 
@@ -149,12 +149,12 @@ def _exception(table: Table) -> model.Exempted:
     status = table.text("status", "affected", choices=model.STATUSES)
     justification = table.text("justification", "", choices=model.JUSTIFICATIONS)
     if status == "not_affected" and not justification:
-        table.problem("an exception with the status not_affected needs a justification", "status")
+        table.problem("the status not_affected needs a justification", "status")
     if status != "not_affected" and justification:
-        table.problem("only an exception with the status not_affected has a justification", "justification")
+        table.problem("a justification can only be given with the status not_affected", "justification")
     packages = tuple(str(canonicalize_name(each)) for each in table.texts("packages"))
     if packages and rule not in ("vulnerabilities", "licences"):
-        table.problem(f"exceptions from {rule} are about no packages", "packages")
+        table.problem(f"exceptions from the rule {rule} cannot name packages", "packages")
     found = model.Exempted(
         line=table.line,
         rule=rule,
@@ -181,7 +181,7 @@ def _reason(table: Table) -> str:
 def _day(table: Table, key: str) -> str:
     found = table.date(key)
     if found and len(found) < len("2027-03-01"):
-        table.problem(f"{found!r} is not a whole date", key)
+        table.problem(f"{found!r} is not a full date, such as 2027-03-01", key)
     return found
 
 
@@ -202,7 +202,7 @@ def _evidence(table: Table | None) -> tuple[model.Required, ...]:
         kind = each.text("kind", choices=_KINDS)
         machine = each.text("machine", "")
         if machine and not kind.startswith("smoke"):
-            each.problem("only a smoke test is about a machine", "machine")
+            each.problem("only a proof of a smoke test can name a machine", "machine")
         found.append(model.Required(line=each.line, kind=kind, machine=machine))
         each.finish()
     table.finish()
@@ -227,7 +227,7 @@ def _sizes(table: Table | None) -> model.Sizes | None:
         per_environment=tuple((name, _bytes(table, "environments", text)) for name, text in per.items()),
     )
     if not found.image and not per:
-        table.problem("name the most bytes of an image, such as image: 8GB")
+        table.problem("give the largest size of an image, such as image: 8GB")
     table.finish()
     return found
 

@@ -101,7 +101,7 @@ def _require_known(matrix: Matrix, rules: Sequence[SiteRule]) -> None:
     problems = [problem for rule in rules for problem in _unknown(matrix, rule)]
     if problems:
         raise InvalidInputError(
-            f"The policy has a site rule about something that the matrix does not have: {problems[0]}.",
+            f"A site rule of the policy names something that is not in the matrix: {problems[0]}.",
             code="bad-policy",
             hint="Correct the name, or remove the rule. `envbuild matrix show systems` and `… frameworks` list the names.",
             problems=problems,
