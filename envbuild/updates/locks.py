@@ -82,7 +82,7 @@ class Locks:
             lock = locking.lock_environment(self.tools, environment).lock
         except EnvbuildError as error:
             raise _about(error, name) from error
-        _list(self.tools, name, f"what {text} means")
+        _list(self.tools, name, f"the environment that {text} resolves to")
         self._apply(name, None, None, lock)
 
     def _secure(self, name: str, lock: Lock) -> None:
@@ -227,5 +227,8 @@ def _list(tools: Tools, name: str, reason: str) -> None:
 
 def _about(error: EnvbuildError, name: str) -> EnvbuildError:
     error.message = f"{name}: {error.message}"
-    error.details = (*error.details, "Nothing was changed: the update is one set. --keep-going leaves such locks as they are.")
+    error.details = (
+        *error.details,
+        "Nothing was changed, because an update is made as a whole. With --keep-going, such locks stay as they are.",
+    )
     return error

@@ -71,9 +71,9 @@ def make(
             return replace(made, is_known=True)
         if before and not replaces:
             raise UsageError(
-                f"The branch {branch} exists already and holds something else than this update.",
+                f"The branch {branch} already exists and does not contain this update.",
                 code="branch-exists",
-                hint="--replace lets it name the new update; or delete the branch, or name another --branch.",
+                hint="Add --replace to set it to this update, delete it, or name another --branch.",
             )
         if not writes:
             return made

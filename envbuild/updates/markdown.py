@@ -139,9 +139,9 @@ def _for_a_person(changes: Changes) -> Iterator[str]:
     yield "## For a person to look at"
     yield ""
     for each in new[:_SHOWN]:
-        yield f"- {_plain(each.framework)} {_plain(each.version)}: no row fits it; write one by hand, or leave the release out."
+        yield f"- {_plain(each.framework)} {_plain(each.version)}: no row can be derived; write one, or leave the release out."
     if len(new) > _SHOWN:
-        yield f"- {len(new) - _SHOWN} more releases that no row fits"
+        yield f"- {len(new) - _SHOWN} more releases for which no row can be derived"
     if others:
         yield (
             f"- In {others} place{'s' if others != 1 else ''} the package index differs from the matrix. "

@@ -93,7 +93,7 @@ class Scratch:
             raise UsageError(
                 f"git does not set the branch {branch}: {_last(done.output + done.errors)}.",
                 code="branch-moved",
-                hint="Another program may have changed it meanwhile. Run the command again, or name another --branch.",
+                hint="Run the command again, because another program may have changed the branch, or name another --branch.",
             )
 
     def _git(self, *words: str, input_text: str | None = None, may_fail: bool = False) -> str:
@@ -102,7 +102,7 @@ class Scratch:
             raise UsageError(
                 f"`git {words[0]}` failed: {_last(done.errors)}.",
                 code="git-failed",
-                hint="Nothing was changed. Correct what git says, and run the command again.",
+                hint="Correct what git reports, and run the command again. Nothing was changed.",
             )
         return done.output
 
@@ -161,7 +161,7 @@ def _told(root: Path, *words: str) -> str:
         raise UsageError(
             f"`git {words[0]}` failed in {root}: {_last(done.errors)}.",
             code="no-checkout",
-            hint="`git status` there shows why.",
+            hint="To see why, run `git status` there.",
         )
     return done.output
 

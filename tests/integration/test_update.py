@@ -256,7 +256,7 @@ def test_the_newest_environment_is_locked_and_listed(place: Workspace, index: Un
     name = "widget-1.5.0-cpu-py36-plain1"
     assert [each.name for each in made.changes.locks] == [name]
     assert versions(at(place, f"images/environments/{name}/lock.json"))["widget"] == "1.5.0"
-    assert f'  {name}: "what widget means"' in at(place, "images/environments.yaml")
+    assert f'  {name}: "the environment that widget resolves to"' in at(place, "images/environments.yaml")
     git(place.root, "merge", "--quiet", "update")
     assert not update(place, Request(newest=("widget",))).paths
 
@@ -344,7 +344,7 @@ def test_a_dirty_tree_is_left_alone(place: Workspace, index: Universe) -> None:
 def test_branches_that_are_in_the_way(place: Workspace, index: Universe) -> None:
     update_world.publish(index, update_world.NEW)
     git(place.root, "branch", "update")
-    with pytest.raises(UsageError, match="holds something else"):
+    with pytest.raises(UsageError, match="does not contain this update"):
         update(place)
     assert update(place, replaces=True).commit == git(place.root, "rev-parse", "update").strip()
     git(place.root, "checkout", "--quiet", "update")
