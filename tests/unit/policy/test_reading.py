@@ -55,7 +55,7 @@ FAULTS = {
     "schema: 1\nlicences: {}\n": (2, "allowed is missing"),
     "schema: 1\nregistries: {allowed: []}\n": (2, "it needs at least one entry"),
     "schema: 1\nevidence: {required: [{kind: smoked}]}\n": (2, "'smoked' is not one of"),
-    "schema: 1\nevidence: {required: [{kind: verified, machine: A100}]}\n": (2, "only a proof of a smoke test can name a machine"),
+    "schema: 1\nevidence: {required: [{kind: verified, machine: A100}]}\n": (2, "only a proof of a smoke test"),
     "schema: 1\nend_of_life: {refuse: yes}\n": (2, "true or false expected"),
     "schema: 1\nsite:\n  - {reason: because of that}\n": (3, "a site rule names"),
     "schema: 1\nsite:\n  - {systems: [debian12], reason: ok}\n": (3, "too short for a reason"),
