@@ -20,7 +20,7 @@ from envbuild.errors import UsageError
 @click.option(
     "--moving-tags",
     is_flag=True,
-    help="Also give the tags that move. Then `bake --push` moves them to images that nothing has proved.",
+    help="Also set the moving tags. Then `bake --push` moves them to images that are not proved.",
 )
 @click.option(
     "--contexts",
@@ -29,12 +29,16 @@ from envbuild.errors import UsageError
     help="Write the build contexts into this folder, too. Without it, the file expects them in ./contexts.",
 )
 @click.option(
-    "--secret", default="", metavar="FILE", help="The file that builds get as the secret `envbuild`: settings of the index."
+    "--secret", default="", metavar="FILE", help="The file that builds get as the secret `envbuild`, with index settings."
 )
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write it there; else print it."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write to this file (default: standard output).",
 )
-@click.option("--force", is_flag=True, help="Replace a file that is there and differs.")
+@click.option("--force", is_flag=True, help="Replace an existing file that differs.")
 @options.common
 @click.pass_obj
 def command(

@@ -69,7 +69,7 @@ def command(  # noqa: PLR0917 - click passes every option
     """Write a static site about all environments of the checkout into FOLDER.
 
     It has a search, an answer to "which image runs on my machine?", and a page for each environment. It works from a web server
-    and from a file, makes no request, and needs no server. The same checkout and options give the same bytes. FOLDER appears or
+    or as local files, and loads nothing from other sites. The same checkout and options give the same bytes. FOLDER appears or
     changes at once, when everything is written; a folder with other files in it is refused.
     """
     from envbuild.compose.outputs import registry_client

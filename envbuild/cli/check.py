@@ -26,18 +26,20 @@ if TYPE_CHECKING:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="A local OSV database, as for `audit`; it also tells severities and dates. May be repeated.",
+    help="A local OSV database, as for `audit`; it also contains severities and dates. May be repeated.",
 )
-@click.option("--service", type=click.Choice(["osv", "pypi"]), default="osv", help="Without --database: which service to ask.")
+@click.option(
+    "--service", type=click.Choice(["osv", "pypi"]), default="osv", help="The service to ask if --database is not used."
+)
 @click.option(
     "--audit",
     "answers",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Take this answer of `audit --json`, or those in a folder (NAME.json), and ask nobody.",
+    help="Use this answer of `audit --json`, or the answers in a folder (NAME.json), and ask no service.",
 )
-@click.option("--stored", is_flag=True, help="Ask no service about vulnerabilities; take the answers of earlier runs.")
-@click.option("--no-upgrades", is_flag=True, help="Do not look for the least upgrade of each finding.")
+@click.option("--stored", is_flag=True, help="Ask no service about vulnerabilities; use the answers of earlier runs.")
+@click.option("--no-upgrades", is_flag=True, help="Do not look for the smallest upgrade that fixes each finding.")
 @click.option(
     "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the judgements as JUnit XML."
 )
@@ -59,7 +61,7 @@ def command(
     junit: Path | None,
     **constraints: str | None,
 ) -> int:
-    """Judge the lock of each NAME by the policy, and show what mends each finding. Exits with 12 unless all is well.
+    """Judge the lock of each NAME by the policy, and show what fixes each finding. Exits with 12 unless all is well.
 
     The policy is the file of --policy or ENVBUILD_POLICY. The proofs, the size and the licences are those of the last image
     that was built here from the lock. What could not be checked is listed, and also ends in 12, unless the policy allows it.
@@ -115,7 +117,7 @@ def _no_upgrade(finding: Finding) -> str:
         return ""
     if not finding.fixed_in:
         return "no release fixes it"
-    return f"fixed in {', '.join(finding.fixed_in)}; no version was found that fits beside the other packages"
+    return f"fixed in {', '.join(finding.fixed_in)}; no version was found that fits the other packages"
 
 
 def _verdict(judged: Judgement) -> str:

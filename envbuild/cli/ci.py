@@ -25,7 +25,12 @@ from envbuild.cli.session import Session
 @click.option("--disk", default="14GB", metavar="SIZE", show_default=True, help="The free disk space of each job.")
 @click.option("--install", default="", metavar="COMMAND", help="How a job installs envbuild (default: with pip).")
 @click.option(
-    "-o", "--output", "folder", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER", help="Write it there."
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Write into FOLDER (default: print).",
 )
 @click.option("--force", is_flag=True, help="Replace an existing file that differs.")
 @options.common

@@ -96,7 +96,7 @@ def _text(answer: Answer, known: dict[str, str]) -> str:
     kept = sum(each.report is not None for each in answer.statements)
     end = f"{kept} smoke report{'s' if kept != 1 else ''} kept." if kept else "No smoke report was accepted."
     if answer.unread:
-        end += f" Attached but not read, because damaged, too large, of another type, or too many: {answer.unread}."
+        end += f" Not read, because they are damaged, too large, of another type, or too many: {answer.unread}."
     return f"{answer.repository}@{answer.digest}\n{wording.columns(rows, indent='  ')}\n{answer.name}: {end}"
 
 

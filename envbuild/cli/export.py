@@ -21,7 +21,7 @@ from envbuild.cli.session import Session
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Write compose.yaml or .devcontainer/devcontainer.json into FOLDER; else print the text.",
+    help="Write compose.yaml or .devcontainer/devcontainer.json into FOLDER (default: print the text).",
 )
 @click.option("--force", is_flag=True, help="Replace an existing file that differs.")
 @options.shm_size

@@ -41,7 +41,7 @@ _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
 @click.option(
     "--preflight",
     is_flag=True,
-    help="Start nothing. Check what each host lacks, or whether the batch system would accept the job.",
+    help="Start nothing; only check what each host lacks, or whether the batch system would accept the job.",
 )
 @click.option("--skip-preflight", "skip", is_flag=True, help="With --run: do not check the hosts first.")
 @click.option("--image", default="", metavar="REFERENCE", help="The name of the image on the hosts.")

@@ -89,10 +89,10 @@ def _summary(name: str, report: Mapping[str, Any]) -> str:
 
 def _print(session: Session, name: str, image: str, report: Mapping[str, Any]) -> None:
     session.document({"schema": 1, "name": name, "image": image, "report": report})
-    session.out(f"{name}: {report['objects']} objects find every library and symbol that they need")
+    session.out(f"{name}: {report['objects']} objects find all libraries and symbols that they need")
     for each in report["duplicates"]:
         first, *others = each["copies"]
-        session.out(f"  note: {each['library']}: {first['path']} is taken ({first['users']} objects load it), and not")
+        session.out(f"  note: {each['library']}: {first['path']} is used ({first['users']} objects load it), not:")
         for other in others:
             session.out(f"        {other['path']} ({other['users']})")
     for each in report["excused"]:
@@ -102,7 +102,7 @@ def _print(session: Session, name: str, image: str, report: Mapping[str, Any]) -
             session.out(f"  {each['library']}: {_driver(each)}")
     gpus = report["facts"]["gpus"]
     for each in (each for each in gpus if each["native"] or each["ptx"]):
-        counts = f"{each['native']} native, {each['ptx']} only by PTX, {each['nothing']} nothing"
+        counts = f"{each['native']} native, {each['ptx']} only PTX, {each['nothing']} neither"
         session.out(f"  GPU {each['capability']}: of {len(report['facts']['gpu_code'])} objects with GPU code {counts}")
     if without := [each["capability"] for each in gpus if not (each["native"] or each["ptx"])]:
         session.out(f"  no object has code for GPU {', '.join(without)}")
@@ -114,9 +114,9 @@ def _driver(needs: Mapping[str, Any]) -> str:
     """Say what the image needs of a library of the driver."""
     parts = []
     if needs["linked"]:
-        found = f"; all that are known exist in driver {needs['driver']}" if needs["driver"] else ""
+        found = f"; all known ones exist in driver {needs['driver']}" if needs["driver"] else ""
         newer = f", and {needs['lacks']} lacks {', '.join(needs['newest'])}" if needs["lacks"] else ""
-        unknown = f"; in no driver that was read: {', '.join(needs['unknown'])}" if needs["unknown"] else ""
+        unknown = f"; not found in any driver: {', '.join(needs['unknown'])}" if needs["unknown"] else ""
         parts.append(f"{len(needs['linked'])} objects are linked with it ({needs['symbols']} symbols{found}{newer}{unknown})")
     if needs["opened"]:
         parts.append(f"{len(needs['opened'])} objects contain its name and may open it")

@@ -77,7 +77,7 @@ def command(
             hint="For example: envbuild matrix measure nvidia-nccl-cu12==2.21.5",
         )
     if replace and not record:
-        raise UsageError("--replace can only be used with --record.", hint="Use both, or neither.")
+        raise UsageError("--replace can only be used with --record.", hint="Add --record, or leave --replace out.")
     keep = functools.partial(kept.keep, folder, replace=replace) if record else None
     run = _measure(session, list(wanted), keep)
     matrix = None if no_compare else session.tools().matrix

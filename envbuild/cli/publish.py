@@ -58,7 +58,7 @@ _NOT_PUBLISHED = "The image is not published, because its smoke test did not pas
 @click.option(
     "--allow",
     type=click.Choice(["inconclusive"]),
-    help="Publish even if the smoke test could not judge; the signed statements say so.",
+    help="Publish even if the smoke test was inconclusive; the signed statements say so.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be made, sent and tagged, but make and send nothing.")
 @options.compression
@@ -265,7 +265,7 @@ def _plan_line(found: Planned | None, *, needs_making: bool) -> str:
     if needs_making:
         return "would be made, and published if it passes its tests"
     if found is None:
-        return "would be compressed and published; only after compressing is it known which layers the registry lacks"
+        return "would be compressed and published; which layers the registry lacks is known only after that"
     if found.nothing_to_do:
         return "is published"
     sent = f"{found.layers} layers ({wording.size(found.size)}) and {found.statements} statements"

@@ -20,7 +20,7 @@ FORMATS = ("table", "markdown", "junit", "html")
 @click.argument("b", metavar="[B]", required=False)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file, not to standard output."
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file (default: standard output)."
 )
 @options.common
 @click.pass_obj

@@ -13,13 +13,13 @@ from envbuild.cli.session import Session
 @click.command("sbom")
 @options.naming()
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write it to this file, not to standard output."
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file (default: standard output)."
 )
 @click.option(
     "--image",
     "built",
     is_flag=True,
-    help="Describe the image that was built from the lock, including the packages of its distribution.",
+    help="Describe the image that was built from the lock, including its distribution packages.",
 )
 @options.constraints
 @options.common

@@ -22,7 +22,7 @@ BRANCH = "envbuild-update"
 
 @click.command("update")
 @click.option("--branch", default=BRANCH, metavar="NAME", show_default=True, help="The git branch that gets the update.")
-@click.option("--replace", is_flag=True, help="Let the branch name this update even if it holds something else.")
+@click.option("--replace", is_flag=True, help="Set the branch to this update, even if it contains something else.")
 @click.option("--from", "revision", default="HEAD", metavar="REV", show_default=True, help="The commit to start from.")
 @click.option(
     "--framework", "frameworks", metavar="NAME", multiple=True, help="Look for releases of this framework only; repeatable."
@@ -55,10 +55,10 @@ BRANCH = "envbuild-update"
 @click.option(
     "--service",
     type=click.Choice(["osv", "pypi"]),
-    help="Ask this service for known vulnerabilities. The default for --locks security is osv, else none is asked.",
+    help="Ask this service for known vulnerabilities. Default: osv with --locks security, else none.",
 )
 @click.option("--keep-going", is_flag=True, help="Leave locks that cannot be renewed as they are, and say so in the text.")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and make no branch.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, but make no branch.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Also write the text to FILE."
 )
@@ -108,13 +108,13 @@ def _request(  # noqa: PLR0917 - the options, by name
     from envbuild.updates.model import Request
 
     if no_releases and frameworks:
-        raise UsageError("--framework is about new releases, which --no-releases leaves out.", hint="Give one of them.")
+        raise UsageError("--framework cannot be combined with --no-releases.", hint="Give one of them.")
     if no_releases and no_measure:
-        raise UsageError("--no-measure is about new releases, which --no-releases leaves out.", hint="Give one of them.")
+        raise UsageError("--no-measure cannot be combined with --no-releases.", hint="Give one of them.")
     if no_releases and locks == "none" and not newest:
         raise UsageError("Nothing to update is left.", hint="Add --locks security or --locks all, or --newest REQUEST.")
     if databases and service:
-        raise UsageError("--database and --service exclude each other.", hint="Give one of them.")
+        raise UsageError("--database and --service cannot be combined.", hint="Give one of them.")
     if locks == "none" and (pattern or keep_going):
         given = "--match" if pattern else "--keep-going"
         raise UsageError(f"{given} is about renewing locks.", hint="Add --locks security or --locks all.")
@@ -145,9 +145,9 @@ def _tell(session: Session, made: Update, *, dry_run: bool) -> None:
             session.err(f"{each.framework} {each.version} waits: {each.reason}.")
         for kept in made.changes.kept:
             session.err(f"{kept.name} was not renewed: {kept.reason}")
-        session.err("Nothing is new: no branch was made.")
+        session.err("There is nothing new, so no branch was made.")
     elif made.is_known:
-        session.err(f"Nothing is new: the branch {made.branch} already has this update.")
+        session.err(f"There is nothing new: the branch {made.branch} already has this update.")
     elif dry_run:
         session.err(f"{len(made.paths)} files would change; --dry-run made no branch.")
     else:

@@ -182,7 +182,7 @@ def _link(tools: Tools, locked: Locked, record: BuildRecord, log: _Log) -> None:
     with log.stage("linkcheck") as note:
         linked = linking.link_and_warn(tools, locked.lock, locked.digest, record.image)
         note.outcome = "replayed" if linked and linked.replayed else "done"
-        found = f"{linked.report['objects']} objects find every library and symbol that they need" if linked else ""
+        found = f"{linked.report['objects']} objects find all libraries and symbols that they need" if linked else ""
         note.detail = found or "some libraries or symbols are missing (`linkcheck` lists them)"
 
 
