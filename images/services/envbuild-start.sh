@@ -1,10 +1,10 @@
 #!/bin/bash
-# Starts services of this image and ends as soon as one of them does: envbuild-start NAME… [-- OPTIONS of the last one].
+# Starts services of this image, and ends when the first of them ends: envbuild-start NAME… [-- OPTIONS for the last NAME].
 set -euo pipefail
 folder=/opt/envbuild/services
 
 there_are() {
-    echo "usage: envbuild-start NAME... [-- OPTIONS of the last one]"
+    echo "usage: envbuild-start NAME... [-- OPTIONS for the last NAME]"
     echo "services of this image: $(basename -a "$folder"/* | tr '\n' ' ')"
 }
 

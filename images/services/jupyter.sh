@@ -1,12 +1,12 @@
 #!/bin/sh
-# JupyterLab on port 8888, in the folder that the container was started in. Who opens it needs the token: JUPYTER_TOKEN where
-# it is set, else one made now, which stands in the address that is printed. Further words are options of JupyterLab.
+# Starts JupyterLab on port 8888, in the container's working folder. Users need a token: JUPYTER_TOKEN if it is set, else a new
+# token, which is part of the printed address. Arguments are passed on to JupyterLab.
 set -eu
 if [ -z "${JUPYTER_TOKEN:-}" ]; then
-    unset JUPYTER_TOKEN # empty would mean: nobody has to show one
+    unset JUPYTER_TOKEN # an empty token would let everybody in
 fi
 if [ "${MPLBACKEND:-}" = Agg ]; then
-    unset MPLBACKEND # the image's own value: without it notebooks show what they draw
+    unset MPLBACKEND # the image's default, with which notebooks show no plots
 fi
 if [ "$(id -u)" = 0 ]; then
     set -- --allow-root "$@"

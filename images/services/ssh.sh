@@ -1,8 +1,8 @@
 #!/bin/bash
-# An SSH server on port 2222 for the image's user, by key only. Keys that may log in: SSH_AUTHORIZED_KEYS, the file
-# /etc/ssh/authorized_keys and ~/.ssh/authorized_keys, whichever are there. Further words are options of sshd.
-# It runs as whoever started the container. Its host key is made now, so that no two containers share one; a key of your own,
-# readable for that user, goes to /etc/ssh/host_key.
+# Starts an SSH server on port 2222, where the image's user can log in with a key. Keys are accepted from SSH_AUTHORIZED_KEYS,
+# /etc/ssh/authorized_keys and ~/.ssh/authorized_keys. Arguments are passed on to sshd.
+# The server runs as the container's user. It makes a new host key, so that no two containers share one. To use your own host
+# key, mount it at /etc/ssh/host_key, readable for the container's user.
 set -euo pipefail
 umask 077
 own="$(mktemp -d /tmp/ssh-XXXXXX)"
@@ -10,11 +10,12 @@ own="$(mktemp -d /tmp/ssh-XXXXXX)"
 cat <(printf '%s\n' "${SSH_AUTHORIZED_KEYS:-}") /etc/ssh/authorized_keys "$HOME/.ssh/authorized_keys" 2>/dev/null \
     | sed '/^[[:space:]]*$/d' > "$own/authorized_keys" || true
 if [ ! -s "$own/authorized_keys" ]; then
-    echo "ssh: no key may log in: set SSH_AUTHORIZED_KEYS, or mount a file at /etc/ssh/authorized_keys" >&2
+    echo "ssh: nobody could log in: set SSH_AUTHORIZED_KEYS, or mount a file at /etc/ssh/authorized_keys" >&2
     exit 1
 fi
 
-# ssh's programs want their user in the password file. A container may run as any number: for it the image's user has that one.
+# ssh requires an entry for its user in the password file, but a container can run with any user id. So the image's user gets
+# this id, in a password file of its own.
 unset LD_PRELOAD
 if [ "$(id -u)" = 0 ]; then
     mkdir -p -m 0755 /run/sshd
@@ -31,7 +32,7 @@ if [ ! -r "$host_key" ]; then
     ssh-keygen -q -t ed25519 -N '' -C '' -f "$host_key"
 fi
 
-# sshd starts a session with next to no variables: the image's own are said again, but for those that belong to the session.
+# sshd starts sessions with almost no variables. So the variables of the image are exported again, except those of the session.
 (
     unset HOME LOGNAME MAIL OLDPWD PWD SHELL SHLVL TERM USER "${!SSH_@}"
     export -p
@@ -50,7 +51,7 @@ if [ "$(id -u)" = 0 ]; then
     chown -R "$USER:" "$own"
 fi
 
-# StrictModes looks at the home folder, which any user may write to: the keys lie in a folder of the server's own.
+# StrictModes would refuse the home folder, because every user may write to it. The keys are in a folder of the server instead.
 cat > "$own/sshd_config" <<CONFIG
 Port 2222
 HostKey $host_key
