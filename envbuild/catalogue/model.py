@@ -140,7 +140,7 @@ class Published:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lock:
+class LockEntry:
     """What the lock pins. ``missing`` says what it could not pin, and why."""
 
     sha256: str
@@ -174,7 +174,7 @@ class Entry:
     warnings: tuple[str, ...]
     proofs: tuple[Proved, ...]
     ends: tuple[Ends, ...]
-    lock: Lock
+    lock: LockEntry
     sbom: str
     page: str
     vulnerabilities: Audit | None = None

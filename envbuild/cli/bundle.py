@@ -12,7 +12,7 @@ from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from envbuild.pipeline.bundling import Plan
+    from envbuild.pipeline.bundling import BundlePlan
 
 
 @click.command("bundle")
@@ -40,7 +40,7 @@ def command(session: Session, /, names: tuple[str, ...], output: Path, **constra
 
     with display(session) as shown:
 
-        def tell(plan: Plan) -> None:
+        def tell(plan: BundlePlan) -> None:
             unknown = f", and {plan.unknown} files of unknown size" if plan.unknown else ""
             shown.line(
                 f"{plan.files} files to add ({plan.size / 1000000000.0:.2f} GB{unknown}), {plan.held} already in the "

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _PODMAN_LAYER = re.compile(r"[0-9a-f]{64}\.tar")
 _PIECE = 1 << 20
 _ENV = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
-_ARCHITECTURES = {"amd64": "amd64", "arm64": "arm64"}
 
 
 def image_config(rootfs_sha256: str, *, architecture: str, created: str, comment: str) -> bytes:

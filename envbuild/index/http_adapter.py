@@ -15,7 +15,7 @@ from envbuild.index.limits import REFUSAL_BYTES
 _POOL = 16
 
 
-class BoundedAdapter(HTTPAdapter):
+class SocketReportingAdapter(HTTPAdapter):
     """Calls ``on_socket`` with the socket of each request before anything is sent, even before the TLS handshake."""
 
     def __init__(self, on_socket: Callable[[Any], object]) -> None:

@@ -285,12 +285,12 @@ def _make_session(settings: Settings) -> requests.Session:
     import urllib3
 
     from envbuild.index import pip_internals
-    from envbuild.index.http_adapter import BoundedAdapter
+    from envbuild.index.http_adapter import SocketReportingAdapter
 
     session = requests.Session()
     session.max_redirects = 10
     for scheme in ("https://", "http://"):
-        session.mount(scheme, BoundedAdapter(note_socket))
+        session.mount(scheme, SocketReportingAdapter(note_socket))
     session.auth = pip_internals.credentials(settings.indexes, settings.keyring_provider)
     if settings.proxy:
         session.proxies = {"http": settings.proxy, "https": settings.proxy}

@@ -42,7 +42,7 @@ _PATIENCE_S = 10.0  # how long an interrupted run waits until its downloads have
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class BundlePlan:
     """What a run will add to the folder: the number of ``files``, and their ``size`` in bytes.
 
     ``held`` counts the files that the folder has already, ``unknown`` the new files of unknown size. ``free`` bytes are left.
@@ -61,11 +61,11 @@ class Bundled:
 
     folder: Path
     manifest: Manifest
-    plan: Plan
+    plan: BundlePlan
     notes: tuple[str, ...]
 
 
-def bundle(tools: Sequence[Tools], names: Sequence[str], folder: Path, on_plan: Callable[[Plan], None]) -> Bundled:
+def bundle(tools: Sequence[Tools], names: Sequence[str], folder: Path, on_plan: Callable[[BundlePlan], None]) -> Bundled:
     """Make ``folder`` a bundle, or add to an existing bundle, so that it has the environments ``names``.
 
     ``tools`` has the tools for each name, in the order of ``names``. ``on_plan`` is called before anything is fetched.
@@ -134,7 +134,7 @@ class _Run:
         self._notes: list[str] = []
         self._stopped = False
 
-    def work(self, on_plan: Callable[[Plan], None]) -> Bundled:
+    def work(self, on_plan: Callable[[BundlePlan], None]) -> Bundled:
         wanted = {each.sha256: each for tools, locked in self._chosen for each in bundle_sources.pinned(tools, locked.lock)}
         known = {file.sha256: file for file in self._held.files} if self._held else {}
         left = [each for each in wanted.values() if not self._holds(each.sha256)]
@@ -179,7 +179,7 @@ class _Run:
                 raise files.explain_os_error(error, path) from error
         return fault is None
 
-    def _plan(self, left: Sequence[Wanted], count: int) -> Plan:
+    def _plan(self, left: Sequence[Wanted], count: int) -> BundlePlan:
         device = self._target.folder.stat().st_dev
         home = next(parent for parent in (self._tools.workspace.home, *self._tools.workspace.home.parents) if parent.exists())
         # Debian packages and bases also stay in the cache folder, for builds of this machine.
@@ -188,7 +188,7 @@ class _Run:
         bases_size = sum(
             {sha256: size for _, locked in self._chosen for sha256, size in self._base_sizes(locked.lock)}.values()
         )
-        return Plan(
+        return BundlePlan(
             files=len(left),
             size=sum(each.size for each in (*left, *(twice if home.stat().st_dev == device else ()))) + bases_size,
             held=count - len(left),

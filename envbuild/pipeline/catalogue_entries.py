@@ -44,7 +44,7 @@ def entry_of(tools: Tools, locked: Locked, why: str, *, with_machine: bool, audi
         warnings=warnings,
         proofs=tuple(_proofs(tools, environment.name, with_machine=with_machine)),
         ends=tuple(_ends(tools, environment)),
-        lock=model.Lock(
+        lock=model.LockEntry(
             sha256=locked.digest,
             missing=tuple(f"{each.what}: {each.why}" for each in locked.lock.missing),
             parts=tuple(part for part in _parts(locked.lock) if part.files),

@@ -41,7 +41,7 @@ class Sources:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Gathered:
+class SiteContents:
     """The catalogue, its table of machines, and the bills of materials: the path of each file, and its text."""
 
     catalogue: Catalogue
@@ -49,7 +49,7 @@ class Gathered:
     sboms: Mapping[str, str]
 
 
-def gather(tools: Tools, sources: Sources) -> Gathered:
+def gather(tools: Tools, sources: Sources) -> SiteContents:
     """Gather what is known. Raises :class:`InvalidInputError` for damaged locks and evidence, and the errors of the sources."""
     import envbuild
 
@@ -88,10 +88,10 @@ def gather(tools: Tools, sources: Sources) -> Gathered:
     )
     if earlier is not None:
         whole = compare(whole, earlier, f"{earlier['title']}, as of {earlier['updated'] or 'an unknown day'}")
-    return Gathered(catalogue=whole, machines=table.machines(), sboms=sboms)
+    return SiteContents(catalogue=whole, machines=table.machines(), sboms=sboms)
 
 
-def files_of(gathered: Gathered, sources: Sources) -> Iterator[tuple[str, str]]:
+def files_of(gathered: SiteContents, sources: Sources) -> Iterator[tuple[str, str]]:
     """Yield the path and the text of every file of the site."""
     from envbuild.catalogue.pages import pages
 

@@ -152,12 +152,12 @@ def against(tools: Tools, jobs: Sequence[Job], repository: str, division: Divisi
     recipes.
     """
     from envbuild.compose.outputs import referrers, registry_client
-    from envbuild.pipeline.published_inputs import Published
+    from envbuild.pipeline.published_inputs import PublishedInputs
 
     registry_client.parse(repository)  # before the locks are read, which takes long
     found, skipped = candidates(tools, jobs, only)
     with referrers.opened(repository, writes=False) as client:
-        published = Published(tools, client)
+        published = PublishedInputs(tools, client)
         reasons = {each.name: published.reasons(each.locked, each.rendering, each.tags) for each in found}
         published.require_own_images()
     needed = [each for each in found if reasons[each.name]]

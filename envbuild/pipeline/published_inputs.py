@@ -25,7 +25,7 @@ _LOOKED_AT = 8  # attachments: a registry that tells their types lists the prove
 _LONGEST = 200  # characters of a label that are shown
 
 
-class Published:
+class PublishedInputs:
     """The images of a repository. Each has a tag that ends in the digest of its inputs and never moves."""
 
     def __init__(self, tools: Tools, client: Client) -> None:

@@ -24,7 +24,7 @@ _OTHERS = "envbuild/pulled"  # for images that this checkout does not build, so 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fetched:
+class PulledImage:
     """``image`` is the id. ``tags`` are the names in the engine, none if files were written. ``ours`` is true if this checkout
     builds the same image: then it was verified and recorded as if it had been built here.
     """
@@ -38,7 +38,7 @@ class Fetched:
 
 def pull(  # noqa: PLR0917 - source, name and target of the pull
     tools: Tools, name: str, repository: str, tag: str, target: Target | None, key: PublicKey | None = None
-) -> Fetched:
+) -> PulledImage:
     """Pull the image of ``name`` from ``repository`` (``HOST/REPOSITORY``) into the engine, or to ``target``.
 
     Without ``tag``, the image whose inputs are those of this checkout is pulled. In the engine such an image is verified before
@@ -65,7 +65,7 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
     if target is not None:
         reference = f"{_REPOSITORY}:{own.fixed}" if own else f"{_OTHERS}:{wanted.replace(':', '-')}"
         image = saving.write(pulled.image, store, target, (reference,), tools.on_progress)
-        return Fetched(pulled=pulled, image=image, tag=wanted, tags=(), ours=own is not None)
+        return PulledImage(pulled=pulled, image=image, tag=wanted, tags=(), ours=own is not None)
     tags = own.tags if own else (f"{_OTHERS}:{wanted.replace(':', '-')}",)
     unverified = f"{_REPOSITORY}/unverified:{pulled.digest.removeprefix('sha256:')[:32]}"
     image = engine_output.load(tools.engine, pulled.image, store, [unverified], tools.on_progress)
@@ -79,7 +79,7 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
     engine_image.remember(tools.workspace.composed_images, pulled.image)
     if own:
         _record(tools, own, image, f"{repository}@{pulled.digest}")
-    return Fetched(pulled=pulled, image=image, tag=wanted, tags=tags, ours=own is not None)
+    return PulledImage(pulled=pulled, image=image, tag=wanted, tags=tags, ours=own is not None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from envbuild.model.environment import Environment
 
 Origin = Literal["registry", "engine", "built"]
-_DOCKER_HUB = "docker.io"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

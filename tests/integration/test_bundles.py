@@ -148,8 +148,8 @@ class World:
         lock = self.locks[name]
         return Locked(lock=lock, digest=lock_file.digest(lock), path=self.workspace.root, kept=True)
 
-    def bundle(self, *names: str) -> bundling.Plan:
-        plans: list[bundling.Plan] = []
+    def bundle(self, *names: str) -> bundling.BundlePlan:
+        plans: list[bundling.BundlePlan] = []
         bundling.bundle([self.tools] * len(names), names, self.folder, plans.append)
         return plans[0]
 

@@ -55,7 +55,7 @@ def entry(name: str = "widget-1.2.0-cpu-py36-plain1", **changes: object) -> mode
             model.Proved(kind="built", date="2026-02-03", engine="Docker", where="this machine"),
         ),
         ends=(model.Ends(what="Python 3.6", date="2021-12-23", source="https://example.org/python"),),
-        lock=model.Lock(
+        lock=model.LockEntry(
             sha256="a" * 64,
             missing=(),
             parts=(model.Part(title="Python packages", files=(file("widget", "1.2.0", 1500), file("shared", "1.9", 0))),),

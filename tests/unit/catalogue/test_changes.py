@@ -18,8 +18,8 @@ def changes(new: model.Entry, old: model.Entry) -> list[str]:
     return list(found)
 
 
-def locked(*files: model.File, sha256: str = "d" * 64) -> model.Lock:
-    return model.Lock(sha256=sha256, missing=(), parts=(model.Part(title="Python packages", files=files),))
+def locked(*files: model.File, sha256: str = "d" * 64) -> model.LockEntry:
+    return model.LockEntry(sha256=sha256, missing=(), parts=(model.Part(title="Python packages", files=files),))
 
 
 def test_nothing_changed() -> None:

@@ -42,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 def published(name: str = "a-1+b-2") -> model.Published | None:
     tools: Any = SimpleNamespace(on_progress=lambda _news: None)
     fields: dict[str, Any] = dict.fromkeys(model.Entry.__dataclass_fields__)
-    entry = model.Entry(**{**fields, "name": name, "lock": model.Lock(sha256=LOCK, missing=(), parts=())})
+    entry = model.Entry(**{**fields, "name": name, "lock": model.LockEntry(sha256=LOCK, missing=(), parts=())})
     (found,) = cataloguing.published(tools, [entry], "h.example/r")
     return found.published
 
