@@ -193,10 +193,16 @@ def installed(framework: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", action="append", default=[], metavar="FRAMEWORK=PYTHON", help="may be repeated")
-    parser.add_argument("--install", default="", metavar="FRAMEWORK,…", help="install these, and run them")
-    parser.add_argument("--fault", action="append", default=[], metavar="WORDS", help="one of them alone; may be repeated")
-    parser.add_argument("--write", action="store_true", help="keep the result in the documentation")
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="FRAMEWORK=PYTHON",
+        help="run this framework with this Python; may be repeated",
+    )
+    parser.add_argument("--install", default="", metavar="FRAMEWORK,…", help="frameworks to install and run")
+    parser.add_argument("--fault", action="append", default=[], metavar="WORDS", help="run only this fault; may be repeated")
+    parser.add_argument("--write", action="store_true", help="write the result into the documentation")
     options = parser.parse_args()
     wanted = [word for word in options.install.split(",") if word]
     if unknown := sorted(set(wanted) - PACKAGES.keys()):

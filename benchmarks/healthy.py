@@ -136,14 +136,22 @@ def keep(new: list[dict[str, Any]]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", action="append", default=[], metavar="FRAMEWORK=PYTHON", help="may be repeated")
-    parser.add_argument("--install", default="", metavar="FRAMEWORK,…", help="install these, and run them")
+    parser.add_argument(
+        "--python",
+        action="append",
+        default=[],
+        metavar="FRAMEWORK=PYTHON",
+        help="run this framework with this Python; may be repeated",
+    )
+    parser.add_argument("--install", default="", metavar="FRAMEWORK,…", help="frameworks to install and run")
     parser.add_argument("--net", choices=SHORT, default="lenet", help="the network of the timed steps (default: lenet)")
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--minutes", type=float, default=0, help="begin no further run of a framework after so many minutes")
-    parser.add_argument("--reports", type=Path, metavar="FOLDER", help="keep the reports of runs that did not pass here")
-    parser.add_argument("--write", action="store_true", help="keep the result in the documentation")
+    parser.add_argument("--minutes", type=float, default=0, help="start no new run of a framework after this many minutes")
+    parser.add_argument(
+        "--reports", type=Path, metavar="FOLDER", help="write the reports of runs that did not pass into FOLDER"
+    )
+    parser.add_argument("--write", action="store_true", help="write the result into the documentation")
     options = parser.parse_args()
     wanted = [word for word in options.install.split(",") if word]
     if unknown := sorted(set(wanted) - PACKAGES.keys()):

@@ -397,9 +397,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--batch", type=int, default=plan.GLOBAL_BATCH)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--fault", action="append", default=[], metavar="WORDS", help="one of them alone; may be repeated")
-    parser.add_argument("--minutes", type=float, default=0, help="begin no further seed after so many minutes")
-    parser.add_argument("--write", action="store_true", help="keep the result in the documentation")
+    parser.add_argument("--fault", action="append", default=[], metavar="WORDS", help="run only this fault; may be repeated")
+    parser.add_argument("--minutes", type=float, default=0, help="start no new seed after this many minutes")
+    parser.add_argument("--write", action="store_true", help="write the result into the documentation")
     options = parser.parse_args()
     if strangers := set(options.fault) - FAULTS.keys():
         parser.error(f"there is no fault {sorted(strangers)[0]!r}; there are: {'; '.join(FAULTS)}")

@@ -211,13 +211,13 @@ def named(switches):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["healthy", "faults", "write"])
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="files of `healthy`, for `write`")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="for `write`: result files of `healthy`")
     parser.add_argument("--adapter", default="numpy")
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=0, help="begin no further run after so many minutes")
-    parser.add_argument("--references", type=Path, metavar="FOLDER", help="keep the weights of the reference here")
+    parser.add_argument("--minutes", type=float, default=0, help="start no new run after this many minutes")
+    parser.add_argument("--references", type=Path, metavar="FOLDER", help="store the weights of the reference in FOLDER")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if bool(options.files) != (options.what == "write"):

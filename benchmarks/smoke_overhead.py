@@ -118,7 +118,7 @@ def work(rank: int, world: int, folder: str, options: argparse.Namespace) -> Non
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--adapter", default="pytorch", help="a recipe that is PyTorch, or a file")
+    parser.add_argument("--adapter", default="pytorch", help="the recipe of PyTorch, or the file of an adapter for PyTorch")
     parser.add_argument("--workers", default="1,2")
     parser.add_argument("--rounds", type=int, default=61)
     parser.add_argument("--steps", type=int, default=5)

@@ -56,7 +56,7 @@ def loop(python: str, target: Path, settings: dict[str, str], steps: int, freed:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default=sys.executable, help="one with PyTorch and NumPy")
+    parser.add_argument("--python", default=sys.executable, help="a Python that has PyTorch and NumPy")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--limit", type=float, default=0.05)
     options = parser.parse_args()
@@ -96,7 +96,7 @@ def main() -> int:
     for what in ("with the settings", "without"):
         ratios = [a / b for a, b in zip(seen[f"{what}: smoke test"], seen[f"{what}: plain loop"], strict=True)]
         apart = statistics.median(ratios) - 1
-        print(f"{what}: the smoke test reports {100 * apart:+.1f} % of the loop's images a second (median of {len(ratios)})")
+        print(f"{what}: the smoke test reports {100 * apart:+.1f} % of the loop's images per second (median of {len(ratios)})")
         code |= abs(apart) > options.limit
     return code
 

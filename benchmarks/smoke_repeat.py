@@ -17,7 +17,7 @@ import guest
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default=sys.executable, help="one with the framework and NumPy")
+    parser.add_argument("--python", default=sys.executable, help="a Python that has the framework and NumPy")
     parser.add_argument("--adapter", default="pytorch")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--limit", type=float, default=0.10)
@@ -34,7 +34,7 @@ def main() -> int:
         print(f"run {number + 1}: " + ", ".join(f"{name} {values[-1]:.4g}" for name, values in seen.items()), flush=True)
     furthest = {name: max(abs(value / statistics.median(values) - 1) for value in values) for name, values in seen.items()}
     for name, apart in furthest.items():
-        print(f"{name}: the furthest is {100 * apart:.1f} % from the middle one, limit {100 * options.limit:.0f} %")
+        print(f"{name}: the largest distance from the median is {100 * apart:.1f} %, limit {100 * options.limit:.0f} %")
     return int(max(furthest.values()) > options.limit)
 
 

@@ -37,7 +37,7 @@ def laps(folder: Path, order: list[list[str]]) -> list[dict[str, float]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default=sys.executable, help="one with the framework and NumPy")
+    parser.add_argument("--python", default=sys.executable, help="a Python that has the framework and NumPy")
     parser.add_argument("--adapter", default="pytorch")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--limit", type=float, default=0.03)
@@ -55,9 +55,8 @@ def main() -> int:
     apart = [mode[f"{name}_s"] / other[name] - 1 for mode, other in zip(run["rounds"], seen, strict=True) for name in other]
     speedup = statistics.median(2 * each["solo"] / each["dp"] for each in seen)
     reported = run["speedup"]["median"]
-    print(
-        f"{len(apart)} laps: reported times are {100 * statistics.median(apart):.2f} % longer (median): they hold the barriers"
-    )
+    longer = f"{100 * statistics.median(apart):.2f} %"
+    print(f"{len(apart)} laps: reported times are {longer} longer (median), because they include the barriers")
     print(f"speedup: reported {reported:.4f}, by the stopwatch {speedup:.4f}, {100 * (reported / speedup - 1):+.2f} %")
     return int(abs(reported / speedup - 1) > options.limit)
 

@@ -248,7 +248,9 @@ def main() -> int:
     parser.add_argument("what", choices=("reference", "faults"))
     parser.add_argument("--adapter", required=True)
     parser.add_argument("--json", required=True, type=Path)
-    parser.add_argument("--runs", type=float, default=1.0, metavar="SHARE", help="of the healthy runs (default: all 300)")
+    parser.add_argument(
+        "--runs", type=float, default=1.0, metavar="SHARE", help="the share of the healthy runs to do (default: all 300)"
+    )
     options = parser.parse_args()
     os.environ.pop("NVIDIA_TF32_OVERRIDE", None)  # it would override the setting `tf32`
     work = {"reference": functools.partial(reference, runs=options.runs), "faults": planted_faults}
