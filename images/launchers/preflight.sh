@@ -1,6 +1,6 @@
 #!/bin/sh
-# Looks at one host before a launch and writes a line for each fact: a word, then its value. Changes nothing. `envbuild launch` sends
-# it to every host, with what to look at as NAME=VALUE words, and judges what it says.
+# Checks one host before a launch and prints a line for each fact: a word, then its value. Changes nothing. `envbuild launch` runs
+# it on every host, with arguments NAME=VALUE that say what to check, and judges the output.
 set -u
 
 image='' runtime='' programs='' gpus='' first='' master='' port='' interface='' rdma='' folder=''
@@ -21,9 +21,9 @@ for word; do
     esac
 done
 
-# The last line of a command's output, on one line.
+# Prints the last line of a command's output, at most 300 characters.
 last() { printf '%s' "$1" | tail -n 1 | cut -c 1-300; }
-# A command that may hang gets this many seconds.
+# Runs a command that may hang, for at most this many seconds.
 within() {
     seconds=$1
     shift
@@ -70,7 +70,7 @@ fi
 
 if [ "${gpus}" = yes ]; then
     if ! command -v nvidia-smi > /dev/null; then
-        echo "no-gpu nvidia-smi is not here"
+        echo "no-gpu nvidia-smi is not installed"
     elif said=$(within 60 nvidia-smi --query-gpu=driver_version,name --format=csv,noheader 2>&1); then
         printf '%s\n' "${said}" | sed 's/^/gpu /'
     else
@@ -110,13 +110,13 @@ if [ "${first}" = yes ]; then
         echo "port free"
     fi
     if [ -n "${folder}" ]; then
-        if [ ! -d "${folder}" ]; then echo "no-folder it does not exist"; elif [ ! -w "${folder}" ]; then echo "no-folder it cannot be written"; else echo "folder yes"; fi
+        if [ ! -d "${folder}" ]; then echo "no-folder it does not exist"; elif [ ! -w "${folder}" ]; then echo "no-folder you cannot write to it"; else echo "folder yes"; fi
     fi
 elif [ -n "${master}" ]; then
     if ! getent hosts "${master}" > /dev/null; then
         echo "no-name ${master}"
     elif command -v bash > /dev/null && command -v timeout > /dev/null; then
-        # Nobody listens there yet: a refusal shows that the host is reached, silence that something drops the packets.
+        # Nothing listens on the port yet. So a refused connection shows that the host can be reached; silence, that packets are dropped.
         # shellcheck disable=SC2016
         said=$(LC_ALL=C timeout 5 bash -c 'exec 3<> "/dev/tcp/$0/$1"' "${master}" "${port}" 2>&1)
         status=$?
