@@ -132,10 +132,10 @@ def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
         statement = Statement(kind=str(told["predicateType"]), predicate=dict(told["predicate"]))
         is_statement = (kind, told["_type"]) == (_PAYLOAD, STATEMENT)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise UntrustedError("what is signed is no in-toto statement", is_signed=True) from error
+        raise UntrustedError("its signed content is not an in-toto statement", is_signed=True) from error
     algorithm, _, value = digest.partition(":")
     if not is_statement:
-        raise UntrustedError("what is signed is no in-toto statement", is_signed=True)
+        raise UntrustedError("its signed content is not an in-toto statement", is_signed=True)
     if {algorithm: value} not in subjects:
         raise UntrustedError("it is about another image", is_signed=True)
     return statement

@@ -56,7 +56,7 @@ def _fits(matrix: Matrix, driver: Driver | None, alike: Sequence[Gpu]) -> HostFi
             status="warn",
             title=title,
             message=words,
-            hint=f"A newer driver may serve more: envbuild list --gpu {capability}",
+            hint=f"With a newer driver, more may run: envbuild list --gpu {capability}",
         )
     asked = f" --driver {driver.version}" if driver else ""
     return HostFinding(

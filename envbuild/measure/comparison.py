@@ -50,7 +50,7 @@ def compared_with_nothing(matrix: Matrix, measured: Mapping[str, Any], found: It
     if verdicts:
         return "the rows for it have none of the facts that were measured"
     if not measured["project"]:
-        return "it is no wheel, and rows of the matrix are for wheels"
+        return "it is not a wheel, but rows of the matrix are for wheels"
     if not any(rows(matrix, measured["project"], measured["version"])):
         return f"no row of the matrix is for {measured['project']} {measured['version']}"
     return "the rows for it are about files of other packages"

@@ -38,7 +38,7 @@ def keep(folder: Path, summaries: Sequence[Mapping[str, Any]], *, replace: bool 
     for each in summaries:
         if not each["project"]:
             raise InvalidInputError(
-                f"{each['filename']} is no wheel, so it has no project to be recorded under.",
+                f"{each['filename']} is not a wheel, so there is no project under which to record it.",
                 code="measured-file",
                 hint="Leave --record out.",
             )
@@ -79,7 +79,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
             raise ValueError("it has a file twice")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInputError(
-            f"{path} is no file of measurements: {str(error)[:200]}.",
+            f"{path} is not a file of measurements: {str(error)[:200]}.",
             code="measured-file",
             hint="Restore it, or remove it and measure its wheels again.",
         ) from error

@@ -96,7 +96,7 @@ def require_allowed(tools: Tools, locked: Locked, questions: Questions, reposito
     name = tools.cli_name(judged.name)
     raise PolicyError(
         f"The policy {policy.where} does not allow to publish {judged.name}: {', '.join(counts)}.",
-        hint=f"`envbuild check {name}` also tells what mends each finding.",
+        hint=f"`envbuild check {name}` also shows what fixes each finding.",
         details=[f"{each.rule}: {each.message} [{each.at}]" for each in judged.findings]
         + [f"{each.rule}: not checked: {each.message}" for each in open_points],
     )

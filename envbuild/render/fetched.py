@@ -20,8 +20,8 @@ def fetched_pythons(lock: Lock) -> list[dict[str, Any]]:
 def _python(lock: Lock, python: Python) -> dict[str, Any]:
     if not python.files or (python.provided_by == "conda" and python.installer is None):
         raise InvalidInputError(
-            f"The lock of {lock.environment.name} does not say of which files Python {python.version} from "
-            f"{python.provided_by} is made.",
+            f"The lock of {lock.environment.name} does not list the files of Python {python.version} from "
+            f"{python.provided_by}.",
             code="unpinned-python",
             hint="Choose another supply with --python-from, or another system with --os; or make the lock again.",
         )
