@@ -163,7 +163,7 @@ def test_data_files(tmp_path):
     files = [json.dumps({"schema": 1, "files": each}) for each in entries]
     for damaged in ("{", "[]", json.dumps({"schema": 2, "files": []}), *files):
         (folder / "widget-gpu.json").write_text(damaged)
-        with pytest.raises(InvalidInputError, match="is no file of measurements"):
+        with pytest.raises(InvalidInputError, match="is not a file of measurements"):
             kept.read(folder)
 
 
