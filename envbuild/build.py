@@ -9,20 +9,20 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from envbuild import codec, files
-from envbuild.build_context import BuildInputs
-from envbuild.build_preparation import Ingredients, prepare, require_system, time_of
-from envbuild.engine import bases
-from envbuild.engine.client import Engine
-from envbuild.engine.model import BuiltImage
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError
-from envbuild.image_inputs import guest_digest, inputs_digest, rendering_digest
-from envbuild.lock import download_errors, lock_file
+from envbuild.image_inputs import BuildInputs, guest_digest, inputs_digest, rendering_digest
+from envbuild.lock import lock_file
 from envbuild.model.lock import Lock
 from envbuild.model.progress import OnProgress, as_news
 from envbuild.workspace import Workspace
+
+if TYPE_CHECKING:
+    from envbuild.build_preparation import Ingredients
+    from envbuild.engine.client import Engine
+    from envbuild.engine.model import BuiltImage
 
 REPOSITORY = "envbuild"
 PULLED = "pull"  # `builder` of an image that was pulled from a registry, under the tag of the same inputs
@@ -131,6 +131,9 @@ def build(
         kept = None if no_cache else _held(engine, workspace, lock, digest, _builder(compose))
         if kept is not None:
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
+        from envbuild.build_preparation import prepare, require_system, time_of  # a build that is kept needs none of this
+        from envbuild.lock import download_errors
+
         more = _begun(engine, supply, compose.begin if compose else None)
         start = prepare(engine, replace(inputs, installs=compose is None or compose.installs), more, no_cache=no_cache)
         before = read_record(workspace, name)
@@ -189,6 +192,9 @@ def compose_elsewhere(
     that has the same base and system packages; the check raises the same errors as :func:`build`. ``begin`` starts long work
     that needs no build context, such as downloads.
     """
+    from envbuild.build_preparation import prepare, require_system
+    from envbuild.lock import download_errors
+
     lock = inputs.lock
     with _alone(inputs):
         start = prepare(engine, inputs, _begun(engine, supply, begin), no_cache=False)
@@ -306,5 +312,7 @@ def explain_base_error(lock: Lock, error: BuildError) -> BuildError:
     of_repository = error.code == "index-unreachable" and any(host and host in text for host in hosts)
     if error.code != "base-unreachable" and not of_repository:
         return error
+    from envbuild.engine import bases
+
     told = bases.unreachable(lock.environment, error.message)
     return BuildError(told.message, code=told.code, hint=told.hint, details=(*told.details, *error.details))

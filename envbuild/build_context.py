@@ -7,19 +7,16 @@ import re
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
 from envbuild import files, git_sources, sbom
 from envbuild.engine import debs
 from envbuild.errors import BuildError, InvalidInputError
-from envbuild.image_inputs import contents, guest_files, mode_of, step_files, users_files
+from envbuild.image_inputs import BuildInputs, contents, guest_files, mode_of, step_files, users_files
 from envbuild.lock import installers, lock_file
 from envbuild.model.lock import Artifact, Lock, Prefix
-from envbuild.model.progress import OnProgress, Progress, ignore_progress
-from envbuild.recipes import Recipe
+from envbuild.model.progress import OnProgress, Progress
 from envbuild.render import prefixes
 from envbuild.render.dockerfile import MOUNT_FILES, MOUNT_FOLDERS
 from envbuild.workspace import Workspace
@@ -43,32 +40,6 @@ _PTH = (
     "import envbuild_overlay; envbuild_overlay.activate('{name}', '{prefix}')\n"
 )
 _TOOL_WHEELS = {"pip": "pip.whl", "virtualenv": "virtualenv.whl"}
-
-
-class IndexLike(Protocol):
-    """The methods of :class:`envbuild.index.client.Index` that a build uses."""
-
-    def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ...) -> Path:
-        """Return the path of the file, downloaded now or earlier, with the right sha256."""
-
-    def build_secrets(self) -> dict[str, bytes]:
-        """Return the secrets with which build steps reach the index; ``docs/architecture.md`` lists their names."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildInputs:
-    """What an image is made from: a lock, its rendering and recipes; other files come from ``workspace`` and ``index``.
-
-    ``installs`` is false if no step of the rendering installs packages.
-    """
-
-    workspace: Workspace
-    lock: Lock
-    recipes: Mapping[str, Recipe]
-    rendering: Mapping[str, str]
-    index: IndexLike
-    on_progress: OnProgress = ignore_progress
-    installs: bool = True
 
 
 def assemble(inputs: BuildInputs, *, folder: Path | None = None, more: Mapping[str, Path] = MappingProxyType({})) -> Path:

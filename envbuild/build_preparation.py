@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envbuild import build_secret
-from envbuild.build_context import BuildInputs, assemble, require_tools
+from envbuild.build_context import assemble, require_tools
 from envbuild.engine import apt, bases, bootstrap, debs, package_check
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
+from envbuild.image_inputs import BuildInputs
 from envbuild.lock import download_errors
 from envbuild.model.lock import Lock
 from envbuild.model.progress import OnProgress, Progress

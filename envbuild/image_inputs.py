@@ -1,22 +1,50 @@
-"""The local files that an image is made from (our own programs and the user's files), and hashes over them."""
+"""What an image is made from: the inputs of a build, our own programs, the user's files, and hashes over these files."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from envbuild import files
+from envbuild.model.progress import OnProgress, ignore_progress
 from envbuild.workspace import Workspace
 
 if TYPE_CHECKING:
     from envbuild.model.custom import Custom
-    from envbuild.model.lock import Lock
+    from envbuild.model.lock import Artifact, Lock
     from envbuild.recipes import Recipe
 
 LOCK = "lock.json"
+
+
+class IndexLike(Protocol):
+    """The methods of :class:`envbuild.index.client.Index` that a build uses."""
+
+    def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ...) -> Path:
+        """Return the path of the file, downloaded now or earlier, with the right sha256."""
+
+    def build_secrets(self) -> dict[str, bytes]:
+        """Return the secrets with which build steps reach the index; ``docs/architecture.md`` lists their names."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildInputs:
+    """What an image is made from: a lock, its rendering and recipes; other files come from ``workspace`` and ``index``.
+
+    ``installs`` is false if no step of the rendering installs packages.
+    """
+
+    workspace: Workspace
+    lock: Lock
+    recipes: Mapping[str, Recipe]
+    rendering: Mapping[str, str]
+    index: IndexLike
+    on_progress: OnProgress = ignore_progress
+    installs: bool = True
 
 
 def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe], rendering: Mapping[str, str]) -> str:

@@ -12,6 +12,11 @@ from pathlib import Path
 from envbuild.errors import UsageError
 
 PRIVATE = ".envbuild"
+# Files in images/ that `verify` and `linkcheck` read. The names are here because every run of `make` hashes the files, without
+# importing these packages.
+IMPORT_RULES = "imports.yaml"
+LINK_RULES = "linking.yaml"
+DRIVER_SYMBOLS = "driver-symbols.json"
 _MARKER = "matrix.yaml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 

@@ -11,26 +11,11 @@ from typing import Any
 
 from envbuild import files
 from envbuild.errors import InvalidInputError
-from envbuild.linkcheck.model import ElfFacts, Gap
+from envbuild.linkcheck.model import Driver, ElfFacts, Gap
 from envbuild.linkcheck.rules import OF_CUDA, Rules
+from envbuild.workspace import DRIVER_SYMBOLS
 
-FILE = "driver-symbols.json"
 _SHOWN = 5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Driver:
-    """The driver that an image must run on. ``version`` is empty if any driver will do; ``whose`` says where it comes from.
-
-    ``is_named`` is true for a driver that the user named: what cannot be checked for it is said.
-    """
-
-    version: str = ""
-    whose: str = ""
-    is_named: bool = False
-
-
-NO_DRIVER = Driver()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +33,7 @@ class DriverSymbols:
 
 def load(images: Path) -> DriverSymbols:
     """Read ``images/driver-symbols.json``. Raises :class:`InvalidInputError` if the file is damaged."""
-    path = images / FILE
+    path = images / DRIVER_SYMBOLS
     try:
         told = json.loads(files.read_text(path))
         libraries = {

@@ -8,6 +8,21 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Driver:
+    """The driver that an image must run on. ``version`` is empty if any driver will do; ``whose`` says where it comes from.
+
+    ``is_named`` is true for a driver that the user named: notes then say what cannot be checked for it.
+    """
+
+    version: str = ""
+    whose: str = ""
+    is_named: bool = False
+
+
+NO_DRIVER = Driver()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ElfFacts:
     """The facts of one ELF file that the check uses.
 

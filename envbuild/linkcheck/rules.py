@@ -10,8 +10,8 @@ from pathlib import Path
 from envbuild import rule_files, yaml_reader
 from envbuild.linkcheck.elf_facts import Wanted
 from envbuild.rule_files import regular_expression
+from envbuild.workspace import LINK_RULES
 
-FILE = "linking.yaml"
 # Libraries whose major version is that of CUDA. It is not so for the others: libcufft.so.11 belongs to CUDA 12.
 OF_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt)\.so\.(\d+)(?:\.\d+)*")
 
@@ -98,7 +98,7 @@ class Rules:
 
 def load(images: Path) -> Rules:
     """The rules of ``images/linking.yaml``; :class:`InvalidInputError` lists all problems of the file."""
-    return rule_files.load(images, FILE, "The rules for links", _rules)
+    return rule_files.load(images, LINK_RULES, "The rules for links", _rules)
 
 
 def _rules(table: yaml_reader.Table, sources: set[str]) -> Rules:

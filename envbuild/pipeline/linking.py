@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild import codec, files
 from envbuild.errors import InvalidInputError, Problem, VerifyError
-from envbuild.linkcheck.hardware import NO_DRIVER, Driver
+from envbuild.linkcheck.model import NO_DRIVER, Driver
 from envbuild.model.progress import Progress
 from envbuild.pipeline import linking_sources, proofs, stage_cache
 from envbuild.pipeline.tools import Tools
+from envbuild.workspace import DRIVER_SYMBOLS, IMPORT_RULES, LINK_RULES
 
 if TYPE_CHECKING:
     from envbuild.linkcheck.model import LayerFacts, Report
@@ -213,10 +214,7 @@ def _capabilities(tools: Tools) -> dict[str, list[str]]:
 
 
 def _rules_digest(tools: Tools) -> str:
-    from envbuild.linkcheck import hardware, rules
-    from envbuild.verify import rules as import_rules
-
-    paths = [tools.workspace.images / name for name in (rules.FILE, import_rules.FILE, hardware.FILE)]
+    paths = [tools.workspace.images / name for name in (LINK_RULES, IMPORT_RULES, DRIVER_SYMBOLS)]
     try:
         return "-".join(files.sha256_of(path)[:12] for path in paths)
     except OSError as error:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from envbuild.errors import EngineError
+from envbuild.model.progress import ignore_progress
 
 if TYPE_CHECKING:
-    from envbuild.build_context import BuildInputs
     from envbuild.custom.reading import UserRecipe
     from envbuild.engine.client import Engine
+    from envbuild.image_inputs import BuildInputs
     from envbuild.index.client import Index
     from envbuild.matrix.platform import BuildTool
     from envbuild.matrix.types import Matrix
@@ -38,6 +39,19 @@ class Bundle(Protocol):
 
     def supply(self, tools: Tools, lock: Lock, *, wheels: bool) -> Mapping[str, Path]:
         """Provide every file that a build of ``lock`` needs: path in the build context → file."""
+
+
+class _LateIndex:
+    """The index of ``tools``. It is made only if a build uses it, because a build that is kept needs none."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ignore_progress) -> Path:
+        return self._tools.index.fetch_artifact(artifact, folder, on_progress)
+
+    def build_secrets(self) -> dict[str, bytes]:
+        return self._tools.index.build_secrets()
 
 
 class Tools:
@@ -175,14 +189,14 @@ class Tools:
 
     def build_inputs(self, lock: Lock, rendering: Mapping[str, str]) -> BuildInputs:
         """Return everything that a build of ``lock`` uses."""
-        from envbuild.build_context import BuildInputs
+        from envbuild.image_inputs import BuildInputs
 
         return BuildInputs(
             workspace=self.workspace,
             lock=lock,
             recipes=self.recipes,
             rendering=rendering,
-            index=self.index,
+            index=_LateIndex(self),
             on_progress=self.on_progress,
         )
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from envbuild import rule_files, yaml_reader
 from envbuild.rule_files import regular_expression
+from envbuild.workspace import IMPORT_RULES
 
-FILE = "imports.yaml"
 _SYSTEM = re.compile(r"(?P<family>[a-z]+)(?P<number>[0-9.]+)")
 
 
@@ -77,7 +77,7 @@ class Rules:
 
 def load(images: Path) -> Rules:
     """The rules of ``images/imports.yaml``; :class:`InvalidInputError` lists all problems of the file."""
-    return rule_files.load(images, FILE, "The rules for imports", _rules)
+    return rule_files.load(images, IMPORT_RULES, "The rules for imports", _rules)
 
 
 def _rules(table: yaml_reader.Table, sources: set[str]) -> Rules:

@@ -15,7 +15,7 @@ _PARTS = ("envbuild", "images", "matrix", "matrix.yaml")
 _PROGRAM = """
 import dataclasses, hashlib, io, sys, tarfile, zipfile
 from pathlib import Path
-from envbuild import build_context, recipes, workspace
+from envbuild import build_context, image_inputs, recipes, workspace
 from envbuild.engine import debs
 from envbuild.lock import lock_file
 from envbuild.pipeline.tools import Tools
@@ -38,7 +38,7 @@ for package in (package for step in locked.apt.steps for package in step.package
 known = recipes.load(place)
 rendering = render(locked, known, recipes.templates(place))
 folder = build_context.assemble(
-    build_context.BuildInputs(workspace=place, lock=locked, recipes=known, rendering=rendering, index=Wheels())
+    image_inputs.BuildInputs(workspace=place, lock=locked, recipes=known, rendering=rendering, index=Wheels())
 )
 whole = io.BytesIO()
 with tarfile.open(fileobj=whole, mode="w") as tar:

@@ -9,9 +9,9 @@ from pathlib import Path
 import engine_toy
 
 from envbuild import build, codec, recipes
-from envbuild.build_context import BuildInputs
 from envbuild.engine import bases
 from envbuild.engine.client import Engine
+from envbuild.image_inputs import BuildInputs
 from envbuild.index.client import Index
 from envbuild.model.environment import PrefixPlan
 from envbuild.model.lock import BaseLock, Lock

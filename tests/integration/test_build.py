@@ -11,10 +11,10 @@ import pytest
 from engine_toy import NUMPY, RECIPE, environment, lock, with_packages, workspace_with_recipe
 
 from envbuild import build, build_context, build_preparation, recipes
-from envbuild.build_context import BuildInputs
 from envbuild.engine import bases, package_check
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, VerifyError
+from envbuild.image_inputs import BuildInputs
 from envbuild.index.client import Index
 from envbuild.model.environment import AptRepository
 from envbuild.model.lock import BaseLock, Lock

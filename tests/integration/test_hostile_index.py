@@ -30,7 +30,7 @@ import hostile_files as hostile
 import lock_universe
 import pytest
 
-from envbuild import build_context
+from envbuild import build_context, image_inputs
 from envbuild.errors import BuildError, EnvbuildError
 from envbuild.index import limits
 from envbuild.index.client import Index
@@ -474,7 +474,7 @@ def test_another_uv_under_the_locked_name_is_never_what_installs(site, tmp_path)
 
     def build_tool() -> bytes:
         (place.downloads / name).write_bytes(other)
-        inputs = build_context.BuildInputs(
+        inputs = image_inputs.BuildInputs(
             workspace=place, lock=made, recipes={}, rendering={"Dockerfile": ""}, index=Index(site.settings)
         )
         folder = build_context.assemble(inputs)

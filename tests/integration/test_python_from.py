@@ -18,10 +18,10 @@ from conftest import unavailable
 from engine_toy import RECIPE, environment, lock, with_packages, workspace_with_recipe
 
 from envbuild import build, recipes
-from envbuild.build_context import BuildInputs
 from envbuild.engine import bases
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
+from envbuild.image_inputs import BuildInputs
 from envbuild.index.client import Index
 from envbuild.model.environment import Python, RemoteFile
 from envbuild.model.lock import Lock

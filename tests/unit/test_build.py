@@ -59,7 +59,7 @@ UV = Artifact(
 
 def assemble(place: Workspace, lock: Lock, rendering: Mapping[str, str], index: NoIndex) -> Path:
     return build_context.assemble(
-        build_context.BuildInputs(workspace=place, lock=lock, recipes={}, rendering=rendering, index=index)
+        image_inputs.BuildInputs(workspace=place, lock=lock, recipes={}, rendering=rendering, index=index)
     )
 
 
@@ -284,7 +284,7 @@ def test_an_engine_that_cannot_build_is_said_before_anything_is_read_fetched_or_
         pytest.fail("a bundle was read")
 
     monkeypatch.setattr(build_preparation.bases, "provide", lambda *_: pytest.fail("a base was made"))
-    inputs = build_context.BuildInputs(workspace=place, lock=lock, recipes=RECIPES, rendering={}, index=index)
+    inputs = image_inputs.BuildInputs(workspace=place, lock=lock, recipes=RECIPES, rendering={}, index=index)
     with pytest.raises(EngineError) as caught:
         build.build(Engine(), inputs, compose=Compose(), supply=supply)  # type: ignore[arg-type]
     assert caught.value.code == "no-buildkit"

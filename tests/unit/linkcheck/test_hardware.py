@@ -10,8 +10,10 @@ from linked_trees import elf
 
 from envbuild.errors import InvalidInputError
 from envbuild.linkcheck import hardware
-from envbuild.linkcheck.hardware import Driver, DriverSymbols
+from envbuild.linkcheck.hardware import DriverSymbols
+from envbuild.linkcheck.model import NO_DRIVER, Driver
 from envbuild.linkcheck.rules import DriverLibrary, Rules
+from envbuild.workspace import DRIVER_SYMBOLS
 
 IMAGES = Path(__file__).parents[3] / "images"
 RULES = Rules(driver=(DriverLibrary(name="Driver", library="libdriver.so.1", symbols="drv[A-Z]"),))
@@ -73,7 +75,7 @@ def test_a_driver_older_than_the_cuda_of_the_image_is_a_gap(soname: str, driver:
     assert all(driver in each.cause and each.object == "/opt/lib.so" for each in found)
     compat = {"/usr/local/cuda/compat/libcuda.so.1": elf("libcuda.so.1")}
     assert hardware.cuda_gaps(objects | compat, floors, named(driver)) == []
-    assert hardware.cuda_gaps(objects, floors, hardware.NO_DRIVER) == []
+    assert hardware.cuda_gaps(objects, floors, NO_DRIVER) == []
 
 
 def test_what_is_not_checked_for_a_named_driver_is_said():
@@ -107,6 +109,6 @@ def test_the_real_symbols_are_those_of_three_drivers(tmp_path: Path):
     cuda = real.libraries["libcuda.so.1"]
     # cuda.h of these versions: https://docs.nvidia.com/cuda/archive/12.0.0/cuda-driver-api/
     assert (cuda["cuInit"], cuda["cuGetProcAddress_v2"], cuda["cuGreenCtxCreate"]) == real.drivers
-    (tmp_path / hardware.FILE).write_text("{}")
+    (tmp_path / DRIVER_SYMBOLS).write_text("{}")
     with pytest.raises(InvalidInputError):
         hardware.load(tmp_path)

@@ -8,6 +8,7 @@ import pytest
 
 from envbuild.errors import InvalidInputError
 from envbuild.linkcheck import rules
+from envbuild.workspace import LINK_RULES
 
 REAL = Path(__file__).parents[3] / "images"
 
@@ -37,6 +38,6 @@ def test_what_is_read_of_files_follows_the_rules():
     ],
 )
 def test_faults_are_refused(tmp_path: Path, old: str, new: str):
-    (tmp_path / rules.FILE).write_text((REAL / rules.FILE).read_text().replace(old, new, 1))
+    (tmp_path / LINK_RULES).write_text((REAL / LINK_RULES).read_text().replace(old, new, 1))
     with pytest.raises(InvalidInputError):
         rules.load(tmp_path)

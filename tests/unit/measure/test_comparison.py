@@ -170,5 +170,5 @@ def test_data_files(tmp_path):
 def test_a_library_alone_is_not_kept(tmp_path):
     path = tmp_path / "libwidget.so"
     path.write_bytes(Shared().data())
-    with pytest.raises(InvalidInputError, match="has no project to be recorded under"):
+    with pytest.raises(InvalidInputError, match="there is no project under which to record it"):
         kept.keep(tmp_path, [answer.summary(measuring.measure(path, tmp_path))])
