@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 def _end_despite_threads(exit_code: Sequence[int]) -> None:
     """End the process at once if a thread still waits for a server, as after Ctrl-C.
 
-    The ordinary end clears OpenSSL's memory while that thread uses it, and the process can die of SIGSEGV
+    A normal exit of Python clears OpenSSL's memory while the thread still uses it, so the process can die of SIGSEGV
     (https://github.com/openssl/openssl/issues/6214).
     """
     if any(thread.daemon and thread is not threading.current_thread() for thread in threading.enumerate()):

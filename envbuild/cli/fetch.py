@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @options.common
 @click.pass_obj
 def command(session: Session, /, names: tuple[str, ...], every: bool, into: Path | None, **constraints: str | None) -> int:
-    """Download every file that the lock of each NAME pins, check it by its hash, and record that as evidence.
+    """Download every file that the lock of each NAME pins, and check its hash. The result is stored as evidence.
 
     Debian packages are kept in the cache folder for later builds. Other files are checked and not kept. A run that was stopped
     continues where it was.

@@ -90,7 +90,7 @@ def command(
     """Run COMMAND in the image of NAME: the published image, if a registry is named and has it, else the one built here.
 
     The working folder is mounted at /workspace, and files that are made there are yours. Signals and the exit code are those of
-    COMMAND; without one, the image's own command starts, a shell. Options come before NAME.
+    COMMAND. Without COMMAND, the image's own command starts, which is a shell. Options come before NAME.
     """
     from envbuild.pipeline import resolving, running
 

@@ -133,7 +133,7 @@ def _may_be_layer(name: str) -> bool:
 
 
 def _is_json(content: io.BufferedReader[Any]) -> bool:
-    """Whether a blob is a manifest or a configuration, or empty, rather than a layer."""
+    """Whether a blob is no layer: it is a manifest, a configuration, or empty."""
     return content.peek(1)[:1] in (b"{", b"[", b"")
 
 

@@ -175,7 +175,10 @@ def _bootstrap() -> HostFinding:
         )
     if os.geteuid() != 0:
         return HostFinding(
-            id="bootstrap", status="info", title=title, message="mmdebstrap is installed; without root it needs user namespaces"
+            id="bootstrap",
+            status="info",
+            title=title,
+            message="mmdebstrap is installed, but without root it needs user namespaces",
         )
     return HostFinding(id="bootstrap", status="ok", title=title, message="mmdebstrap, as root")
 

@@ -56,7 +56,7 @@ class Requirement(NamedTuple):
 
 
 class BadCapability(NamedTuple):
-    """GPUs that the binaries accept although they are known not to work there."""
+    """GPUs on which the binaries start, and are known not to work."""
 
     capabilities: tuple[str, ...]
     reason: str

@@ -49,7 +49,7 @@ class Added:
 def sort_words(tools: Tools, words: Sequence[str], *, apt: Sequence[str], newer: bool) -> Additions:
     """Sort ``words`` into frameworks of the matrix and requirements (PEP 508).
 
-    Raises :class:`UsageError` for a word that is neither.
+    Raises :class:`UsageError` for a word that is neither a framework nor a requirement.
     """
     from packaging.requirements import Requirement
 

@@ -149,7 +149,7 @@ def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
 
 
 def signed(stated: Sequence[Statement], digest: str, key: SigningKey) -> list[Artifact]:
-    """The statements about the image ``digest`` as signed bundles, with the annotations by which cosign tells them apart."""
+    """Sign the statements about the image ``digest``. cosign tells their types apart by the annotations."""
     from envbuild.compose.outputs import referrers
 
     return [

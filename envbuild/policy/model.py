@@ -85,7 +85,7 @@ class EndOfLife:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """The most bytes of an image, by a glob of environment names."""
+    """The maximum size of an image in bytes. Each key is a glob of environment names."""
 
     line: int
     image: int

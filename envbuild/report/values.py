@@ -1,4 +1,4 @@
-"""Raw JSON values of a report, read without ever failing, and figures written for people."""
+"""Reads raw JSON values of a report without raising errors, and formats numbers for display."""
 
 from __future__ import annotations
 

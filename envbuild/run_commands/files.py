@@ -60,7 +60,7 @@ def compose(what: Exported) -> str:
     head = [
         f"{what.title}, written by `envbuild export {what.name} --format compose`.",
         "Start it:      docker compose up" if what.services else f"Enter it:      docker compose run --rm {_key(what.name)}",
-        "Files that it makes here belong to user 1000, unless you say who you are: export ENVBUILD_USER=$(id -u):$(id -g)",
+        "The container writes files here as user 1000. To own them, run: export ENVBUILD_USER=$(id -u):$(id -g)",
     ]
     if what.gpu:
         head.append("Without a GPU: remove the part `deploy`, with which no container starts there.")

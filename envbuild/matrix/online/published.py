@@ -91,8 +91,8 @@ def ask(
 
 
 def wheels(files: Iterable[IndexFile]) -> Releases:
-    """Return the wheels for Linux on x86-64 by version. A version without wheels has an entry for its source archive, which
-    counts for any Python."""
+    """Return the wheels for Linux on x86-64 by version. A version without wheels has one entry, for its source
+    archive, which counts as compatible with every Python."""
     found: Releases = {}
     sources: Releases = {}
     for file in files:

@@ -160,7 +160,7 @@ def build_tool(context: Context, table: Table, defaults: Provenance) -> BuildToo
     for unknown in sorted(set(row.pythons) - context.pythons):
         table.problem(f"there is no Python {unknown} in the matrix", "python")
     if not row.filename.startswith(f"{row.name.replace('-', '_')}-{row.version}-"):
-        table.problem(f"the file name does not say {row.name} {row.version}", "filename")
+        table.problem(f"the file name does not contain '{row.name}' and '{row.version}'", "filename")
     return row
 
 
