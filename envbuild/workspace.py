@@ -17,6 +17,7 @@ PRIVATE = ".envbuild"
 IMPORT_RULES = "imports.yaml"
 LINK_RULES = "linking.yaml"
 DRIVER_SYMBOLS = "driver-symbols.json"
+COMPILING_RULES = "compiling.yaml"
 _MARKER = "matrix.yaml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 

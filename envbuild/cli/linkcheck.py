@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.tools import Tools
 
 _LAYOUT = "oci:"
+_WAYS = {"native": "native", "ptx": "only PTX", "partly": "only a part", "nothing": "nothing"}
 
 
 @click.command("linkcheck")
@@ -100,14 +101,30 @@ def _print(session: Session, name: str, image: str, report: Mapping[str, Any]) -
     for each in report["facts"]["driver"]:
         if each["linked"] or each["opened"]:
             session.out(f"  {each['library']}: {_driver(each)}")
-    gpus = report["facts"]["gpus"]
-    for each in (each for each in gpus if each["native"] or each["ptx"]):
-        counts = f"{each['native']} native, {each['ptx']} only PTX, {each['nothing']} neither"
-        session.out(f"  GPU {each['capability']}: of {len(report['facts']['gpu_code'])} objects with GPU code {counts}")
-    if without := [each["capability"] for each in gpus if not (each["native"] or each["ptx"])]:
-        session.out(f"  no object has code for GPU {', '.join(without)}")
+    for line in _hardware(report["facts"]):
+        session.out(f"  {line}")
     for text in report["notes"]:
         session.out(f"  note: {text}")
+
+
+def _hardware(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Lines about the driver, the GPUs and the compilers."""
+    lowest = facts["lowest_driver"]
+    if lowest["driver"]:
+        matrix = f"; the matrix has {lowest['matrix']} for this environment" if lowest["matrix"] else ""
+        yield f"lowest driver for the libraries of CUDA {', '.join(lowest['cuda'])}: {lowest['driver']}{matrix}"
+    without = []
+    for each in facts["gpus"]:
+        if not (each["native"] or each["ptx"]):
+            without.append(each["capability"])
+            continue
+        ways = {way: [name for name, found in each["libraries"].items() if found == way] for way in _WAYS}
+        yield f"GPU {each['capability']}: " + "; ".join(f"{_WAYS[way]}: {', '.join(ways[way])}" for way in ways if ways[way])
+    if without:
+        yield f"no object has code for GPU {', '.join(without)}"
+    for each in facts["compilers"]:
+        reach = f"compiles for GPUs up to {each['highest']}" if each["highest"] else "does not say for which GPUs it compiles"
+        yield f"{each['compiler']} {reach} ({each['object']})"
 
 
 def _driver(needs: Mapping[str, Any]) -> str:

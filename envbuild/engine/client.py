@@ -6,7 +6,7 @@ import contextlib
 import functools
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -292,6 +292,10 @@ class Engine:
     def blobs(self, image: str) -> Iterator[tuple[Path, str]]:
         """The layers of ``image`` as tar files and its configuration; see :func:`envbuild.engine.image_tar.blobs`."""
         return image_tar.blobs(self.client, image)
+
+    def layer_tars(self, image: str, wanted: Collection[str]) -> Iterator[image_tar.LayerTar]:
+        """The layers of ``image`` without temporary files; see :func:`envbuild.engine.image_tar.layer_tars`."""
+        return image_tar.layer_tars(self.client, image, wanted)
 
     def history(self, image: str) -> list[str]:
         """Return the full command of each history entry, newest first."""

@@ -9,9 +9,9 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 from envbuild import files, guard
 from envbuild.engine.model import LayerFile
@@ -21,6 +21,7 @@ from envbuild.model.progress import OnProgress, Progress
 if TYPE_CHECKING:
     from docker import DockerClient
 
+_DIGEST = re.compile(r"(?<=^blobs/sha256/)[0-9a-f]{64}$|^[0-9a-f]{64}(?=\.tar$)")
 _PODMAN_LAYER = re.compile(r"[0-9a-f]{64}\.tar")
 _PIECE = 1 << 20
 _ENV = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
@@ -114,6 +115,45 @@ def blobs(client: DockerClient, image: str) -> Iterator[tuple[Path, str]]:
             content = outer.extractfile(member) if member.isfile() else None
             if content is not None and (_may_be_layer(member.name) or member.name.endswith(".json")):
                 yield _spool(io.BufferedReader(content, _PIECE), folder / "blob")  # type: ignore[type-var]
+
+
+class LayerTar:
+    """The unpacked tar file of a layer, in pieces that can be read once. Nothing is written to a disk."""
+
+    def __init__(self, content: IO[bytes]) -> None:
+        self._content = content
+        self._seen = hashlib.sha256()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The pieces."""
+        for piece in iter(functools.partial(self._content.read, _PIECE), b""):
+            self._seen.update(piece)
+            yield piece
+
+    def diff_id(self) -> str:
+        """The sha256 (hex) of the pieces that were read. After the last piece, this is the layer's diff id."""
+        return self._seen.hexdigest()
+
+
+def layer_tars(client: DockerClient, image: str, wanted: Collection[str]) -> Iterator[LayerTar]:
+    """The layers of ``image``, in any order. Each must be read before the next one is requested.
+
+    Layers that are certainly not ``wanted`` (diff ids, hex) are left out. Docker before version 25 does not tell the diff id
+    of a layer before its content, so others than the wanted layers may come too.
+    """
+    stream = io.BufferedReader(AnswerReader(client.api.get_image(image)), _PIECE)
+    with tarfile.open(fileobj=stream, mode="r|") as outer:
+        for member in outer:
+            content = outer.extractfile(member) if member.isfile() and _may_be_layer(member.name) else None
+            if content is None:
+                continue
+            peekable = io.BufferedReader(content, _PIECE)  # type: ignore[type-var]
+            if _is_json(peekable):
+                continue
+            packed = peekable.peek(2)[:2] == b"\x1f\x8b"
+            named = _DIGEST.search(member.name)
+            if packed or named is None or named[0] in wanted:
+                yield LayerTar(cast(IO[bytes], gzip.GzipFile(fileobj=peekable)) if packed else peekable)
 
 
 def _spool(content: IO[bytes], target: Path) -> tuple[Path, str]:

@@ -12,10 +12,9 @@ from envbuild.linkcheck import causes
 from envbuild.linkcheck.loader import Loader, Process
 from envbuild.linkcheck.model import Copy, Duplicate, ElfFacts, Gap
 from envbuild.linkcheck.rules import Rules
-from envbuild.linkcheck.tree import Tree
+from envbuild.linkcheck.tree import Tree, folder_of_packages
 
 _PYTHONS = ("bin/python", "bin/python3")
-_PACKAGES = ("/site-packages/", "/dist-packages/")
 _DEBUG = "/lib/debug/"
 
 
@@ -157,15 +156,6 @@ class _Held:
     def of(self, path: str) -> Mapping[str, str]:
         """The libraries (name → path) that objects in the same folder of packages find loaded."""
         return self._of.get(folder_of_packages(path), {})
-
-
-def folder_of_packages(path: str) -> str:
-    """The folder of Python packages that contains this file, with a slash at its end; empty if no such folder contains it."""
-    for name in _PACKAGES:
-        before, mark, _ = path.partition(name)
-        if mark:
-            return before + mark
-    return ""
 
 
 class _Programs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
 from envbuild.linkcheck.model import ElfFacts
@@ -15,14 +15,18 @@ from envbuild.measure.damage import DamagedError
 _SYMBOL = struct.Struct("<IBBHQQ")
 _MOST_SYMBOLS, _MOST_NAMES = 4_000_000, 2**30
 _GLOBAL, _WEAK, _UNIQUE = 1, 2, 10
+_ARCHITECTURE = re.compile(rb"\b(?:sm|compute)_(\d{1,2})(\d[af]?)\0")
 _STRINGS = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RPATH": "rpath", "DT_RUNPATH": "runpath"}
 
 
 class Wanted(NamedTuple):
-    """Patterns for the beginnings of the symbols, and for the constants, that are read."""
+    """Patterns for the beginnings of the symbols, and for the constants, that are read. Of files whose names match
+    ``compilers``, the GPUs that they compile for are read, too. ``vendor`` are the names of NVIDIA's libraries."""
 
     symbols: re.Pattern[bytes]
     constants: re.Pattern[bytes]
+    compilers: re.Pattern[str] = re.compile("(?!)")
+    vendor: re.Pattern[str] = re.compile("(?!)")
 
 
 class _Symbols(NamedTuple):
@@ -30,19 +34,18 @@ class _Symbols(NamedTuple):
     exported: tuple[str, ...]
 
 
-def read(stream: IO[bytes], wanted: Wanted) -> ElfFacts | None:
-    """The facts of an ELF file for x86-64; None if the loader never loads it (object files, static programs, debug files).
+def read(stream: IO[bytes], size: int, wanted: Wanted, name: str = "") -> ElfFacts | None:
+    """The facts of an ELF file for x86-64, whose file name is ``name``; None if the loader never loads it (object files, static programs, debug files).
 
-    A damaged file has ``damage`` instead of other facts. ``stream`` must be a real file. The loader needs no list of sections:
+    A damaged file has ``damage`` instead of other facts. ``stream`` must be seekable. The loader needs no list of sections:
     if that list is missing or damaged, only the names of libraries and folders are read, and no versions or symbols.
     """
-    size = os.fstat(stream.fileno()).st_size
     try:
         try:
             sections = elf.checked_sections(stream, size)
         except DamagedError:
             sections = []
-        return _read(stream, size, sections, wanted) if sections else _segments(stream, size)
+        return _read(stream, size, sections, wanted, name) if sections else _segments(stream, size)
     except DamagedError as error:
         return ElfFacts(damage=str(error))
     except OSError:
@@ -51,7 +54,7 @@ def read(stream: IO[bytes], wanted: Wanted) -> ElfFacts | None:
         return ElfFacts(damage=f"is a malformed ELF file ({type(error).__name__}: {str(error)[:200]})")
 
 
-def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted) -> ElfFacts | None:
+def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, name: str) -> ElfFacts | None:
     from elftools.elf.dynamic import DynamicSection
     from elftools.elf.elffile import ELFFile
     from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
@@ -82,9 +85,13 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted) -> 
         return None
     symbols = _symbols(stream, parsed, table, wanted)
     covered = {(begin, length) for _, begin, length in fatbins}
-    native, ptx = _gpu_code(stream, fatbins)
+    soname = next(iter(found.get("soname", ())), "")
+    native, ptx = _gpu_code(stream, fatbins, of_vendor=bool(wanted.vendor.fullmatch(soname or name)))
+    opens, architectures = _constants(
+        stream, [each for each in sections if (each.offset, each.size) not in covered], wanted, name
+    )
     return ElfFacts(
-        soname=next(iter(found.get("soname", ())), ""),
+        soname=soname,
         needed=tuple(found.get("needed", ())),
         rpath=_paths(found.get("rpath", [])),
         runpath=_paths(found.get("runpath", [])),
@@ -93,9 +100,10 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted) -> 
         defines=defines,
         wanted=symbols.undefined,
         offers=symbols.exported,
-        opens=_constants(stream, [each for each in sections if (each.offset, each.size) not in covered], wanted),
+        opens=opens,
         native=native,
         ptx=ptx,
+        architectures=architectures,
     )
 
 
@@ -186,20 +194,49 @@ def _symbols(stream: IO[bytes], parsed: Any, table: Any, wanted: Wanted) -> _Sym
     return _Symbols(tuple(sorted(set(undefined))), tuple(sorted(set(exported))))
 
 
-def _gpu_code(stream: IO[bytes], fatbins: list[tuple[str, int, int]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """All GPUs for which the file has native code, and those for which it has PTX."""
-    number = stream.fileno()
-    read: Callable[[int, int], bytes] = lambda begin, count: os.pread(number, count, begin)  # noqa: E731
-    lists = gpu_code.read_sections(read, fatbins).lists if fatbins else ()
+def _gpu_code(
+    stream: IO[bytes], fatbins: list[tuple[str, int, int]], *, of_vendor: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The GPUs for which the file has native code, and those for which it has PTX.
+
+    NVIDIA's libraries have different kernels for different GPUs, so all GPUs count. In other libraries, the GPUs count that
+    the framework was compiled for.
+    """
+    lists = gpu_code.read_sections(_reader(stream), fatbins).lists if fatbins else ()
+    if of_vendor:
+        return _all(each.native for each in lists), _all(each.ptx for each in lists)
     own = gpu_code.own_code(lists)
     return (own.native, own.ptx) if own else ((), ())
 
 
-def _constants(stream: IO[bytes], sections: list[Any], wanted: Wanted) -> tuple[str, ...]:
+def _all(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(sorted({capability for each in lists for capability in each}, key=gpu_code.capability_order))
+
+
+def _reader(stream: IO[bytes]) -> Callable[[int, int], bytes]:
+    try:
+        number = stream.fileno()
+    except OSError:  # the file is in memory
+
+        def read(begin: int, count: int) -> bytes:
+            stream.seek(begin)
+            return stream.read(count)
+
+        return read
+    return lambda begin, count: os.pread(number, count, begin)
+
+
+def _constants(stream: IO[bytes], sections: list[Any], wanted: Wanted, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of driver libraries among the constants, and the GPUs that a compiler compiles for."""
     found: set[bytes] = set()
+    architectures: set[str] = set()
+    compiles = bool(wanted.compilers.fullmatch(name))
     for piece in elf.constants(stream, sections):
         found.update(wanted.constants.findall(piece))
-    return tuple(sorted(each.decode("ascii", "replace") for each in found))
+        if compiles:
+            architectures.update(f"{match[1].decode()}.{match[2].decode()}" for match in _ARCHITECTURE.finditer(piece))
+    opens = tuple(sorted(each.decode("ascii", "replace") for each in found))
+    return opens, tuple(sorted(architectures, key=gpu_code.capability_order))
 
 
 def is_candidate(head: bytes) -> bool:

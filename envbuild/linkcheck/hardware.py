@@ -94,28 +94,38 @@ def driver_gaps(needs: Iterable[Mapping[str, Any]], driver: Driver) -> list[Gap]
     ]
 
 
-def cuda_gaps(objects: Mapping[str, ElfFacts], floors: Mapping[str, str], driver: Driver) -> list[Gap]:
-    """The gaps of a driver that is older than the lowest one (``floors``) for the CUDA of the image's CUDA libraries.
+def cuda_of(objects: Mapping[str, ElfFacts], floors: Mapping[str, str]) -> dict[str, str]:
+    """The versions of CUDA whose libraries the image has, each with one of these libraries.
 
     There is none if the image has a ``libcuda.so.1`` of its own: NVIDIA's package cuda-compat is for older drivers.
     """
-    if not driver.version or any(facts.soname == "libcuda.so.1" for facts in objects.values()):
-        return []
-    first: dict[str, str] = {}
+    found: dict[str, str] = {}
+    if any(facts.soname == "libcuda.so.1" for facts in objects.values()):
+        return found
     for path, facts in objects.items():
         if match := OF_CUDA.fullmatch(facts.soname):
             number = facts.soname.partition(".so.")[2]
-            first.setdefault(number if number in floors else match[1], path)
+            found.setdefault(number if number in floors else match[1], path)
+    return {cuda: path for cuda, path in sorted(found.items()) if cuda in floors}
+
+
+def lowest_driver(cuda: Iterable[str], floors: Mapping[str, str]) -> str:
+    """The lowest driver for all these versions of CUDA by NVIDIA's tables (``floors``); empty without any."""
+    return max((floors[each] for each in cuda), key=_version, default="")
+
+
+def cuda_gaps(cuda: Mapping[str, str], floors: Mapping[str, str], driver: Driver) -> list[Gap]:
+    """The gaps of a driver that is older than the lowest one (``floors``) for the CUDA of the image's CUDA libraries."""
     return [
         Gap(
             kind="driver",
             object=path,
-            needs=f"CUDA {cuda}",
-            cause=f"{driver.whose} is {driver.version}, and CUDA {cuda} needs {floors[cuda]} or newer",
-            remedy=f"the driver {floors[cuda]} or newer, or a build for an older CUDA",
+            needs=f"CUDA {each}",
+            cause=f"{driver.whose} is {driver.version}, and CUDA {each} needs {floors[each]} or newer",
+            remedy=f"the driver {floors[each]} or newer, or a build for an older CUDA",
         )
-        for cuda, path in sorted(first.items())
-        if cuda in floors and _version(driver.version) < _version(floors[cuda])
+        for each, path in cuda.items()
+        if driver.version and _version(driver.version) < _version(floors[each])
     ]
 
 
@@ -140,34 +150,3 @@ def driver_notes(needs: Sequence[Mapping[str, Any]], driver: Driver) -> tuple[st
                 f"driver {driver.version}: which symbols {count} objects look for in {each['library']} was not checked"
             )
     return tuple(notes)
-
-
-def gpu_code(objects: Mapping[str, ElfFacts]) -> list[dict[str, Any]]:
-    """The GPU code of each object that has any."""
-    return [
-        {"object": path, "native": list(facts.native), "ptx": list(facts.ptx)}
-        for path, facts in objects.items()
-        if facts.native or facts.ptx
-    ]
-
-
-def gpus(code: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """For each compute capability (with the names of its GPUs): how many objects have native code, only PTX, or nothing."""
-    told = []
-    for capability in sorted(known, key=_version) if code else ():
-        ways = [_way(each, capability) for each in code]
-        counts = {way: ways.count(way) for way in ("native", "ptx", "nothing")}
-        told.append({"capability": capability, "gpus": sorted(known[capability]), **counts})
-    return told
-
-
-def _way(code: Mapping[str, Any], capability: str) -> str:
-    """Native code runs on its own capability and later ones of the same major version, code for ``9.0a`` on 9.0 alone, code
-    for a family (``10.0f``) within the major version. PTX runs on its own capability and on any later one."""
-    major, minor = _version(capability)[:2]
-    for each in code["native"]:
-        m, n = _version(each.rstrip("af"))[:2]
-        if (m, n) == (major, minor) or (m == major and n <= minor and not each.endswith("a")):
-            return "native"
-    plain = [each for each in code["ptx"] if not each.endswith(("a", "f"))]
-    return "ptx" if any(_version(each)[:2] <= (major, minor) for each in plain) else "nothing"

@@ -21,11 +21,12 @@ from envbuild.linkcheck import elf_facts
 from envbuild.linkcheck.elf_facts import Wanted
 from envbuild.linkcheck.model import ElfFacts, LayerFacts
 
-_FORMAT = 2  # increased when other facts are read, so that stored ones do not count
+_FORMAT = 4  # increased when other facts are read, so that stored ones do not count
 _PIECE = 1 << 20
 _TEXTS = ("/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/os-release", "/usr/lib/os-release")
 _LARGEST_TEXT, _LARGEST_KEPT = 4 << 20, 1 << 30
 _MOST_FILES = 2_000_000
+_LARGEST_IN_MEMORY = 64 << 20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 
 
@@ -33,7 +34,7 @@ class Kept:
     """The facts of layers in a folder, one file for each layer and set of patterns. Other patterns give other files."""
 
     def __init__(self, folder: Path, wanted: Wanted) -> None:
-        patterns = "\0".join((wanted.symbols.pattern.decode(), wanted.constants.pattern.decode()))
+        patterns = "\0".join(str(each.pattern) for each in wanted)
         self._folder = folder
         self._rules = hashlib.sha256(f"{_FORMAT}\0{patterns}".encode()).hexdigest()[:12]
 
@@ -76,10 +77,13 @@ def _short(told: dict[str, Any]) -> dict[str, Any]:
     return {each.name: told[each.name] for each in fields(ElfFacts) if told[each.name] != getattr(_EMPTY, each.name)}
 
 
-def read(pieces: Iterable[bytes], wanted: Wanted, name: str, on_file: Callable[[int], None]) -> LayerFacts:
-    """Return the facts of a layer. ``pieces`` are the bytes of its tar file. ``on_file`` is called with the size of each file.
+def read(
+    pieces: Iterable[bytes], wanted: Wanted, name: str, on_file: Callable[[int], None], *, folder: Path | None = None
+) -> LayerFacts:
+    """Return the facts of a layer of the image ``name``. ``pieces`` are the bytes of its tar file, and are read to their end.
 
-    Raises :class:`VerifyError` (``layer-damaged``) if the bytes are no tar file; ``name`` is for the message.
+    ``on_file`` is called with the size of each file. Only an ELF file of more than 64 MB becomes a temporary file, in
+    ``folder``. Raises :class:`VerifyError` (``layer-damaged``) if the bytes are no tar file.
     """
     facts = LayerFacts()
     stream = io.BufferedReader(_Pieces(pieces), _PIECE)
@@ -89,20 +93,20 @@ def read(pieces: Iterable[bytes], wanted: Wanted, name: str, on_file: Callable[[
                 if count >= _MOST_FILES:
                     raise tarfile.ReadError(f"it has more than {_MOST_FILES} files")
                 on_file(member.size)
-                _add(facts, tar, member, wanted)
+                _add(facts, tar, member, wanted, folder)
                 tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every member in memory
         for _ in elf_facts.pieces(stream, _PIECE):  # the sender may wait until all is read
             pass
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise VerifyError(
-            f"The layer {name} cannot be read: {str(error)[:200] or type(error).__name__}.",
+            f"A layer of {name} cannot be read: {str(error)[:200] or type(error).__name__}.",
             code="layer-damaged",
             hint="Build or pull the image again.",
         ) from error
     return facts
 
 
-def _add(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, wanted: Wanted) -> None:
+def _add(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, wanted: Wanted, folder: Path | None) -> None:
     path = posixpath.normpath("/" + member.name)
     parent, base = posixpath.split(path)
     if base == _OPAQUE:
@@ -117,7 +121,7 @@ def _add(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, wante
         _alias(facts, path, posixpath.normpath("/" + member.linkname))
     elif member.isfile():
         facts.files.append(path)
-        _content(facts, tar, member, path, wanted)
+        _content(facts, tar, member, wanted, folder)
 
 
 def _alias(facts: LayerFacts, path: str, target: str) -> None:
@@ -130,7 +134,8 @@ def _alias(facts: LayerFacts, path: str, target: str) -> None:
         facts.files.pop()
 
 
-def _content(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, wanted: Wanted) -> None:
+def _content(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, wanted: Wanted, folder: Path | None) -> None:
+    path = posixpath.normpath("/" + member.name)
     is_text = path in _TEXTS or path.startswith("/etc/ld.so.conf")
     if member.size < 64 and not is_text:
         return
@@ -143,16 +148,19 @@ def _content(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, p
     head = content.read(64)
     if not elf_facts.is_candidate(head):
         return
-    with _spooled(head, content) as stream:
-        found = elf_facts.read(stream, wanted)
+    with _seekable(head, content, member.size, folder) as stream:
+        found = elf_facts.read(stream, member.size, wanted, posixpath.basename(path))
     if found is not None:
         facts.objects[path] = found
 
 
 @contextlib.contextmanager
-def _spooled(head: bytes, content: IO[bytes]) -> Iterator[IO[bytes]]:
-    """The content of a file as a file of its own, without a name, so that even a kill leaves nothing."""
-    with tempfile.TemporaryFile() as out:
+def _seekable(head: bytes, content: IO[bytes], size: int, folder: Path | None) -> Iterator[IO[bytes]]:
+    """The content of a file in memory, or as a file of its own, without a name, so that even a kill leaves nothing."""
+    if size <= _LARGEST_IN_MEMORY:
+        yield io.BytesIO(head + content.read())
+        return
+    with tempfile.TemporaryFile(dir=folder) as out:
         out.write(head)
         for piece in elf_facts.pieces(content, _PIECE):
             out.write(piece)

@@ -29,6 +29,7 @@ class ElfFacts:
     ``versions`` maps a needed library to the symbol versions that it must define. ``defines`` are the symbol versions that the
     file itself defines. ``wanted`` are undefined symbols of the families of the rules, ``offers`` the exported ones. ``opens``
     are names of driver libraries in the file's constants. ``native`` and ``ptx`` are the GPUs of its own GPU code.
+    ``architectures`` are the GPUs that a compiler for GPUs compiles for.
     """
 
     soname: str = ""
@@ -43,6 +44,7 @@ class ElfFacts:
     opens: tuple[str, ...] = ()
     native: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ()
     damage: str = ""
 
 
@@ -66,7 +68,7 @@ class LayerFacts:
 class Gap:
     """Something that an object needs and the loader does not find. ``excuse`` says why this is no fault, if a rule says so."""
 
-    kind: Literal["library", "version", "symbol", "damaged", "driver"]
+    kind: Literal["library", "version", "symbol", "damaged", "driver", "compiler"]
     object: str
     needs: str
     cause: str

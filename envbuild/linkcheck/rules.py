@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import fnmatchcase, translate
 from pathlib import Path
 
 from envbuild import rule_files, yaml_reader
@@ -42,6 +43,14 @@ class DriverLibrary:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Compiler:
+    """A compiler for GPUs, and the patterns of its file names."""
+
+    name: str
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Before:
     """A pattern of libraries that are loaded before other objects of the same folder of packages need them."""
 
@@ -58,12 +67,17 @@ class Optional:
     reason: str
 
 
+def _any(patterns: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(translate, patterns)) or "(?!)")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
     """All rules."""
 
     families: tuple[Family, ...] = ()
     driver: tuple[DriverLibrary, ...] = ()
+    compilers: tuple[Compiler, ...] = ()
     loaded_before: tuple[Before, ...] = ()
     optional: tuple[Optional, ...] = ()
 
@@ -74,7 +88,14 @@ class Rules:
         return Wanted(
             symbols=re.compile(f"(?:{symbols or '(?!)'})".encode()),
             constants=re.compile(f"(?:{constants or '(?!)'})".encode()),
+            compilers=_any(file for each in self.compilers for file in each.files),
+            vendor=_any(library for each in self.families if each.wheel for library in each.libraries),
         )
+
+    def compiler_of(self, file: str) -> str:
+        """The compiler for GPUs that a file of this name is; empty for other files."""
+        found = (each.name for each in self.compilers if any(fnmatchcase(file, pattern) for pattern in each.files))
+        return next(found, "")
 
     def family_of(self, library: str) -> Family | None:
         """The family of a file of this name."""
@@ -105,6 +126,7 @@ def _rules(table: yaml_reader.Table, sources: set[str]) -> Rules:
     return Rules(
         families=tuple(_family(each) for each in table.tables("families", required=True)),
         driver=tuple(_driver(each) for each in table.tables("driver", required=True)),
+        compilers=tuple(_compiler(each) for each in table.tables("compilers", required=True)),
         loaded_before=tuple(_before(each, sources) for each in table.tables("loaded_before", required=True)),
         optional=tuple(_optional(each, sources) for each in table.tables("optional", required=True)),
     )
@@ -124,6 +146,12 @@ def _family(table: yaml_reader.Table) -> Family:
 
 def _driver(table: yaml_reader.Table) -> DriverLibrary:
     found = DriverLibrary(name=table.text("name"), library=table.text("library"), symbols=regular_expression(table, "symbols"))
+    table.finish()
+    return found
+
+
+def _compiler(table: yaml_reader.Table) -> Compiler:
+    found = Compiler(name=table.text("name"), files=table.texts("files", required=True))
     table.finish()
     return found
 

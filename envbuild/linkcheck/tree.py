@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from envbuild.linkcheck.model import ElfFacts, LayerFacts
 
+_PACKAGES = ("/site-packages/", "/dist-packages/")
 _MOST_LINKS = 40  # as many as Linux follows
 
 
@@ -124,3 +125,12 @@ class Tree:
 def _normal(path: str) -> str:
     """An absolute path without ``.`` and ``..``. ``normpath`` alone keeps two slashes at the start."""
     return "/" + posixpath.normpath(path).lstrip("/")
+
+
+def folder_of_packages(path: str) -> str:
+    """The folder of Python packages that contains this file, with a slash at its end; empty if no such folder contains it."""
+    for name in _PACKAGES:
+        before, mark, _ = path.partition(name)
+        if mark:
+            return before + mark
+    return ""

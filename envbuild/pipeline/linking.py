@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from envbuild.linkcheck.model import NO_DRIVER, Driver
 from envbuild.model.progress import Progress
 from envbuild.pipeline import linking_sources, proofs, stage_cache
 from envbuild.pipeline.tools import Tools
-from envbuild.workspace import DRIVER_SYMBOLS, IMPORT_RULES, LINK_RULES
+from envbuild.workspace import COMPILING_RULES, DRIVER_SYMBOLS, IMPORT_RULES, LINK_RULES
 
 if TYPE_CHECKING:
     from envbuild.linkcheck.model import LayerFacts, Report
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.linking_sources import Image
 
-_CHECKS = 4  # increased when `linkcheck` finds more, so that older stored results do not count
+_CHECKS = 5  # increased when `linkcheck` finds more, so that older stored results do not count
 _SHOWN = 40
 _MINOR_FROM = 11  # the first CUDA with minor-version compatibility: the rules of matrix/drivers.yaml have its drivers
 
@@ -48,7 +48,8 @@ def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: boo
     began = time.monotonic()
     name = lock.environment.name
     if driver:
-        named = codec.encode(check(tools, linking_sources.of_engine(tools, image), driver=named_driver(tools, driver)))
+        wanted, features = named_driver(tools, driver), features_of(tools, lock)
+        named = codec.encode(check(tools, linking_sources.of_engine(tools, image), driver=wanted, features=features))
         raise_for(named, f"the image of {name}")
         return Linked(report=named, replayed=False, seconds=time.monotonic() - began)
     key = {"image": image, "lock": digest, "checks": _CHECKS, "rules": _rules_digest(tools)}
@@ -56,7 +57,8 @@ def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: boo
     replayed = known is not None
     if known is None:
         lowest = Driver(version=lock.environment.driver_min or "", whose="the lowest driver of the matrix for this environment")
-        known = dict(codec.encode(check(tools, linking_sources.of_engine(tools, image), driver=lowest)))
+        source = linking_sources.of_engine(tools, image)
+        known = dict(codec.encode(check(tools, source, driver=lowest, features=features_of(tools, lock))))
         stage_cache.keep(tools.workspace, name, "linkcheck", key, known)
     if known["gaps"]:
         proofs.contradict(tools, name, "linked")
@@ -64,6 +66,15 @@ def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: boo
         proofs.prove_image(tools, build.read_record(tools.workspace, name), image, "linked", replayed=replayed)
     raise_for(known, f"the image of {name}")
     return Linked(report=known, replayed=replayed, seconds=time.monotonic() - began)
+
+
+def features_of(tools: Tools, lock: Lock) -> frozenset[str]:
+    """The names of the features that the recipes of an environment have for its releases."""
+    recipes = tools.recipes_of(lock.environment)
+    frameworks = lock.environment.frameworks
+    return frozenset(
+        each.name for framework in frameworks for each in recipes[framework.recipe].features if each.applies_to(framework)
+    )
 
 
 def link_and_warn(tools: Tools, lock: Lock, digest: str, image: str) -> Linked | None:
@@ -113,17 +124,18 @@ def named_driver(tools: Tools, text: str) -> Driver:
     return Driver(version=version, whose="the driver that you named", is_named=True)
 
 
-def check(tools: Tools, image: Image, *, driver: Driver = NO_DRIVER) -> Report:
+def check(tools: Tools, image: Image, *, driver: Driver = NO_DRIVER, features: Collection[str] = ()) -> Report:
     """Check an image. Facts of its layers are stored, so that another image with the same layers needs less time.
 
-    ``driver`` is the driver that the image must run on.
+    ``driver`` is the driver that the image must run on, and ``features`` are those of its recipes.
     """
-    from envbuild.linkcheck import checking, hardware, rules
+    from envbuild.linkcheck import checking, compiling, gpus, hardware, rules
     from envbuild.linkcheck.model import Report
     from envbuild.linkcheck.tree import Tree
     from envbuild.verify import rules as import_rules
 
-    known, libraries = rules.load(tools.workspace.images), import_rules.load(tools.workspace.images)
+    images = tools.workspace.images
+    known, libraries = rules.load(images), import_rules.load(images)
     tree = Tree(facts_of(tools, image, known))
     system = linking_sources.system_of(tree.texts)
     tools.on_progress(Progress(stage="linkcheck", message="resolving the libraries of all objects"))
@@ -135,16 +147,32 @@ def check(tools: Tools, image: Image, *, driver: Driver = NO_DRIVER) -> Report:
         package_of=lambda library: libraries.package_of(library, system)[0],
     )
     objects = dict(tree.objects())
-    needs = hardware.driver_needs(objects, known, hardware.load(tools.workspace.images))
-    code = hardware.gpu_code(objects)
+    needs = hardware.driver_needs(objects, known, hardware.load(images))
+    floors = _floors(tools)
+    cuda = hardware.cuda_of(objects, floors)
+    code = gpus.gpu_code(objects, known)
+    compiled, lacking = compiling.check(
+        tree, image.environment, compiling.load(images), has_gpu_code=bool(code), features=features
+    )
     return Report(
         objects=len(objects),
         libraries=len({each.real for process in links.processes.values() for each in process.order}),
-        gaps=(*links.gaps, *hardware.driver_gaps(needs, driver), *hardware.cuda_gaps(objects, _floors(tools), driver)),
+        gaps=(*links.gaps, *lacking, *hardware.driver_gaps(needs, driver), *hardware.cuda_gaps(cuda, floors, driver)),
         excused=links.excused,
         duplicates=links.duplicates,
-        facts={"driver": needs, "gpu_code": code, "gpus": hardware.gpus(code, _capabilities(tools) if code else {})},
-        notes=hardware.driver_notes(needs, driver),
+        facts={
+            "driver": needs,
+            "lowest_driver": {
+                "cuda": list(cuda),
+                "driver": hardware.lowest_driver(cuda, floors),
+                "matrix": "" if driver.is_named else driver.version,
+            },
+            "gpu_code": code,
+            "gpus": gpus.gpus(code, _capabilities(tools) if code else {}),
+            "compilers": gpus.compilers(objects, known),
+            "compiling": compiled,
+        },
+        notes=(*hardware.driver_notes(needs, driver), *compiling.notes(compiled)),
     )
 
 
@@ -164,11 +192,15 @@ def facts_of(tools: Tools, image: Image, known: Rules) -> list[LayerFacts]:
     lacking = [diff_id for diff_id in dict.fromkeys(image.layers) if diff_id not in found]
     if lacking:
         told = _Counter(tools, len(lacking))
+        folder = tools.workspace.downloads
+        folder.mkdir(parents=True, exist_ok=True)
         with contextlib.closing(image.read(lacking)) as contents:
-            for diff_id, pieces in contents:
-                found[diff_id] = layer_facts.read(pieces, wanted, diff_id[:12], told.file)
-                told.layer()
-                kept.keep(diff_id, found[diff_id])
+            for layer in contents:
+                facts = layer_facts.read(layer.pieces, wanted, image.name, told.file, folder=folder)
+                if (diff_id := layer.diff_id()) in lacking:
+                    found[diff_id] = facts
+                    told.layer()
+                    kept.keep(diff_id, facts)
     if gone := [diff_id for diff_id in image.layers if diff_id not in found]:
         raise VerifyError(
             f"{len(gone)} layers of {image.name} cannot be read: the first one is sha256:{gone[0]}.",
@@ -214,7 +246,7 @@ def _capabilities(tools: Tools) -> dict[str, list[str]]:
 
 
 def _rules_digest(tools: Tools) -> str:
-    paths = [tools.workspace.images / name for name in (LINK_RULES, IMPORT_RULES, DRIVER_SYMBOLS)]
+    paths = [tools.workspace.images / name for name in (LINK_RULES, IMPORT_RULES, DRIVER_SYMBOLS, COMPILING_RULES)]
     try:
         return "-".join(files.sha256_of(path)[:12] for path in paths)
     except OSError as error:

@@ -9,14 +9,14 @@ import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envbuild import files
 from envbuild.errors import InvalidInputError, UnknownNameError
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from envbuild.compose.model import Layer
+    from envbuild.compose.model import Layer as StoredLayer
 
 _PIECE = 1 << 20
 _LARGEST_DOCUMENT = 8 << 20
@@ -24,14 +24,23 @@ _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _NAME = "org.opencontainers.image.ref.name"
 _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 
-Contents = Generator[tuple[str, Iterable[bytes]], None, None]
+
+class Layer(NamedTuple):
+    """The unpacked tar file of a layer, in pieces, and a function that returns its diff id (hex) after the last piece."""
+
+    pieces: Iterable[bytes]
+    diff_id: Callable[[], str]
+
+
+Contents = Generator[Layer, None, None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
     """An image: its diff ids (hex), lowest first, its environment variables, and how its layers are read.
 
-    ``read`` yields the unpacked tar files of the given diff ids, in any order. Each is read before the next one is requested.
+    ``read`` yields the layers with the given diff ids, in any order, and may yield others. Each is read before the next one is
+    requested.
     """
 
     name: str
@@ -69,20 +78,22 @@ def _read_engine(tools: Tools, image: str, wanted: Sequence[str]) -> Contents:
         for layer in known.layers:
             if layer.diff_id in left and (pieces := _stored(tools, layer)) is not None:
                 left.discard(layer.diff_id)
-                yield layer.diff_id, pieces
+                yield _named(layer.diff_id, pieces)
     if not left:
         return
-    with contextlib.closing(tools.engine.blobs(image)) as blobs:  # type: ignore[type-var]  # it is a generator
-        for path, sha256 in blobs:
-            if sha256 in left:
-                left.discard(sha256)
-                with path.open("rb") as stream:
-                    yield sha256, iter(functools.partial(stream.read, _PIECE), b"")
+    with contextlib.closing(tools.engine.layer_tars(image, left)) as tars:  # type: ignore[type-var]  # it is a generator
+        for tar in tars:
+            yield Layer(tar, tar.diff_id)
+            left.discard(tar.diff_id())
             if not left:
                 return
 
 
-def _stored(tools: Tools, layer: Layer) -> Iterator[bytes] | None:
+def _named(diff_id: str, pieces: Iterable[bytes]) -> Layer:
+    return Layer(pieces, lambda: diff_id)
+
+
+def _stored(tools: Tools, layer: StoredLayer) -> Iterator[bytes] | None:
     """The unpacked layer from the layer store; None if the store lacks it."""
     from envbuild.compose.unpack import unpacked
     from envbuild.pipeline import composing
@@ -125,7 +136,7 @@ def _read_layout(blobs: Mapping[str, tuple[Path, str]], wanted: Sequence[str]) -
         path, media_type = blobs[diff_id]
         try:
             with path.open("rb") as stream:
-                yield diff_id, unpacked(iter(functools.partial(stream.read, _PIECE), b""), media_type)
+                yield _named(diff_id, unpacked(iter(functools.partial(stream.read, _PIECE), b""), media_type))
         except DamagedError as error:
             raise _not_a_layout(path, f"the layer is damaged ({error})") from error
         except OSError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import io
 import json
 import tarfile
@@ -46,3 +48,24 @@ def test_the_same_root_file_system_is_the_same_image():
     assert first == again
     assert json.loads(first)["rootfs"]["diff_ids"] == ["sha256:" + "a" * 64]
     assert image_tar.image_config("b" * 64, **options) != first
+
+
+PLAIN = tar_of(a=b"x" * 5000)
+DIGEST = hashlib.sha256(PLAIN).hexdigest()
+
+
+@pytest.mark.parametrize("name", ["abc__layer.tar", f"blobs__sha256__{DIGEST}", f"{DIGEST}.tar", "blobs__sha256__" + "e" * 64])
+def test_layers_are_streamed_with_their_diff_ids(name):
+    packed = "eee" in name
+    saved = tar_of(
+        **{name: gzip.compress(PLAIN) if packed else PLAIN, "blobs__sha256__config": b'{"a": 1}', "manifest.json": b"[]"}
+    )
+    (layer,) = ((b"".join(each), each.diff_id()) for each in image_tar.layer_tars(Saved(saved), "x", {DIGEST}))
+    assert layer == (PLAIN, DIGEST)
+
+
+def test_layers_whose_names_say_that_they_are_not_wanted_are_left_out():
+    other = tar_of(b=b"y")
+    names = {f"blobs__sha256__{hashlib.sha256(each).hexdigest()}": each for each in (PLAIN, other)}
+    found = image_tar.layer_tars(Saved(tar_of(**names)), "x", {DIGEST})
+    assert [b"".join(each) for each in found] == [PLAIN]

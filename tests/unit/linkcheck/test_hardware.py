@@ -70,12 +70,20 @@ def test_a_driver_that_is_too_old_is_a_gap_only_where_that_is_known(driver: str,
 def test_a_driver_older_than_the_cuda_of_the_image_is_a_gap(soname: str, driver: str, needed: str):
     floors = {"10.1": "418.39", "11": "450.80.02", "12": "525.60.13"}
     objects = {"/opt/lib.so": elf(soname)}
-    found = hardware.cuda_gaps(objects, floors, named(driver))
+    cuda = hardware.cuda_of(objects, floors)
+    found = hardware.cuda_gaps(cuda, floors, named(driver))
     assert [each.needs for each in found] == ([needed] if needed else [])
     assert all(driver in each.cause and each.object == "/opt/lib.so" for each in found)
     compat = {"/usr/local/cuda/compat/libcuda.so.1": elf("libcuda.so.1")}
-    assert hardware.cuda_gaps(objects | compat, floors, named(driver)) == []
-    assert hardware.cuda_gaps(objects, floors, NO_DRIVER) == []
+    assert hardware.cuda_of(objects | compat, floors) == {}
+    assert hardware.cuda_gaps(cuda, floors, NO_DRIVER) == []
+    assert hardware.lowest_driver(cuda, floors) == (floors[next(iter(cuda))] if cuda else "")
+
+
+def test_the_newest_cuda_decides_about_the_lowest_driver():
+    floors = {"11": "450.80.02", "12": "525.60.13"}
+    cuda = hardware.cuda_of({"/a.so": elf("libcudart.so.11.0"), "/b.so": elf("libcublas.so.12")}, floors)
+    assert cuda == {"11": "/a.so", "12": "/b.so"} and hardware.lowest_driver(cuda, floors) == "525.60.13"
 
 
 def test_what_is_not_checked_for_a_named_driver_is_said():
@@ -86,21 +94,6 @@ def test_what_is_not_checked_for_a_named_driver_is_said():
     (nothing,) = hardware.driver_notes(hardware.driver_needs({"/a.so": elf("")}, RULES, KNOWN), named("2.0"))
     assert "no object of the image uses a library of the driver" in nothing
     assert hardware.driver_notes(needs("drvNew"), replace(named("2.0"), is_named=False)) == ()
-
-
-def test_gpus_run_native_code_of_their_major_version_and_older_ptx():
-    code = hardware.gpu_code(
-        {
-            "/a.so": elf("", native=("7.0", "8.6"), ptx=("8.6",)),
-            "/b.so": elf("", native=("9.0a",)),
-            "/c.so": elf("", native=("10.0f",), ptx=("9.0a",)),
-            "/d.so": elf(""),
-        }
-    )
-    known = {"7.5": ["T4"], "8.0": ["A100"], "8.9": ["L4"], "9.0": ["H100"], "10.3": ["B300"]}
-    told = [(each["capability"], each["native"], each["ptx"], each["nothing"]) for each in hardware.gpus(code, known)]
-    assert told == [("7.5", 1, 0, 2), ("8.0", 0, 0, 3), ("8.9", 1, 0, 2), ("9.0", 1, 1, 1), ("10.3", 1, 1, 1)]
-    assert hardware.gpus([], known) == []
 
 
 def test_the_real_symbols_are_those_of_three_drivers(tmp_path: Path):

@@ -89,7 +89,7 @@ def test_changed_bytes_never_stop_the_reading():
 
 @pytest.mark.parametrize("data", [b"no tar file" * 100, packed(("a", b"x" * 5000, tarfile.REGTYPE))[0][:3000]])
 def test_what_is_no_layer_is_refused(data: bytes):
-    with pytest.raises(VerifyError, match="The layer layer cannot be read"):
+    with pytest.raises(VerifyError, match="A layer of layer cannot be read"):
         layer_facts.read([data], WANTED, "layer", lambda _size: None)
 
 

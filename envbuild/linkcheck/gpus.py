@@ -1,0 +1,81 @@
+"""For which GPUs the libraries of an image have code, and for which its compilers compile."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from envbuild.linkcheck.model import ElfFacts
+from envbuild.linkcheck.rules import Rules
+from envbuild.linkcheck.tree import folder_of_packages
+
+WAYS = ("native", "ptx", "nothing")
+
+
+def gpu_code(objects: Mapping[str, ElfFacts], rules: Rules) -> list[dict[str, Any]]:
+    """The GPU code of each object that has any, and the library to which the object belongs."""
+    return [
+        {"object": path, "library": _library(path, facts, rules), "native": list(facts.native), "ptx": list(facts.ptx)}
+        for path, facts in objects.items()
+        if facts.native or facts.ptx
+    ]
+
+
+def _library(path: str, facts: ElfFacts, rules: Rules) -> str:
+    """The family of an object; without one, the Python package that contains it; otherwise its name."""
+    name = facts.soname or posixpath.basename(path)
+    if family := rules.family_of(name):
+        return family.name
+    folder = folder_of_packages(path)
+    return path[len(folder) :].partition("/")[0] if folder else name
+
+
+def gpus(code: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """For each compute capability (with the names of its GPUs): how many objects have native code, only PTX, or nothing, and
+    what each library has. A library has ``partly`` if only some of its objects can be used on the GPU."""
+    told = []
+    for capability in sorted(known, key=_version) if code else ():
+        ways = [_way(each, capability) for each in code]
+        counts = {way: ways.count(way) for way in WAYS}
+        of_library: dict[str, set[str]] = {}
+        for each, way in zip(code, ways, strict=True):
+            of_library.setdefault(each["library"], set()).add(way)
+        libraries = {library: _joined(found) for library, found in sorted(of_library.items())}
+        told.append({"capability": capability, "gpus": sorted(known[capability]), **counts, "libraries": libraries})
+    return told
+
+
+def _joined(ways: set[str]) -> str:
+    if len(ways) == 1:
+        return next(iter(ways))
+    return "partly" if "nothing" in ways else "ptx"
+
+
+def _way(code: Mapping[str, Any], capability: str) -> str:
+    """Native code runs on its own capability and later ones of the same major version, code for ``9.0a`` on 9.0 alone, code
+    for a family (``10.0f``) within the major version. PTX runs on its own capability and on any later one."""
+    major, minor = _version(capability)[:2]
+    for each in code["native"]:
+        m, n = _version(each.rstrip("af"))[:2]
+        if (m, n) == (major, minor) or (m == major and n <= minor and not each.endswith("a")):
+            return "native"
+    plain = [each for each in code["ptx"] if not each.endswith(("a", "f"))]
+    return "ptx" if any(_version(each)[:2] <= (major, minor) for each in plain) else "nothing"
+
+
+def compilers(objects: Mapping[str, ElfFacts], rules: Rules) -> list[dict[str, Any]]:
+    """The compilers for GPUs, and the highest compute capability that each compiles for; empty if its file names none."""
+    return [
+        {"compiler": name, "object": path, "highest": _highest(facts.architectures)}
+        for path, facts in objects.items()
+        if (name := rules.compiler_of(posixpath.basename(path)))
+    ]
+
+
+def _highest(architectures: Iterable[str]) -> str:
+    return max((each.rstrip("af") for each in architectures), key=_version, default="")
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))

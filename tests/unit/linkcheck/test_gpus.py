@@ -1,0 +1,53 @@
+"""For which GPUs an image has code, library by library, and for which its compilers compile."""
+
+from __future__ import annotations
+
+from linked_trees import RULES, SITE, elf
+
+from envbuild.linkcheck import gpus
+from envbuild.linkcheck.rules import Compiler, Rules
+
+
+def test_gpus_run_native_code_of_their_major_version_and_older_ptx():
+    code = gpus.gpu_code(
+        {
+            "/a.so": elf("", native=("7.0", "8.6"), ptx=("8.6",)),
+            "/b.so": elf("", native=("9.0a",)),
+            "/c.so": elf("", native=("10.0f",), ptx=("9.0a",)),
+            "/d.so": elf(""),
+        },
+        RULES,
+    )
+    known = {"7.5": ["T4"], "8.0": ["A100"], "8.9": ["L4"], "9.0": ["H100"], "10.3": ["B300"]}
+    told = [(each["capability"], each["native"], each["ptx"], each["nothing"]) for each in gpus.gpus(code, known)]
+    assert told == [("7.5", 1, 0, 2), ("8.0", 0, 0, 3), ("8.9", 1, 0, 2), ("9.0", 1, 1, 1), ("10.3", 1, 1, 1)]
+    assert gpus.gpus([], known) == []
+
+
+def test_libraries_are_judged_by_all_of_their_objects():
+    code = gpus.gpu_code(
+        {
+            f"{SITE}/paint/lib/libbrush.so.8": elf("libbrush.so.8", native=("8.0",)),
+            f"{SITE}/paint/_c.so": elf("", native=("8.0",), ptx=("8.0",)),
+            f"{SITE}/paint/_d.so": elf("", native=("9.0",)),
+            "/usr/lib/libz.so": elf("libz.so.1", ptx=("7.0",)),
+        },
+        RULES,
+    )
+    told = {each["capability"]: each["libraries"] for each in gpus.gpus(code, {"8.6": ["A40"], "9.0": ["H100"]})}
+    assert told["8.6"] == {"Brush": "native", "paint": "partly", "libz.so.1": "ptx"}
+    assert told["9.0"] == {"Brush": "nothing", "paint": "ptx", "libz.so.1": "ptx"}
+
+
+def test_the_highest_gpu_of_a_compiler_is_told():
+    rules = Rules(compilers=(Compiler(name="Compiler", files=("libcompile.so*",)),))
+    objects = {
+        "/a/libcompile.so.12": elf("", architectures=("7.5", "9.0a", "10.0f", "12.1a")),
+        "/b/libcompile.so.13": elf(""),
+        "/c/libother.so": elf("", architectures=("9.0",)),
+    }
+    told = gpus.compilers(objects, rules)
+    assert [(each["object"], each["highest"]) for each in told] == [
+        ("/a/libcompile.so.12", "12.1"),
+        ("/b/libcompile.so.13", ""),
+    ]
