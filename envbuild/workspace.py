@@ -18,6 +18,7 @@ IMPORT_RULES = "imports.yaml"
 LINK_RULES = "linking.yaml"
 DRIVER_SYMBOLS = "driver-symbols.json"
 COMPILING_RULES = "compiling.yaml"
+HOST_LIBRARIES = "host-libraries.json"
 _MARKER = "matrix.yaml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from envbuild import files
 from envbuild.errors import InvalidInputError
@@ -20,15 +20,36 @@ _SHOWN = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DriverSymbols:
-    """Symbols of the driver's libraries: library → symbol → the oldest driver, of those that were read, that has it."""
+    """Symbols of the driver's libraries: library → symbol → the oldest driver, of those that were read, that has it.
+
+    ``headers`` has the functions that the oldest of these drivers lacks, each with the first CUDA whose header declares it.
+    """
 
     libraries: Mapping[str, Mapping[str, str]]
     drivers: tuple[str, ...]
+    headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def before(self, driver: str) -> str:
         """The newest driver that was read and is older than ``driver``; empty for the oldest one."""
         at = self.drivers.index(driver)
         return self.drivers[at - 1] if at else ""
+
+    def first(self, library: str, symbol: str, toolkits: Mapping[str, str]) -> _First | None:
+        """The oldest driver that is known to have a symbol. ``toolkits`` has the driver that came with each CUDA."""
+        read = self.libraries.get(library, {}).get(symbol, "")
+        declared = toolkits.get(self.headers.get(library, {}).get(symbol, ""), "")
+        if not read and not declared:
+            return None
+        lacks = self.before(read) if read else self.drivers[-1]
+        return _First(min(filter(None, (read, declared)), key=_version), lacks)
+
+
+class _First(NamedTuple):
+    """The oldest driver that is known to have a symbol, and the newest one that was read and lacks it; the latter may be
+    empty."""
+
+    driver: str
+    lacks: str
 
 
 def load(images: Path) -> DriverSymbols:
@@ -36,33 +57,40 @@ def load(images: Path) -> DriverSymbols:
     path = images / DRIVER_SYMBOLS
     try:
         told = json.loads(files.read_text(path))
-        libraries = {
-            str(library): {symbol: driver for driver, lines in by_driver.items() for line in lines for symbol in line.split()}
-            for library, by_driver in told["libraries"].items()
-        }
+        libraries, headers = _symbols(told["libraries"]), _symbols(told["headers"])
         drivers = sorted({driver for symbols in libraries.values() for driver in symbols.values()}, key=_version)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise InvalidInputError(
             f"{path} cannot be read: {str(error)[:200]}.", code="driver-symbols", hint="Restore the file."
         ) from error
-    return DriverSymbols(libraries=libraries, drivers=tuple(drivers))
+    return DriverSymbols(libraries=libraries, drivers=tuple(drivers), headers=headers)
+
+
+def _symbols(told: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, dict[str, str]]:
+    return {
+        library: {symbol: version for version, lines in by_version.items() for line in lines for symbol in line.split()}
+        for library, by_version in told.items()
+    }
 
 
 def _version(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(".")))
 
 
-def driver_needs(objects: Mapping[str, ElfFacts], rules: Rules, known: DriverSymbols) -> list[dict[str, Any]]:
+def driver_needs(
+    objects: Mapping[str, ElfFacts], rules: Rules, known: DriverSymbols, toolkits: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """For each library of the driver: the objects linked with it, those that contain its name, and the driver that has all
-    symbols that linked objects need. ``lacks`` is a driver that was read and lacks one of them."""
+    symbols that linked objects need. ``lacks`` is a driver that was read and lacks one of them. ``toolkits`` has the driver
+    that came with each CUDA."""
     offered = {symbol for facts in objects.values() for symbol in facts.offers}
     told = []
     for each in rules.driver:
         name = each.library.removesuffix(".1")
         linked = {path: facts for path, facts in objects.items() if each.library in facts.needed}
         wanted = {s for facts in linked.values() for s in facts.wanted if re.match(each.symbols, s) and s not in offered}
-        found = {symbol: driver for symbol, driver in known.libraries.get(each.library, {}).items() if symbol in wanted}
-        driver = max(found.values(), key=_version, default="")
+        found = {symbol: first for symbol in wanted if (first := known.first(each.library, symbol, toolkits)) is not None}
+        driver = max((first.driver for first in found.values()), key=_version, default="")
         told.append(
             {
                 "library": each.library,
@@ -70,8 +98,8 @@ def driver_needs(objects: Mapping[str, ElfFacts], rules: Rules, known: DriverSym
                 "opened": sorted(path for path, facts in objects.items() if name in facts.opens and path not in linked),
                 "symbols": len(wanted),
                 "driver": driver,
-                "lacks": known.before(driver) if driver else "",
-                "newest": sorted(symbol for symbol, first in found.items() if first == driver)[:_SHOWN],
+                "lacks": max((first.lacks for first in found.values() if first.lacks), key=_version, default=""),
+                "newest": sorted(symbol for symbol, first in found.items() if first.driver == driver)[:_SHOWN],
                 "unknown": sorted(wanted - set(found)),
             }
         )

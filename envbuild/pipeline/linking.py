@@ -14,7 +14,7 @@ from envbuild.linkcheck.model import NO_DRIVER, Driver
 from envbuild.model.progress import Progress
 from envbuild.pipeline import linking_sources, proofs, stage_cache
 from envbuild.pipeline.tools import Tools
-from envbuild.workspace import COMPILING_RULES, DRIVER_SYMBOLS, IMPORT_RULES, LINK_RULES
+from envbuild.workspace import COMPILING_RULES, DRIVER_SYMBOLS, HOST_LIBRARIES, IMPORT_RULES, LINK_RULES
 
 if TYPE_CHECKING:
     from envbuild.linkcheck.model import LayerFacts, Report
@@ -129,7 +129,7 @@ def check(tools: Tools, image: Image, *, driver: Driver = NO_DRIVER, features: C
 
     ``driver`` is the driver that the image must run on, and ``features`` are those of its recipes.
     """
-    from envbuild.linkcheck import checking, compiling, gpus, hardware, rules
+    from envbuild.linkcheck import checking, compiling, gpus, hardware, hosts, rules
     from envbuild.linkcheck.model import Report
     from envbuild.linkcheck.tree import Tree
     from envbuild.verify import rules as import_rules
@@ -147,13 +147,14 @@ def check(tools: Tools, image: Image, *, driver: Driver = NO_DRIVER, features: C
         package_of=lambda library: libraries.package_of(library, system)[0],
     )
     objects = dict(tree.objects())
-    needs = hardware.driver_needs(objects, known, hardware.load(images))
+    needs = hardware.driver_needs(objects, known, hardware.load(images), _toolkits(tools))
     floors = _floors(tools)
     cuda = hardware.cuda_of(objects, floors)
     code = gpus.gpu_code(objects, known)
     compiled, lacking = compiling.check(
         tree, image.environment, compiling.load(images), has_gpu_code=bool(code), features=features
     )
+    bound = hosts.check(objects, hosts.load(images))
     return Report(
         objects=len(objects),
         libraries=len({each.real for process in links.processes.values() for each in process.order}),
@@ -171,8 +172,9 @@ def check(tools: Tools, image: Image, *, driver: Driver = NO_DRIVER, features: C
             "gpus": gpus.gpus(code, _capabilities(tools) if code else {}),
             "compilers": gpus.compilers(objects, known),
             "compiling": compiled,
+            "hosts": bound,
         },
-        notes=(*hardware.driver_notes(needs, driver), *compiling.notes(compiled)),
+        notes=(*hardware.driver_notes(needs, driver), *compiling.notes(compiled), *hosts.notes(bound)),
     )
 
 
@@ -180,6 +182,11 @@ def _floors(tools: Tools) -> dict[str, str]:
     """The lowest driver of each version of CUDA. From 11 on, one driver is enough for all minor versions of a major one."""
     minor = {row.version: row.driver_min for row in tools.matrix.cuda if int(row.version.partition(".")[0]) < _MINOR_FROM}
     return {**minor, **{rule.cuda_major: rule.driver_min for rule in tools.matrix.driver_rules}}
+
+
+def _toolkits(tools: Tools) -> dict[str, str]:
+    """The driver that came with the first release of each CUDA."""
+    return {row.version: (row.releases[0].driver_min if row.releases else "") or row.driver_min for row in tools.matrix.cuda}
 
 
 def facts_of(tools: Tools, image: Image, known: Rules) -> list[LayerFacts]:
@@ -246,7 +253,8 @@ def _capabilities(tools: Tools) -> dict[str, list[str]]:
 
 
 def _rules_digest(tools: Tools) -> str:
-    paths = [tools.workspace.images / name for name in (LINK_RULES, IMPORT_RULES, DRIVER_SYMBOLS, COMPILING_RULES)]
+    names = (LINK_RULES, IMPORT_RULES, DRIVER_SYMBOLS, COMPILING_RULES, HOST_LIBRARIES)
+    paths = [tools.workspace.images / name for name in names]
     try:
         return "-".join(files.sha256_of(path)[:12] for path in paths)
     except OSError as error:

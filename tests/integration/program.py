@@ -18,7 +18,9 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 _FACTS = ("matrix.yaml", "matrix")
 _HAND_WRITTEN = (
+    "images/compiling.yaml",
     "images/driver-symbols.json",
+    "images/host-libraries.json",
     "images/imports.yaml",
     "images/linking.yaml",
     "images/overlay",

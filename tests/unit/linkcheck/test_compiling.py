@@ -12,6 +12,7 @@ from envbuild.errors import InvalidInputError
 from envbuild.linkcheck import compiling
 from envbuild.linkcheck.model import Gap, LayerFacts
 from envbuild.linkcheck.tree import Tree
+from envbuild.workspace import COMPILING_RULES
 
 IMAGES = Path(__file__).parents[3] / "images"
 REAL = compiling.load(IMAGES)
@@ -110,6 +111,6 @@ def test_tensorflow_without_ptxas_is_a_note_in_a_gpu_image(has_gpu_code: bool):
 
 @pytest.mark.parametrize(("old", "new"), [("source: jax-gpu", "source: nobody"), ('">=2.0"', '"newest"'), ("fill:", "fills:")])
 def test_faults_are_refused(tmp_path: Path, old: str, new: str):
-    (tmp_path / compiling.FILE).write_text((IMAGES / compiling.FILE).read_text().replace(old, new, 1))
+    (tmp_path / COMPILING_RULES).write_text((IMAGES / COMPILING_RULES).read_text().replace(old, new, 1))
     with pytest.raises(InvalidInputError):
         compiling.load(tmp_path)

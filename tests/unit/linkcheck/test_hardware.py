@@ -18,8 +18,11 @@ from envbuild.workspace import DRIVER_SYMBOLS
 IMAGES = Path(__file__).parents[3] / "images"
 RULES = Rules(driver=(DriverLibrary(name="Driver", library="libdriver.so.1", symbols="drv[A-Z]"),))
 KNOWN = DriverSymbols(
-    libraries={"libdriver.so.1": {"drvOld": "1.0", "drvNew": "2.10", "drvLast": "3.0"}}, drivers=("1.0", "2.10", "3.0")
+    libraries={"libdriver.so.1": {"drvOld": "1.0", "drvNew": "2.10", "drvLast": "3.0", "drvBetween": "3.0"}},
+    drivers=("1.0", "2.10", "3.0"),
+    headers={"libdriver.so.1": {"drvBetween": "12.3", "drvNext": "13.0", "drvLater": "99.0"}},
 )
+TOOLKITS = {"12.3": "2.50", "13.0": "4.0"}
 
 
 def named(version: str) -> Driver:
@@ -32,13 +35,20 @@ def needs(*wanted: str, offers: tuple[str, ...] = ()) -> list[dict[str, object]]
         "/b.so": elf("", offers=offers, opens=("libdriver.so",)),
         "/c.so": elf("", wanted=("drvLast",)),
     }
-    return hardware.driver_needs(objects, RULES, KNOWN)
+    return hardware.driver_needs(objects, RULES, KNOWN, TOOLKITS)
 
 
 def test_the_oldest_driver_with_all_symbols_is_found():
     (told,) = needs("drvOld", "drvNew")
     assert (told["driver"], told["lacks"], told["newest"], told["unknown"]) == ("2.10", "1.0", ["drvNew"], [])
     assert told["linked"] == ["/a.so"] and told["opened"] == ["/b.so"] and told["symbols"] == 2
+
+
+def test_headers_make_the_driver_more_exact():
+    (told,) = needs("drvOld", "drvBetween")
+    assert (told["driver"], told["lacks"]) == ("2.50", "2.10")
+    (told,) = needs("drvBetween", "drvNext", "drvLater")
+    assert (told["driver"], told["lacks"], told["unknown"]) == ("4.0", "3.0", ["drvLater"])
 
 
 def test_symbols_of_other_libraries_of_the_image_do_not_count():
@@ -91,7 +101,7 @@ def test_what_is_not_checked_for_a_named_driver_is_said():
     assert "not known whether its libdriver.so.1 has all 1 symbols" in between and "1 objects look for" in opened
     assert len(hardware.driver_notes(needs("drvNew"), named("2.10"))) == 1
     assert any("drvFile" in note for note in hardware.driver_notes(needs("drvFile"), named("3.0")))
-    (nothing,) = hardware.driver_notes(hardware.driver_needs({"/a.so": elf("")}, RULES, KNOWN), named("2.0"))
+    (nothing,) = hardware.driver_notes(hardware.driver_needs({"/a.so": elf("")}, RULES, KNOWN, {}), named("2.0"))
     assert "no object of the image uses a library of the driver" in nothing
     assert hardware.driver_notes(needs("drvNew"), replace(named("2.0"), is_named=False)) == ()
 

@@ -1,0 +1,98 @@
+"""Whether an image's glibc is new enough for the libraries of a host that Apptainer's ``--nv`` puts before the image's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from envbuild import files
+from envbuild.errors import InvalidInputError
+from envbuild.linkcheck.model import ElfFacts
+from envbuild.workspace import HOST_LIBRARIES
+
+_LIBC, _VERSION = "libc.so.6", "GLIBC_"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostLibraries:
+    """``hosts`` has for each host the glibc that each of its libraries needs, ``loads`` the libraries that a library loads."""
+
+    hosts: Mapping[str, Mapping[str, str]]
+    loads: Mapping[str, Sequence[str]]
+
+
+def load(images: Path) -> HostLibraries:
+    """Read ``images/host-libraries.json``. Raises :class:`InvalidInputError` if the file is damaged."""
+    path = images / HOST_LIBRARIES
+    try:
+        told = json.loads(files.read_text(path))
+        hosts = {
+            str(host): {str(name): str(glibc) for name, glibc in libraries.items() if _numbers(glibc)}
+            for host, libraries in told["hosts"].items()
+        }
+        loads = {str(name): [str(each) for each in others] for name, others in told["loads"].items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InvalidInputError(
+            f"{path} cannot be read: {str(error)[:200]}.", code="host-libraries", hint="Restore the file."
+        ) from error
+    return HostLibraries(hosts=hosts, loads=loads)
+
+
+def check(objects: Mapping[str, ElfFacts], known: HostLibraries) -> dict[str, Any]:
+    """The image's glibc, and for each host: the glibc that its libraries need which the image uses, and those that need a
+    newer glibc than the image's. As JSON."""
+    glibc = _glibc(objects)
+    used = _used(objects)
+    told = []
+    for host, libraries in known.hosts.items():
+        bound = sorted(_closure(used & libraries.keys(), known.loads) & libraries.keys())
+        needs = max((libraries[name] for name in bound), key=_numbers, default="")
+        lacking = [name for name in bound if glibc and _numbers(libraries[name]) > _numbers(glibc)]
+        told.append({"host": host, "libraries": bound, "glibc": needs, "too_new": lacking})
+    return {"glibc": glibc, "bound": told}
+
+
+def notes(told: Mapping[str, Any]) -> list[str]:
+    """The hosts whose libraries the image cannot load."""
+    return [
+        f"with Apptainer's --nv on {each['host']}, {', '.join(each['too_new'])} of the host need glibc {each['glibc']}, and the "
+        f"image has {told['glibc']}"
+        for each in told["bound"]
+        if each["too_new"]
+    ]
+
+
+def _glibc(objects: Mapping[str, ElfFacts]) -> str:
+    """The highest version that a C library of the image defines; empty if it has none."""
+    found = {
+        version.removeprefix(_VERSION)
+        for facts in objects.values()
+        if facts.soname == _LIBC
+        for version in facts.defines
+        if version.startswith(_VERSION) and version.removeprefix(_VERSION)[:1].isdigit()
+    }
+    return max(found, key=_numbers, default="")
+
+
+def _used(objects: Mapping[str, ElfFacts]) -> set[str]:
+    """The libraries that objects need, or whose names they contain."""
+    needed = {name for facts in objects.values() for name in facts.needed}
+    return needed | {f"{name}.1" for facts in objects.values() for name in facts.opens}
+
+
+def _closure(names: Iterable[str], loads: Mapping[str, Sequence[str]]) -> set[str]:
+    found: set[str] = set()
+    left = list(names)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += loads.get(name, ())
+    return found
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))
