@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.tools import Tools
 
 _LAYOUT = "oci:"
-_WAYS = {"native": "native", "ptx": "only PTX", "partly": "only a part", "nothing": "nothing"}
+_WAYS = {"native": "native", "ptx": "only PTX", "partly": "only a part", "nothing": "nothing", "unknown": "not known"}
 
 
 @click.command("linkcheck")

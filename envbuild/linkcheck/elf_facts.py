@@ -14,6 +14,7 @@ from envbuild.measure.damage import DamagedError
 
 _SYMBOL = struct.Struct("<IBBHQQ")
 _MOST_SYMBOLS, _MOST_NAMES = 4_000_000, 2**30
+_LARGE = 32 << 20
 _GLOBAL, _WEAK, _UNIQUE = 1, 2, 10
 _ARCHITECTURE = re.compile(rb"\b(?:sm|compute)_(\d{1,2})(\d[af]?)\0")
 _STRINGS = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RPATH": "rpath", "DT_RUNPATH": "runpath"}
@@ -86,7 +87,8 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
     symbols = _symbols(stream, parsed, table, wanted)
     covered = {(begin, length) for _, begin, length in fatbins}
     soname = next(iter(found.get("soname", ())), "")
-    native, ptx = _gpu_code(stream, fatbins, of_vendor=bool(wanted.vendor.fullmatch(soname or name)))
+    of_vendor = bool(wanted.vendor.fullmatch(soname or name))
+    native, ptx = _gpu_code(stream, fatbins, of_vendor=of_vendor)
     opens, architectures = _constants(
         stream, [each for each in sections if (each.offset, each.size) not in covered], wanted, name
     )
@@ -104,6 +106,7 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
         native=native,
         ptx=ptx,
         architectures=architectures,
+        hides_code=of_vendor and bool(fatbins) and _hides_code(size, fatbins),
     )
 
 
@@ -207,6 +210,12 @@ def _gpu_code(
         return _all(each.native for each in lists), _all(each.ptx for each in lists)
     own = gpu_code.own_code(lists)
     return (own.native, own.ptx) if own else ((), ())
+
+
+def _hides_code(size: int, fatbins: list[tuple[str, int, int]]) -> bool:
+    """Whether a large library has almost nothing in the sections for GPU code. cuFFT of CUDA 13 has one kernel there, and 280
+    MB of kernels in a form of its own."""
+    return size > _LARGE and sum(length for _, _, length in fatbins) * 100 < size
 
 
 def _all(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

@@ -10,13 +10,19 @@ from envbuild.linkcheck.model import ElfFacts
 from envbuild.linkcheck.rules import Rules
 from envbuild.linkcheck.tree import folder_of_packages
 
-WAYS = ("native", "ptx", "nothing")
+_COUNTED = ("native", "ptx", "nothing")
 
 
 def gpu_code(objects: Mapping[str, ElfFacts], rules: Rules) -> list[dict[str, Any]]:
     """The GPU code of each object that has any, and the library to which the object belongs."""
     return [
-        {"object": path, "library": _library(path, facts, rules), "native": list(facts.native), "ptx": list(facts.ptx)}
+        {
+            "object": path,
+            "library": _library(path, facts, rules),
+            "native": list(facts.native),
+            "ptx": list(facts.ptx),
+            "whole": not facts.hides_code,
+        }
         for path, facts in objects.items()
         if facts.native or facts.ptx
     ]
@@ -33,11 +39,12 @@ def _library(path: str, facts: ElfFacts, rules: Rules) -> str:
 
 def gpus(code: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     """For each compute capability (with the names of its GPUs): how many objects have native code, only PTX, or nothing, and
-    what each library has. A library has ``partly`` if only some of its objects can be used on the GPU."""
+    what each library has: ``partly`` if only some of its objects have code for the GPU, ``unknown`` if the GPU code of one
+    cannot be read."""
     told = []
     for capability in sorted(known, key=_version) if code else ():
         ways = [_way(each, capability) for each in code]
-        counts = {way: ways.count(way) for way in WAYS}
+        counts = {way: ways.count(way) for way in _COUNTED}
         of_library: dict[str, set[str]] = {}
         for each, way in zip(code, ways, strict=True):
             of_library.setdefault(each["library"], set()).add(way)
@@ -47,8 +54,8 @@ def gpus(code: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) 
 
 
 def _joined(ways: set[str]) -> str:
-    if len(ways) == 1:
-        return next(iter(ways))
+    if len(ways) == 1 or "unknown" in ways:
+        return "unknown" if "unknown" in ways else next(iter(ways))
     return "partly" if "nothing" in ways else "ptx"
 
 
@@ -61,7 +68,9 @@ def _way(code: Mapping[str, Any], capability: str) -> str:
         if (m, n) == (major, minor) or (m == major and n <= minor and not each.endswith("a")):
             return "native"
     plain = [each for each in code["ptx"] if not each.endswith(("a", "f"))]
-    return "ptx" if any(_version(each)[:2] <= (major, minor) for each in plain) else "nothing"
+    if any(_version(each)[:2] <= (major, minor) for each in plain):
+        return "ptx"
+    return "nothing" if code["whole"] else "unknown"
 
 
 def compilers(objects: Mapping[str, ElfFacts], rules: Rules) -> list[dict[str, Any]]:

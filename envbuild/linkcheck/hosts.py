@@ -58,8 +58,8 @@ def check(objects: Mapping[str, ElfFacts], known: HostLibraries) -> dict[str, An
 def notes(told: Mapping[str, Any]) -> list[str]:
     """The hosts whose libraries the image cannot load."""
     return [
-        f"with Apptainer's --nv on {each['host']}, {', '.join(each['too_new'])} of the host need glibc {each['glibc']}, and the "
-        f"image has {told['glibc']}"
+        f"with Apptainer's --nv on {each['host']}, {', '.join(each['too_new'])} of the host need glibc {each['glibc']}, and "
+        f"the image has {told['glibc']}"
         for each in told["bound"]
         if each["too_new"]
     ]

@@ -29,7 +29,8 @@ class ElfFacts:
     ``versions`` maps a needed library to the symbol versions that it must define. ``defines`` are the symbol versions that the
     file itself defines. ``wanted`` are undefined symbols of the families of the rules, ``offers`` the exported ones. ``opens``
     are names of driver libraries in the file's constants. ``native`` and ``ptx`` are the GPUs of its own GPU code.
-    ``architectures`` are the GPUs that a compiler for GPUs compiles for.
+    ``architectures`` are the GPUs that a compiler for GPUs compiles for. ``hides_code`` is true if the file has GPU code in a
+    form that is not read.
     """
 
     soname: str = ""
@@ -45,6 +46,7 @@ class ElfFacts:
     native: tuple[str, ...] = ()
     ptx: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
+    hides_code: bool = False
     damage: str = ""
 
 

@@ -39,6 +39,12 @@ def test_libraries_are_judged_by_all_of_their_objects():
     assert told["9.0"] == {"Brush": "nothing", "paint": "ptx", "libz.so.1": "ptx"}
 
 
+def test_a_library_whose_code_is_not_read_is_not_said_to_have_none():
+    objects = {"/a/libbrush.so.8": elf("libbrush.so.8", native=("7.5",), hides_code=True)}
+    told = gpus.gpus(gpus.gpu_code(objects, RULES), {"7.5": ["T4"], "9.0": ["H100"]})
+    assert [each["libraries"]["Brush"] for each in told] == ["native", "unknown"]
+
+
 def test_the_highest_gpu_of_a_compiler_is_told():
     rules = Rules(compilers=(Compiler(name="Compiler", files=("libcompile.so*",)),))
     objects = {

@@ -9,6 +9,7 @@ from linked_trees import elf
 
 from envbuild.errors import InvalidInputError
 from envbuild.linkcheck import hosts
+from envbuild.workspace import HOST_LIBRARIES
 
 IMAGES = Path(__file__).parents[3] / "images"
 REAL = hosts.load(IMAGES)
