@@ -85,13 +85,14 @@ def command(
     for each, is_recorded in run.measured:
         summary = answer.summary(each)
         found = comparison.compare(matrix, summary) if matrix is not None else []
+        found += comparison.compare_processor(matrix, summary, each.instruction_sets()) if matrix is not None else []
         nothing = comparison.compared_with_nothing(matrix, summary, found) if matrix is not None else "--no-compare was given"
         wrong += [_problem(one, summary) for one in found if one.verdict == "differs"]
         undecided |= bool(nothing) or any(one.verdict == "unclear" for one in found)
         if is_recorded and not record:  # with --record, it was compared when it was stored
             outdated += _outdated(kept.path_of(folder, each.project), known[each.filename], summary)
         remark = [f"  not compared: {nothing}"] if nothing and matrix is not None else []
-        session.out("\n".join([*_shown(summary, len(each.libraries)), *_verdicts(found), *remark]) + "\n")
+        session.out("\n".join([*_shown(summary, each), *_verdicts(found), *remark]) + "\n")
         files.append({**answer.as_json(each), "compared": [one._asdict() for one in found], "not_compared": nothing})
     if run.failures and len(wanted) == 1 and not files:
         raise run.failures[0][1]
@@ -189,7 +190,7 @@ def _number(items: Sequence[object], one: str, several: str = "") -> str:
     return f"{len(items)} {one if len(items) == 1 else several or one + 's'}"
 
 
-def _shown(summary: Mapping[str, Any], libraries: int) -> list[str]:
+def _shown(summary: Mapping[str, Any], measured: Measured) -> list[str]:
     code = summary["gpu_code"]
     rows = [["sha256", summary["sha256"]]]
     if code is None:
@@ -203,8 +204,9 @@ def _shown(summary: Mapping[str, Any], libraries: int) -> list[str]:
     for name in ("glibc", "glibcxx", "cxxabi", "libcuda"):
         rows.append([name, summary[name] or "none"])
     rows += [["NCCL", f"{each['version']} for CUDA {each['cuda']}"] for each in summary["nccl"]]
+    rows.append(["processor", " ".join(measured.instruction_sets()) or "not determined: no initialiser uses more than x86-64"])
     rows.append(["needs", " ".join(summary["needed"])])
-    return [f"{summary['filename']}: {libraries} libraries", wording.columns(rows, indent="  ")]
+    return [f"{summary['filename']}: {len(measured.libraries)} libraries", wording.columns(rows, indent="  ")]
 
 
 def _verdicts(found: Sequence[Compared]) -> list[str]:

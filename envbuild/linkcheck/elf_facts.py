@@ -36,7 +36,8 @@ class _Symbols(NamedTuple):
 
 
 def read(stream: IO[bytes], size: int, wanted: Wanted, name: str = "") -> ElfFacts | None:
-    """The facts of an ELF file for x86-64, whose file name is ``name``; None if the loader never loads it (object files, static programs, debug files).
+    """The facts of an ELF file for x86-64, whose file name is ``name``; None if the loader never loads it (object files, static
+    programs, debug files).
 
     A damaged file has ``damage`` instead of other facts. ``stream`` must be seekable. The loader needs no list of sections:
     if that list is missing or damaged, only the names of libraries and folders are read, and no versions or symbols.

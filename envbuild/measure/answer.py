@@ -80,6 +80,11 @@ def _library(library: Library) -> dict[str, Any]:
         "cxxabi": needs.symbols.cxxabi,
         "libcuda": needs.libcuda,
         "of_nvidia": library.of_nvidia,
+        "processor": {
+            "certain": list(library.processor.certain),
+            "likely": list(library.processor.likely),
+            "functions": library.processor.functions,
+        },
         "entries": {name: dict(sorted(counts.items())) for name, counts in library.code.counts.items()},
     }
 

@@ -40,6 +40,27 @@ def compare(matrix: Matrix, measured: Mapping[str, Any]) -> list[Compared]:
     return found
 
 
+def compare_processor(matrix: Matrix, measured: Mapping[str, Any], needed: Iterable[str]) -> list[Compared]:
+    """Compare the instruction sets that a wheel needs with each row for it. Rows name AVX and its successors only.
+
+    There is nothing to compare if the wheel needs none of these: functions that are called later may need them.
+    """
+    seen = [each for each in needed if each.startswith("avx")]
+    return [
+        Compared(
+            name,
+            release.version,
+            variant.name,
+            "cpu_features",
+            "silent" if not variant.cpu_features else "agrees" if set(seen) <= set(variant.cpu_features) else "differs",
+            " ".join(variant.cpu_features),
+            " ".join(seen),
+            variant.origin.at,
+        )
+        for name, release, variant in (rows(matrix, measured["project"], measured["version"]) if seen else ())
+    ]
+
+
 def compared_with_nothing(matrix: Matrix, measured: Mapping[str, Any], found: Iterable[Compared]) -> str:
     """Why no fact of the file could be judged; empty if at least one was judged."""
     verdicts = {each.verdict for each in found}

@@ -25,7 +25,7 @@ from packaging.version import InvalidVersion, Version
 
 from envbuild.errors import InvalidInputError
 from envbuild.files import sha256_of
-from envbuild.measure import elf, gpu_code
+from envbuild.measure import elf, gpu_code, processor
 from envbuild.measure.damage import DamagedError
 from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
@@ -47,12 +47,13 @@ _OF_NVIDIA = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Library:
-    """One library: its path in the wheel or its file name, what it needs, and its GPU code."""
+    """One library: its path in the wheel or its file name, what it needs also of the processor, and its GPU code."""
 
     path: str
     size: int
     needs: elf.Needs
     code: gpu_code.Reading
+    processor: processor.Processor
 
     @property
     def of_nvidia(self) -> bool:
@@ -83,6 +84,10 @@ class Measured:
     def own(self) -> gpu_code.OwnCode | None:
         """The GPUs that the framework itself was compiled for; None without GPU code."""
         return gpu_code.own_code(self.lists)
+
+    def instruction_sets(self) -> list[str]:
+        """The instruction sets that at least one library uses whenever it is loaded."""
+        return sorted({name for library in self.libraries for name in library.processor.certain})
 
     def highest(self, field: str) -> str:
         """The highest ``glibc``, ``glibcxx`` or ``cxxabi`` that any library needs; empty if none needs one."""
@@ -183,7 +188,8 @@ def _library(path: Path, name: str) -> Library:
     with path.open("rb") as stream:
         number = stream.fileno()
         code = gpu_code.read_sections(lambda begin, size: os.pread(number, size, begin), needs.fatbins)
-        return Library(path=name, size=os.fstat(number).st_size, needs=needs, code=code)
+        size = os.fstat(number).st_size
+        return Library(path=name, size=size, needs=needs, code=code, processor=processor.read(stream, size))
 
 
 def _libraries(archive: zipfile.ZipFile, folder: Path, name: str, on_progress: OnProgress) -> Iterator[Library]:
