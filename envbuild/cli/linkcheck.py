@@ -96,6 +96,8 @@ def _print(session: Session, name: str, image: str, report: Mapping[str, Any]) -
         session.out(f"  note: {each['library']}: {first['path']} is used ({first['users']} objects load it), not:")
         for other in others:
             session.out(f"        {other['path']} ({other['users']})")
+        if each["newer"]:
+            session.out(f"        It is older than {each['newer']}: it lacks {', '.join(each['lacks'])}")
     for each in report["excused"]:
         session.out(f"  note: {each['object']} lacks {each['needs']}: {each['excuse']}")
     for each in report["facts"]["driver"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
@@ -15,6 +15,7 @@ from envbuild.linkcheck.rules import Rules
 from envbuild.linkcheck.tree import Tree, folder_of_packages
 
 _PYTHONS = ("bin/python", "bin/python3")
+_SHOWN = 10
 _DEBUG = "/lib/debug/"
 
 
@@ -126,18 +127,20 @@ def _duplicates(objects: Mapping[str, ElfFacts], roots: Mapping[str, Process], r
             places.setdefault(name, []).append(path)
     several = {name: paths for name, paths in places.items() if len(paths) > 1}
     wanted = {path for paths in several.values() for path in paths}
-    users = Counter(
+    users: Counter[str] = Counter(
         each.real for root, process in roots.items() for each in process.order if each.real in wanted and each.real != root
     )
-    return tuple(
-        Duplicate(
-            library=name,
-            copies=tuple(
-                sorted((Copy(path=path, users=users[path]) for path in paths), key=lambda each: (-each.users, each.path))
-            ),
-        )
-        for name, paths in sorted(several.items())
-    )
+    return tuple(_duplicate(name, paths, users, objects) for name, paths in sorted(several.items()))
+
+
+def _duplicate(name: str, paths: Sequence[str], users: Mapping[str, int], objects: Mapping[str, ElfFacts]) -> Duplicate:
+    copies = sorted((Copy(path=path, users=users[path]) for path in paths), key=lambda each: (-each.users, each.path))
+    first = set(objects[copies[0].path].offers)
+    more = [(path, offers) for path in paths if (offers := set(objects[path].offers)) > first]
+    if not copies[0].users or not more:
+        return Duplicate(library=name, copies=tuple(copies))
+    path, offers = max(more, key=lambda each: len(each[1]))
+    return Duplicate(library=name, copies=tuple(copies), newer=path, lacks=tuple(sorted(offers - first))[:_SHOWN])
 
 
 class _Held:

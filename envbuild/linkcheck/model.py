@@ -88,10 +88,15 @@ class Copy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Duplicate:
-    """A library of which the image has several files; the first copy is the one that most objects get."""
+    """A library of which the image has several files; the first copy is the one that most objects get.
+
+    If objects get an older copy, ``newer`` is a copy with more symbols, and ``lacks`` are the symbols that the first copy lacks.
+    """
 
     library: str
     copies: tuple[Copy, ...]
+    newer: str = ""
+    lacks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

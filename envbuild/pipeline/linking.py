@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.linking_sources import Image
 
-_CHECKS = 5  # increased when `linkcheck` finds more, so that older stored results do not count
+_CHECKS = 6  # increased when `linkcheck` finds more, so that older stored results do not count
 _SHOWN = 40
 _MINOR_FROM = 11  # the first CUDA with minor-version compatibility: the rules of matrix/drivers.yaml have its drivers
 

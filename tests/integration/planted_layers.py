@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import hashlib
 import io
 import json
@@ -25,7 +26,13 @@ def wheel_members(index: Index, wheel: str, *patterns: str) -> dict[str, bytes]:
     assert stream is not None
     with stream, zipfile.ZipFile(stream) as archive:
         names = [each for each in archive.namelist() if any(fnmatch.fnmatch(each, pattern) for pattern in patterns)]
-        return {name: archive.read(name) for name in names}
+        return {name: _read(archive, name) for name in names}
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> bytes:
+    """The content of a member, read by small parts: an index limits the size of one."""
+    with archive.open(name) as stream:
+        return b"".join(iter(functools.partial(stream.read, 1 << 20), b""))
 
 
 def plant(

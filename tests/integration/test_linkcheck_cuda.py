@@ -11,7 +11,7 @@ from planted_layers import plant, wheel_members
 from program import Program, fresh_root, share_bases
 
 from envbuild.linkcheck.hardware import Driver
-from envbuild.linkcheck.model import Gap, Report
+from envbuild.linkcheck.model import Duplicate, Gap, Report
 from envbuild.pipeline import linking, linking_sources
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
@@ -86,12 +86,19 @@ def test_a_wheel_of_another_cuda_is_found(tools: Tools, layout: Path, tmp_path: 
     assert gap.cause.startswith("not found: the image has another version instead") and "libcudart.so.12" in gap.cause
 
 
-def test_an_older_cudnn_first_on_the_path_is_found(tools: Tools, layout: Path, tmp_path: Path):
+def test_an_older_cudnn_first_is_found(tools: Tools, layout: Path, tmp_path: Path):
+    """PyTorch's RPATH comes before LD_LIBRARY_PATH, and not before LD_PRELOAD."""
     (old,) = wheel_members(tools.index, "nvidia-cudnn-cu12==9.1.0.70", "*/libcudnn.so.9").values()
-    planted = plant(layout, tmp_path / "x", files={"/opt/old/libcudnn.so.9": old}, environment=["LD_LIBRARY_PATH=/opt/old"])
-    gap = only_gap(checked(tools, planted))
-    assert gap.needs.startswith("libcudnn.so.9: cudnn") and gap.cause.startswith("/opt/old/libcudnn.so.9")
-    assert f"{SITE}/nvidia/cudnn/lib/libcudnn.so.9 has it" in gap.cause and "remove /opt/old/libcudnn.so.9" in gap.remedy
+    place, wheel = "/opt/old/libcudnn.so.9", f"{SITE}/nvidia/cudnn/lib/libcudnn.so.9"
+
+    def copies(name: str, variable: str) -> Duplicate:
+        planted = plant(layout, tmp_path / name, files={place: old}, environment=[variable])
+        return next(each for each in checked(tools, planted).duplicates if each.library == "libcudnn.so.9")
+
+    harmless = copies("x", "LD_LIBRARY_PATH=/opt/old")
+    assert (harmless.copies[0].path, harmless.newer) == (wheel, "")
+    found = copies("y", f"LD_PRELOAD={place}")
+    assert (found.copies[0].path, found.newer) == (place, wheel) and "cudnnCausalConv1dForward" in found.lacks
 
 
 def test_a_library_for_a_newer_glibc_is_found(tools: Tools, layout: Path, tmp_path: Path):

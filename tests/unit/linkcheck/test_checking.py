@@ -65,13 +65,25 @@ def test_an_older_library_first_on_the_path_is_named_with_the_newer_one():
     }
     healthy = links(layer(objects))
     assert not healthy.gaps and [each.library for each in healthy.duplicates] == ["libbrush.so.8"]
-    assert [each.users for each in healthy.duplicates[0].copies] == [1, 0]
+    assert [each.users for each in healthy.duplicates[0].copies] == [1, 0] and not healthy.duplicates[0].newer
     objects[f"{SITE}/a/_a.so"] = elf("", "libbrush.so.8", runpath=OWN, wanted=("brushDraw", "brushNew"))
     found = links(layer(objects), LD_LIBRARY_PATH="/old")
     (gap,) = found.gaps
     assert (gap.kind, gap.needs) == ("symbol", "libbrush.so.8: brushNew")
     assert gap.cause.startswith("/old/libbrush.so.8") and f"{SITE}/paint/lib/libbrush.so.8 has it" in gap.cause
     assert found.duplicates[0].copies[0].path == "/old/libbrush.so.8"
+
+
+def test_an_older_copy_that_has_all_needed_symbols_is_named_too():
+    objects = {
+        f"{SITE}/a/_a.so": elf("", "libbrush.so.8", wanted=("brushDraw",)),
+        f"{SITE}/paint/lib/libbrush.so.8": elf("libbrush.so.8", offers=("brushDraw", "brushNew")),
+        "/old/libbrush.so.8": elf("libbrush.so.8", offers=("brushDraw",)),
+    }
+    found = links(layer(objects), LD_LIBRARY_PATH="/old")
+    (told,) = found.duplicates
+    assert not found.gaps and told.copies[0].path == "/old/libbrush.so.8"
+    assert (told.newer, told.lacks) == (f"{SITE}/paint/lib/libbrush.so.8", ("brushNew",))
 
 
 def test_libraries_of_the_driver_are_expected_to_be_absent():
