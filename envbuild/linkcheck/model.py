@@ -90,7 +90,7 @@ class Copy:
 class Duplicate:
     """A library of which the image has several files; the first copy is the one that most objects get.
 
-    If objects get an older copy, ``newer`` is a copy with more symbols, and ``lacks`` are the symbols that the first copy lacks.
+    If objects get an older copy, ``newer`` is a copy with more symbols, and ``lacks`` are those that the first copy lacks.
     """
 
     library: str

@@ -65,7 +65,7 @@ def _read(stream: IO[bytes], parsed: Any) -> Processor:
     certain: set[str] = set()
     likely: set[str] = set()
     count = 0
-    for address in _initialisers(stream, sections):
+    for address in initialisers(stream, sections):
         found = next((each for each in code if each.address <= address < each.address + each.size), None)
         if found is None:
             continue
@@ -77,7 +77,7 @@ def _read(stream: IO[bytes], parsed: Any) -> Processor:
     return Processor(tuple(sorted(certain)), tuple(sorted(likely - certain)), count)
 
 
-def _initialisers(stream: IO[bytes], sections: list[Any]) -> list[int]:
+def initialisers(stream: IO[bytes], sections: list[Any]) -> list[int]:
     """The addresses of the functions that the loader calls. In a file that can be loaded anywhere, relocations have them."""
     found: dict[int, int] = {}
     for section in sections:

@@ -22,7 +22,7 @@ def first_initialiser() -> int:
     """The place of the first initialiser in the file."""
     stream = io.BytesIO(REAL)
     sections = list(ELFFile(stream).iter_sections())
-    (address, *_) = processor._initialisers(stream, sections)
+    (address, *_) = processor.initialisers(stream, sections)
     executable = [each for each in sections if each["sh_flags"] & 4]
     (code,) = [each for each in executable if each["sh_addr"] <= address < each["sh_addr"] + each["sh_size"]]
     return int(code["sh_offset"] + address - code["sh_addr"])
