@@ -196,6 +196,10 @@ class Workspace:
         """The reports about ``name`` that were gathered from registries."""
         return self.state / "gathered" / f"{name}.json"
 
+    def gathered_names(self) -> tuple[str, ...]:
+        """The environments about which reports were gathered from registries, sorted. The reports may be stale."""
+        return tuple(sorted(path.stem for path in (self.state / "gathered").glob("*.json")))
+
     def has_evidence(self, name: str) -> bool:
         """Whether there is evidence for ``name``, of this machine or in the repository. The evidence may be stale."""
         return self.committed_evidence(name).exists() or self.evidence_file(name).exists()

@@ -75,7 +75,7 @@ class FrameworkEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proved:
-    """One valid proof. ``where`` is ``repository`` or ``this machine``."""
+    """One valid proof. ``where`` is ``repository``, ``this machine``, or ``registry`` for a signed report of others."""
 
     kind: str
     date: str
@@ -107,13 +107,17 @@ class Speed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Smoke:
-    """One smoke report: its verdict in a sentence, the machine, and the speed on one and on several devices."""
+    """One smoke report: its verdict in a sentence, the machine, and the speed on one and on several devices.
+
+    ``signer`` is the key with which a report from a registry is signed; empty for a report of this machine.
+    """
 
     verdict: str
     sentence: str
     started: str
     machine: str
     rows: tuple[Speed, ...]
+    signer: str = field(default="", metadata=_OPTIONAL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,13 +129,28 @@ class LayerEntry:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Stated:
+    """A statement about an image: its type (``kind``), and the trusted key that signed it."""
+
+    kind: str
+    signer: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """The image of a lock in a registry: ``reference`` is its name there, ``digest`` that of its manifest. No signature was
-    checked."""
+    """The image of a lock in a registry: ``reference`` is its name there, ``digest`` that of its manifest.
+
+    ``signed_by`` are the trusted keys with which the image is signed; None if no signature was checked. ``statements`` are
+    those of trusted keys. ``others`` counts the attached documents that are not shown, because no trusted key signed them or
+    they contradict themselves.
+    """
 
     reference: str
     digest: str
     layers: tuple[LayerEntry, ...]
+    signed_by: tuple[str, ...] | None = field(default=None, metadata=_OPTIONAL)
+    statements: tuple[Stated, ...] = field(default=(), metadata=_OPTIONAL)
+    others: int = field(default=0, metadata=_OPTIONAL)
 
     @property
     def size(self) -> int:
@@ -153,7 +172,8 @@ class Entry:
     """One environment of the checkout.
 
     ``vulnerabilities`` is None if no database was given, ``changes`` if no earlier catalogue was given. ``published`` is None
-    if no registry was given, or if the registry has no such image.
+    if no registry was given, or if the registry has no such image. ``proved_on`` has the name and the compute capability of
+    each GPU on which somebody else's accepted smoke test passed.
     """
 
     name: str
@@ -181,6 +201,7 @@ class Entry:
     reports: tuple[Smoke, ...] = ()
     published: Published | None = None
     changes: tuple[str, ...] | None = None
+    proved_on: tuple[tuple[str, str], ...] = field(default=(), metadata=_OPTIONAL)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -204,6 +225,7 @@ class Row:
 
     ``builds`` are the kinds of its GPU builds, as numbers in the table of machines. It is empty for CPU, and None if the
     resolver gives another environment for this name. ``driver`` and ``gpus`` are those that the file of a stack assumes.
+    ``proved_on`` is that of :class:`Entry`.
     """
 
     name: str
@@ -219,6 +241,7 @@ class Row:
     builds: tuple[int, ...] | None
     driver: str = ""
     gpus: tuple[str, ...] = ()
+    proved_on: tuple[tuple[str, str], ...] = field(default=(), metadata=_OPTIONAL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

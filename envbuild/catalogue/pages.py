@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 _ASSETS = ("style.css", "machines.js", "search.js", "page.js")
-_FIELDS = ("name", "frameworks", "python", "os", "cuda", "driver_min", "released", "proofs", "page", "builds", "driver", "gpus")
+_FIELDS = (
+    "name", "frameworks", "python", "os", "cuda", "driver_min", "released", "proofs", "page", "builds", "driver", "gpus",
+    "proved_on",
+)  # fmt: skip
 _NEWS = 100  # the most entries of the feed
 _NEVER = "2000-01-01"  # the date of a feed if no entry has a date
 
@@ -144,10 +147,11 @@ def _script(catalogue: Catalogue, machines: Machines) -> str:
 
 
 def _packed(row: Row) -> list[Any]:
-    """Return the values of ``_FIELDS``. The last two, ``driver`` and ``gpus``, are left out if both are empty."""
+    """Return the values of ``_FIELDS``. The last three, from ``driver`` on, are left out if all are empty."""
     page = 1 if row.page else 0
     found = [row.name, row.frameworks, row.python, row.os, row.cuda, row.driver_min, row.released, row.proofs, page, row.builds]
-    return [*found, row.driver, row.gpus] if row.driver or row.gpus else found
+    last = [row.driver, row.gpus, row.proved_on]
+    return [*found, *last] if any(last) else found
 
 
 def _json(document: Mapping[str, Any]) -> str:

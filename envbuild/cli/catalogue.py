@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from envbuild.cli import options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
+from envbuild.errors import UsageError
+
+if TYPE_CHECKING:
+    from envbuild.attest.keys import PublicKey
 
 
 @click.command("catalogue")
@@ -39,7 +45,16 @@ from envbuild.cli.session import Session
     "--registry",
     default="",
     metavar="HOST/REPOSITORY",
-    help="Show the digests and layer sizes of the images in this repository. Signatures are not checked.",
+    help="Show the digests and layer sizes of the images in this repository.",
+)
+@click.option(
+    "--key",
+    "key_files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Check the signatures of these images with this public key, and show the smoke reports that are signed with it; "
+    "may be repeated. Without a key, no signature is checked.",
 )
 @click.option(
     "--since",
@@ -63,6 +78,7 @@ def command(  # noqa: PLR0917 - click passes every option
     url: str,
     databases: tuple[Path, ...],
     registry: str,
+    key_files: tuple[Path, ...],
     since: Path | None,
     with_machine: bool,
 ) -> int:
@@ -77,11 +93,18 @@ def command(  # noqa: PLR0917 - click passes every option
 
     if registry:
         registry_client.parse(registry)  # before all environments are read, which takes long
+    trusted = _trusted(key_files, registry)
     site_folder.require_replaceable(output)
     with display(session) as shown:
         tools = session.tools(on_progress=shown.news)
         sources = cataloguing.Sources(
-            title=title, url=url, databases=databases, registry=registry, since=since, with_machine=with_machine
+            title=title,
+            url=url,
+            databases=databases,
+            registry=registry,
+            trusted=trusted,
+            since=since,
+            with_machine=with_machine,
         )
         gathered = cataloguing.gather(tools, sources)
         written = site_folder.write(output, cataloguing.files_of(gathered, sources))
@@ -98,3 +121,17 @@ def command(  # noqa: PLR0917 - click passes every option
         }
     )
     return 0
+
+
+def _trusted(key_files: Sequence[Path], registry: str) -> tuple[PublicKey, ...]:
+    """Read the public keys. Raises :class:`UsageError` for keys without a registry."""
+    if not key_files:
+        return ()
+    if not registry:
+        raise UsageError(
+            "--key needs --registry.",
+            hint="For example: envbuild catalogue -o site --registry HOST/REPOSITORY --key cosign.pub",
+        )
+    from envbuild.attest import keys
+
+    return tuple(keys.public_key(path) for path in key_files)

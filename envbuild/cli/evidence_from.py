@@ -68,21 +68,16 @@ def document(reports: Sequence[Report]) -> dict[str, Any]:
     return {"elsewhere": codec.encode(list(reports))} if reports else {}
 
 
-def rows(reports: Sequence[Report], gpu: str | None) -> list[list[str]]:
-    """Return a row for each report. Reports about the requested GPU come first, and are marked."""
-    told = [(_is_on(each, gpu), each) for each in reports]
-    told.sort(key=lambda each: not each[0])
+def rows(tools: Tools, reports: Sequence[Report], gpu: str | None) -> list[list[str]]:
+    """Return a row for each report. Reports about the requested GPUs come first, and are marked."""
+    told = [(False, each) for each in reports]
+    if gpu:
+        from envbuild.pipeline import gpu_proofs
+
+        wanted = gpu_proofs.wanted(tools.matrix, gpu)
+        told = [(any(gpu_proofs.is_about(tools.matrix, each, one) for one in wanted), each) for each in reports]
+        told.sort(key=lambda each: not each[0])
     return [["elsewhere", each.kind, line(each) + (" (your GPU)" if yours else "")] for yours, each in told]
-
-
-def _is_on(report: Report, gpu: str | None) -> bool:
-    """Whether the report is about the GPU that the user named: by its name, or by its compute capability (``sm_61``)."""
-    if not gpu:
-        return False
-    if gpu.startswith("sm_"):
-        return f"{gpu[3:-1]}.{gpu[-1]}" in report.capabilities
-    wanted = "".join(gpu.lower().split())
-    return any(wanted in "".join(name.lower().split()) for name in report.gpus)
 
 
 def line(report: Report) -> str:

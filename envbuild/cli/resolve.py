@@ -46,7 +46,7 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
     session.out(wording.environment(answer))
     if elsewhere:
         session.out("")
-        session.out(wording.columns(evidence_from.rows(elsewhere, constraints.get("gpu")), indent="  "))
+        session.out(wording.columns(evidence_from.rows(tools, elsewhere, constraints.get("gpu")), indent="  "))
     wording.warnings(session, resolution.warnings)
     return 0
 

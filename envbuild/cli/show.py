@@ -32,7 +32,8 @@ def command(session: Session, /, name: str, **constraints: str | None) -> int:
     session.document({**answer, **standing, **evidence_from.document(elsewhere)})
     session.out(wording.environment(answer))
     session.out("")
-    session.out(wording.columns([*_rows(standing), *evidence_from.rows(elsewhere, constraints.get("gpu"))], indent="  "))
+    rows = [*_rows(standing), *evidence_from.rows(tools, elsewhere, constraints.get("gpu"))]
+    session.out(wording.columns(rows, indent="  "))
     wording.warnings(session, resolution.warnings)
     return 0
 

@@ -48,6 +48,7 @@ def _row_of_entry(tools: Tools, entry: Entry, environment: Environment, table: T
         builds=None if builds is None else _kinds(table, builds, environment.cudnn, environment.nccl),
         driver=stack.driver if stack else "",
         gpus=stack.gpus if stack else (),
+        proved_on=entry.proved_on,
     )
 
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from envbuild import codec, files
 from envbuild.catalogue import model
 from envbuild.catalogue.changes import compare
 from envbuild.catalogue.machines import Machines, Table
-from envbuild.catalogue.model import Catalogue, Entry
+from envbuild.catalogue.model import Catalogue
 from envbuild.errors import InvalidInputError, Problem, UsageError
 from envbuild.model.progress import Progress
 from envbuild.model.vulnerabilities import Audit
-from envbuild.pipeline import catalogue_entries, catalogue_rows, committed
+from envbuild.pipeline import catalogue_entries, catalogue_registry, catalogue_rows, committed
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.attest.keys import PublicKey
 
 _LARGEST = 256 * 2**20  # bytes of an earlier catalogue.json
 
@@ -29,13 +32,15 @@ class Sources:
     """The sources of a catalogue in addition to the checkout.
 
     ``url`` is the address of the finished site. ``databases`` are local OSV databases, ``registry`` a repository with images,
-    ``since`` an earlier ``catalogue.json``. ``with_machine`` includes what this machine proved and measured.
+    of which statements signed with the keys ``trusted`` are shown. ``since`` is an earlier ``catalogue.json``.
+    ``with_machine`` includes what this machine proved and measured.
     """
 
     title: str = "Deep-learning environments"
     url: str = ""
     databases: tuple[Path, ...] = ()
     registry: str = ""
+    trusted: tuple[PublicKey, ...] = ()
     since: Path | None = None
     with_machine: bool = False
 
@@ -54,6 +59,8 @@ def gather(tools: Tools, sources: Sources) -> SiteContents:
     import envbuild
 
     earlier = _earlier(sources.since) if sources.since is not None else None
+    if sources.registry:
+        catalogue_registry.require_repository(sources.registry)  # first: reading the locks takes long
     locks = list(_locks(tools))
     reasons = committed.listed(tools.workspace)
     entries, sboms = [], {}
@@ -70,7 +77,7 @@ def gather(tools: Tools, sources: Sources) -> SiteContents:
         sboms[entry.sbom] = _sbom(locked)
         entries.append(entry)
     if sources.registry:
-        entries = list(published(tools, entries, sources.registry))
+        entries = list(catalogue_registry.published(tools, entries, sources.registry, sources.trusted))
     table = Table(matrix=tools.matrix)
     tools.on_progress(Progress(stage="catalogue", message="listing the environments of the matrix"))
     rows = catalogue_rows.rows_of(tools, entries, [locked.lock.environment for locked in locks], table)
@@ -126,45 +133,6 @@ def _audit(tools: Tools, locked: Locked, sources: Sources) -> Audit | None:
     name = locked.lock.environment.name
     found = image_checks.sources_of_image(tools, name, locked.digest) if sources.with_machine else None
     return audit(locked.lock, databases=sources.databases, service="", sources=found)
-
-
-def published(tools: Tools, entries: Sequence[Entry], registry: str) -> Iterator[Entry]:
-    """The entries, each with the image of its lock if ``registry`` has it. Raises :class:`PublishError`."""
-    from envbuild.compose.outputs import referrers
-    from envbuild.errors import PublishError
-
-    with referrers.opened(registry, writes=False) as client:
-        for index, entry in enumerate(entries):
-            tools.on_progress(
-                Progress(stage="registry", message=entry.name, done=index, total=len(entries), unit="environments")
-            )
-            # The tag of the lock: that of the name may be on an image of another lock, about which the page says nothing.
-            tag = f"{entry.name.replace('+', '_')}-{entry.lock.sha256[:8]}"
-            try:
-                image = referrers.image(client, tag)
-            except PublishError as error:
-                if error.code != "not-in-registry":
-                    raise
-                yield entry
-                continue
-            yield replace(entry, published=_described(f"{registry}:{tag}", f"sha256:{image.digest}", image.content))
-
-
-def _described(reference: str, digest: str, content: bytes) -> model.Published:
-    try:
-        layers = tuple(
-            model.LayerEntry(digest=str(layer["digest"]), size=_size(layer["size"])) for layer in json.loads(content)["layers"]
-        )
-    except (ValueError, LookupError, TypeError, RecursionError):
-        layers = ()  # an image for several kinds of machines: the digest is known, the layers are not
-    return model.Published(reference=reference, digest=digest, layers=layers)
-
-
-def _size(told: object) -> int:
-    """The size of a layer. Raises ValueError for what is none: the registry may give any number."""
-    if not isinstance(told, int) or isinstance(told, bool) or not 0 <= told < 2**63:
-        raise ValueError(f"{str(told)[:30]} is not a size")
-    return told
 
 
 def _earlier(path: Path) -> Mapping[str, Any]:

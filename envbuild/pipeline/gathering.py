@@ -19,6 +19,7 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
     from envbuild.attest.statements import Statement
+    from envbuild.compose.outputs.registry_client import Client
 
 Verdict = Literal["accepted", "not trusted", "refused"]
 
@@ -110,10 +111,9 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
             ) from error
         digest = f"sha256:{image.digest}"
         ids = (attesting.config_of(image, f"{repository}:{own.fixed}"), digest)
-        expected = _Expected(name=name, repository=repository, digest=digest, ids=ids, subject=subject)
-        bundles = referrers.read_with(client, digest, statements.BUNDLE, most=referrers.MOST)
-        found = tuple(_judged(each, expected, trusted) for each in bundles)
-        unread = max(0, len(referrers.digests(client, digest)) - len(found))
+        expected = Expected(name=name, repository=repository, digest=digest, ids=ids, subject=subject)
+        read, unread = judge(client, expected, trusted)
+        found = tuple(judged for judged, _ in read)
     answer = Answer(name=name, repository=repository, tag=own.fixed, digest=digest, statements=found, unread=unread)
     _keep(tools, answer)
     return answer
@@ -133,8 +133,8 @@ def held(tools: Tools, name: str) -> tuple[Report, ...]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Expected:
-    """What a statement must be about."""
+class Expected:
+    """What a statement must be about: the image with this ``digest``, which engines know by one of ``ids``, and its lock."""
 
     name: str
     repository: str
@@ -143,7 +143,22 @@ class _Expected:
     subject: evidence.Subject
 
 
-def _judged(content: bytes, expected: _Expected, trusted: Sequence[PublicKey]) -> Judged:
+def judge(
+    client: Client, expected: Expected, trusted: Sequence[PublicKey]
+) -> tuple[list[tuple[Judged, Mapping[str, Any]]], int]:
+    """Judge all statements that are attached to an image. Each comes with its whole smoke report, which is empty unless it was
+    accepted.
+
+    The second value counts the attached documents that were not read.
+    """
+    from envbuild.compose.outputs import referrers
+
+    bundles = referrers.read_with(client, expected.digest, statements.BUNDLE, most=referrers.MOST)
+    found = [_judged(each, expected, trusted) for each in bundles]
+    return found, max(0, len(referrers.digests(client, expected.digest)) - len(found))
+
+
+def _judged(content: bytes, expected: Expected, trusted: Sequence[PublicKey]) -> tuple[Judged, Mapping[str, Any]]:
     """Judge one Sigstore bundle, which holds one signed statement."""
     signer, kind = statements.claims(content)
     objections = []
@@ -157,21 +172,22 @@ def _judged(content: bytes, expected: _Expected, trusted: Sequence[PublicKey]) -
     # ``is_signed`` is true if a trusted key signed the statement and something else is wrong with it.
     signed = [str(each) for each in objections if each.is_signed]
     if signed:
-        return Judged(kind=kind, signer=signer, verdict="refused", why=signed[0])
+        return Judged(kind=kind, signer=signer, verdict="refused", why=signed[0]), {}
     why = str(objections[0]) if objections else "no key was given"
-    return Judged(kind=kind, signer=signer, verdict="not trusted", why=why)
+    return Judged(kind=kind, signer=signer, verdict="not trusted", why=why), {}
 
 
-def _of_trusted(statement: Statement, signer: str, expected: _Expected) -> Judged:
+def _of_trusted(statement: Statement, signer: str, expected: Expected) -> tuple[Judged, Mapping[str, Any]]:
     if statement.kind != statements.SMOKE:
-        return Judged(kind=statement.kind, signer=signer, verdict="accepted")
+        return Judged(kind=statement.kind, signer=signer, verdict="accepted"), {}
     why = _objection(statement.predicate, expected)
     if why:
-        return Judged(kind=statement.kind, signer=signer, verdict="refused", why=why)
-    return Judged(kind=statement.kind, signer=signer, verdict="accepted", report=_report(statement.predicate, signer, expected))
+        return Judged(kind=statement.kind, signer=signer, verdict="refused", why=why), {}
+    report = _report(statement.predicate, signer, expected)
+    return Judged(kind=statement.kind, signer=signer, verdict="accepted", report=report), statement.predicate["report"]
 
 
-def _objection(predicate: Mapping[str, Any], expected: _Expected) -> str:
+def _objection(predicate: Mapping[str, Any], expected: Expected) -> str:
     """Return why a signed statement about a smoke test is not accepted; empty if it is accepted."""
     from envbuild import smoketest
 
@@ -205,10 +221,10 @@ def _contradiction(status: str, report: Mapping[str, Any]) -> str:
     return ""
 
 
-def _report(predicate: Mapping[str, Any], signer: str, expected: _Expected) -> Report:
+def _report(predicate: Mapping[str, Any], signer: str, expected: Expected) -> Report:
     report = predicate["report"]
     host, kind = report.get("host") or {}, evidence.kind_of_smoke(report)
-    devices = list(_devices(report)) if kind == "smoke-gpu" else []
+    devices = list(devices_of(report)) if kind == "smoke-gpu" else []
     return Report(
         repository=expected.repository,
         digest=expected.digest,
@@ -226,7 +242,7 @@ def _report(predicate: Mapping[str, Any], signer: str, expected: _Expected) -> R
     )
 
 
-def _devices(report: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def devices_of(report: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The GPUs of a report, and of the reports of its parts."""
     parts = report.get("parts")
     for each in (report, *(part.get("report") or {} for part in (parts if isinstance(parts, list) else ()))):

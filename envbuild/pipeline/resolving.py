@@ -63,8 +63,18 @@ def site_conflicts(tools: Tools, environment: Environment) -> list[Conflict]:
 def resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
     """Return the matrix's answer to ``texts``, a stack or a request, without using locks.
 
-    If the site rules of the policy change the answer, the reasons name them.
+    If the site rules of the policy change the answer, the reasons name them. Among environments with the same releases, one
+    that was proved on the requested GPU is preferred.
     """
+    found = _by_rules(tools, texts, constraints)
+    if constraints.gpu is None or tools.user_recipe is not None or not tools.workspace.gathered_names():
+        return found
+    from envbuild.pipeline import gpu_proofs
+
+    return gpu_proofs.prefer(tools, texts, constraints, found, lambda words, narrower: _by_rules(tools, words, narrower))
+
+
+def _by_rules(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
     found = _by_matrix(tools, tools.matrix, texts, constraints)
     if tools.policy is None or not tools.policy.site:
         return found
@@ -153,10 +163,21 @@ def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints
     """Explain why ``texts`` resolve as they do, or why they do not, by the matrix only, without locks."""
     if tools.user_recipe is None:
         found = _explain_words(tools, texts, constraints)
-        return replace(found, resolution=found.resolution and _with_remarks(tools, found.resolution))
+        return replace(found, resolution=found.resolution and _with_proof(tools, texts, constraints, found.resolution))
     user_recipe.require_alone(tools.user_recipe, insisted=constraints.any())
     found = _explain_words(tools, tools.user_recipe.request, Constraints(**tools.user_recipe.insists))
     return replace(found, resolution=found.resolution and user_recipe.named(found.resolution, tools.user_recipe))
+
+
+def _with_proof(tools: Tools, texts: Sequence[str], constraints: Constraints, resolution: Resolution) -> Resolution:
+    """Return ``resolution`` with its remarks, and with a warning if `resolve` prefers an environment that was proved."""
+    told = _with_remarks(tools, resolution)
+    preferred = resolve_words(tools, texts, constraints) if constraints.gpu and tools.workspace.gathered_names() else resolution
+    if preferred.environment.name == resolution.environment.name:
+        return told._replace(reasons=tuple(dict.fromkeys((*told.reasons, *preferred.reasons))))
+    reason = preferred.reasons[-1]
+    remark = f"`resolve` prefers {preferred.environment.name}: {reason.because}. This explanation is about the matrix alone."
+    return told._replace(warnings=(*told.warnings, remark))
 
 
 def _explain_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Explanation:

@@ -85,7 +85,7 @@ globalThis.envbuildMachines = (table) => {
       const wanted = `${Number(major)}.${minor}`;
       const known = table.capabilities.find((each) => each[0] === wanted);
       if (!known) return { error: `The matrix has no GPU with compute capability ${wanted}, so this site has no answer for it.` };
-      return { kind: known[2], name: word, capability: wanted };
+      return { kind: known[2], name: word, capability: wanted, isCapability: true };
     }
     const inside = names.brackets.exec(word);
     const name = (inside ? inside[1] : word).toLowerCase().trim().replace(names.share, " ").replace(names.count, " ").trim();
@@ -166,6 +166,12 @@ globalThis.envbuildMachines = (table) => {
     return { state: remarks.size ? "remarks" : "fits", reasons: [], remarks: [...remarks] };
   }
 
+  // Whether others proved a row on each of the machine's GPUs: on the same board, or, if only a capability is given, on that one.
+  function isProvedOn(row, machine) {
+    const isOn = (gpu) => row.proved_on.some(([name, code]) => name === gpu.name || (gpu.isCapability && code === gpu.capability));
+    return machine.gpus.length > 0 && machine.gpus.every(isOn);
+  }
+
   // --- what nvidia-smi prints: its table, -L, -q and --query-gpu=name,driver_version --format=csv ---
 
   function readNvidiaSmi(text) {
@@ -198,5 +204,5 @@ globalThis.envbuildMachines = (table) => {
     return { driver: version, gpus };
   }
 
-  return { gpu, driver, fit, state, readNvidiaSmi };
+  return { gpu, driver, fit, isProvedOn, state, readNvidiaSmi };
 };

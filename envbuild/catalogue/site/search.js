@@ -15,6 +15,7 @@
     row.page = row.page ? `environments/${row.name}.html` : "";
     row.driver ??= "";
     row.gpus ??= [];
+    row.proved_on ??= [];
     row.kind = JSON.stringify([row.builds, row.driver, row.gpus]);
     const known = row.frameworks.map((each) => askedFor[each[0]] || "").join(" ");
     row.text = `${row.name} ${named} ${known} cuda ${row.cuda} python ${row.python} ${row.os}`.toLowerCase();
@@ -119,9 +120,10 @@
     unasked: ["skip", "not checked"],
   };
 
-  function fitCell(answer) {
+  function fitCell(answer, isProved) {
     const [style, label] = verdicts[answer.state];
     const cell = element("td", { "data-label": "Your machine" }, element("span", { class: `pill is-${style}` }, label));
+    if (isProved) cell.append(" ", element("span", { class: "pill is-pass" }, "proved on your GPU"));
     const lines = [...answer.reasons, ...answer.remarks.map((text) => [text, ""])];
     if (!lines.length) return cell;
     const list = element("ul");
@@ -134,7 +136,7 @@
     return cell;
   }
 
-  function line(row, answer) {
+  function line(row, machine) {
     const name = row.page ? element("a", { href: encodeURI(row.page).replaceAll("+", "%2B") }, row.name) : element("code", {}, row.name);
     const titles = row.frameworks.map((each) => each.join(" "));
     const more = titles.length > 4 ? [...titles.slice(0, 4), `and ${titles.length - 4} more`] : titles;
@@ -147,7 +149,7 @@
       element("td", { "data-label": "Driver" }, row.driver_min ? `≥ ${row.driver_min}` : "–"),
       element("td", { "data-label": "Proved" }, element("span", { class: `pill is-${row.level ? "pass" : "skip"}` }, row.level ? spoken[levels[row.level - 1]] : "nothing yet")),
     ];
-    if (answer) cells.push(fitCell(answer));
+    if (machine) cells.push(fitCell(machines.fit(row, machine), machines.isProvedOn(row, machine)));
     return element("tr", {}, ...cells);
   }
 
@@ -162,10 +164,12 @@
         listed = listed.filter(([, state]) => state !== "no");
         hidden = matches.length - listed.length;
       }
-      listed.sort(([, one], [, other]) => order[one] - order[other]);
+      // What others proved on this very GPU comes first, among what fits at all.
+      const rank = ([row, state]) => (state !== "no" && machines.isProvedOn(row, machine) ? -1 : order[state]);
+      listed.sort((one, other) => rank(one) - rank(other));
     }
     document.documentElement.classList.toggle("has-machine", Boolean(machine));
-    body.replaceChildren(...listed.slice(0, limit).map(([row]) => line(row, machine ? machines.fit(row, machine) : null)));
+    body.replaceChildren(...listed.slice(0, limit).map(([row]) => line(row, machine)));
     const left = listed.length - Math.min(limit, listed.length);
     byId("more").hidden = !left;
     byId("more").textContent = `Show ${Math.min(left, shownAtOnce)} more of ${left}`;

@@ -67,7 +67,9 @@ def pull(
     def tell(words: str) -> None:
         on_progress(Progress(stage=STAGE, message=words, warning=True))
 
-    client = Client(repository, credentials.find(repository.host), pause=pause or stopped.wait, on_retry=tell, writes=False)
+    client = Client(
+        repository, credentials.find(repository.host), has_layers=True, pause=pause or stopped.wait, on_retry=tell, writes=False
+    )
     try:
         with store.in_use():
             return _Pull(client, store, on_progress, stopped).run(tag)

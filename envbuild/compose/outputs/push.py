@@ -77,6 +77,7 @@ def push(
         repository,
         credentials.find(repository.host),
         also_read=tuple(mount_from),
+        has_layers=True,
         pause=pause or stopped.wait,
         on_retry=tell,
     )
@@ -101,7 +102,9 @@ class EarlyPush:
             on_progress(Progress(stage=STAGE, message=words, warning=True))
 
         self._stopped = threading.Event()
-        self._client = Client(repository, credentials.find(repository.host), pause=self._stopped.wait, on_retry=tell)
+        self._client = Client(
+            repository, credentials.find(repository.host), has_layers=True, pause=self._stopped.wait, on_retry=tell
+        )
         nothing = ComposedImage(config=b"{}", layers=())
         self._push = _Push(self._client, nothing, store, mount_from=(), on_progress=ignore_progress, stopped=self._stopped)
         self._pool = DaemonPool(_AT_ONCE)

@@ -26,7 +26,7 @@ from envbuild.compose.outputs.registry_errors import (
     bad_reference,
     broken_off,
     insecure,
-    is_refused_connection,
+    is_never_connected,
     other_size,
     refused,
     too_long,
@@ -38,7 +38,7 @@ from envbuild.errors import PublishError
 T = TypeVar("T")
 Answer = tuple[requests.Response, bytes]
 _ATTEMPTS = 6
-_FIRST_ATTEMPTS = 3  # with pauses of about 2 s in sum, for a registry that never answered and refuses connections
+_FIRST_ATTEMPTS = 3  # with pauses of about 2 s in sum, for a registry that never answered and cannot be connected to
 _ANSWERED: set[str] = set()  # hosts that answered this process: one that is down now may only be restarting
 _LONGEST_PAUSE_S = 60.0
 _CONNECT_S = 10
@@ -105,15 +105,17 @@ class Client:
         also_read: tuple[str, ...] = (),
         writes: bool = True,
         deletes: bool = False,
+        has_layers: bool = False,
         pause: Callable[[float], object] = time.sleep,
         on_retry: Callable[[str], object] = lambda _words: None,
     ) -> None:
         """``also_read`` are other repositories of the registry, from which layers are copied. Tokens are requested with the
-        right to read, with ``writes`` also to write, with ``deletes`` also to delete. If ``pause`` returns True, no request is
-        repeated.
+        right to read, with ``writes`` also to write, with ``deletes`` also to delete. ``has_layers`` is true if layers are
+        transferred, which errors then mention. If ``pause`` returns True, no request is repeated.
         """
         self.repository = repository
         self._credentials = credentials
+        self._has_layers = has_layers
         self._also_read = also_read
         self._rights, self._verb = ("pull,push", "push to") if writes else ("pull", "pull from")
         if deletes:
@@ -144,7 +146,7 @@ class Client:
         try:
             return urljoin(base, address)
         except ValueError as error:
-            raise unreachable(self.repository, error) from error
+            raise self._unreachable(error) from error
 
     def ask(
         self,
@@ -172,7 +174,7 @@ class Client:
                         if len(content) > largest:
                             raise too_long(self.repository, url, largest)
                 except requests.RequestException as error:
-                    raise _PassingError(unreachable(self.repository, error)) from error
+                    raise _PassingError(self._unreachable(error)) from error
                 return answer, bytes(content)
 
         return self._try(attempt)
@@ -216,7 +218,7 @@ class Client:
                         yield piece[drop:]
                     drop = max(0, drop - len(piece))
             except requests.RequestException as error:
-                raise _PassingError(unreachable(self.repository, error)) from error
+                raise _PassingError(self._unreachable(error)) from error
 
     def upload(self, digest: str, body: Body | bytes) -> None:
         """Send a blob in one piece. After a temporary failure, send it again from the beginning as a new upload."""
@@ -227,7 +229,7 @@ class Client:
         try:
             location = urljoin(began.url, began.headers.get("Location", ""))
         except ValueError as error:
-            raise _PassingError(unreachable(self.repository, error)) from error
+            raise _PassingError(self._unreachable(error)) from error
         whole = f"{location}{'&' if '?' in location else '?'}digest=sha256:{digest}"
         kind = {"Content-Type": "application/octet-stream"}
         return self._once("PUT", whole, (201,), headers=kind, body=body, passing=(*_TRANSIENT, *_UPLOAD_LOST))
@@ -243,9 +245,15 @@ class Client:
         raise AssertionError("the last attempt returns or raises")
 
     def _most_attempts(self, passing: _PassingError) -> int:
-        """Few for a registry that refuses the connection and has not answered this process yet: its address may be wrong."""
+        """Few for a registry that cannot be connected to and has not answered this process yet: its address may be wrong."""
         is_new = self.repository.host not in _ANSWERED
-        return _FIRST_ATTEMPTS if is_new and is_refused_connection(passing.__cause__) else _ATTEMPTS
+        return _FIRST_ATTEMPTS if is_new and is_never_connected(passing.__cause__) else _ATTEMPTS
+
+    def _unreachable(self, error: Exception) -> PublishError:
+        return unreachable(self.repository, error, has_layers=self._has_layers)
+
+    def _refused(self, method: str, answer: requests.Response) -> PublishError:
+        return refused(self.repository, self._verb, method, answer, has_layers=self._has_layers)
 
     def _once(
         self,
@@ -266,10 +274,10 @@ class Client:
                 self._authorize(answer, used)
                 answer = self._send(method, url, headers, body, self._authorization, stream=stream)
         except (requests.RequestException, ValueError) as error:  # the registry may send an invalid address
-            raise _PassingError(unreachable(self.repository, error)) from error
+            raise _PassingError(self._unreachable(error)) from error
         if answer.status_code in expected:
             return answer
-        refusal = refused(self.repository, self._verb, method, answer)
+        refusal = self._refused(method, answer)
         if answer.status_code in passing:
             raise _PassingError(refusal, answer.headers.get("Retry-After", ""))
         raise refusal
@@ -340,7 +348,7 @@ class Client:
             elif kind.lower() == "bearer":
                 self._authorization = f"Bearer {self._token(dict(_PARAMETER.findall(rest)))}"
             else:
-                raise refused(self.repository, self._verb, "", answer)
+                raise self._refused("", answer)
 
     def _token(self, said: Mapping[str, str]) -> str:
         scopes = [f"repository:{self.repository.name}:{self._rights}", *(f"repository:{name}:pull" for name in self._also_read)]
@@ -356,16 +364,16 @@ class Client:
                 query = {"service": service, "scope": scopes}
                 answer = self._session.get(realm, params=query, timeout=_CONNECT_S, auth=Header(who.basic))
             if answer.status_code in _TRANSIENT:
-                raise _PassingError(refused(self.repository, self._verb, "GET", answer), answer.headers.get("Retry-After", ""))
+                raise _PassingError(self._refused("GET", answer), answer.headers.get("Retry-After", ""))
             if answer.status_code != 200:
-                raise refused(self.repository, self._verb, "GET", answer)
+                raise self._refused("GET", answer)
             told = answer.json()
             token = str(told.get("token") or told["access_token"])
             if not _TOKEN.fullmatch(token):
                 raise ValueError("its answer to a request for a token is not a token")
             return token
         except (requests.RequestException, ValueError, LookupError, AttributeError) as error:
-            raise _PassingError(unreachable(self.repository, error)) from error
+            raise _PassingError(self._unreachable(error)) from error
 
 
 def _trust(session: requests.Session, host: str) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,9 @@ from envbuild.errors import PublishError
 
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 CERTIFICATES = Path("/etc/docker/certs.d")
+_AGAIN = "Run the command again."
+_AGAIN_WITH_LAYERS = "Run the command again: it transfers only the layers that are still missing."
+_NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
 _LONGEST = 300  # characters of a registry's message
 
 
@@ -43,9 +48,11 @@ def bad_reference(repository: Repository, reference: str) -> PublishError:
     )
 
 
-def refused(repository: Repository, verb: str, method: str, answer: requests.Response) -> PublishError:
+def refused(
+    repository: Repository, verb: str, method: str, answer: requests.Response, *, has_layers: bool = False
+) -> PublishError:
     """The error for a refused request; ``verb`` is the action that the user asked for, such as
-    ``pull from``."""
+    ``pull from``. ``has_layers`` is true if the command transfers layers."""
     try:
         told = answer.json()["errors"][0]
         words = f"{told.get('code', '')}: {told.get('message', '')}".strip(": ")
@@ -62,7 +69,7 @@ def refused(repository: Repository, verb: str, method: str, answer: requests.Res
     return PublishError(
         f"The registry of {repository} refused a request ({f'{method} ' if method else ''}{what}).",
         code="registry-refused",
-        hint="Run the command again: it transfers only the layers that are still missing.",
+        hint=_AGAIN_WITH_LAYERS if has_layers else _AGAIN,
     )
 
 
@@ -90,20 +97,20 @@ def broken_off(repository: Repository) -> PublishError:
     return PublishError(
         f"The registry of {repository} stopped in the middle of a layer.",
         code="registry-unreachable",
-        hint="Run the command again: it transfers only the layers that are still missing.",
+        hint=_AGAIN_WITH_LAYERS,
     )
 
 
-def unreachable(repository: Repository, error: Exception) -> PublishError:
-    """The error for a connection that failed with ``error``."""
+def unreachable(repository: Repository, error: Exception, *, has_layers: bool = False) -> PublishError:
+    """The error for a connection that failed with ``error``. ``has_layers`` is true if the command transfers layers."""
     words = " ".join(str(error).split())
     certificate = UNTRUSTED in words
-    if is_refused_connection(error):
+    if is_never_connected(error):
         hint = (
             f"Check that {repository.host} is the name and port of the registry, and that it runs. Then run the command again."
         )
     else:
-        hint = "Run the command again: it transfers only the layers that are still missing."
+        hint = _AGAIN_WITH_LAYERS if has_layers else _AGAIN
     return PublishError(
         f"The registry of {repository} cannot be reached: {_cause(error)}.",
         code="registry-unreachable",
@@ -113,9 +120,13 @@ def unreachable(repository: Repository, error: Exception) -> PublishError:
     )
 
 
-def is_refused_connection(error: BaseException | None) -> bool:
-    """Whether ``error`` comes from a connection that was refused: no program listens at the address."""
-    return isinstance(_first(error), ConnectionRefusedError)
+def is_never_connected(error: BaseException | None) -> bool:
+    """Whether ``error`` comes from a connection that was not made: the name has no address, the address cannot be reached, or
+    no program listens there."""
+    if isinstance(error, requests.ConnectTimeout):
+        return True
+    first = _first(error)
+    return isinstance(first, ConnectionRefusedError | socket.gaierror) or getattr(first, "errno", None) in _NO_ROUTE
 
 
 def _first(error: BaseException | None) -> BaseException | None:

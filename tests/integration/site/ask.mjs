@@ -12,6 +12,7 @@ const byName = new Map(rows.map((values) => {
   const row = Object.fromEntries(fields.map((field, place) => [field, values[place]]));
   row.driver ??= "";
   row.gpus ??= [];
+  row.proved_on ??= [];
   return [row.name, row];
 }));
 
@@ -21,7 +22,9 @@ function answer({ name, driver, gpu, smi }) {
   const gpus = gpu ? gpu.split(",").map(machines.gpu) : [];
   const wrong = [asked, ...gpus].find((each) => each && each.error);
   if (wrong) return { state: "unknown", why: wrong.error };
-  return { ...machines.fit(byName.get(name), { driver: asked, gpus, none: false }), gpus: gpus.map((each) => each.name) };
+  const row = byName.get(name);
+  const machine = { driver: asked, gpus, none: false };
+  return { ...machines.fit(row, machine), gpus: gpus.map((each) => each.name), proved: machines.isProvedOn(row, machine) };
 }
 
 for (const line of readFileSync(0, "utf8").split("\n").filter(Boolean)) console.log(JSON.stringify(answer(JSON.parse(line))));

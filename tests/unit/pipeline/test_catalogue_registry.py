@@ -14,7 +14,7 @@ from envbuild.catalogue import model
 from envbuild.compose.outputs import referrers
 from envbuild.compose.outputs.manifest import Document
 from envbuild.errors import PublishError
-from envbuild.pipeline import cataloguing
+from envbuild.pipeline import catalogue_registry
 
 LOCK = "a" * 64
 
@@ -43,7 +43,7 @@ def published(name: str = "a-1+b-2") -> model.Published | None:
     tools: Any = SimpleNamespace(on_progress=lambda _news: None)
     fields: dict[str, Any] = dict.fromkeys(model.Entry.__dataclass_fields__)
     entry = model.Entry(**{**fields, "name": name, "lock": model.LockEntry(sha256=LOCK, missing=(), parts=())})
-    (found,) = cataloguing.published(tools, [entry], "h.example/r")
+    (found,) = catalogue_registry.published(tools, [entry], "h.example/r", ())
     return found.published
 
 

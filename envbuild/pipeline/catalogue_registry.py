@@ -1,0 +1,133 @@
+"""What a catalogue shows of a registry: the published images, and the statements about them that trusted keys signed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from envbuild.attest import statements
+from envbuild.catalogue import model
+from envbuild.catalogue.model import Entry, Proved, Smoke, Stated
+from envbuild.errors import PublishError
+from envbuild.model.progress import Progress
+from envbuild.pipeline import catalogue_entries, gathering, gpu_proofs, proofs
+from envbuild.pipeline.tools import Tools
+
+if TYPE_CHECKING:
+    from envbuild.attest.keys import PublicKey
+    from envbuild.compose.outputs.manifest import Document
+    from envbuild.compose.outputs.registry_client import Client
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_Read = Sequence[tuple[gathering.Judged, Mapping[str, Any]]]
+
+
+def require_repository(registry: str) -> None:
+    """Raise :class:`PublishError` if the registry does not answer, or does not have the repository (``not-in-registry``)."""
+    from envbuild.compose.outputs import referrers
+
+    with referrers.opened(registry, writes=False) as client:
+        if client.ask("GET", f"{client.url('tags/list')}?n=1", (200, 404)).status_code == 404:
+            raise PublishError(
+                f"{client.repository.host} has no repository {client.repository.name}.",
+                code="not-in-registry",
+                hint="Check the name. `envbuild publish` creates the repository when it publishes the first image.",
+            )
+
+
+def published(tools: Tools, entries: Sequence[Entry], registry: str, trusted: Sequence[PublicKey]) -> Iterator[Entry]:
+    """The entries, each with the image of its lock if ``registry`` has it. Raises :class:`PublishError`.
+
+    With keys, the entries also get what others stated about the image and signed with one of these keys.
+    """
+    from envbuild.compose.outputs import referrers
+
+    with referrers.opened(registry, writes=False) as client:
+        for index, entry in enumerate(entries):
+            tools.on_progress(
+                Progress(stage="registry", message=entry.name, done=index, total=len(entries), unit="environments")
+            )
+            # The tag of the lock: that of the name may be on an image of another lock, about which the page says nothing.
+            tag = f"{entry.name.replace('+', '_')}-{entry.lock.sha256[:8]}"
+            try:
+                image = referrers.image(client, tag)
+            except PublishError as error:
+                if error.code != "not-in-registry":
+                    raise
+                yield entry
+                continue
+            known = replace(entry, published=_described(f"{registry}:{tag}", f"sha256:{image.digest}", image.content))
+            yield _stated(tools, client, known, image, trusted) if trusted else known
+
+
+def _stated(tools: Tools, client: Client, entry: Entry, image: Document, trusted: Sequence[PublicKey]) -> Entry:
+    """Return the entry with the accepted statements about its image."""
+    from envbuild.pipeline import attesting
+
+    subject, shown = proofs.subject_of(tools, entry.name), entry.published
+    if subject is None or shown is None:
+        return entry
+    digest = f"sha256:{image.digest}"
+    try:
+        ids = (attesting.config_of(image, shown.reference), digest)
+    except PublishError:  # an index of images for several kinds of machines: no report is about it
+        ids = (digest, digest)
+    expected = gathering.Expected(name=entry.name, repository=str(client.repository), digest=digest, ids=ids, subject=subject)
+    read, unread = gathering.judge(client, expected, trusted)
+    accepted = [(judged, report) for judged, report in read if judged.verdict == "accepted"]
+    told = tuple(Stated(kind=judged.kind, signer=judged.signer) for judged, _ in accepted)
+    signers = tuple(dict.fromkeys(each.signer for each in told if each.kind == statements.SIGNED))
+    left = len(read) - len(accepted) + unread
+    shown = replace(shown, signed_by=signers, statements=tuple(dict.fromkeys(told)), others=left)
+    return _with_reports(tools, replace(entry, published=shown), accepted)
+
+
+def _with_reports(tools: Tools, entry: Entry, accepted: _Read) -> Entry:
+    """Return the entry with the smoke reports of others: with their verdicts and speeds, and as proofs if they passed."""
+    proved: dict[Proved, None] = {}
+    shown: dict[Smoke, None] = {}
+    gpus: dict[tuple[str, str], tuple[str, bool]] = {}  # the day of the newest verdict, and whether it is a failure
+    for judged, whole in accepted:
+        if judged.report is None:
+            continue
+        report = judged.report
+        smoke = catalogue_entries.smoke_of(whole)
+        shown[replace(smoke, verdict=report.status, signer=judged.signer)] = None
+        if report.status == "inconclusive":
+            continue
+        if report.kind == "smoke-gpu":
+            for each in gathering.devices_of(whole):
+                gpu = (gpu_proofs.board_name(tools.matrix, str(each.get("name", ""))), str(each.get("cc", "")))
+                gpus[gpu] = max(gpus.get(gpu, ("", False)), (report.date, report.status == "fail"))
+        if report.status == "pass" and _DAY.fullmatch(report.date):
+            proved[Proved(kind=report.kind, date=report.date, engine="", where="registry")] = None
+    known = {each.kind for each in entry.proofs}
+    order = list(model.PROOFS)
+    more = sorted((each for each in proved if each.kind not in known), key=lambda each: each.date)
+    newest = {each.kind: each for each in more}
+    return replace(
+        entry,
+        proofs=tuple(sorted((*entry.proofs, *newest.values()), key=lambda each: order.index(each.kind))),
+        reports=(*entry.reports, *shown),
+        proved_on=tuple(sorted(gpu for gpu, (_, is_failure) in gpus.items() if not is_failure)),
+    )
+
+
+def _described(reference: str, digest: str, content: bytes) -> model.Published:
+    try:
+        layers = tuple(
+            model.LayerEntry(digest=str(layer["digest"]), size=_size(layer["size"])) for layer in json.loads(content)["layers"]
+        )
+    except (ValueError, LookupError, TypeError, RecursionError):
+        layers = ()  # an image for several kinds of machines: the digest is known, the layers are not
+    return model.Published(reference=reference, digest=digest, layers=layers)
+
+
+def _size(told: object) -> int:
+    """The size of a layer. Raises ValueError for what is none: the registry may give any number."""
+    if not isinstance(told, int) or isinstance(told, bool) or not 0 <= told < 2**63:
+        raise ValueError(f"{str(told)[:30]} is not a size")
+    return told

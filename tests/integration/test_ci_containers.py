@@ -1,0 +1,198 @@
+"""Every job of the generated pipelines runs in a container that has nothing but what the job's own image has.
+
+Debian 12 with Python, pip and git stands in for the image python:3.11-bookworm and for GitHub's runner. Nothing is replaced:
+envbuild is installed by the job, builds, trains, and publishes into Debian's docker-registry. Jobs share the registry and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from plan_world import commit, git
+from program import ROOT, Program, fresh_root
+from signing import write_pair
+
+from envbuild.engine.client import Engine
+
+pytestmark = [pytest.mark.prove, pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
+
+CPU, GPU = "opencv-5.0.0.93-cpu-py311-debian12", "tf-2.21.0-cuda12.5-py311-debian12"
+IMAGE = "envbuild-test:empty-ci"
+HOST = "127.0.0.1:5000"
+PACKAGES = "python3,python3-pip,git,ca-certificates"
+# What the machine's own configuration says about package indexes and mirrors; a CI system has its own.
+OURS = ("/etc/apt/sources.list.d", "/etc/apt/apt.conf.d", "/etc/pip.conf", "/root/.config/pip", "/etc/ssl/certs", "/opt")
+PREPARE = "ln -sf python3 /usr/bin/python; rm -f /usr/lib/python3*/EXTERNALLY-MANAGED"
+
+
+@dataclass(kw_only=True)
+class Machines:
+    """Containers that stand in for the machines of a CI system. ``origin`` is the repository that each job clones."""
+
+    docker: tuple[str, ...]
+    network: str
+    origin: Path
+    folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
+    number: int = 0
+
+    def job(self, script: str, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run the script of a job on a new machine, in a new clone. ``/out`` is kept, for what the CI system would keep."""
+        self.number += 1
+        cache = self.folder / f"cache{self.number}"
+        cache.mkdir()
+        mounts = [f"--volume={path}:{path}:ro" for path in OURS if Path(path).exists()]
+        mounts += [f"--volume={self.origin}:/origin:ro", f"--volume={cache}:/root/.cache", f"--volume={self.folder}/out:/out"]
+        given = [f"--env={name}={value}" for name, value in {**self.variables, **variables}.items()]
+        clone = f"{PREPARE}; git config --global safe.directory '*'; git clone -q /origin /builds; cd /builds"
+        whole = f"set -eo pipefail\n{clone}\n{script}\n"
+        argv = [*self.docker, "run", "--rm", "--interactive", "--privileged", f"--network={self.network}", *mounts, *given]
+        try:
+            return subprocess.run(
+                [*argv, *options, IMAGE, "bash", "-s"], input=whole, capture_output=True, text=True, timeout=3600, check=False
+            )
+        finally:
+            shutil.rmtree(cache, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def image(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
+    """The words of a docker command whose engine has the image of an almost empty machine."""
+    if shutil.which("docker") is None or shutil.which("docker-registry") is None:
+        pytest.skip("docker's command and docker-registry are not installed")
+    docker = ("docker", "--host", engine.endpoint)
+    tar = tmp_path_factory.mktemp("ci") / "root.tar"
+    subprocess.run(["mmdebstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(tar)], check=True)
+    subprocess.run([*docker, "import", str(tar), IMAGE], check=True, capture_output=True)
+    tar.unlink()
+    yield docker
+    subprocess.run([*docker, "image", "rm", "--force", IMAGE], check=False, capture_output=True)
+
+
+@pytest.fixture
+def machines(image: tuple[str, ...], tmp_path: Path) -> Iterator[Machines]:
+    """Machines whose network has a registry at ``HOST``, and a repository with an environment for CPUs and one for GPUs."""
+    origin = fresh_root(tmp_path / "origin")
+    for name in (CPU, GPU):
+        shutil.copytree(ROOT / "images/environments" / name, origin / "images/environments" / name)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, origin / name)
+    shutil.copytree(ROOT / "envbuild", origin / "envbuild", ignore=shutil.ignore_patterns("__pycache__"))
+    git(origin, "init", "--quiet", "--initial-branch=main")
+    commit(origin)
+    (tmp_path / "out").mkdir()
+    config = tmp_path / "registry.yml"
+    config.write_text(
+        "version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: /data}}\nhttp: {addr: 127.0.0.1:5000}\n"
+    )
+    program = shutil.which("docker-registry")
+    argv = [*image, "run", "--detach", f"--volume={program}:/registry:ro", f"--volume={config}:/config.yml:ro"]
+    started = subprocess.run(
+        [*argv, IMAGE, "/registry", "serve", "/config.yml"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    try:
+        key, _ = write_pair(tmp_path, "ours")
+        shutil.copy(key, tmp_path / "out/cosign.key")
+        yield Machines(docker=image, network=f"container:{started}", origin=origin, folder=tmp_path)
+    finally:
+        subprocess.run([*image, "rm", "--force", "--volumes", started], check=False, capture_output=True)
+
+
+def written(machines: Machines, system: str) -> dict[str, Any]:
+    program = Program(root=machines.origin, home=machines.folder / "home")
+    text = program.run("ci", system, "--to", f"{HOST}/lab/dl", "--shards", "2").expect(0).out
+    content: dict[str, Any] = yaml.safe_load(text)
+    return content
+
+
+def tags(machines: Machines) -> list[str]:
+    """The tags in the registry, read without envbuild."""
+    script = f"python3 -c \"import urllib.request as u; print(u.urlopen('http://{HOST}/v2/lab/dl/tags/list').read().decode())\""
+    done = subprocess.run(
+        [*machines.docker, "run", "--rm", f"--network={machines.network}", IMAGE, "bash", "-c", script],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return json.loads(done.stdout)["tags"] if done.returncode == 0 else []
+
+
+def require(done: subprocess.CompletedProcess[str], code: int = 0) -> str:
+    assert done.returncode == code, f"exit {done.returncode}\n{done.stdout[-6000:]}\n{done.stderr[-6000:]}"
+    return done.stdout + done.stderr
+
+
+def test_the_jobs_of_gitlab_run_on_empty_machines(machines: Machines) -> None:
+    jobs = written(machines, "gitlab")
+    before = "\n".join(jobs["default"]["before_script"])
+    machines.variables |= {
+        "REPOSITORY": f"{HOST}/lab/dl", "COMPARE": f"--against={HOST}/lab/dl", "CI_NODE_TOTAL": "2",
+        "CI_COMMIT_BRANCH": "main", "COSIGN_KEY": "/out/cosign.key", "COSIGN_PASSWORD": "",
+        "REGISTRY_USER": "me", "REGISTRY_PASSWORD": "password",
+    }  # fmt: skip
+
+    def run(name: str, more: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+        return machines.job("\n".join((before, *jobs[name]["script"], more)), **variables)
+
+    parts = "\n".join(
+        f'echo "part {number}: $(envbuild plan "$COMPARE" --shard {number}/2 --format names)"' for number in (1, 2)
+    )
+    planned = require(run("plan", parts))
+    assert "2 of 2 images" in planned
+    (part,) = (number for number in ("1", "2") if f"part {number}: {CPU}" in planned)
+    require(run("build", CI_NODE_INDEX=part))
+    there = tags(machines)
+    assert CPU in there and not any(tag.startswith("tf-") for tag in there), there
+    assert GPU in require(run("verdict"), 10), "what no GPU tested is inconclusive"
+    assert "This part has no work." in require(run("build", CI_NODE_INDEX=part)), "it is published"
+    require(run("pages", "cp -r public /out/"))
+    require_catalogue(machines)
+
+
+def require_catalogue(machines: Machines) -> None:
+    document = json.loads((machines.folder / "out/public/catalogue.json").read_text())
+    shown = {entry["name"]: entry["published"] for entry in document["entries"]}
+    assert shown[CPU]["digest"].startswith("sha256:") and shown[GPU] is None
+
+
+# What GitHub's runner has and Debian has not: an engine, its program, and sudo.
+RUNNER = """\
+printf '#!/bin/sh\\nexec "$@"\\n' > /usr/local/bin/sudo; chmod +x /usr/local/bin/sudo
+apt-get update -qq && apt-get install -qq -y --no-install-recommends docker.io iproute2 > /dev/null
+"""
+
+
+def test_the_jobs_of_github_run_on_empty_machines(machines: Machines) -> None:
+    jobs = written(machines, "github")["jobs"]
+    machines.variables |= {
+        "REPOSITORY": f"{HOST}/lab/dl", "COMPARE": f"--against={HOST}/lab/dl", "RUNNER_TEMP": "/tmp", "NAMES": CPU,
+        "GITHUB_OUTPUT": "/out/output", "GITHUB_STEP_SUMMARY": "/out/summary", "COSIGN_PASSWORD": "",
+        "COSIGN_KEY": (machines.folder / "out/cosign.key").read_text(), "REGISTRY_USER": "me", "REGISTRY_PASSWORD": "password",
+    }  # fmt: skip
+
+    def run(name: str, more: str = "", started: str = "") -> subprocess.CompletedProcess[str]:
+        install, *steps = (step["run"] for step in jobs[name]["steps"] if "run" in step)
+        # Each step is a shell of its own, as on GitHub.
+        shells = "\n".join(f"bash -eo pipefail <<'END-OF-STEP'\n{step}\nEND-OF-STEP" for step in steps)
+        return machines.job("\n".join((RUNNER, install, started, shells, more)))
+
+    require(run("plan"))
+    output = dict(line.split("=", 1) for line in (machines.folder / "out/output").read_text().splitlines())
+    assert sorted(part["names"] for part in json.loads(output["all"])["include"]) == [CPU, GPU]
+    assert [part["names"] for part in json.loads(output["gpu"])["include"]] == [GPU]
+    require(run("build", started="envbuild engine up"))
+    summary = (machines.folder / "out/summary").read_text()
+    assert "2 of 2 images must be made again" in summary and CPU in summary
+    assert CPU in tags(machines)
+    require(run("catalogue", "cp -r site /out/public"))
+    require_catalogue(machines)
+    results = {"PLAN": "success", "BUILD": "success", "GPU": "skipped", "GPU_IMAGES": output["gpu"]}
+    (verdict,) = (step["run"] for step in jobs["verdict"]["steps"])
+    assert "tested them" in require(machines.job(verdict, **results), 10)
