@@ -128,7 +128,7 @@ def _document(told: Summary, code: int) -> dict[str, Any]:
 
 
 def _entry(outcome: Outcome) -> dict[str, Any]:
-    parts = ("image", "tags", "lock", "status", "stages", "reports", "published", "would", "error")
+    parts = ("image", "size", "tags", "lock", "status", "stages", "reports", "published", "would", "error")
     return {
         "name": outcome.job.name,
         "request": outcome.job.request,

@@ -83,6 +83,7 @@ def document(made: Made) -> dict[str, Any]:
         "name": made.environment.name,
         "lock": made.digest,
         "image": made.record.image,
+        "size": made.record.size,
         "tags": list(made.record.tags),
         "engine": made.engine,
         "stages": codec.encode(made.stages),

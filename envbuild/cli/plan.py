@@ -46,7 +46,8 @@ _NAMES = 12  # the number of names that are shown in a sentence
     "--times",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Divide the work by the times in this answer of `envbuild make --json`. Without it, times are estimated from sizes.",
+    help="Divide the work by the times and the image sizes in this answer of `envbuild make --all --json` (default: the file "
+    "times.json in the folder images). What is not measured is estimated from the sizes of the packages.",
 )
 @click.option(
     "--format",
@@ -92,7 +93,9 @@ def command(
             "NAME and --match cannot be combined.",
             hint="Name environments or use --match. Without both, all environments are compared.",
         )
-    division = planning.Division(count=parts, room=cache.parse_size(disk) if disk else None, seconds=_times(times))
+    division = planning.Division(
+        count=parts, room=cache.parse_size(disk) if disk else None, **_measured(times or _committed(session))
+    )
     tools = session.tools()
     jobs = select(tools, Selection(texts=names, every=not names, pattern=pattern), options.chosen({}))
     made = (
@@ -134,17 +137,28 @@ def _parts(shard: str, count: int | None) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _times(path: Path | None) -> dict[str, float]:
-    """Return the seconds that each environment took in an earlier run. Environments that were not made then are left out."""
+def _committed(session: Session) -> Path | None:
+    """The file with measured times and sizes that the checkout holds, if it does."""
+    path = session.workspace.images / "times.json"
+    return path if path.is_file() else None
+
+
+def _measured(path: Path | None) -> dict[str, Any]:
+    """Return the seconds that each environment took in an earlier run, and the sizes of the images.
+
+    Environments that were not made then have no time.
+    """
     if path is None:
-        return {}
+        return {"seconds": {}}
     try:
         told = codec.loads(path.read_bytes())["environments"]
-        return {
+        seconds = {
             str(each["name"]): float(each["seconds"])
             for each in told
             if each["state"] in ("done", "inconclusive") and each["seconds"] > 0
         }
+        sizes = {str(each["name"]): int(each["size"]) for each in told if each.get("size", 0) > 0}
+        return {"seconds": seconds, "sizes": sizes}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InvalidInputError(
             f"{path} does not contain the times that environments took.",

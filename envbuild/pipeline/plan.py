@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from envbuild.pipeline import disk_need, incomplete_locks, rendering, shards
@@ -114,11 +114,13 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Division:
-    """How to divide the work: into ``count`` shards with ``room`` bytes of disk each. ``seconds`` are measured, by name."""
+    """How to divide the work: into ``count`` shards with ``room`` bytes of disk each. ``seconds`` are measured, by name, and so
+    are ``sizes``, the bytes of the images."""
 
     count: int = 1
     room: int | None = None
     seconds: Mapping[str, float]
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 def since(tools: Tools, jobs: Sequence[Job], revision: str, division: Division, only: str = "") -> Plan:
@@ -211,7 +213,8 @@ def _shards(
     """Divide ``divided`` into shards, and keep in each shard only the ``needed`` environments."""
     locks = {each.name: each.lock for each in divided}
     layers = {name: _large_layers(lock) for name, lock in locks.items()}
-    needs = {name: disk_need.estimate([lock], (), shares_layers=False) for name, lock in locks.items()}
+    sizes = division.sizes
+    needs = {name: disk_need.estimate([lock], (), shares_layers=False, sizes=sizes) for name, lock in locks.items()}
     seconds = {name: division.seconds.get(name, _FIXED_S + _S_PER_BYTE * need.downloads) for name, need in needs.items()}
     work = [
         shards.Work(name=name, seconds=seconds[name], disk=needs[name].total, shares=frozenset(layers[name])) for name in locks
@@ -238,7 +241,7 @@ def _shards(
         )
         known = {key: layer for each in kept for key, layer in layers[each.name].items()}
         common = tuple(known[key] for key in sorted(shards.shared(kept)))
-        disk = disk_need.estimate([locks[each.name] for each in kept], (), shares_layers=False)
+        disk = disk_need.estimate([locks[each.name] for each in kept], (), shares_layers=False, sizes=sizes)
         found.append(Shard(number=number, items=items, disk=disk, layers=common))
     return tuple(found)
 

@@ -21,9 +21,11 @@ from stood_in_stages import Stages, stand_in
 from envbuild import files
 from envbuild.attest import keys, statements
 from envbuild.attest.statements import Statement
+from envbuild.catalogue import model
 from envbuild.cli import frame
 from envbuild.compose.outputs import referrers
-from envbuild.pipeline import gathering, pulling
+from envbuild.pipeline import catalogue_entries, catalogue_registry, cataloguing, gathering, pulling
+from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
 
 NAME = "opencv-5.0.0.93-cpu-py311-debian12"
@@ -37,7 +39,7 @@ class Place:
     """A registry with the published image, and methods to attach statements to it."""
 
     def __init__(self, registry: Registry, stages: Stages, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.stages = stages
+        self.stages, self.folder = stages, folder
         self.registry, self.to, self._capsys = registry, f"{registry.host}/lab/dl", capsys
         self.ours, self.theirs, self.stranger = (write_pair(folder, name) for name in ("ours", "theirs", "stranger"))
         code, told = self.run("publish", NAME, "--to", self.to, "--key", str(self.ours[0]))
@@ -100,9 +102,10 @@ def test_a_report_of_a_trusted_machine_is_kept_and_shown(place, tmp_path):
         assert (known["driver"], known["status"], known["repository"]) == ("384.130", "pass", place.to)
     assert frame.run(["resolve", NAME, "--gpu", "GTX 1080 Ti", "-q"]) == 0
     assert "your GPU" in place._capsys.readouterr().out
-    assert frame.run(["resolve", NAME, "--gpu", "sm_86", "-q"]) == 0
-    shown = place._capsys.readouterr().out
-    assert "smoke-gpu" in shown and "your GPU" not in shown
+    for other in ("sm_86", "GTX 1080"):
+        assert frame.run(["resolve", NAME, "--gpu", other, "-q"]) == 0
+        shown = place._capsys.readouterr().out
+        assert "smoke-gpu" in shown and "your GPU" not in shown
     assert place.run("evidence", NAME)[1]["environments"][0]["kinds"] == place.run("show", NAME)[1]["evidence"]
     assert "smoke-gpu" not in place.run("show", NAME)[1]["evidence"], "what others say is not this machine's evidence"
 
@@ -180,6 +183,57 @@ def test_a_failure_on_another_machine_is_told_until_the_lock_changes(place):
     assert "elsewhere" not in place.run("show", NAME)[1]
     kept.write_text("{")
     assert "elsewhere" not in place.run("show", NAME)[1]
+
+
+def entry_of(place: Place, *pairs: tuple[Path, Path]) -> model.Entry:
+    """What a catalogue that trusts these keys shows of the image."""
+    tools = Tools(place.stages.workspace)
+    locked = read_locked(tools, NAME)
+    assert locked is not None
+    entry = catalogue_entries.entry_of(tools, locked, "", with_machine=False, audit=None)
+    trusted = [keys.public_key(pair[1]) for pair in pairs]
+    (found,) = catalogue_registry.published(tools, [entry], place.to, trusted)
+    return found
+
+
+def test_the_catalogue_shows_what_trusted_keys_signed_and_nothing_else(place):
+    mode = {"device": "cuda", "gpu_image": True, "allow_cpu": False, "expect": None}
+    place.attach(place.report(mode=mode, devices=[GPU]), place.theirs)
+    place.attach(place.report(mode=mode, devices=[{**GPU, "name": "Tesla V100-SXM2-16GB", "cc": "7.0"}]), place.stranger)
+    place.attach(place.report(), place.theirs, about="sha256:" + "0" * 64)
+    unchecked = entry_of(place)
+    assert unchecked.published is not None and unchecked.published.signed_by is None and not unchecked.proved_on
+    known = entry_of(place, place.ours, place.theirs)
+    shown = known.published
+    assert shown is not None and shown.digest == place.digest
+    ours, theirs = (keys.public_key(pair[1]).hint for pair in (place.ours, place.theirs))
+    assert shown.signed_by == (ours,)
+    assert {each.kind for each in shown.statements} >= {statements.SIGNED, statements.SBOM, statements.PROVENANCE}
+    assert shown.others == 3  # the stranger's, the one about another image, and that of `publish`, which has no real report
+    assert known.proved_on == (("GeForce GTX 1080 Ti", "6.1"),)
+    assert [(each.signer, each.verdict) for each in known.reports] == [(theirs, "pass")]
+    assert [each.where for each in known.proofs if each.kind == "smoke-gpu"] == ["registry"]
+    stranger = entry_of(place, place.stranger).published
+    assert stranger is not None and stranger.signed_by == ()
+
+
+def test_the_catalogue_takes_back_a_proof_that_failed_later(place):
+    mode = {"device": "cuda", "gpu_image": True, "allow_cpu": False, "expect": None}
+    place.attach(place.report(mode=mode, devices=[GPU]), place.theirs)
+    later = place.report(mode=mode, devices=[GPU], status="fail", started_utc="2099-01-01T00:00:00Z")
+    place.attach(later, place.theirs, status="fail")
+    known = entry_of(place, place.theirs)
+    assert known.proved_on == () and sorted(each.verdict for each in known.reports) == ["fail", "pass"]
+
+
+def test_the_catalogue_refuses_a_wrong_repository_before_any_work(place, monkeypatch):
+    monkeypatch.setattr(cataloguing, "_locks", lambda _tools: pytest.fail("the name is checked too late"))
+    for name, code in ((f"{place.registry.host}/lab/other", "not-in-registry"), ("127.0.0.1:1/lab/dl", "registry-unreachable")):
+        exit_code, told = place.run("catalogue", "-o", str(place.folder / "site"), "--registry", name)
+        assert (exit_code, told["error"]["code"]) == (11, code)
+        assert "layers" not in told["error"]["hint"]
+    code, told = place.run("catalogue", "-o", str(place.folder / "site"), "--key", str(place.ours[1]))
+    assert (code, told["error"]["code"]) == (2, "usage")
 
 
 MIXED = (("--key", "x"), ("--from", "h.example/r"), ("--from", "h.example/r", "--key", "x", "--prove"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
 from xml.etree import ElementTree
@@ -127,6 +128,34 @@ def test_the_document_follows_its_schema() -> None:
     page = site[full.page]
     for text in ("A-1", "1.9", "docker pull h/r@sha256:1", "to pull, in 1 layer.", "a GPU", "did not check its signature"):
         assert text in page, text
+
+
+def test_signed_reports_and_the_gpus_that_they_prove_are_shown() -> None:
+    schema = json.loads(resources.files("envbuild.schemas").joinpath("catalogue.json").read_text(encoding="utf-8"))
+    image = model.Published(
+        reference="h/r:t", digest="sha256:1", layers=(), signed_by=(f"key-of-{HOSTILE}",), others=2,
+        statements=(model.Stated(kind=f"https://example.org/{HOSTILE}", signer="their-key"),),
+    )  # fmt: skip
+    report = model.Smoke(verdict="pass", sentence="Fine.", started="", machine=HOSTILE, rows=(), signer="their-key")
+    proof = model.Proved(kind="smoke-gpu", date="2026-03-04", engine="", where="registry")
+    board = (("GeForce GTX 1080 Ti", "6.1"),)
+    full = entry(cuda="9.0", published=image, reports=(report,), proofs=(proof,), proved_on=board)
+    whole = catalogue(full)
+    site = made(replace(whole, rows=(replace(whole.rows[0], proved_on=board),)))
+    jsonschema.validate(json.loads(site["catalogue.json"]), schema)
+    page = site[full.page]
+    for text in (
+        "their-key",
+        "by a signed report",
+        "GeForce GTX 1080 Ti (6.1)",
+        "It is signed with",
+        "2 attached documents are not",
+    ):
+        assert text in page, text
+    assert "<script>alert" not in page and "signature was not checked" not in page
+    assert '"proved_on":[["GeForce GTX 1080 Ti","6.1"]]' in site["catalogue.json"]
+    unsigned = made(catalogue(entry(published=replace(image, signed_by=(), statements=()))))[entry().page]
+    assert "Not signed with a key that this catalogue trusts" in unsigned
 
 
 @pytest.mark.parametrize("url", ["", "https://example.org/site/"])

@@ -13,11 +13,14 @@ from envbuild import build, codec, files
 from envbuild.errors import BuildError
 from envbuild.lock import lock_file
 from envbuild.model.lock import DebianPackage, Lock
+from envbuild.pipeline import stored_locks
 from envbuild.pipeline.disk_need import Disk, DiskNeed, estimate, need_of, require_space
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
 SHARED = "a" * 64
+ROOT = Path(__file__).parents[3]
+OPENCV_5, OPENCV_4 = "opencv-5.0.0.93-cpu-py311-debian12", "opencv-4.10.0.84-cpu-py311-debian12"
 
 
 def toy_lock(name: str, own: int, *, cuda: str | None = None, base: int = 10) -> Lock:
@@ -47,13 +50,13 @@ def toy_lock(name: str, own: int, *, cuda: str | None = None, base: int = 10) ->
 def test_what_two_environments_share_is_downloaded_once_and_unpacked_in_each_image():
     need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), shares_layers=False)
     assert need.downloads == 7 + 9 + 100 + 10
-    assert need.images == 4 * (7 + 9 + 2 * 100 + 10)
+    assert need.images == 4 * (7 + 9 + 2 * 100) + 35
     assert need.unknown == 0
 
 
 def test_composed_images_share_the_layers_of_wheels():
     need = estimate([toy_lock("x", 7), toy_lock("y", 9)], (), shares_layers=True)
-    assert need.images == 4 * (7 + 9 + 100 + 10)
+    assert need.images == 4 * (7 + 9 + 100) + 35
 
 
 def test_files_that_were_downloaded_before_are_not_counted():
@@ -63,6 +66,18 @@ def test_files_that_were_downloaded_before_are_not_counted():
 
 def test_libraries_of_cuda_are_hardly_compressed_and_so_grow_less():
     assert estimate([toy_lock("x", 7, cuda="12.6", base=0)], (), shares_layers=False).images == 2 * 107
+
+
+def test_a_measured_size_replaces_the_estimate_and_the_base_still_counts_once():
+    """Real figures: two images of OpenCV on Debian 12 have 663 and 655 MB; their base of 116 MB is in the engine once."""
+    locks = [stored_locks.read_lock(ROOT / f"images/environments/{name}/lock.json") for name in (OPENCV_5, OPENCV_4)]
+    sizes = {OPENCV_5: 663_000_000, OPENCV_4: 655_000_000}
+    measured = estimate(locks, (), shares_layers=False, sizes=sizes)
+    assert abs(measured.images / 1_202_000_000 - 1) < 0.02
+    assert measured.downloads == estimate(locks, (), shares_layers=False).downloads
+    (one, other) = (estimate([lock], (), shares_layers=False, sizes=sizes).images for lock in locks)
+    assert (one, other) == (663_000_000, 655_000_000)
+    assert estimate(locks[:1], (), shares_layers=False, sizes={OPENCV_5: 1}).images > 0
 
 
 def test_a_lock_that_does_not_tell_all_sizes_is_said_to_be_unknown():
@@ -118,7 +133,7 @@ def test_a_new_smoke_test_in_images_that_are_there_needs_no_space(tools):
 
 
 def test_another_lock_builder_or_engine_or_building_anew_needs_all_of_it(tools):
-    whole = DiskNeed(downloads=7 + 100 + 10, images=4 * (7 + 100 + 10), unknown=0)
+    whole = DiskNeed(downloads=7 + 100 + 10, images=4 * (7 + 100) + 35, unknown=0)
     assert need_of(tools, ["x"], shares_layers=False, anew=True) == whole
     assert need_of(tools, ["x"], shares_layers=True) == whole
     path = tools.workspace.lock_file("x")
