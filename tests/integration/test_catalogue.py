@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from program import ROOT, Program, fresh_root
 from stand_in_registry import MANIFEST, Registry
 from widget_world import make_root
 
+from envbuild.catalogue import model
 from envbuild.cli import frame
-from envbuild.pipeline import cataloguing, plan
+from envbuild.pipeline import cataloguing, plan, site_folder
+from envbuild.pipeline.tools import Tools
+from envbuild.workspace import Workspace
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NODE, NPM = shutil.which("node"), shutil.which("npm")
@@ -160,11 +164,10 @@ def test_what_else_is_asked_is_told(program: Program, registry: Registry, tmp_pa
 @pytest.mark.skipif(not (BROWSER and NODE and NPM), reason="no Chromium, node or npm here: apt-get install chromium nodejs npm")
 def test_the_site_of_the_checkout_in_a_real_browser(tmp_path: Path) -> None:
     """Both widths, both themes, the rules of axe, the keyboard alone; each key press takes less than 50 ms with all names."""
-    program = Program(root=ROOT, home=tmp_path / "home")
     site, drawn, modules = tmp_path / "site", tmp_path / "drawn", tmp_path / "npm"
     for folder in (drawn, modules):
         folder.mkdir()
-    program.run("catalogue", "-o", str(site)).expect(0)
+    write_site(site, tmp_path / "home")
     argv = [str(NPM), "install", "--prefix", str(modules), "--no-audit", "--no-fund", "puppeteer-core@24", "axe-core@4"]
     subprocess.run(argv, check=True, timeout=300, capture_output=True)
     shown = [f"environments/{name}.html" for name in SOME]
@@ -185,3 +188,25 @@ def test_the_site_of_the_checkout_in_a_real_browser(tmp_path: Path) -> None:
     assert said["found"]["nonsense"][1] == 0
     assert said["found"]["asked"] == "mxnet"
     assert said["found"]["plain"] > 100
+    (first, is_proved), (_, other_is) = said["found"]["proved"]
+    assert (first, is_proved, other_is) == (SOME[1], True, False)
+
+
+def write_site(site: Path, home: Path) -> None:
+    """Write the site of the checkout, as if a registry had a signed image of ``SOME[1]`` that was proved on a GTX 1080 Ti."""
+    tools = Tools(Workspace(root=ROOT, output=ROOT / "images", home=home))
+    gathered = cataloguing.gather(tools, cataloguing.Sources())
+    board = (("GeForce GTX 1080 Ti", "6.1"),)
+    signed = model.Published(
+        reference="h.example/lab/dl:t", digest=f"sha256:{'1' * 64}", layers=(), signed_by=("a key",), others=2,
+        statements=(model.Stated(kind="https://example.org/statement", signer="a key"),),
+    )  # fmt: skip
+    report = model.Smoke(verdict="pass", sentence="It trained.", started="", machine="a GPU", rows=(), signer="another key")
+    whole = gathered.catalogue
+    entries = tuple(
+        replace(each, published=signed, reports=(report,), proved_on=board) if each.name == SOME[1] else each
+        for each in whole.entries
+    )
+    rows = tuple(replace(each, proved_on=board) if each.name == SOME[1] else each for each in whole.rows)
+    gathered = replace(gathered, catalogue=replace(whole, entries=entries, rows=rows))
+    site_folder.write(site, cataloguing.files_of(gathered, cataloguing.Sources()))

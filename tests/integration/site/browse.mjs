@@ -110,6 +110,11 @@ try {
   await asked.goto(`${address("index.html")}#q=mxnet&gpu=sm_61`);
   await asked.reload();
   said.found.asked = await asked.$eval("input[name=q]", (each) => each.value);
+  // What was proved on the reader's GPU comes first, and says so.
+  const proved = await open("index.html", 1280, "light");
+  await machine(proved, "GTX 1080 Ti", "470.82.01");
+  said.found.proved = await proved.$$eval("#results tbody tr", (rows) => rows.slice(0, 2).map((row) => [row.querySelector("a, code").textContent, row.textContent.includes("proved on your GPU")]));
+  await judge(proved, "index.html proved");
   const plain = await open("index.html", 1280, "light", false);
   said.found.plain = await plain.$$eval("#results tbody tr", (rows) => rows.length);
 } finally {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import re
+import socket
 from typing import Any
 
 import pytest
@@ -44,10 +47,15 @@ def client(host: str, registry: Dying) -> tuple[Client, list[float]]:
     return made, waits
 
 
-def test_a_registry_that_refuses_the_first_connection_is_given_up_within_3_seconds():
-    registry = Dying(0, REFUSED)
+UNKNOWN = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
+@pytest.mark.parametrize("failure", [REFUSED, UNKNOWN, OSError(errno.EHOSTUNREACH, "No route to host")])
+def test_a_registry_that_cannot_be_connected_to_is_given_up_within_3_seconds(failure):
+    registry = Dying(0, failure)
     made, waits = client("never.example.org", registry)
-    with pytest.raises(PublishError, match=r"never.example.org/lab/env cannot be reached: Connection refused\.$") as caught:
+    words = re.escape(str(failure.strerror))
+    with pytest.raises(PublishError, match=rf"never.example.org/lab/env cannot be reached: {words}\.$") as caught:
         made.ask("HEAD", made.url("manifests/x"), (200, 404))
     assert sum(waits) <= 2.5 and registry.asked == 3
     assert caught.value.code == "registry-unreachable" and "never.example.org" in caught.value.hint
@@ -65,6 +73,16 @@ def test_a_registry_that_answered_before_may_be_restarting():
         with pytest.raises(PublishError):
             each.ask("HEAD", each.url("manifests/x"), (200,))
         assert len(its_waits) == 5 and sum(its_waits) > 15
+
+
+@pytest.mark.parametrize("has_layers", [True, False])
+def test_only_commands_that_transfer_layers_hint_at_layers(has_layers):
+    registry = Dying(0, ConnectionResetError(104, "Connection reset by peer"))
+    made = Client(parse("resetting.example.org/lab/env"), Credentials(), has_layers=has_layers, pause=lambda _seconds: None)
+    made._session.mount("https://", registry)
+    with pytest.raises(PublishError) as caught:
+        made.ask("HEAD", made.url("manifests/x"), (200,))
+    assert ("layers" in caught.value.hint) == has_layers and caught.value.hint.startswith("Run the command again")
 
 
 def test_other_failures_of_the_first_connection_are_repeated_as_before():
