@@ -11,7 +11,8 @@ from envbuild.cli.session import Session
 from envbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from envbuild.pipeline.gathering import Answer, Judged, Report
+    from envbuild.pipeline.gathered_reports import Report
+    from envbuild.pipeline.gathering import Answer, Judged
     from envbuild.pipeline.tools import Tools
 
 
@@ -55,9 +56,9 @@ def run(session: Session, names: Sequence[str], repository: str, key_files: Sequ
 
 def known(tools: Tools, name: str) -> tuple[Report, ...]:
     """Return the stored reports about ``name`` that still count: first tests on GPUs, then passes, then the newest."""
-    from envbuild.pipeline import gathering
+    from envbuild.pipeline import gathered_reports
 
-    newest_first = sorted(gathering.held(tools, name), key=lambda each: each.date, reverse=True)
+    newest_first = sorted(gathered_reports.held(tools, name), key=lambda each: each.date, reverse=True)
     return tuple(sorted(newest_first, key=lambda each: (each.kind != "smoke-gpu", each.status != "pass")))
 
 

@@ -11,7 +11,7 @@ from envbuild.cli import options, wording
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from envbuild.pipeline.gathering import Report
+    from envbuild.pipeline.gathered_reports import Report
     from envbuild.pipeline.tools import Tools
 
 

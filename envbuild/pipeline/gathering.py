@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from envbuild import codec, files
 from envbuild.attest import statements
 from envbuild.attest.statements import UntrustedError
-from envbuild.errors import InvalidInputError, PublishError
+from envbuild.errors import PublishError
 from envbuild.model.progress import as_news
-from envbuild.pipeline import attesting, evidence, proofs, pulling, stage_cache
+from envbuild.pipeline import attesting, evidence, proofs, pulling
+from envbuild.pipeline.gathered_reports import Gathered, Report, held
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -22,37 +23,6 @@ if TYPE_CHECKING:
     from envbuild.compose.outputs.registry_client import Client
 
 Verdict = Literal["accepted", "not trusted", "refused"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
-    """A smoke report that was accepted: where it comes from, who signed it (``signer``), what it tested, and on which machine.
-
-    ``gpus`` are names, ``capabilities`` such as ``6.1``; both are empty for a test on the CPU.
-    """
-
-    repository: str
-    digest: str
-    signer: str
-    status: str
-    kind: evidence.Kind
-    gpus: tuple[str, ...]
-    capabilities: tuple[str, ...]
-    driver: str
-    processor: str
-    date: str
-    lock: str
-    rendering: str
-    guest: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gathered:
-    """The accepted reports about one environment, as they are kept in the cache folder."""
-
-    schema: int
-    name: str
-    reports: tuple[Report, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,19 +87,6 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
     answer = Answer(name=name, repository=repository, tag=own.fixed, digest=digest, statements=found, unread=unread)
     _keep(tools, answer)
     return answer
-
-
-def held(tools: Tools, name: str) -> tuple[Report, ...]:
-    """Return the stored reports about ``name`` whose lock, rendering and guest are the current ones."""
-    path = tools.workspace.gathered_file(name)
-    if not path.exists():
-        return ()
-    try:
-        kept = codec.decode(Gathered, stage_cache.read_json(path), path.name)
-    except InvalidInputError:
-        return ()  # damaged, or of another version: the next `evidence --from` writes it again
-    subject = proofs.subject_of(tools, name)
-    return tuple(each for each in kept.reports if (each.lock, each.rendering, each.guest) == subject)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

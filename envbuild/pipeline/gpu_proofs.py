@@ -14,9 +14,8 @@ from envbuild.matrix.gpu_names import find_board
 from envbuild.matrix.types import Matrix
 from envbuild.model.environment import Environment
 from envbuild.model.resolution import Reason, Resolution
-from envbuild.pipeline import gathering
 from envbuild.pipeline.constraints import Constraints
-from envbuild.pipeline.gathering import Report
+from envbuild.pipeline.gathered_reports import Report, held
 from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
 from envbuild.resolve.request.gpus import find_gpu
@@ -89,7 +88,7 @@ def wanted(matrix: Matrix, text: str | None) -> tuple[GpuWanted, ...]:
 
 def _verdicts(tools: Tools, name: str, gpus: Sequence[GpuWanted]) -> _Verdicts:
     """The newest verdict about each GPU. Among verdicts of the same day, a failure counts."""
-    reports = [each for each in gathering.held(tools, name) if each.kind == "smoke-gpu" and each.status in ("pass", "fail")]
+    reports = [each for each in held(tools, name) if each.kind == "smoke-gpu" and each.status in ("pass", "fail")]
     found = []
     for gpu in gpus:
         told = [each for each in reports if is_about(tools.matrix, each, gpu)]

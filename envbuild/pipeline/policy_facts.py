@@ -174,7 +174,7 @@ def _ends(tools: Tools, locked: Locked) -> Iterator[Ends]:
 
 def _proofs(tools: Tools, locked: Locked) -> Iterator[Proof]:
     """The valid proofs of this repository and this machine, and the accepted reports of other machines."""
-    from envbuild.pipeline import gathering
+    from envbuild.pipeline import gathered_reports
 
     name = locked.lock.environment.name
     kinds = dict.fromkeys(proof.kind for proof in proofs.held(tools, name).proofs)
@@ -182,7 +182,7 @@ def _proofs(tools: Tools, locked: Locked) -> Iterator[Proof]:
     for kind in kinds:
         same = report is not None and evidence.kind_of_smoke(report) == kind
         yield Proof(kind=kind, machines=tuple(machines_of(report)) if report is not None and same else ())
-    for each in gathering.held(tools, name):
+    for each in gathered_reports.held(tools, name):
         if each.status == "pass":
             yield Proof(kind=each.kind, machines=tuple(filter(None, (*each.gpus, each.processor))))
 

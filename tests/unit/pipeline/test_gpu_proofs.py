@@ -9,9 +9,9 @@ import pytest
 
 from envbuild import codec, files
 from envbuild.model.resolution import Resolution
-from envbuild.pipeline import gathering, proofs, resolving
+from envbuild.pipeline import gathered_reports, proofs, resolving
 from envbuild.pipeline.constraints import Constraints
-from envbuild.pipeline.gathering import Gathered, Report
+from envbuild.pipeline.gathered_reports import Gathered, Report
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
@@ -46,7 +46,7 @@ def hold(tools: Tools, name: str, *told: tuple[str, str, str, str]) -> None:
         for gpu, code, status, day in told
     )  # fmt: skip
     files.write_atomic(tools.workspace.gathered_file(name), codec.dumps(Gathered(schema=1, name=name, reports=reports)))
-    assert gathering.held(tools, name) == reports
+    assert gathered_reports.held(tools, name) == reports
 
 
 def answer(tools: Tools, *texts: str, **constraints: str) -> Resolution:
