@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.linking_sources import Image
 
-_CHECKS = 6  # increased when `linkcheck` finds more, so that older stored results do not count
+_CHECKS = 7  # increased when `linkcheck` finds more, so that older stored results do not count
 _SHOWN = 40
 _MINOR_FROM = 11  # the first CUDA with minor-version compatibility: the rules of matrix/drivers.yaml have its drivers
 
@@ -134,6 +134,8 @@ def check(tools: Tools, image: Image, *, driver: Driver = NO_DRIVER, features: C
     from envbuild.linkcheck.tree import Tree
     from envbuild.verify import rules as import_rules
 
+    if not image.layers:
+        raise VerifyError(f"{image.name} has no layers, so nothing can be checked.", code="layer-missing")
     images = tools.workspace.images
     known, libraries = rules.load(images), import_rules.load(images)
     tree = Tree(facts_of(tools, image, known))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
-from envbuild.engine.model import ImageInfo
 from envbuild.model.progress import ignore_progress
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.engine.client import Engine
+    from envbuild.engine.model import ImageInfo
     from envbuild.index.client import Index
     from envbuild.workspace import Workspace
 
@@ -20,6 +21,18 @@ T = TypeVar("T")
 
 class WorkNeededError(Exception):
     """A stage needs more than the list of images, so there is work to do."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _ListedImage:
+    """Stands in for an image: a check of its layers, for example, would find nothing wrong in an image without layers."""
+
+    id: str
+    tags: tuple[str, ...]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise :class:`WorkNeededError`: everything else about the image needs the engine."""
+        raise WorkNeededError(name)
 
 
 class ImageList:
@@ -36,19 +49,7 @@ class ImageList:
         if found is None:
             return None
         tags = tuple(name for name, image in self._ids.items() if image == found and name != found)
-        return ImageInfo(
-            id=found,
-            tags=tags,
-            labels={},
-            env=(),
-            entrypoint=(),
-            cmd=(),
-            user="",
-            layers=(),
-            size=0,
-            created="",
-            architecture="",
-        )
+        return cast("ImageInfo", _ListedImage(id=found, tags=tags))
 
     def __getattr__(self, name: str) -> NoReturn:
         """Raise :class:`WorkNeededError`: everything else needs the engine or the index."""

@@ -32,6 +32,8 @@ def taken(root: ElfFacts, *places: str, program: ElfFacts | None = None, **envir
         (elf("", "liba.so", rpath=("/nowhere",), runpath=("/other",)), {}, "/other/liba.so"),
         (elf("", "liba.so", rpath=("/app/own",), runpath=("/nowhere",)), {}, "/usr/lib/liba.so"),
         (elf("", "liba.so", rpath=("", "own", "../other")), {"LD_LIBRARY_PATH": "other"}, "/usr/lib/liba.so"),
+        (elf("", "liba.so", rpath=("app/own", "", ".")), {}, "/usr/lib/liba.so"),  # as in OpenCV 4.5.1
+        (elf("", "liba.so", rpath=("//app//own",)), {}, "/app/own/liba.so"),
     ],
 )
 def test_the_order_of_the_search(root: ElfFacts, environment: dict[str, str], expected: str):

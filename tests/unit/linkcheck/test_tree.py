@@ -13,6 +13,11 @@ def test_links_are_followed_in_folders_and_at_the_end():
     assert tree.real("/lib/absent.so") is None
 
 
+def test_doubled_slashes_in_links_are_one():
+    tree = Tree([layer({"/usr/lib/a.so": elf()}, {"/lib": "//usr/lib", "/b.so": "//lib//a.so"})])
+    assert tree.real("/b.so") == tree.real("/lib/a.so") == "/usr/lib/a.so"
+
+
 def test_a_circle_of_links_leads_nowhere():
     tree = Tree([layer(None, {"/a": "b", "/b": "a", "/c": "c/d"})])
     assert tree.real("/a") is None and tree.real("/c/x") is None
