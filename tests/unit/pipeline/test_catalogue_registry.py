@@ -13,6 +13,7 @@ import pytest
 from envbuild.catalogue import model
 from envbuild.compose.outputs import referrers
 from envbuild.compose.outputs.manifest import Document
+from envbuild.compose.outputs.registry_errors import Repository
 from envbuild.errors import PublishError
 from envbuild.pipeline import catalogue_registry
 
@@ -60,3 +61,26 @@ def test_a_size_that_is_none_is_not_known(asked, size):
     asked[f"a-1_b-2-{LOCK[:8]}"] = f'{{"layers": [{{"digest": "sha256:2", "size": {size}}}]}}'.encode()
     found = published()
     assert found is not None and found.layers == ()
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "code"),
+    [
+        (404, b"{}", "not-in-registry"),
+        (200, b"<html>", "unknown-format"),
+        (200, b"[]", "unknown-format"),
+        (200, b"{}", "unknown-format"),
+    ],
+)
+def test_what_is_no_registry_or_has_no_such_repository_is_refused(monkeypatch, status, content, code):
+    client = SimpleNamespace(
+        repository=Repository(host="h.example", name="r"),
+        url=lambda path: path,
+        ask=lambda *_words: SimpleNamespace(status_code=status, content=content),
+    )
+    monkeypatch.setattr(referrers, "opened", lambda *_words, **_named: contextlib.nullcontext(client))
+    with pytest.raises(PublishError) as caught:
+        catalogue_registry.require_repository("h.example/r")
+    assert caught.value.code == code
+    client.ask = lambda *_words: SimpleNamespace(status_code=200, content=b'{"name": "r", "tags": null}')
+    catalogue_registry.require_repository("h.example/r")
