@@ -1,8 +1,8 @@
 """The jobs of GitLab's pipeline run in containers that have nothing but what their own image has.
 
-Debian 12 with Python, pip and git stands in for the image python:3.11-bookworm. Nothing is replaced: envbuild is installed by the
-job, builds, trains, and publishes into Debian's docker-registry. Jobs share the registry and nothing else. The GPU image is
-planned and judged, but not built: it would need 10 GB.
+Debian 12 with Python, pip and git stands in for the image python:3.11-bookworm. Nothing is replaced: the job installs
+envbuild, builds, trains, and publishes into Debian's docker-registry. Jobs share the registry and nothing else. The GPU image
+is planned and judged, but not built: it would need 10 GB.
 """
 
 from __future__ import annotations
