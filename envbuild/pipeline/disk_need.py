@@ -17,11 +17,11 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.engine.model import EngineInfo
 
-# The size of unpacked wheels divided by that of the wheels. Measured: 2.9 (OpenCV 5) to 4.8 (TensorFlow 2.21) for CPU, 1.8 for
-# an image that is mostly CUDA libraries. So the estimate of an image that was never measured can be wrong by a quarter.
+# The size of unpacked wheels divided by that of the wheels. Measured: 2.9 to 4.8 for CPU, 1.8 for an image that is mostly CUDA
+# libraries. So the estimate of an image that was never measured can be wrong by a quarter.
 _UNPACKED = 4.0
 _UNPACKED_CUDA = 2.0
-# The same for Debian packages. Measured: 3.6 and 3.3 for the bases of Debian 12 and 11, 4.2 for the other packages of OpenCV 5.
+# The same for Debian packages. Measured: 3.6 and 3.3 for the bases of Debian 12 and 11, 4.2 for graphics libraries.
 _UNPACKED_BASE = 3.5
 _UNPACKED_DEBS = 4.2
 

@@ -29,8 +29,9 @@ CPU, GPU = "opencv-5.0.0.93-cpu-py311-debian12", "tf-2.21.0-cuda12.5-py311-debia
 IMAGE = "envbuild-test:empty-ci"
 HOST = "127.0.0.1:5000"
 PACKAGES = "python3,python3-pip,git,ca-certificates"
+HOME = Path("/root")
 # What the machine's own configuration says about package indexes and mirrors; a CI system has its own.
-OURS = ("/etc/apt/sources.list.d", "/etc/apt/apt.conf.d", "/etc/pip.conf", "/root/.config/pip", "/etc/ssl/certs", "/opt")
+OURS = ("/etc/apt/sources.list.d", "/etc/apt/apt.conf.d", "/etc/pip.conf", str(HOME / ".config/pip"), "/etc/ssl/certs", "/opt")
 # https://man7.org/linux/man-pages/man7/capabilities.7.html, in the order of linux/capability.h. Old engines know no newer ones.
 CAPABILITIES = (
     "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "LINUX_IMMUTABLE",
@@ -59,7 +60,7 @@ class Machines:
         cache = self.folder / f"cache{self.number}"
         cache.mkdir()
         mounts = [f"--volume={path}:{path}:ro" for path in OURS if Path(path).exists()]
-        mounts += [f"--volume={self.origin}:/origin:ro", f"--volume={cache}:/root/.cache", f"--volume={self.folder}/out:/out"]
+        mounts += [f"--volume={self.origin}:/origin:ro", f"--volume={cache}:{HOME}/.cache", f"--volume={self.folder}/out:/out"]
         given = [f"--env={name}={value}" for name, value in {**self.variables, **variables}.items()]
         clone = f"{PREPARE}; git config --global safe.directory '*'; git clone -q /origin /builds; cd /builds"
         whole = f"set -eo pipefail\n{clone}\n{script}\n"
