@@ -165,8 +165,8 @@
         hidden = matches.length - listed.length;
       }
       // What others proved on this very GPU comes first, among what fits at all.
-      const rank = ([row, state]) => (state !== "no" && machines.isProvedOn(row, machine) ? -1 : order[state]);
-      listed.sort((one, other) => rank(one) - rank(other));
+      const ranked = listed.map(([row, state]) => [row, state, state !== "no" && machines.isProvedOn(row, machine) ? -1 : order[state]]);
+      listed = ranked.sort((one, other) => one[2] - other[2]);
     }
     document.documentElement.classList.toggle("has-machine", Boolean(machine));
     body.replaceChildren(...listed.slice(0, limit).map(([row]) => line(row, machine)));
