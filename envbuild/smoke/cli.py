@@ -64,9 +64,12 @@ def _counts(text):
 def _floors(text):
     """Parse floors such as `2:1.2,4:2.0` into {number of devices: ratio}; {} for an empty text."""
     try:
-        return {} if not text else dict((str(int(n)), float(ratio)) for n, ratio in (part.split(':') for part in text.split(',')))
+        floors = {} if not text else dict((str(int(n)), float(ratio)) for n, ratio in (part.split(':') for part in text.split(',')))
     except ValueError:
+        floors = {'': 0.0}
+    if not all(0 < ratio < float('inf') for ratio in floors.values()):      # false for nan, which no speed would miss
         raise argparse.ArgumentTypeError('write DEVICES:RATIO, for example 2:1.2,4:2.0')
+    return floors
 
 
 def _sync(text):

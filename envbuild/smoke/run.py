@@ -11,7 +11,7 @@ from . import image as images
 from . import plan as plans
 from .clock import now
 from .datasets import data as datas
-from .judging import baseline, compiling
+from .judging import baseline, compiling, speed
 from .judging.judge import Judge
 from .launching import hosts
 from .machine import gpuwatch, link, probe
@@ -71,6 +71,7 @@ class Run(object):
             if self.folder:
                 shutil.rmtree(self.folder, ignore_errors=True)
         self.team.describe(self.report)
+        self.report['checks'] += speed.unmeasured(self.options, self.report['checks'])
         if self.baseline:
             self.report['checks'] += baseline.checks(self.baseline, self.report, self.options['tolerance'])
         return reports.conclude(self.report, self.options, now() - self.began)

@@ -166,6 +166,7 @@ def test_a_cpu_build_in_a_gpu_image_fails_even_on_the_cpu(guest: Guest, tmp_path
         ("run", "--phases", "dance", "--adapter", "numpy"),
         ("run", "--lock", "/nowhere/lock.json"),
         ("run", "--adapter", "numpy", "--min-speedup", "fast"),
+        ("run", "--adapter", "numpy", "--min-speedup", "2:nan"),
         ("dance",),
         ("--dance",),
     ],

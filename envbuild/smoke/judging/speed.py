@@ -86,6 +86,22 @@ def verdict(n, run, options):
     return [_demanded(run, words, told, floors, common) if floors else _by_itself(run, words, told, common)]
 
 
+def unmeasured(options, made):
+    """Return an inconclusive check SPEED if a speed was demanded of numbers of devices that no check SPEED in `made` judged.
+
+    No check is needed if `made` already keeps the run from passing.
+    """
+    if any(each['status'] in ('fail', 'inconclusive') for each in made):
+        return []
+    judged = set(each['n'] for each in made if each['id'] == 'SPEED')
+    missing = sorted(set(int(n) for n in list(options['min_speedup']) + list(options['min_efficiency'])) - judged)
+    if not missing:
+        return []
+    return [check('SPEED', None, 'inconclusive', 'a speed was required with %s devices, but none was measured' % (
+        ' and '.join('%d' % n for n in missing)), next_step='Name only numbers of devices, above 1, that --counts measures, and include '
+                                                            'the phase bench.')]
+
+
 def _demanded(run, words, told, floors, common):
     n, what = run['n'], common['detail']['culprits']
     answers = [(floor,) + floor.answer() for floor in floors]

@@ -249,6 +249,15 @@ class Judgement(unittest.TestCase):
         self.assertEqual(made['status'], 'inconclusive')
         self.assertIn('more than 10 % below the required value', made['message'])
 
+    def test_a_floor_for_a_number_of_devices_that_was_not_measured_is_inconclusive(self):
+        asked = {'min_speedup': {'2': 1.5, '4': 3.0}, 'min_efficiency': {'8': .8}}
+        made = [{'id': 'SPEED', 'n': 2, 'status': 'pass'}, {'id': 'RUN', 'n': 4, 'status': 'pass'}]
+        found, = speed.unmeasured(asked, made)
+        self.assertEqual((found['id'], found['status']), ('SPEED', 'inconclusive'))
+        self.assertIn('with 4 and 8 devices', found['message'])
+        self.assertEqual(speed.unmeasured({'min_speedup': {'2': 1.5}, 'min_efficiency': {}}, made), [])
+        self.assertEqual(speed.unmeasured(asked, [{'id': 'DEVICES', 'n': None, 'status': 'inconclusive'}]), [])
+
     def test_a_floor_needs_six_rounds(self):
         asked = dict(ASKED, min_speedup={'2': 1.5})
         for rounds, want in ((1, 'inconclusive'), (5, 'inconclusive'), (6, 'pass')):
