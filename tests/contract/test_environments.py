@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from envbuild import workspace
+from envbuild import recipes, workspace
 from envbuild.lock.lock_file import read
+from envbuild.model.environment import Framework
 from envbuild.model.lock import Lock
 from envbuild.pipeline import committed
 
@@ -17,6 +18,11 @@ WORKSPACE = workspace.find(str(ROOT))
 LISTED = committed.listed(WORKSPACE)
 FOLDERS = {path.name for path in WORKSPACE.environments.iterdir() if path.is_dir()}
 LOCKS = {name: read(WORKSPACE.lock_file(name)) for name in sorted(FOLDERS)}
+
+
+def _add_ons(lock: Lock) -> list[Framework]:
+    """The frameworks of the lock that are built for another one; their option `framework` names its recipe."""
+    return [each for each in lock.environment.frameworks if "framework" in each.options]
 
 
 def test_every_listed_environment_is_committed_and_every_committed_one_is_listed():
@@ -52,3 +58,13 @@ def test_packages_are_of_the_right_kind(lock: Lock):
         assert all(len(artifact.sha256) == 64 for artifact in (*prefix.artifacts, *prefix.build_artifacts))
         assert not {"tensorflow", "tensorflow-gpu"} <= set(names)
         assert not {"tensorflow-cpu", "tensorflow"} <= set(names)
+
+
+@pytest.mark.parametrize("name", [name for name, lock in LOCKS.items() if _add_ons(lock)])
+def test_an_add_on_brings_the_system_libraries_of_its_base_framework(name: str):
+    """The recipe of the base framework is not part of such an image, so the recipe of the add-on must name its packages."""
+    lines = (WORKSPACE.environments / name / "Dockerfile").read_text().splitlines()
+    installed = {word for line in lines if "apt-install" in line for word in line.split()}
+    known = recipes.load(WORKSPACE)
+    for each in _add_ons(LOCKS[name]):
+        assert set(known[each.options["framework"]].apt_runtime) <= installed
