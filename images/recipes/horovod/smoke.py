@@ -18,6 +18,9 @@ from . import mxnet, pytorch, tensorflow
 
 METHODS = ('make', 'put', 'step', 'loss', 'drain', 'copies', 'weights', 'assign', 'predict', 'save', 'restore', 'evidence',
            'collective', 'close', 'exact')
+# Horovod exchanges up to 128 MB of gradients at once (64 MB in older releases). With the same limit as in PyTorch's
+# DistributedDataParallel, the network of the check BUCKETS needs several exchanges.
+FUSED_BYTES = 25 << 20
 
 
 class Adapter(object):
@@ -59,6 +62,7 @@ class Meeting(object):
             return
         names = {'CONTROLLER': self.controller, 'CPU_OPERATIONS': self.controller}
         names.update(self._by_mpi() if self.controller == 'mpi' else self._by_gloo())
+        os.environ.setdefault('HOROVOD_FUSION_THRESHOLD', str(FUSED_BYTES))
         os.environ.update(('HOROVOD_' + name, str(value)) for name, value in names.items())
         self.hvd.init()
         if self.hvd.size() != self.ctx.world or self.hvd.rank() != self.ctx.rank:
@@ -86,7 +90,8 @@ class Meeting(object):
         }
 
     def semantics(self, exchange):
-        return {'gradient': 'mean', 'backend': self.backend, 'controller': self.controller, 'exchange': exchange}
+        return {'gradient': 'mean', 'backend': self.backend, 'controller': self.controller, 'exchange': exchange,
+                'fusion': 'at most %s bytes in one exchange' % os.environ.get('HOROVOD_FUSION_THRESHOLD', FUSED_BYTES)}
 
     def sum(self):
         """Return the arguments that request a sum instead of a mean; releases before 0.19 have others."""

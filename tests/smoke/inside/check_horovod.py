@@ -11,7 +11,8 @@ import unittest
 import boot  # noqa: F401
 import numpy as np
 
-from envbuild_smoke import adapters
+from envbuild_smoke import adapters, plan
+from envbuild_smoke.networks import nets
 
 try:
     from http.client import HTTPConnection      # novm: Python 3
@@ -130,6 +131,18 @@ class HorovodTest(unittest.TestCase):
         self.assertEqual(places, ['2', '4', '0', '2', '1', '2'])
         names = ('CONTROLLER', 'CPU_OPERATIONS', 'GLOO_IFACE', 'GLOO_RENDEZVOUS_ADDR', 'GLOO_RENDEZVOUS_PORT')
         self.assertEqual([hvd.told['HOROVOD_' + name] for name in names], ['gloo', 'gloo', 'eth7', ADDRESS, '4711'])
+
+    def test_one_exchange_holds_less_than_the_network_of_buckets_unless_the_user_chose_another_size(self):
+        for chosen, wanted in ((None, 25 << 20), ('1048576', 1 << 20)):
+            os.environ.pop('HOROVOD_FUSION_THRESHOLD', None)
+            if chosen:
+                os.environ['HOROVOD_FUSION_THRESHOLD'] = chosen
+            hvd = Horovod()
+            meeting = self.meeting(hvd)
+            meeting.join()
+            self.assertEqual(hvd.told['HOROVOD_FUSION_THRESHOLD'], str(wanted))
+            self.assertIn(str(wanted), meeting.semantics('x')['fusion'])
+            self.assertLess(wanted, nets.of(plan.BUCKETS['net']).bytes)
 
     def test_nccl_exchanges_gradients_on_gpus_where_it_was_built_with_it_and_the_processes_still_meet_over_gloo(self):
         hvd = Horovod()
