@@ -79,6 +79,12 @@ def test_the_time_limit_ends_a_run(guest: Guest, tmp_path: Path) -> None:
     assert seconds < SOON_S
 
 
+def test_a_rank_that_had_only_begun_at_the_time_limit_is_not_said_to_be_killed(guest: Guest, tmp_path: Path) -> None:
+    answer, _ = _disaster(guest, tmp_path, "asleep", "--timeout", "0.2")
+    assert (answer.code, answer.failed()) == (4, {"HANG"})
+    assert "SIGUSR1" not in answer.check("HANG", 2)["message"]
+
+
 @pytest.mark.parametrize("version", FEW)
 def test_a_killed_rank_is_the_culprit_and_not_its_peer(guest_of: Callable[[str], Guest], tmp_path: Path, version: str) -> None:
     answer, seconds = _disaster(guest_of(version), tmp_path, "killed")

@@ -86,8 +86,17 @@ class Outcome(object):
         seen = dict(zip(ranks, states))
         self.results = [rank.result() for rank in ranks]
         self.logs = [files.tail(rank.log) for rank in ranks]
-        self.ranks = [dict(r.told, rank=r.number, where=r.monitor.where(), state=(seen.get(r) or r.state()) if r.poll() is None else r.ending())
-                      for r in ranks]
+        self.ranks = [dict(r.told, rank=r.number, where=r.monitor.where(), state=_state(r, seen.get(r))) for r in ranks]
+
+
+def _state(rank, seen):
+    """The state of a rank as it was `seen` before it was signalled, or how it ended.
+
+    A rank whose Python has only begun is killed by the signal that asks for its stacks, which is no state of its own.
+    """
+    if seen and seen != processes.STATES['Z']:
+        return seen
+    return rank.state() if rank.poll() is None else rank.ending()
 
 
 def describe_end(code):
