@@ -160,8 +160,8 @@ def _two_and_two(name, activation, pooling):
 def _wide():
     """A network with 40 MB of dense layers, which NumPy trains in a second.
 
-    A bucket of DistributedDataParallel holds 25 MB, so several buckets are exchanged during the backward pass. Horovod may
-    still put all gradients into one exchange, because it fuses up to 64 MB or more.
+    A bucket of DistributedDataParallel holds 25 MB, so several buckets are exchanged during the backward pass. Horovod fuses up
+    to 128 MB into one exchange, so its adapter sets the same limit of 25 MB.
     """
     net = Net('wide', (1, 28, 28), 'mnist')
     net.flatten('flat')
