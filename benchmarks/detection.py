@@ -2,11 +2,12 @@
 
     python benchmarks/detection.py --install numpy,pytorch,tensorflow,jax [--fault WORDS] [--write]
     python benchmarks/detection.py --python pytorch=PYTHON …
+    python benchmarks/detection.py --python horovod+pytorch=PYTHON …
 
 Runs the smoke test on two CPU workers once for each fault and framework, and once without a fault. detection_adapter.py plants
-the fault between the guest and the framework. Exits with 1 if a run with a fault passed or a run without a fault failed. With
---write the runs replace earlier runs of the same frameworks and faults in docs/explanation/detection.json, and the table is
-written to detection.md beside it.
+the fault between the guest and the framework. For an add-on, `+` and its base framework follow its name. Exits with 1 if a run
+with a fault passed or a run without a fault failed. With --write the runs replace earlier runs of the same frameworks and
+faults in docs/explanation/detection.json, and the table is written to detection.md beside it.
 """
 
 from __future__ import annotations
@@ -91,19 +92,21 @@ NONE = "does not apply"
 
 def run(python: str, framework: str, fault: str) -> dict[str, Any]:
     """Run the smoke test once; return its verdict, the checks that did not pass, the cause that it named, and the seconds."""
+    own, _, base = framework.partition("+")
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "report.json"
         argv = [
             python,
-            str(guest.GUEST),
+            str(guest.complete(Path(folder))),
             "run",
             "--adapter",
             str(HERE / "detection_adapter.py"),
             "--counts",
             "2",
+            *(("--option", f"framework={base}") if base else ()),
             *FAULTS[fault],
         ]
-        env = {**os.environ, "DETECTION_OF": guest.adapter_of(framework), "DETECTION_FAULT": "" if fault == "none" else fault}
+        env = {**os.environ, "DETECTION_OF": guest.adapter_of(own), "DETECTION_FAULT": "" if fault == "none" else fault}
         start = time.monotonic()
         done = subprocess.run(
             [*argv, "--workload", "mnist", "--json", str(target)],

@@ -48,13 +48,13 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         self.others: dict[int, Any] = {}
         self.timed: dict[int, Any] = {}  # handle of the benchmark phase → the result of its first step
         super().setup(ctx)
-        # TensorFlow's adapters set methods on the instance, for the version in use. They would hide the methods of this class.
-        for name in ("make", "put", "step", "assign", "weights", "restore", "predict", "loss"):
+        # The adapters of TensorFlow and Horovod set methods on the instance. They would hide the methods of this class.
+        for name in ("make", "put", "step", "assign", "weights", "restore", "predict", "loss", "collective"):
             inner = self.__dict__.pop(name, None)
             if inner is not None:
                 self.__dict__[f"inner_{name}"] = inner
         if FAULT == BUCKET:
-            CUT[self.name](self)
+            CUT[f"{self.name}+{self.side.upon}" if self.name == "horovod" else self.name](self)
 
     def _inner(self, name: str) -> Any:
         return self.__dict__.get(f"inner_{name}") or getattr(super(), name)
@@ -194,7 +194,8 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
                 self.assign(handle, copy, {**weights, name: np.zeros_like(weights[name])})
 
     def collective(self, op: str, array: Any, root: int) -> Any:
-        out = getattr(super(), "collective", self.context.group.collective)(op, array, root)
+        inner = self.__dict__.get("inner_collective") or getattr(super(), "collective", self.context.group.collective)
+        out = inner(op, array, root)
         if FAULT == "an all-reduce is wrong by one" and op == "allreduce" and self.befallen and array.size > 1:
             out = np.array(out)
             out.reshape(-1)[-1] += 1
@@ -294,7 +295,47 @@ def _cut_mxnet(adapter: Any) -> None:
     kind.broadcast, kind.pushpull = broadcast, pushpull
 
 
+def _cut_horovod_pytorch(_adapter: Any) -> None:
+    """Let Horovod's optimizer exchange only the gradients of the first bucket."""
+    from horovod.torch import optimizer
+
+    kind = optimizer._DistributedOptimizer
+    whole = kind._allreduce_grad_async
+
+    def _allreduce_grad_async(self: Any, parameter: Any) -> Any:
+        names = self._parameter_names  # in the order of the network's layers, which is that of their names
+        if names[parameter] in _second({name: 4 * each.numel() for each, name in names.items()}):
+            return (lambda: parameter.grad), None
+        return whole(self, parameter)
+
+    kind._allreduce_grad_async = _allreduce_grad_async
+
+
+def _cut_horovod_mxnet(_adapter: Any) -> None:
+    """Let Horovod's trainer exchange only the gradients of the first bucket. It divides sums by the number of processes."""
+    from horovod import mxnet
+
+    kind, whole, late = mxnet.DistributedTrainer, mxnet.allreduce_, set()
+    exchange = kind._allreduce_grads
+
+    def _allreduce_grads(self: Any) -> None:
+        sizes = {str(place): 4 * each.list_grad()[0].size for place, each in enumerate(self._params) if each.grad_req != "null"}
+        late.clear()
+        late.update(_second(sizes))
+        exchange(self)
+
+    def allreduce_(tensor: Any, *rest: Any, average: bool = True, name: str = "", **options: Any) -> Any:
+        if name not in late:
+            return whole(tensor, *rest, average=average, name=name, **options)
+        tensor[:] *= 1 if average else mxnet.size()
+        return tensor
+
+    kind._allreduce_grads, mxnet.allreduce_ = _allreduce_grads, allreduce_
+
+
 CUT = {
+    "horovod+mxnet": _cut_horovod_mxnet,
+    "horovod+pytorch": _cut_horovod_pytorch,
     "numpy": _cut_numpy,
     "jax": _cut_jax,
     "pytorch": lambda _adapter: None,  # a hook of each model

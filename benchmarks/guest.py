@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,18 @@ def adapter_of(name: str) -> str:
     """
     path = ROOT / "images" / "recipes" / name / "smoke.py"
     return str(path) if path.exists() else name
+
+
+def complete(folder: Path) -> Path:
+    """Copy the guest into ``folder`` with the adapters of all recipes, as an image of an add-on has them; return its path.
+
+    The adapter of an add-on such as Horovod imports the adapters of the frameworks that it extends.
+    """
+    copy = folder / "smoke"
+    shutil.copytree(GUEST, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for adapter in (ROOT / "images" / "recipes").glob("[!_]*/smoke.py"):
+        shutil.copy(adapter, copy / "adapters" / f"{adapter.parent.name}.py")
+    return copy
 
 
 def load() -> types.ModuleType:
