@@ -295,22 +295,6 @@ def _cut_mxnet(adapter: Any) -> None:
     kind.broadcast, kind.pushpull = broadcast, pushpull
 
 
-def _cut_horovod_pytorch(_adapter: Any) -> None:
-    """Let Horovod's optimizer exchange only the gradients of the first bucket."""
-    from horovod.torch import optimizer
-
-    kind = optimizer._DistributedOptimizer
-    whole = kind._allreduce_grad_async
-
-    def _allreduce_grad_async(self: Any, parameter: Any) -> Any:
-        names = self._parameter_names  # in the order of the network's layers, which is that of their names
-        if names[parameter] in _second({name: 4 * each.numel() for each, name in names.items()}):
-            return (lambda: parameter.grad), None
-        return whole(self, parameter)
-
-    kind._allreduce_grad_async = _allreduce_grad_async
-
-
 def _cut_horovod_mxnet(_adapter: Any) -> None:
     """Let Horovod's trainer exchange only the gradients of the first bucket. It divides sums by the number of processes."""
     from horovod import mxnet
@@ -335,7 +319,6 @@ def _cut_horovod_mxnet(_adapter: Any) -> None:
 
 CUT = {
     "horovod+mxnet": _cut_horovod_mxnet,
-    "horovod+pytorch": _cut_horovod_pytorch,
     "numpy": _cut_numpy,
     "jax": _cut_jax,
     "pytorch": lambda _adapter: None,  # a hook of each model
