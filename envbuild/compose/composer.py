@@ -17,7 +17,7 @@ from envbuild.compose import bytecode, downloads, engine_image, image, layer_job
 from envbuild.compose.downloads import Downloads
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.plan import Wheel, WheelLayer
-from envbuild.compose.store import LayerStore
+from envbuild.compose.store import LayerStore, Watch
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.index.thread_pool import DaemonPool, finished, result_of
@@ -42,9 +42,9 @@ class Composer:
     """Makes the image of ``lock``. ``build`` builds a stage of the skeleton; ``downloads`` may have begun before.
 
     ``on_layer`` is called for layers as soon as each can be read: for an engine the lowest first, else in any order.
-    ``check`` is called with the image id of the skeleton while wheels are still converted; if it raises, the work ends. The
-    engine has the layers below the wheels already. If the image is not ``for_engine``, these layers are also copied into the
-    store.
+    ``on_begin`` gets each layer of a huge wheel while it is written. ``check`` is called with the image id of the skeleton
+    while wheels are still converted; if it raises, the work ends. The engine has the layers below the wheels already. If the
+    image is not ``for_engine``, these layers are also copied into the store.
     """
 
     engine: Engine
@@ -57,6 +57,7 @@ class Composer:
     order: Mapping[str, Sequence[str]]
     on_progress: OnProgress
     on_layer: Callable[[Layer], None] = lambda _layer: None
+    on_begin: Watch | None = None
     check: Callable[[str], None] = lambda _skeleton: None
     for_engine: bool = True
     _said: threading.Lock = field(default_factory=threading.Lock)
@@ -197,6 +198,7 @@ class Composer:
                 writers=writers,
                 store=self.store,
                 opened=opened,
+                on_begin=self.on_begin,
             )
             making.begin_files()
             if making.needs_bytecode:

@@ -14,14 +14,14 @@ from envbuild.compose.bytecode import Compiler
 from envbuild.compose.members import PartOfFile
 from envbuild.compose.model import Layer, Place
 from envbuild.compose.plan import Wheel, WheelLayer
-from envbuild.compose.store import LayerStore
+from envbuild.compose.store import LayerStore, Watch
 from envbuild.index.thread_pool import DaemonPool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerJobs:
     """The jobs that make ``layers``. ``jobs`` are their results, by the same keys; ``writers`` are threads that write to
-    ``store``."""
+    ``store``. ``on_begin`` gets each layer of a huge wheel when its writer begins."""
 
     layers: Mapping[str, WheelLayer]
     downloads: Mapping[Wheel, Future[Path]]
@@ -29,6 +29,7 @@ class LayerJobs:
     writers: DaemonPool
     store: LayerStore
     opened: wheel_layer.OpenWheels
+    on_begin: Watch | None = None
     kept: dict[Wheel, dict[str, PartOfFile]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -110,4 +111,5 @@ class LayerJobs:
             layer.key,
             lambda stream: wheel_layer.write(stream, [(path, True) for path in wheels], place, code, self.opened),
             about=layer.title,
+            watch=self.on_begin if layer.holds == "files" else None,
         )

@@ -26,9 +26,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from envbuild import files
+from envbuild.compose import growing
 from envbuild.compose.model import Layer
 from envbuild.errors import BuildError
 
+Watch = Callable[[growing.GrowingLayer], object]
 _FORMAT = 1
 _PIECE = 1 << 20
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -72,11 +74,12 @@ class LayerStore:
         entry = self._read(self._entry_file(key))
         return entry.layer if entry else None
 
-    def add(self, key: str, write: Callable[[BinaryIO], Layer], *, about: str = "") -> Layer:
+    def add(self, key: str, write: Callable[[BinaryIO], Layer], *, about: str = "", watch: Watch | None = None) -> Layer:
         """Return the layer of ``key``. If it is absent, call ``write``, which writes the layer to a stream.
 
         If another process or thread writes the same layer, this method waits and returns that layer. The digest that ``write``
-        returns is trusted; the size is compared with that of the file. A kill at any moment leaves no partial layer. Raises
+        returns is trusted; the size is compared with that of the file. A kill at any moment leaves no partial layer. ``watch``
+        is called when ``write`` begins, and can read the layer meanwhile; it must close what it gets. Raises
         :class:`BuildError` (``no-space``) if the disk is full, and whatever ``write`` raises.
         """
         found = self.find(key)
@@ -85,7 +88,7 @@ class LayerStore:
         try:
             self._prepare()
             with self.in_use(), files.locked(self._locks / _checked(key), self._on_wait):
-                return self.find(key) or self._write(key, write, about)
+                return self.find(key) or self._write(key, write, about, watch)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise files.explain_os_error(error, self.folder) from error
@@ -183,9 +186,9 @@ class LayerStore:
             path.unlink()
         return freed
 
-    def _write(self, key: str, write: Callable[[BinaryIO], Layer], about: str) -> Layer:
+    def _write(self, key: str, write: Callable[[BinaryIO], Layer], about: str, watch: Watch | None) -> Layer:
         with files.new_file(self._blobs) as new:
-            layer = write(new.stream)
+            layer = _watched(write, new.stream, watch)
             new.stream.flush()
             _require_true(layer, os.fstat(new.stream.fileno()).st_size)
             with files.locked(self._locks / layer.digest, self._on_wait):  # another key may give the same bytes
@@ -249,6 +252,18 @@ class LayerStore:
             return Entry(key=path.stem, layer=layer, about=str(found["about"]), used=used)
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return None
+
+
+def _watched(write: Callable[[BinaryIO], Layer], stream: BinaryIO, watch: Watch | None) -> Layer:
+    followed = growing.follow(stream, watch) if watch is not None else None
+    if followed is None:
+        return write(stream)
+    layer: Layer | None = None
+    try:
+        layer = write(followed[0])
+    finally:
+        followed[1].end(layer)
+    return layer
 
 
 def _encode(layer: Layer, about: str) -> str:

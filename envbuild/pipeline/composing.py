@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from envbuild.compose.composer import Composed
     from envbuild.compose.downloads import Downloads
     from envbuild.compose.model import Layer
-    from envbuild.compose.store import LayerStore
+    from envbuild.compose.store import LayerStore, Watch
     from envbuild.engine.model import BuiltImage
 
 T = TypeVar("T")
@@ -96,11 +96,14 @@ def compose_elsewhere(
     lock: Lock,
     rendering: Mapping[str, str],
     place: Callable[[Composed, LayerStore], T],
-    on_layer: Callable[[Layer], None],
+    *,
+    on_layer: Callable[[Layer], None] = lambda _layer: None,
+    on_begin: Watch | None = None,
 ) -> T:
     """Compose the image of ``lock`` without loading it into the engine, and return what ``place`` returns for it.
 
-    ``on_layer`` is called for each layer as soon as it is in the store. If the skeleton does not have the base and the system
+    ``on_layer`` is called for each layer as soon as it is in the store, ``on_begin`` for those of huge wheels when their files
+    are begun. If the skeleton does not have the base and the system
     packages of the lock, a :class:`BuildError` is raised, as in a build, before ``place`` is called. The image is not in the
     engine, so it is not verified.
     """
@@ -109,7 +112,10 @@ def compose_elsewhere(
     plan = composer(tools, lock)
 
     def compose(ingredients: Ingredients, check: Callable[[str], None]) -> T:
-        with plan.store.in_use(), _composed(plan, ingredients, on_layer=on_layer, check=check, for_engine=False) as composed:
+        with (
+            plan.store.in_use(),
+            _composed(plan, ingredients, on_layer=on_layer, on_begin=on_begin, check=check, for_engine=False) as composed,
+        ):
             return place(composed, plan.store)
 
     def supply() -> Mapping[str, Path]:
@@ -126,6 +132,7 @@ def _composed(
     ingredients: Ingredients,
     *,
     on_layer: Callable[[Layer], None],
+    on_begin: Watch | None = None,
     check: Callable[[str], None] = lambda _skeleton: None,
     for_engine: bool = True,
 ) -> Iterator[Composed]:
@@ -163,6 +170,7 @@ def _composed(
             created=build_preparation.time_of(plan.lock).strftime("%Y-%m-%dT%H:%M:%SZ"),
             on_progress=tools.on_progress,
             on_layer=on_layer,
+            on_begin=on_begin,
             check=check,
             for_engine=for_engine,
         ).compose()

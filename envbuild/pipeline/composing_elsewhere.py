@@ -50,7 +50,7 @@ def _to_files(tools: Tools, lock: Lock, rendering: Mapping[str, str], target: sa
         saving.write(composed.image, store, target, [f"{build.REPOSITORY}:{tag}"], tools.on_progress)
         return _placed(composed, str(target.path))
 
-    return composing.compose_elsewhere(tools, lock, rendering, write, lambda _layer: None)
+    return composing.compose_elsewhere(tools, lock, rendering, write)
 
 
 def _to_registry(tools: Tools, lock: Lock, rendering: Mapping[str, str], repository: str, tag: str) -> Placed:
@@ -64,7 +64,7 @@ def _to_registry(tools: Tools, lock: Lock, rendering: Mapping[str, str], reposit
             registry.push(composed.image, store, repository, registry.Tags(moving=[tag]), tools.on_progress)
             return _placed(composed, f"{repository}:{tag}")
 
-        return composing.compose_elsewhere(tools, lock, rendering, push, early.add)
+        return composing.compose_elsewhere(tools, lock, rendering, push, on_layer=early.add, on_begin=early.follow)
 
 
 def _placed(composed: Composed, reference: str) -> Placed:

@@ -27,6 +27,7 @@ class Registry:
     blobs: dict[str, dict[str, bytes]] = field(default_factory=dict)
     manifests: dict[str, bytes] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    unfinished: bytes = b""  # what was sent of the only upload in pieces
     received: int = 0
     sent: int = 0
     faults: dict[str, list[int]] = field(default_factory=dict)
@@ -129,11 +130,13 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._serve(place.path.removeprefix("/v2/"), query, body)
 
-    do_HEAD = do_GET = do_POST = do_PUT = do_DELETE = _handle
+    do_HEAD = do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = _handle
 
     def _read(self, path: str | None) -> bytes | None:
         """The body of the request; None if the planted fault closed the connection instead."""
         left = int(self.headers.get("Content-Length") or 0)
+        if self.headers.get("Transfer-Encoding") == "chunked":
+            return self._read_chunks()
         if path and self.command == "PUT" and "/uploads/" in path and self.registry.break_uploads:
             self.registry.break_uploads -= 1
             self.rfile.read(left // 2)
@@ -141,6 +144,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.close()
             return None
         body = self.rfile.read(left)
+        self.registry.received += len(body)
+        return body
+
+    def _read_chunks(self) -> bytes | None:
+        body = b""
+        while size := int(self.rfile.readline() or b"0", 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        if self.rfile.readline() != b"\r\n":  # the client broke off
+            self.close_connection = True
+            return None
         self.registry.received += len(body)
         return body
 
@@ -183,7 +197,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._give_blob(blobs.get(rest))
         elif self.command == "POST":
             self._begin(name, query)
+        elif self.command == "PATCH":
+            self.registry.unfinished = body
+            self._answer(202, Location=f"/v2/{name}/blobs/uploads/1?state=y")
         else:
+            body, self.registry.unfinished = body or self.registry.unfinished, b""
             digest = query["digest"][0]
             if digest != f"sha256:{hashlib.sha256(body).hexdigest()}":
                 self._answer(400, b'{"errors":[{"code":"DIGEST_INVALID","message":"another digest"}]}')

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import random
 import shutil
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import composed
 import pytest
@@ -18,7 +22,7 @@ import requests
 from debian_registry import serve_debians
 from stand_in_registry import Registry, serve
 
-from envbuild.compose.model import ComposedImage
+from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.outputs import credentials, manifest, registry_client
 from envbuild.compose.outputs import push as pushes
 from envbuild.compose.outputs.push import Pushed, Tags, push
@@ -118,6 +122,47 @@ def test_layers_are_sent_before_their_image_is_known(registry, store, image):
         told = pushed(image, store, registry)
     assert (told.present, told.sent) == (2, image.layers[2].size)
     require_whole(registry, image)
+
+
+def written_slowly(store: LayerStore, registry: Registry, is_whole: bool = True) -> Layer | None:
+    """A layer that is sent while it is written: half of it is written only after the registry was asked for an upload."""
+    content, layer = composed.blob(composed.tarred({"f": random.Random(14).randbytes(3 << 20)}))
+
+    def write(stream: BinaryIO) -> Layer:
+        stream.write(content[: len(content) // 2])
+        while not registry.count("POST", "/uploads/"):
+            time.sleep(0.01)
+        if not is_whole:
+            raise BuildError("The wheel is damaged.", code="bad-wheel")
+        stream.write(content[len(content) // 2 :])
+        return layer
+
+    with pushes.EarlyPush(store, to(registry)) as early, contextlib.suppress(BuildError):
+        early.add(store.add(composed.key("slow"), write, watch=early.follow))
+        early.finish()
+        return layer
+    return None
+
+
+def test_a_layer_is_sent_while_it_is_written(registry, store):
+    layer = written_slowly(store, registry)
+    assert layer is not None and set(registry.blobs["lab/env"]) == {f"sha256:{layer.digest}"}
+    assert (registry.count("PATCH", "/uploads/"), registry.count("POST", "/uploads/")) == (1, 1)
+    assert layer.size <= registry.received < layer.size + 100
+
+
+@pytest.mark.parametrize("method", ["PATCH", "PUT"])
+@pytest.mark.parametrize("status", [401, 404, 500])
+def test_a_layer_that_cannot_be_sent_in_pieces_is_sent_as_a_whole(registry, store, method, status):
+    registry.faults[method] = [status]
+    layer = written_slowly(store, registry)
+    assert layer is not None and set(registry.blobs["lab/env"]) == {f"sha256:{layer.digest}"}
+    assert registry.count("POST", "/uploads/") == 2
+
+
+def test_an_unfinished_layer_is_not_in_the_registry(registry, store):
+    assert written_slowly(store, registry, is_whole=False) is None
+    assert not registry.blobs.get("lab/env") and not store.entries()
 
 
 def test_a_registry_that_refuses_is_known_before_anything_is_made(registry, store):

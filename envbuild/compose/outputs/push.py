@@ -8,9 +8,11 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from types import TracebackType
 
+from envbuild.compose.growing import GrowingLayer
 from envbuild.compose.model import ComposedImage, Layer
 from envbuild.compose.outputs import archive, credentials, digests, manifest
-from envbuild.compose.outputs.registry_client import Body, Client, parse
+from envbuild.compose.outputs.registry_bodies import Body
+from envbuild.compose.outputs.registry_client import Client, parse
 from envbuild.compose.outputs.transfer_progress import TransferProgress
 from envbuild.compose.store import LayerStore
 from envbuild.errors import PublishError
@@ -20,6 +22,7 @@ from envbuild.model.progress import OnProgress, Progress, ignore_progress
 STAGE = "push"
 BeforeMoving = Callable[[Client, manifest.Document], None]
 _AT_ONCE = 3  # as many layers as docker sends at once
+_FOLLOWED = 2  # as many layers of wheels are written at once
 PATIENCE_S = 10.0  # seconds that an interrupted push waits for running transfers
 
 
@@ -108,7 +111,9 @@ class EarlyPush:
         nothing = ComposedImage(config=b"{}", layers=())
         self._push = _Push(self._client, nothing, store, mount_from=(), on_progress=ignore_progress, stopped=self._stopped)
         self._pool = DaemonPool(_AT_ONCE)
+        self._followers = DaemonPool(_FOLLOWED)
         self._sending: list[Future[None]] = []
+        self._following: list[tuple[GrowingLayer, Future[None]]] = []
 
     def __enter__(self) -> EarlyPush:
         return self
@@ -116,7 +121,7 @@ class EarlyPush:
     def __exit__(self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
         if kind is not None:
             self._stopped.set()
-            wait(self._sending, timeout=PATIENCE_S)
+            wait([*self._sending, *(done for _, done in self._following)], timeout=PATIENCE_S)
         self._client.close()
 
     def require_access(self, tag: str) -> None:
@@ -126,7 +131,33 @@ class EarlyPush:
 
     def add(self, layer: Layer) -> None:
         """Begin to send ``layer``, which is in the store."""
-        self._sending.append(self._pool.submit(self._push.send, layer))
+        self._sending.append(self._pool.submit(self._send, layer))
+
+    def follow(self, growing: GrowingLayer) -> None:
+        """Begin to send a layer that is still being written; :meth:`add` must follow when it is in the store.
+
+        The digest is known only at the end, so the registry cannot be asked first whether it has the layer. That costs little:
+        nearly all that is sent in vain was sent while the layer was written.
+        """
+        self._following.append((growing, self._followers.submit(self._follow, growing)))
+
+    def _follow(self, growing: GrowingLayer) -> None:
+        def pieces() -> Iterator[bytes]:
+            for piece in growing.pieces():
+                if self._stopped.is_set():
+                    raise _StoppedError
+                yield piece
+
+        def digest() -> str:
+            assert growing.layer is not None
+            return growing.layer.digest
+
+        with growing:
+            self._client.upload_unfinished(pieces, digest)
+
+    def _send(self, layer: Layer) -> None:
+        wait([done for growing, done in list(self._following) if growing.layer == layer])
+        self._push.send(layer)
 
     def finish(self) -> None:
         """Wait for the layers that are being sent."""

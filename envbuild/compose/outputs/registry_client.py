@@ -19,6 +19,7 @@ import requests
 
 from envbuild.compose.outputs.bounded_adapter import BoundedAdapter
 from envbuild.compose.outputs.credentials import DOCKER_HUB, Credentials
+from envbuild.compose.outputs.registry_bodies import Body, Unsized
 from envbuild.compose.outputs.registry_errors import (
     CERTIFICATES,
     UNTRUSTED,
@@ -78,20 +79,6 @@ class _PassingError(Exception):
         super().__init__(reason.message)
         self.reason = reason
         self.asked_for = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
-
-
-class Body:
-    """A body of known length that can be sent several times."""
-
-    def __init__(self, size: int, read: Callable[[], Iterator[bytes]]) -> None:
-        self._size = size
-        self._read = read
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self._read()
 
 
 class Client:
@@ -230,9 +217,20 @@ class Client:
             location = urljoin(began.url, began.headers.get("Location", ""))
         except ValueError as error:
             raise _PassingError(self._unreachable(error)) from error
-        whole = f"{location}{'&' if '?' in location else '?'}digest=sha256:{digest}"
         kind = {"Content-Type": "application/octet-stream"}
-        return self._once("PUT", whole, (201,), headers=kind, body=body, passing=(*_TRANSIENT, *_UPLOAD_LOST))
+        return self._once(
+            "PUT", _with_digest(location, digest), (201,), headers=kind, body=body, passing=(*_TRANSIENT, *_UPLOAD_LOST)
+        )
+
+    def upload_unfinished(self, pieces: Callable[[], Iterator[bytes]], digest: Callable[[], str]) -> None:
+        """Send a blob that is still being written, once: ``pieces`` reads it and waits for its end, after which ``digest``
+        knows its digest."""
+        began = self._once("POST", self.url("blobs/uploads/"), (202,))
+        kind = {"Content-Type": "application/octet-stream"}
+        location = self.absolute(began.url, began.headers.get("Location", ""))
+        sent = self._once("PATCH", location, (202, 204), headers=kind, body=Unsized(pieces))
+        location = self.absolute(sent.url, sent.headers.get("Location", location))
+        self._once("PUT", _with_digest(location, digest()), (201,), headers=kind, body=b"")
 
     def _try(self, attempt: Callable[[], T]) -> T:
         for number in range(1, _ATTEMPTS + 1):
@@ -262,7 +260,7 @@ class Client:
         expected: tuple[int, ...],
         *,
         headers: Mapping[str, str] | None = None,
-        body: bytes | Body | None = None,
+        body: bytes | Body | Unsized | None = None,
         passing: tuple[int, ...] = _TRANSIENT,
         stream: bool = False,
     ) -> requests.Response:
@@ -287,7 +285,7 @@ class Client:
         method: str,
         url: str,
         headers: Mapping[str, str] | None,
-        body: bytes | Body | None,
+        body: bytes | Body | Unsized | None,
         authorization: str,
         *,
         stream: bool,
@@ -387,6 +385,11 @@ def _trust(session: requests.Session, host: str) -> str | None:
     for certificate in sorted(folder.glob("*.cert")):
         session.cert = (str(certificate), str(certificate.with_suffix(".key")))
     return next((str(path) for path in sorted(folder.glob("*.crt"))), None)
+
+
+def _with_digest(location: str, digest: str) -> str:
+    """The address that ends the upload at ``location``."""
+    return f"{location}{'&' if '?' in location else '?'}digest=sha256:{digest}"
 
 
 def _is_local(host: str) -> bool:

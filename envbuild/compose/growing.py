@@ -1,0 +1,100 @@
+"""A layer that one thread writes while another one already reads it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, cast
+
+from envbuild.compose.members import Buffer
+from envbuild.compose.model import Layer
+
+_PIECE = 1 << 20
+
+
+class AbandonedError(Exception):
+    """The layer was not finished."""
+
+
+class GrowingLayer:
+    """The file of a layer that is being written. ``layer`` is set when the whole file is written.
+
+    The file may have no name yet. This object opens it once more for reading; the ``with`` block closes it.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        """Raises OSError if this system cannot open a file by its descriptor."""
+        self.layer: Layer | None = None
+        self._file = Path(f"/proc/self/fd/{stream.fileno()}").open("rb", buffering=0)  # noqa: SIM115 - `__exit__` closes it
+        self._size = 0
+        self._has_ended = False
+        self._news = threading.Condition()
+
+    def __enter__(self) -> GrowingLayer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+
+    def grow(self, size: int) -> None:
+        """Note that the file has ``size`` bytes now."""
+        with self._news:
+            self._size = size
+            self._news.notify_all()
+
+    def end(self, layer: Layer | None) -> None:
+        """Note that the file is complete, or, without ``layer``, that it will never be. A second call changes nothing."""
+        with self._news:
+            if not self._has_ended:
+                self.layer, self._has_ended = layer, True
+                self._news.notify_all()
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes from the beginning, and wait for those that are not written yet. Raises :class:`AbandonedError`."""
+        done, is_last = 0, False
+        while not is_last:
+            with self._news:
+                while self._size == done and not self._has_ended:
+                    self._news.wait()
+                size, is_last = self._size, self._has_ended
+                if is_last and self.layer is None:
+                    raise AbandonedError
+            while done < size:
+                self._file.seek(done)
+                piece = self._file.read(min(_PIECE, size - done))
+                done += len(piece)
+                yield piece
+
+
+class Followed:
+    """A stream for a writer. What it writes can be read from ``growing`` at once."""
+
+    def __init__(self, stream: BinaryIO, growing: GrowingLayer) -> None:
+        self._stream = stream
+        self._growing = growing
+        self._size = 0
+
+    def write(self, data: Buffer) -> int:
+        """Write ``data`` to the file and tell readers."""
+        self._stream.write(data)
+        self._stream.flush()
+        self._size += memoryview(data).nbytes
+        self._growing.grow(self._size)
+        return len(data)
+
+    def tell(self) -> int:
+        """The number of bytes written so far."""
+        return self._size
+
+
+def follow(stream: BinaryIO, watch: Callable[[GrowingLayer], object]) -> tuple[BinaryIO, GrowingLayer] | None:
+    """Return a stream whose bytes ``watch`` can read at once, and the layer that ``watch`` got. None if this system has no
+    /proc."""
+    try:
+        growing = GrowingLayer(stream)
+    except OSError:
+        return None
+    watch(growing)
+    return cast(BinaryIO, Followed(stream, growing)), growing
