@@ -61,6 +61,7 @@ class Composer:
     check: Callable[[str], None] = lambda _skeleton: None
     for_engine: bool = True
     _said: threading.Lock = field(default_factory=threading.Lock)
+    _compiling: list[Future[None]] = field(default_factory=list)
 
     def compose(self) -> Composed:
         """Make the image, and put its layers into the store.
@@ -86,6 +87,8 @@ class Composer:
             of_wheels = list(self._finished(planned, jobs, upper))
             on_top = list(self._on_top(planned, of_wheels))
             whole, kept = result_of(upper)
+            for done in self._compiling:  # it reads files that the end of the block removes
+                result_of(done)
         layers = [
             *((kept.get(layer.diff_id, layer), "the Dockerfile, below its wheels") for layer in below),
             *zip(of_wheels, (layer.title for layer in planned), strict=True),
@@ -204,7 +207,7 @@ class Composer:
             if making.needs_bytecode:
                 compiler = bytecode.compiler(self.engine, foundation, prefix, folder, opened=opened, on_progress=self._tell)
                 started = stack.enter_context(compiler) if making.needs_compiler else None
-                DaemonPool(1).submit(making.compile_all, started)
+                self._compiling.append(DaemonPool(1).submit(making.compile_all, started))
         return jobs
 
     def _tell(self, news: Progress) -> None:

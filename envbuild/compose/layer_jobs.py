@@ -59,8 +59,11 @@ class LayerJobs:
     def compile_all(self, compiler: Compiler | None) -> None:
         """Compile the wheels as they arrive, several in one run if possible, and write each layer as soon as it is complete.
 
-        Bytecode that the store has is taken from there. ``compiler`` is None if the store has all of it.
+        Bytecode that the store has is taken from there. ``compiler`` is None if the store has all of it. New bytecode is kept
+        by another thread, so that the next wheels need not wait for it.
         """
+        keeper = DaemonPool(1)
+        keeping: list[Future[None]] = []
         try:
             waiting = [layer for layer in self.layers.values() if layer.holds != "files"]
             layer_of = {wheel: layer for layer in waiting for wheel in layer.wheels}
@@ -76,9 +79,11 @@ class LayerJobs:
                     waiting.remove(layer)
                     self._begin(layer, {path: part for wheel in layer.wheels for path, part in code[wheel].items()})
                 for wheel, made in new.items():
-                    kept_bytecode.keep(self.store, layer_of[wheel], wheel, made)
+                    keeping.append(keeper.submit(kept_bytecode.keep, self.store, layer_of[wheel], wheel, made))
             if compiler is not None:
                 compiler.workshop.close()
+            for done in keeping:
+                done.result()
         except BaseException as error:  # reading the result raises it again
             for job in self.jobs.values():
                 with contextlib.suppress(InvalidStateError):

@@ -112,9 +112,12 @@ def _add_parents(found: dict[str, Entry], names: str) -> None:
     for path in list(found):
         above = path.rpartition("/")[0]
         while above:
-            entry = found.setdefault(above, Entry(above, None))
-            if entry.content is not None:
-                raise _clash(above, names)
+            entry = found.get(above)
+            if entry is not None:
+                if entry.content is not None:
+                    raise _clash(above, names)
+                break  # the folders above this one have been added, or will be
+            found[above] = Entry(above, None)
             above = above.rpartition("/")[0]
 
 

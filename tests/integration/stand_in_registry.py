@@ -197,17 +197,22 @@ class _Handler(BaseHTTPRequestHandler):
             self._give_blob(blobs.get(rest))
         elif self.command == "POST":
             self._begin(name, query)
-        elif self.command == "PATCH":
+        else:
+            self._receive(name, query, body)
+
+    def _receive(self, name: str, query: dict[str, list[str]], body: bytes) -> None:
+        """Take a part of an upload (PATCH), or the rest of an upload and its digest."""
+        if self.command == "PATCH":
             self.registry.unfinished = body
             self._answer(202, Location=f"/v2/{name}/blobs/uploads/1?state=y")
-        else:
-            body, self.registry.unfinished = body or self.registry.unfinished, b""
-            digest = query["digest"][0]
-            if digest != f"sha256:{hashlib.sha256(body).hexdigest()}":
-                self._answer(400, b'{"errors":[{"code":"DIGEST_INVALID","message":"another digest"}]}')
-                return
-            blobs[digest] = body
-            self._answer(201)
+            return
+        body, self.registry.unfinished = body or self.registry.unfinished, b""
+        digest = query["digest"][0]
+        if digest != f"sha256:{hashlib.sha256(body).hexdigest()}":
+            self._answer(400, b'{"errors":[{"code":"DIGEST_INVALID","message":"another digest"}]}')
+            return
+        self.registry.blobs[name][digest] = body
+        self._answer(201)
 
     def _give_blob(self, blob: bytes | None) -> None:
         """Send the blob, or the requested rest of it. If a planted fault breaks the download, send only the first half."""
