@@ -1,7 +1,7 @@
 """How long does it take until the engine has an image: composed, built by its Dockerfile, or built by Dockerfiles that people
 write?
 
-    python benchmarks/build.py [--rounds 3] [--registry] [NAME…]
+    python benchmarks/build.py [--rounds 3] [--registry | --together] [NAME…]
 
 In each round, each way makes each image once. The ways take turns, so that other load on the machine affects all ways alike.
 All ways begin with the same image of the system and Python. Nothing else is cached: every wheel is downloaded again. The way
@@ -11,8 +11,15 @@ phase of composing was active; phases overlap.
 
 With `--registry` each image goes to an empty `docker-registry` (a package of Debian) on loopback. `build --to` writes the
 composed image there without a copy in the engine; all other images are built and pushed. Then the image is made and pushed
-again without its smallest package, with the caches that the first time has filled. This benchmark needs an engine (`envbuild
-engine up`) and a package index.
+again without its smallest package, with the caches that the first time has filled.
+
+With `--together` all NAMEs (by default three of TensorFlow, three of PyTorch and two of MXNet) go to one registry, one after
+the other. envbuild's caches are empty at first and then kept. Each image by hand is built without a cache, as its Dockerfile
+says; uv does not know Python 2.7, so there pip installs. The table shows the seconds and the bytes in the registry. This needs
+about 30 GB of free disk space with the default NAMEs.
+
+Each line also shows the seconds that all processors were busy, with whatever else ran on the machine. This benchmark needs an
+engine (`envbuild engine up`) and a package index.
 """
 
 from __future__ import annotations
@@ -30,7 +37,7 @@ import tempfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +46,7 @@ from typing import Any
 from envbuild import build, build_context, build_preparation, build_secret, render, workspace
 from envbuild.compose import bytecode, engine_image, skeleton, wheel_layer
 from envbuild.compose.outputs import engine as engine_output
+from envbuild.compose.outputs import registry_client
 from envbuild.engine import package_check
 from envbuild.engine.client import Engine
 from envbuild.index.client import Index
@@ -49,6 +57,16 @@ from envbuild.pipeline import building, composing, composing_elsewhere, pushing
 from envbuild.pipeline.tools import Tools
 
 NAMES = ("opencv-5.0.0.93-cpu-py311-debian12", "tf-2.21.0-cpu-py311-debian12")
+EIGHT = (
+    "tf-2.21.0-cpu-py311-debian12",
+    "tf-2.18.1-cpu-py311-debian12",
+    "tf-2.15.1-cpu-py311-debian12",
+    "pytorch-2.15.0-cuda13.2-py311-debian12",
+    "pytorch-2.11.0-cuda13.0-py311-debian12",
+    "pytorch-2.1.2-cuda12.1-py311-debian12",
+    "mxnet-1.9.1-cpu-py39-debian11",
+    "mxnet-1.6.0-cpu-py27-debian11",
+)
 SCRATCH = "/dev/shm/envbuild"  # the build secret writes files here that programs of the build read
 INSTALL = {
     "pip": "python /tools/pip.whl/pip install --no-cache-dir --no-deps -r /requirements.txt",
@@ -103,7 +121,8 @@ def prepare(tools: Tools, name: str, scratch: Path) -> Case:
 
 
 def by_hand(case: Case, way: str) -> list[str]:
-    (case.context / "Dockerfile").write_text(DOCKERFILE.format(base=case.base, install=INSTALL[way], scratch=SCRATCH))
+    install = INSTALL[case.lock.prefixes[0].backend if way == "uv" else way]
+    (case.context / "Dockerfile").write_text(DOCKERFILE.format(base=case.base, install=install, scratch=SCRATCH))
     lines = [f"{each.name}=={each.version} --hash=sha256:{each.sha256}" for each in case.lock.prefixes[0].artifacts]
     (case.context / "requirements.txt").write_text("\n".join(lines) + "\n")
     tag = f"envbuild-benchmark/{way}:latest"
@@ -167,9 +186,21 @@ def publish(case: Case, way: str, host: str) -> list[str]:
     return tags
 
 
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """A running registry, and the folder with its blobs."""
+
+    host: str
+    folder: Path
+
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+
 @contextlib.contextmanager
-def registry(scratch: Path) -> Iterator[str]:
-    """Start an empty registry on loopback and yield its host and port."""
+def registry(scratch: Path) -> Iterator[Registry]:
+    """Start an empty registry on loopback; the block removes it at its end."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{found.getsockname()[1]}"
@@ -183,7 +214,7 @@ def registry(scratch: Path) -> Iterator[str]:
             while process.poll() is None:
                 with contextlib.suppress(OSError), socket.create_connection(tuple(host.split(":"))):  # type: ignore[arg-type]
                     break
-            yield host
+            yield Registry(host, folder)
         finally:
             process.terminate()
     shutil.rmtree(folder)
@@ -197,6 +228,11 @@ class Phases:
         self._inside: dict[str, int] = {}
         self._began: dict[str, float] = {}
         self.seconds: dict[str, float] = {}
+        self.noted: dict[str, float] = {}
+
+    def note(self) -> None:
+        """Keep what was measured so far."""
+        self.noted = dict(self.seconds)
 
     def watch(self, owner: Any, name: str, phase: str) -> None:
         """Count the time in calls of ``owner.name`` as time of ``phase``."""
@@ -229,25 +265,37 @@ def watch_phases() -> Phases:
     phases.watch(bytecode.Compiler, "compiled", "bytecode")
     phases.watch(wheel_layer, "write", "convert wheels to layers")
     phases.watch(engine_output, "send", "load into the engine")
+    phases.watch(registry_client.Client, "upload", "send layers to the registry")
+    phases.watch(registry_client.Client, "upload_unfinished", "send layers to the registry while they are written")
     phases.watch(package_check, "require_pinned", "check Debian packages in the image")
     return phases
 
 
+def busy() -> float:
+    """The seconds that the processors of this machine were busy since its start, all added up."""
+    user, nice, system, _idle, _waiting, irq, softirq = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:8])
+    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+
+
+def begin(case: Case) -> None:
+    """Empty the builder's cache, and make the base image that every way begins with."""
+    docker = [case.engine.cli.path, "--host", case.engine.endpoint, "builder", "prune", "--all", "--force"]
+    subprocess.run(docker, check=True, stdout=subprocess.DEVNULL)
+    case.image_of_system()
+    os.sync()
+
+
 def forget(case: Case) -> None:
-    """Remove earlier images, empty all caches, and make the base image that every way begins with."""
+    """Remove earlier images, and empty all caches."""
     record = build.read_record(case.tools.workspace, case.lock.environment.name)
     for tag in record.tags if record else ():
         case.engine.remove_image(tag)
-    docker = [case.engine.cli.path, "--host", case.engine.endpoint, "builder", "prune", "--all", "--force"]
-    subprocess.run(docker, check=True, stdout=subprocess.DEVNULL)
     for folder in (case.tools.workspace.layers, case.tools.workspace.built_wheels):
         shutil.rmtree(folder, ignore_errors=True)
     pinned = {each.filename for each in case.lock.prefixes[0].artifacts}
     for file in case.tools.workspace.downloads.iterdir():
         if file.name in pinned:
             file.unlink()
-    case.image_of_system()
-    os.sync()
 
 
 def without_one(case: Case) -> Case:
@@ -264,12 +312,15 @@ def measure(case: Case, way: str, host: str, phases: Phases) -> dict[str, float]
     With a registry: until the image is in the registry, and until the image without one package is there, too.
     """
     forget(case)
+    begin(case)
     phases.seconds.clear()
     tags: list[str] = []
     try:
-        began = time.monotonic()
+        began, work = time.monotonic(), busy()
         tags += publish(case, way, host) if host else WAYS[way](case)
         took = {"registry" if host else "engine": time.monotonic() - began}
+        work = busy() - work
+        phases.note()
         if host and way != FLOOR:
             began = time.monotonic()
             tags += publish(without_one(case), way, host)
@@ -277,8 +328,42 @@ def measure(case: Case, way: str, host: str, phases: Phases) -> dict[str, float]
     finally:
         for tag in dict.fromkeys(tags):
             case.engine.remove_image(tag)
-    print(f"  {case.lock.environment.name}, {way}: " + told(took), file=sys.stderr, flush=True)
+    print(f"  {case.lock.environment.name}, {way}: {told(took)} (busy {work:.1f} s)", file=sys.stderr, flush=True)
     return took
+
+
+def together(cases: Sequence[Case], way: str, scratch: Path) -> tuple[float, int]:
+    """Make all images, one after the other, in one registry. Return the seconds, and the bytes in the registry."""
+    total = 0.0
+    for case in cases:
+        forget(case)
+    with registry(scratch) as place:
+        for case in cases:
+            begin(case)
+            began, work = time.monotonic(), busy()
+            tags = publish(case, way, place.host)
+            took, work = time.monotonic() - began, busy() - work
+            total += took
+            for tag in tags:
+                case.engine.remove_image(tag)
+            case.engine.remove_image(case.base)
+            name = case.lock.environment.name
+            stored = place.size()
+            print(f"  {name}, {way}: {took:.1f} s, {stored / 1e6:.0f} MB (busy {work:.1f} s)", file=sys.stderr, flush=True)
+    for case in cases:
+        forget(case)
+    return total, stored
+
+
+def measure_together(cases: Sequence[Case], scratch: Path) -> None:
+    """Print the seconds and bytes of each way, and their share of those by hand."""
+    ours_s, ours_bytes = together(cases, COMPOSED, scratch)
+    print(f"\n{len(cases)} environments in one registry\n{'seconds':>9} {'share':>6} {'MB':>7} {'share':>6}")
+    print(f"{ours_s:9.1f} {'':6} {ours_bytes / 1e6:7.0f} {'':6}   {COMPOSED}", flush=True)
+    for way in ("pip by hand", "uv by hand"):
+        seconds, size = together(cases, way, scratch)
+        shares = ours_s / seconds, ours_bytes / size
+        print(f"{seconds:9.1f} {shares[0]:6.0%} {size / 1e6:7.0f} {shares[1]:6.0%}   {way}", flush=True)
 
 
 def told(took: dict[str, float]) -> str:
@@ -299,26 +384,30 @@ def table(rows: dict[str, list[dict[str, float]]]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", default=NAMES)
+    parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--registry", action="store_true")
+    parser.add_argument("--together", action="store_true")
     options = parser.parse_args()
     tools = Tools(workspace.find())
     about: Any = tools.engine.info
     phases = watch_phases()
     print(f"{about.name}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; medians of {options.rounds} interleaved rounds")
     with tempfile.TemporaryDirectory() as scratch:
-        for name in options.names:
+        if options.together:
+            measure_together([prepare(tools, name, Path(scratch)) for name in options.names or EIGHT], Path(scratch))
+            return 0
+        for name in options.names or NAMES:
             case = prepare(tools, name, Path(scratch))
             rows: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
             shares: dict[str, list[float]] = {}
             for _ in range(options.rounds):
                 for way in WAYS:
-                    with registry(Path(scratch)) if options.registry else contextlib.nullcontext("") as host:
-                        rows[way].append(measure(case, way, host, phases))
-                    if way == COMPOSED and not options.registry:
-                        for phase, seconds in phases.seconds.items():
-                            shares.setdefault(phase, []).append(seconds / rows[way][-1]["engine"])
+                    with registry(Path(scratch)) if options.registry else contextlib.nullcontext() as place:
+                        rows[way].append(measure(case, way, place.host if place else "", phases))
+                    if way == COMPOSED:
+                        for phase, seconds in phases.noted.items():
+                            shares.setdefault(phase, []).append(seconds / next(iter(rows[way][-1].values())))
             print(f"\n{name}")
             table(rows)
             for phase, found in sorted(shares.items(), key=lambda each: -statistics.median(each[1])):
