@@ -439,3 +439,15 @@ def test_a_real_registry_takes_it_and_gives_it_back(real_registry, store, image,
         argv = ["skopeo", "inspect", "--tls-verify=false", f"docker://{real_registry}/lab/other:latest"]
         found = json.loads(subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120).stdout)
         assert found["Digest"] == told.digest
+
+
+def test_a_real_registry_takes_a_layer_while_it_is_written(real_registry, store):
+    content, layer = composed.blob(composed.tarred({"f": random.Random(14).randbytes(3 << 20)}))
+    address = f"http://{real_registry}/v2/lab/env/blobs/sha256:{layer.digest}"
+    with pushes.EarlyPush(store, f"{real_registry}/lab/env") as early:
+        store.add(composed.key("f"), composed.writer(content, layer), watch=early.follow)
+        end = time.monotonic() + 60
+        while (blob := requests.get(address, timeout=60)).status_code != 200:
+            assert time.monotonic() < end, "the registry does not get the layer"
+            time.sleep(0.05)
+    assert blob.content == content
