@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.types import Added, BadPair, FrameworkTable, Pairs, Release, Requirement, Variant
+from envbuild.matrix.versions import numbers
 
 Word = Literal["tested", "allowed"]
 Make = Callable[[Pairs, Release], Iterable[Variant]]
@@ -93,23 +94,28 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
             "files": (),
             "nvcc": False,
         }
+    is_newer = bool(added.glibc and variant.glibc) and numbers(added.glibc) > numbers(variant.glibc)
     return variant._replace(
         requirements=(*held, *variant.requirements, *added.requirements),
         constraints=(*variant.constraints, *added.constraints),
         asks=(*variant.asks, *added.asks),
         python=tuple(python for python in variant.python if not added.pythons or python in added.pythons),
         options=tuple(sorted({**dict(variant.options), **dict(added.options)}.items())),
+        glibc=added.glibc if is_newer else variant.glibc,
+        bad_capabilities=(*variant.bad_capabilities, *(added.bad_capabilities if variant.cuda else ())),
         upon=((*of, variant.name), *variant.upon),
         contradicts=added.contradicts,
-        origin=_origin(added.origin, variant.origin),
+        origin=_origin(added.origin, variant.origin, ("glibc",) if is_newer else ()),
         **package,
     )
 
 
-def _origin(ours: Provenance, theirs: Provenance) -> Provenance:
-    """Return the add-on row's provenance, with the base's documents for Python, CUDA and the libraries."""
+def _origin(ours: Provenance, theirs: Provenance, own: Iterable[str]) -> Provenance:
+    """Return the add-on row's provenance, with the base's documents for Python, CUDA and the libraries, except for the add-on's
+    ``own`` fields."""
     worst = max(ours, theirs, key=lambda origin: DOUBTS.index(origin.status))
-    fields = {field: theirs.sources[:1] for field in _THEIRS} | dict(theirs.fields) | dict(ours.fields)
+    fields = {field: theirs.sources[:1] for field in _THEIRS} | dict(theirs.fields)
+    fields |= dict.fromkeys(own, ours.sources[:1]) | dict(ours.fields)
     return ours._replace(
         sources=tuple(dict.fromkeys((*ours.sources, *theirs.sources))),
         status=worst.status,

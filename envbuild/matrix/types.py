@@ -130,7 +130,8 @@ class Added(NamedTuple):
 
     ``package`` is empty if the base framework already contains the add-on; ``pythons`` is empty if it runs on all Pythons of
     the base.
-    ``without`` names builds of the base that the add-on does not support.
+    ``without`` names builds of the base that the add-on does not support. ``glibc`` is the oldest glibc of the add-on's own
+    wheels, empty if it is not newer than the base's; ``bad_capabilities`` are GPUs of the base for which they have no code.
     """
 
     package: str
@@ -145,6 +146,8 @@ class Added(NamedTuple):
     options: tuple[tuple[str, str], ...]
     contradicts: tuple[tuple[str, str], ...]
     origin: Provenance
+    glibc: str = ""
+    bad_capabilities: tuple[BadCapability, ...] = ()
 
 
 class BadPair(NamedTuple):

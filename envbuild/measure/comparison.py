@@ -9,7 +9,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from envbuild.matrix.types import LibraryNeed, Matrix, Release, Variant
+from envbuild.matrix.pairs import pairs_with
+from envbuild.matrix.types import Added, LibraryNeed, Matrix, Release, Variant
 from envbuild.matrix.versions import has_prefix, numbers
 
 
@@ -32,8 +33,10 @@ def compare(matrix: Matrix, measured: Mapping[str, Any]) -> list[Compared]:
     """Compare the summary of a wheel (:func:`envbuild.measure.answer.summary`) with each row for its project and version."""
     found = []
     for name, release, variant in rows(matrix, measured["project"], measured["version"]):
-        for field, said, seen, agrees in _facts(variant, measured):
-            unclear = field in ("native", "ptx") and measured["gpu_code"] and measured["gpu_code"]["certainty"] == "unclear"
+        added = _added(release, variant, measured["project"])
+        for field, said, seen, agrees in _of_add_on(variant, added, measured) if added else _facts(variant, measured):
+            code = measured["gpu_code"] if field in ("native", "ptx") and not added else None
+            unclear = code and code["certainty"] == "unclear"
             verdict = "silent" if not said else "unclear" if unclear else "agrees" if agrees else "differs"
             known = Compared(name, release.version, variant.name, field, verdict, said, seen, variant.origin.at)
             found.append(known)
@@ -132,6 +135,49 @@ def _facts(variant: Variant, measured: Mapping[str, Any]) -> Iterator[tuple[str,
         agrees = bool(variant.glibc) and numbers(measured["glibc"]) <= numbers(variant.glibc)
         yield "glibc", variant.glibc, measured["glibc"], agrees
     yield from _libraries(variant, measured)
+
+
+def _added(release: Release, variant: Variant, project: str) -> Added | None:
+    """What an add-on adds to a build of its base framework, if the file of ``project`` is the add-on's own."""
+    pairs = pairs_with(release, variant.upon[0][0]) if variant.upon else None
+    own = pairs.added if pairs is not None and pairs.added.package else None
+    return own if own is not None and canonicalize_name(own.package) == canonicalize_name(project) else None
+
+
+def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
+    """Like :func:`_facts`, for the file of an add-on. Its row states GPU code only by exceptions: the file must have code for
+    each GPU of the base framework that is not in ``bad_capabilities``. The file may have a library for each CUDA, so all lists
+    of GPU code count. Its row is silent about glibc if it states none: the base framework's is not the add-on's."""
+    code = measured["gpu_code"]
+    if code is not None and variant.cuda:
+        bad = {capability for each in variant.bad_capabilities for capability in each.capabilities}
+        promised = [each for each in variant.sass if each not in bad]
+        missing = [each for each in promised if not _runs(code["lists"], each)]
+        yield "native", " ".join(promised), f"none for {' '.join(missing)}" if missing else "all of these", not missing
+    if measured["glibc"]:
+        agrees = bool(variant.glibc) and numbers(measured["glibc"]) <= numbers(variant.glibc)
+        yield "glibc", variant.glibc if agrees or added.glibc else "", measured["glibc"], agrees
+    yield from _libraries(variant, measured)
+
+
+def _runs(lists: Iterable[Mapping[str, Any]], capability: str) -> bool:
+    """Whether one of these lists of GPU code has code for a GPU: native, for this very GPU (``a``), or PTX. Code of CUDA's own
+    libraries does not count."""
+    major, minor = _capability(capability)
+    for code in lists:
+        if code["of_cuda"]:
+            continue
+        native = [(_capability(each), each[-1] == "a") for each in code["native"]]
+        if any((m, n) == (major, minor) or (not is_exact and m == major and n <= minor) for (m, n), is_exact in native):
+            return True
+        if any(each[-1] not in "af" and _capability(each) <= (major, minor) for each in code["ptx"]):
+            return True
+    return False
+
+
+def _capability(text: str) -> tuple[int, int]:
+    major, _, minor = text.rstrip("af").partition(".")
+    return int(major), int(minor)
 
 
 def _libraries(variant: Variant, measured: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool]]:

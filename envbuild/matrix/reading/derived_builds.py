@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from envbuild.matrix.pairs import upon as builds_upon
 from envbuild.matrix.platform import Provenance
 from envbuild.matrix.reading.context import NAME, URL, Context, minors
+from envbuild.matrix.reading.requirements import bad_capabilities
 from envbuild.matrix.types import Added, BadPair, FrameworkTable, Pairs, Requirement, Variant
+from envbuild.matrix.versions import NUMBERS
 from envbuild.yaml_reader import Table
 
-KEYS = ("upon", "package", "python", "local_version", "repository", "revision")
+KEYS = ("upon", "package", "python", "local_version", "repository", "revision", "glibc", "bad_capabilities")
 
 Find = Callable[[Table, str], FrameworkTable | None]
 
@@ -54,13 +56,16 @@ def standing(
         options=own.options,
         contradicts=own.contradicts,
         origin=own.origin,
+        glibc=of["glibc"].text("glibc", "", pattern=NUMBERS),
+        bad_capabilities=bad_capabilities(context, of["bad_capabilities"], own.origin),
     )
     table = of["upon"].table("upon")
     names = table.keys() if table is not None else []
     if bool(added.repository) != bool(added.revision):
         levels[0].problem("`repository` goes with `revision`")
-    if added.package and not names:
-        of["package"].problem("only a release that stands `upon` another has its package here; others have it in a variant")
+    for key in ("package", "glibc", "bad_capabilities"):
+        if key in of[key] and not names:
+            of[key].problem(f"only a release that stands `upon` another has its {key} here; others have it in a variant")
     found: list[Variant] = []
     every: list[Pairs] = []
     for name in names:
