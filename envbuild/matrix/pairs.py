@@ -94,6 +94,7 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
             "files": (),
             "nvcc": False,
         }
+    bad = {capability for each in added.bad_capabilities for capability in each.capabilities}
     is_newer = bool(added.glibc and variant.glibc) and numbers(added.glibc) > numbers(variant.glibc)
     return variant._replace(
         requirements=(*held, *variant.requirements, *added.requirements),
@@ -102,7 +103,8 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
         python=tuple(python for python in variant.python if not added.pythons or python in added.pythons),
         options=tuple(sorted({**dict(variant.options), **dict(added.options)}.items())),
         glibc=added.glibc if is_newer else variant.glibc,
-        bad_capabilities=(*variant.bad_capabilities, *(added.bad_capabilities if variant.cuda else ())),
+        sass=tuple(each for each in variant.sass if each not in bad),
+        bad_capabilities=(*variant.bad_capabilities, *added.bad_capabilities),
         upon=((*of, variant.name), *variant.upon),
         contradicts=added.contradicts,
         origin=_origin(added.origin, variant.origin, ("glibc",) if is_newer else ()),

@@ -145,15 +145,13 @@ def _added(release: Release, variant: Variant, project: str) -> Added | None:
 
 
 def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
-    """Like :func:`_facts`, for the file of an add-on. Its row states GPU code only by exceptions: the file must have code for
-    each GPU of the base framework that is not in ``bad_capabilities``. The file may have a library for each CUDA, so all lists
-    of GPU code count. Its row is silent about glibc if it states none: the base framework's is not the add-on's."""
+    """Like :func:`_facts`, for the file of an add-on. The build promises the GPUs of the base framework, less those that the
+    add-on's row excludes, and the file must have code for all of them. The file may have a library for each CUDA, so all lists
+    of GPU code count. The row is silent about glibc if it states none: the base framework's is not the add-on's."""
     code = measured["gpu_code"]
     if code is not None and variant.cuda:
-        bad = {capability for each in variant.bad_capabilities for capability in each.capabilities}
-        promised = [each for each in variant.sass if each not in bad]
-        missing = [each for each in promised if not _runs(code["lists"], each)]
-        yield "native", " ".join(promised), f"none for {' '.join(missing)}" if missing else "all of these", not missing
+        missing = [each for each in variant.sass if not _runs(code["lists"], each)]
+        yield "native", " ".join(variant.sass), f"none for {' '.join(missing)}" if missing else "all of these", not missing
     if measured["glibc"]:
         agrees = bool(variant.glibc) and numbers(measured["glibc"]) <= numbers(variant.glibc)
         yield "glibc", variant.glibc if agrees or added.glibc else "", measured["glibc"], agrees

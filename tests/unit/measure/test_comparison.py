@@ -111,6 +111,45 @@ def test_gpu_code_in_another_package(tmp_path):
     assert verdicts(pure)["native"] == "differs", "without an extra, the code should be in it"
 
 
+def _with_add_on(keys=""):
+    """The toy matrix with an add-on to widget 1.12.3, whose own wheels have GPU code."""
+    entry_text = SOURCES["matrix.yaml"] + "\n  - matrix/frameworks/knob.yaml\n"
+    text = f"""
+defaults: {{source: "https://example.org/knob", checked: "2026-01-01"}}
+framework: {{name: knob, title: Knob, short: knob, aliases: [knob], recipe: knob}}
+series:
+  - series: "1.0"
+    package: knob
+    releases:
+      - {{version: "1.0.0", released: "2019-01-01", upon: {{widget: "1.12.3"}}{keys}}}
+"""
+    changed = {**SOURCES, "matrix.yaml": entry_text, "matrix/frameworks/knob.yaml": text}
+    return compile_matrix({key: value.encode() for key, value in changed.items()})
+
+
+@pytest.mark.parametrize(
+    ("native", "ptx", "keys", "verdict"),
+    [
+        ((35, 60, 70, 75), (), "", "agrees"),
+        ((35, 60), (60,), "", "agrees"),
+        ((60, 70), (), "", "differs"),
+        ((60, 70), (), ', bad_capabilities: [{capabilities: ["3.5"], reason: "it is for 6.0 and later"}]', "agrees"),
+    ],
+)
+def test_an_add_on_has_code_for_all_gpus_of_its_build(tmp_path, native, ptx, keys, verdict):
+    measured = summary(tmp_path, "1.0.0", "knob", native=native, ptx=ptx)
+    found = {each.variant: each for each in compare(_with_add_on(keys), measured) if each.field == "native"}
+    assert found["gpu"].verdict == verdict
+    assert verdict == "agrees" or found["gpu"].measured == "none for 3.5"
+
+
+def test_an_add_on_is_judged_by_its_own_glibc_alone(tmp_path):
+    measured = summary(tmp_path, "1.0.0", "knob", glibc="2.28")
+    for keys, verdict in (("", "silent"), (', glibc: "2.28"', "agrees"), (', glibc: "2.27"', "differs")):
+        found = {each.verdict for each in compare(_with_add_on(keys), measured) if each.field == "glibc"}
+        assert found == {verdict}
+
+
 def test_unclear_gpu_code_is_not_judged(tmp_path):
     measured = summary(tmp_path)
     measured["gpu_code"]["certainty"] = "unclear"

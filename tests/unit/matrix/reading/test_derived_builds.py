@@ -429,3 +429,37 @@ def test_a_release_that_there_is_not_is_told_first(read):
     facts = read(above(', upon: {below: "1.0.1"}'), BASE, LOW, OTHER)
     with pytest.raises(UnknownNameError):
         ask(facts, "above-9.0.0+low-5.0.0")
+
+
+# --- what an add-on needs beside its base framework ----------------------------------------------------------------------
+
+ON_GPUS = base(
+    """      gpu: {package: below, python: ["3.9"], cuda: "9.0", cuda_libraries: wheels, glibc: "2.17",
+            capabilities: {sass: ["6.0", "7.0"]}}
+      cpu: {package: below, python: ["3.9"], cuda_libraries: none, glibc: "2.17"}"""
+)
+BAD = 'bad_capabilities: [{capabilities: ["6.0", "6.1"], reason: "it has code for 7.0 and later"}]'
+
+
+def test_an_add_on_has_code_for_fewer_gpus_than_its_base(read):
+    builds = framework(read(ON_GPUS, above(f', upon: {{below: "1.0.1"}}, {BAD}')), "above").releases[0].variants
+    gpu, cpu = sorted(builds, key=lambda each: each.name, reverse=True)
+    assert gpu.sass == ("7.0",)
+    assert [(each.capabilities, each.reason) for each in gpu.bad_capabilities] == [
+        (("6.0", "6.1"), "it has code for 7.0 and later")
+    ]
+    assert cpu.sass == ()
+
+
+@pytest.mark.parametrize(("glibc", "needed", "source"), [("2.28", "2.28", "paper"), ("2.5", "2.17", "doc")])
+def test_an_add_on_needs_the_newer_glibc_of_its_own_and_its_base(read, glibc, needed, source):
+    facts = read(ON_GPUS, above(f', upon: {{below: "1.0.1"}}, glibc: "{glibc}"'))
+    for variant in framework(facts, "above").releases[0].variants:
+        assert variant.glibc == needed
+        assert variant.origin.source_of("glibc") == f"https://example.org/{source}"
+
+
+@pytest.mark.parametrize("key", ['glibc: "2.28"', BAD])
+def test_only_an_add_on_states_these_for_all_builds(read, key):
+    text = base("""      cpu: {package: below, python: ["3.9"], cuda_libraries: none, glibc: "2.17"}""", f", {key}")
+    assert f"has its {key.partition(':')[0]} here" in problems(read, text)
