@@ -147,7 +147,9 @@ def _added(release: Release, variant: Variant, project: str) -> Added | None:
 def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
     """Like :func:`_facts`, for the file of an add-on. The build promises the GPUs of the base framework, less those that the
     add-on's row excludes, and the file must have code for all of them. The file may have a library for each CUDA, so all lists
-    of GPU code count. The row is silent about glibc if it states none: the base framework's is not the add-on's."""
+    of GPU code count, and one of its CUDAs must be the build's. The row is silent about glibc if it states none: the base
+    framework's is not the add-on's.
+    """
     code = measured["gpu_code"]
     if code is not None and variant.cuda:
         missing = [each for each in variant.sass if not _runs(code["lists"], each)]
@@ -155,7 +157,9 @@ def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> I
     if measured["glibc"]:
         agrees = bool(variant.glibc) and numbers(measured["glibc"]) <= numbers(variant.glibc)
         yield "glibc", variant.glibc if agrees or added.glibc else "", measured["glibc"], agrees
-    yield from _libraries(variant, measured)
+    if measured["cuda"] and variant.cuda:
+        yield "cuda", variant.cuda, " ".join(measured["cuda"]), any(has_prefix(variant.cuda, each) for each in measured["cuda"])
+    yield from _libraries(variant, {**measured, "cuda": []})
 
 
 def _runs(lists: Iterable[Mapping[str, Any]], capability: str) -> bool:

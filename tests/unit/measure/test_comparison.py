@@ -143,6 +143,12 @@ def test_an_add_on_has_code_for_all_gpus_of_its_build(tmp_path, native, ptx, key
     assert verdict == "agrees" or found["gpu"].measured == "none for 3.5"
 
 
+def test_an_add_on_may_have_a_library_for_each_cuda(tmp_path):
+    for needed, verdict in ((["libcudart.so.8.0", "libcudart.so.9.0"], "agrees"), (["libcudart.so.8.0"], "differs")):
+        found = compare(_with_add_on(), summary(tmp_path, "1.0.0", "knob", needed=needed))
+        assert [each.verdict for each in found if each.field == "cuda"] == [verdict]
+
+
 def test_an_add_on_is_judged_by_its_own_glibc_alone(tmp_path):
     measured = summary(tmp_path, "1.0.0", "knob", glibc="2.28")
     for keys, verdict in (("", "silent"), (', glibc: "2.28"', "agrees"), (', glibc: "2.27"', "differs")):
