@@ -101,6 +101,10 @@ def _check_prefix(
             is_there = framework.name in prefix.frameworks
             asked = [(text, is_there) for text in framework.requirements] + [(text, False) for text in framework.constraints]
             yield from (f"{prefix.name}: {message}" for message in _check_asked(framework.name, asked, by_name, target))
+    plan = next((plan for plan in lock.environment.plans() if plan.name == prefix.name), None)
+    wheels = lock.environment.part(plan).cuda_wheels() if plan else ()
+    base = [(wheel.requirement, True) for wheel in wheels]
+    yield from (f"{prefix.name}: {message}" for message in _check_asked("the base", base, by_name, target))
     recipes = [(text, True) for name in ours for text in recipe_requirements.get(name, ())]
     yield from (f"{prefix.name}: {message}" for message in _check_asked("the recipe", dict.fromkeys(recipes), by_name, target))
     if lock.environment.custom is not None and prefix is lock.prefixes[0]:

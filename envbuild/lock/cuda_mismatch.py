@@ -26,15 +26,16 @@ def is_possible(content: bytes) -> bool:
 def other_cuda(lock: Lock) -> tuple[str, ...]:
     """Return a line for each set of packages with libraries of another CUDA release than its environment's."""
     environment = lock.environment
-    if environment.cuda is None:
+    cuda = environment.base.cuda or environment.cuda
+    if cuda is None:
         return ()
     lines = []
     for prefix in lock.prefixes:
-        found = [f"{each.name} {each.version}" for each in _others(prefix.artifacts, environment.cuda)]
+        found = [f"{each.name} {each.version}" for each in _others(prefix.artifacts, cuda)]
         if found:
             where = f" ({prefix.name})" if environment.prefixes else ""
             lines.append(
-                f"The lock{where} contains libraries of another release than CUDA {environment.cuda}; the packages allow "
+                f"The lock{where} contains libraries of another release than CUDA {cuda}; the packages allow "
                 f"this: {', '.join(found)}."
             )
     return tuple(lines)

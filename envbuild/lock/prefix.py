@@ -102,13 +102,14 @@ class PrefixMaker:
         for note in self._index.notes:
             self._say(note, log=True)
         recipes = [text for f in self.environment.frameworks for text in recipe_requirements.get(f.name, ())]
-        asked = self._read([text for f in frameworks for text in f.requirements] + recipes)
+        wheels = [wheel.requirement for wheel in self.environment.cuda_wheels()]
+        asked = self._read([text for f in frameworks for text in f.requirements] + recipes + wheels)
         added = self._read(self._own.requirements()) if self._own else []
         constraints = self._bounds(frameworks)
         pins = {name: pin for name, pin in pins.items() if _allows(constraints, pin)}
         constraints += [Requirement(f"{pin.name}=={pin.version}") for pin in pins.values()]
         self._say(f"asking for {', '.join(sorted({str(r) for r in [*asked, *added]}))}")
-        undated = [f.package for f in frameworks] + [r.name for r in upgrading if r.specifier]
+        undated = [f.package for f in frameworks] + [r.name for r in (*upgrading, *self._read(wheels)) if r.specifier]
         undated += self._own.newer if self._own else ()
         keep = _Keep(like.artifacts if like else (), upgrading)
         free = self._pages.elsewhere | set(map(canonicalize_name, undated))

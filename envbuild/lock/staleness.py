@@ -14,7 +14,7 @@ from envbuild.model.environment import Environment, Framework
 def outdated(held: Environment, today: Environment) -> Iterator[str]:
     """Return a line for each difference between the locked environment and the matrix's environment ``today``."""
     same = (held.cudnn, held.nccl, held.base.image) == (today.cudnn, today.nccl, today.base.image)
-    whole_base = same or held.base.provider not in ("apt", "tag")
+    whole_base = same or not (held.base.provider in ("apt", "tag") or held.base.wheels)
     settled = _settled(held, whole_base)
     if today.base.build_packages and not held.base.build_packages:
         yield "it was made before the matrix contained the packages that compile it"
@@ -36,7 +36,7 @@ def _settled(environment: Environment, whole_base: bool) -> Any:
     """
     base = replace(environment.base, is_default=True, other_providers=())
     if not whole_base:
-        base = replace(base, image="", packages=(), repositories=())
+        base = replace(base, image="", packages=(), repositories=(), wheels=())
     free: dict[str, Any] = {"requirements": (), "constraints": (), "released": "", "files": ()}
     frameworks = tuple(replace(each, **free) for each in environment.frameworks)
     return codec.encode(replace(environment, frameworks=frameworks, base=base, cudnn=None, nccl=None, exclude_newer=""))

@@ -5,13 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from envbuild.matrix.libraries import accepted_releases, accepts, needs
-from envbuild.matrix.platform import CudaRow, LibraryPackage, LibraryRow, ProviderRow, PythonRow, PythonSupply, SystemRow
+from envbuild.matrix.platform import (
+    CudaRow,
+    LibraryPackage,
+    LibraryRow,
+    LibraryWheel,
+    ProviderRow,
+    PythonRow,
+    PythonSupply,
+    SystemRow,
+)
 from envbuild.matrix.types import LibraryNeed, Matrix, Variant
 from envbuild.matrix.versions import numbers, serves
+
+_WITH_CUDA = ("apt", "tag", "conda", "wheels")
 
 
 def has_glibc(system: SystemRow, variant: Variant) -> bool:
@@ -31,7 +42,7 @@ def supplies_on(row: PythonRow, system: SystemRow) -> list[PythonSupply]:
 
 def bases_on(cuda: CudaRow, system: SystemRow) -> list[ProviderRow]:
     """The bases that bring a CUDA version to a system."""
-    return [row for row in cuda.providers if row.provider in ("apt", "tag", "conda") and row.system in ("", system.name)]
+    return [row for row in cuda.providers if row.provider in _WITH_CUDA and row.system in ("", system.name)]
 
 
 def can_compile(base: ProviderRow, variant: Variant) -> bool:
@@ -54,12 +65,17 @@ def packages_for(row: LibraryRow, cuda: str, system: SystemRow) -> list[LibraryP
     return [item for item in row.apt if item.system == system.name and serves(cuda, item.cuda)]
 
 
+def wheels_for(row: LibraryRow, base: ProviderRow) -> list[LibraryWheel]:
+    """The wheels of a release of a library for a base whose CUDA comes as wheels."""
+    return [item for item in row.wheels if serves(base.cuda, item.cuda)] if base.wheels else []
+
+
 class Served(NamedTuple):
-    """A base that a build can use, and the library packages that apt could install on it."""
+    """A base that a build can use, and the library packages and wheels that could be installed on it."""
 
     system: SystemRow
     provider: ProviderRow | None
-    packages: tuple[LibraryPackage, ...]
+    packages: tuple[LibraryPackage | LibraryWheel, ...]
 
 
 class Serving:
@@ -134,8 +150,8 @@ class Serving:
 
     def _brought(
         self, library: str, need: LibraryNeed, cuda: CudaRow, system: SystemRow, provider: ProviderRow
-    ) -> list[LibraryPackage] | None:
-        """Return the packages with which a base can provide a library, or None."""
+    ) -> Sequence[LibraryPackage | LibraryWheel] | None:
+        """Return the packages or wheels with which a base can provide a library, or None."""
         if need.taken_from != "system":
             return []
         if has_fixed_libraries(provider):
@@ -144,4 +160,6 @@ class Serving:
         rows = self.fitting(library, need, cuda.version)
         if provider.provider == "conda":
             return [] if rows else None
+        if provider.wheels:
+            return [item for row in rows for item in wheels_for(row, provider)] or None
         return [item for row in rows for item in packages_for(row, cuda.version, system)] or None

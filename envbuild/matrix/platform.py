@@ -242,6 +242,32 @@ class PackageRow(NamedTuple):
     sha256: str
 
 
+class WheelRow(NamedTuple):
+    """A wheel of the CUDA vendor. ``requirement`` pins its version; ``folder`` has its shared libraries, below site-packages.
+    It is empty for a wheel without libraries."""
+
+    requirement: str
+    folder: str
+
+
+class WheelSet(NamedTuple):
+    """The wheels of one CUDA version, for frameworks that look for CUDA in the system.
+
+    ``toolkit`` are the links in the toolkit's usual folder: the name of each, and its target below site-packages.
+    """
+
+    name: str
+    cuda: str
+    wheels: tuple[WheelRow, ...]
+    toolkit: tuple[tuple[str, str], ...]
+    origin: Provenance
+
+    @property
+    def key(self) -> str:
+        """The row's name in messages."""
+        return f"wheel set {self.name}"
+
+
 class ProviderRow(NamedTuple):
     """One way to get a CUDA version. ``system`` is empty if every system can be used; ``cudnn`` and ``nccl`` are the releases
     in an image.
@@ -265,6 +291,12 @@ class ProviderRow(NamedTuple):
     files: tuple[str, ...] = ()
     installer: str = ""
     digest: str = ""
+    wheels: WheelSet | None = None
+
+    @property
+    def cuda(self) -> str:
+        """The version of the libraries, if the provider states it: libraries of a later minor version may be used."""
+        return self.wheels.cuda if self.wheels else ""
 
     @property
     def compiles(self) -> bool:
@@ -326,6 +358,14 @@ class LibraryPackage(NamedTuple):
     dev: PackageRow | None = None
 
 
+class LibraryWheel(NamedTuple):
+    """The wheel of a library for one CUDA version, or for all of a major version."""
+
+    cuda: str
+    wheel: WheelRow
+    origin: Provenance
+
+
 class LibraryRow(NamedTuple):
     """A release of cuDNN or NCCL (``library``). ``capability_min`` is the capability of the oldest GPU that it supports, if a
     document says."""
@@ -338,6 +378,7 @@ class LibraryRow(NamedTuple):
     capability_min: str
     apt: tuple[LibraryPackage, ...]
     origin: Provenance
+    wheels: tuple[LibraryWheel, ...] = ()
 
     @property
     def key(self) -> str:

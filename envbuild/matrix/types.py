@@ -85,6 +85,7 @@ class Variant(NamedTuple):
     ``asks`` are requirements that only serve to find conflicts with other frameworks, which then need separate prefixes. They
     are not locked.
     ``contradicts`` lists the fields that differ from the files on the index, and why the row is right.
+    ``beside_wheels`` is set for joined builds only: the package of a build that brings wheels of the same major version of CUDA.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Variant(NamedTuple):
     nvcc: bool = False
     choices: tuple[Requirement, ...] = ()
     asks: tuple[Requirement, ...] = ()
+    beside_wheels: str = ""
 
     def pins(self, version: str) -> tuple[str, ...]:
         """The requirement that finds this build of release ``version`` on a package index; empty if it comes from elsewhere."""

@@ -110,6 +110,24 @@ class RemoteFile:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CudaWheel:
+    """A wheel of CUDA's libraries for frameworks that look for CUDA in the system: its pinned version, and the folder of its
+    libraries below site-packages. The folder is empty if it has none."""
+
+    requirement: str
+    folder: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolkitLink:
+    """A link in the folder /usr/local/cuda, where frameworks look for CUDA's programs and headers; ``target`` is below
+    site-packages."""
+
+    name: str
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Base:
     """The base image, and the provider of CUDA.
 
@@ -117,6 +135,9 @@ class Base:
     the canonical name then contains the base. ``other_providers`` are the providers that could be used instead, best first.
     ``build_packages`` or ``build_image`` contain the tools for compiling, which do not stay in the image. ``files`` are conda
     packages of CUDA, ``installer`` is the program that unpacks them.
+    ``wheels`` bring CUDA's libraries, cuDNN and NCCL for frameworks that look for them in the system; ``toolkit`` are the links
+    that belong to them. ``cuda`` is the version of the libraries if it is a later minor version than the frameworks are built
+    for.
     """
 
     provider: Provider
@@ -129,6 +150,9 @@ class Base:
     build_image: str = field(default="", metadata={"left_out_if_default": True})
     files: tuple[RemoteFile, ...] = field(default=(), metadata={"left_out_if_default": True})
     installer: RemoteFile | None = field(default=None, metadata={"left_out_if_default": True})
+    wheels: tuple[CudaWheel, ...] = field(default=(), metadata={"left_out_if_default": True})
+    toolkit: tuple[ToolkitLink, ...] = field(default=(), metadata={"left_out_if_default": True})
+    cuda: str = field(default="", metadata={"left_out_if_default": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,6 +217,10 @@ class Environment:
         """The sets of packages, the main one first. If all frameworks share one set, its name is ``env``."""
         alone = PrefixPlan(name="env", python=self.python, frameworks=tuple(f.name for f in self.frameworks))
         return self.prefixes or (alone,)
+
+    def cuda_wheels(self) -> tuple[CudaWheel, ...]:
+        """The base's wheels of CUDA, if one of the frameworks looks for CUDA in the system."""
+        return self.base.wheels if any(framework.cuda_libraries == "system" for framework in self.frameworks) else ()
 
     def part(self, plan: PrefixPlan) -> Environment:
         """This environment with only the frameworks and the Python of one of its plans."""

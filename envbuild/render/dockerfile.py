@@ -17,7 +17,7 @@ from envbuild.recipes import Recipe
 from envbuild.render import filters
 from envbuild.render.apt import AptSteps
 from envbuild.render.fetched import fetched_pythons, file_of
-from envbuild.render.prefixes import variables
+from envbuild.render.prefixes import site_packages, variables
 from envbuild.render.requirements import PrefixFiles, unpinned
 
 if TYPE_CHECKING:
@@ -151,7 +151,8 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "has_builds": any(_builds(framework, recipes[framework.recipe]) for framework in environment.frameworks),
         "custom": environment.custom,
         "copied": [_copied(file.target) for file in environment.custom.files] if environment.custom else [],
-        "env": _env(environment, recipes),
+        "toolkit": _toolkit(lock),
+        "env": _env(lock, recipes),
         "labels": _labels(lock, used),
     }
 
@@ -204,13 +205,23 @@ def _package_argument(package: AptPackage) -> str:
     return f"{package.name}={package.version}"
 
 
-def _env(environment: Environment, recipes: Mapping[str, Recipe]) -> list[tuple[str, str]]:
+def _toolkit(lock: Lock) -> list[dict[str, str]]:
+    """The links in CUDA's usual folder to the wheels of the first prefix that has CUDA's wheels."""
+    environment = lock.environment
+    for plan, prefix in zip(environment.plans(), lock.prefixes, strict=True):
+        if environment.part(plan).cuda_wheels():
+            return [{"name": link.name, "target": f"{site_packages(prefix)}/{link.target}"} for link in environment.base.toolkit]
+    return []
+
+
+def _env(lock: Lock, recipes: Mapping[str, Recipe]) -> list[tuple[str, str]]:
     """The image's variables. With several prefixes, envbuild-use sets the variables instead, because a prefix must not see
     the variables of another prefix."""
+    environment = lock.environment
     plans = environment.plans()
     values = dict(_NO_DISPLAY)
     if len(plans) == 1:
-        values |= variables(environment, plans[0], recipes)
+        values |= variables(environment, plans[0], recipes, lock.prefixes[0])
     if environment.cuda is not None:
         values.update(NVIDIA_VISIBLE_DEVICES="all", NVIDIA_DRIVER_CAPABILITIES="compute,utility")
         if environment.require_cuda:

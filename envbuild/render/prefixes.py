@@ -10,10 +10,11 @@ from collections.abc import Mapping
 
 from envbuild.errors import InvalidInputError
 from envbuild.model.environment import Environment, PrefixPlan
-from envbuild.model.lock import Lock
+from envbuild.model.lock import Lock, Prefix
 from envbuild.recipes import Recipe
 
 FILE = "prefixes"
+_LIBRARY_PATH = "LD_LIBRARY_PATH"
 _HEADER = "Rendered from lock.json by envbuild, do not edit. The Dockerfile beside it says how to make it again."
 
 
@@ -26,17 +27,26 @@ def listed(lock: Lock, recipes: Mapping[str, Recipe]) -> str:
         held = environment.part(plan).frameworks
         words = ", ".join(f"{recipes[framework.recipe].title} {framework.version}" for framework in held)
         lines.append(f"{prefix.path:<{width}}  Python {prefix.python.version:<4}  {words}")
-        lines += [f"  {name}={_one_line(name, value)}" for name, value in sorted(variables(environment, plan, recipes).items())]
+        values = variables(environment, plan, recipes, prefix)
+        lines += [f"  {name}={_one_line(name, value)}" for name, value in sorted(values.items())]
     return "\n".join(lines) + "\n"
 
 
-def variables(environment: Environment, plan: PrefixPlan, recipes: Mapping[str, Recipe]) -> dict[str, str]:
+def variables(environment: Environment, plan: PrefixPlan, recipes: Mapping[str, Recipe], prefix: Prefix) -> dict[str, str]:
     """The variables that the recipes of the frameworks in ``plan`` set. If two recipes set the same variable, the last one
-    counts."""
+    counts. The folders of CUDA's wheels come first in the library path."""
     merged: dict[str, str] = {}
     for framework in environment.part(plan).frameworks:
         merged.update(recipes[framework.recipe].env)
+    folders = [f"{site_packages(prefix)}/{wheel.folder}" for wheel in environment.part(plan).cuda_wheels() if wheel.folder]
+    if folders:
+        merged[_LIBRARY_PATH] = ":".join([*folders, *filter(None, [merged.get(_LIBRARY_PATH)])])
     return merged
+
+
+def site_packages(prefix: Prefix) -> str:
+    """The folder of the packages of a prefix."""
+    return f"{prefix.path}/lib/python{prefix.python.version}/site-packages"
 
 
 def _one_line(name: str, value: str) -> str:

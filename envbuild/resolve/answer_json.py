@@ -67,8 +67,15 @@ def _base(base: Base) -> dict[str, Any]:
         "default": base.is_default,
         "packages": [f"{package.name}={package.version}" for package in base.packages],
         "other_providers": list(base.other_providers),
+        **_as_wheels(base),
         **_to_build(base),
     }
+
+
+def _as_wheels(base: Base) -> dict[str, Any]:
+    """The wheels of CUDA that the base brings, and the version of their libraries if it differs; empty without wheels."""
+    wheels = [wheel.requirement for wheel in base.wheels]
+    return {**({"wheels": wheels} if wheels else {}), **({"cuda": base.cuda} if base.cuda else {})}
 
 
 def _to_build(base: Base) -> dict[str, Any]:

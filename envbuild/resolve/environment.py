@@ -15,11 +15,13 @@ from envbuild.model.environment import (
     AptRepository,
     Base,
     ComputeCapability,
+    CudaWheel,
     Environment,
     Framework,
     PinnedFile,
     Python,
     System,
+    ToolkitLink,
 )
 from envbuild.resolve.request.bases import image_slug
 from envbuild.resolve.request.model import Request
@@ -45,7 +47,7 @@ def environment_of(lookup: Lookup, request: Request, chosen: Candidate) -> Envir
     newest = max((build.variant.cuda for build in builds if build.variant.cuda), key=numbers, default="")
     row = lookup.cuda.get(newest)
     base = _base(lookup, request, chosen)
-    drivers = [lookup.driver_min(build.variant.cuda) for build in builds]
+    drivers = [lookup.driver_min(cuda) for cuda in (*(build.variant.cuda for build in builds), base.cuda)]
     return Environment(
         name=canonical_name(builds, place, base, _unusual_libraries(lookup, chosen), _unusual_supply(lookup, request, place)),
         frameworks=tuple(framework_of(build, place.python.version, cuda, builds) for build in builds),
@@ -171,7 +173,17 @@ def _base(lookup: Lookup, request: Request, chosen: Candidate) -> Base:
         build_image=compiled.build_image if compiled else "",
         files=tuple(remote_file(lookup, name) for name in (row.files if row else ())),
         installer=remote_file(lookup, row.installer) if row and row.installer else None,
+        wheels=_wheels(offer),
+        toolkit=tuple(ToolkitLink(name=name, target=target) for name, target in row.wheels.toolkit) if row and row.wheels else (),
+        cuda=offer.stands_in,
     )
+
+
+def _wheels(offer: Offer) -> tuple[CudaWheel, ...]:
+    """The wheels that an offer brings: those of CUDA, cuDNN and NCCL."""
+    libraries = (library.wheel.wheel for library in (offer.cudnn, offer.nccl) if library and library.wheel)
+    found = (*(offer.row.wheels.wheels if offer.row and offer.row.wheels else ()), *libraries)
+    return tuple(CudaWheel(requirement=wheel.requirement, folder=wheel.folder) for wheel in found)
 
 
 def _other_providers(lookup: Lookup, chosen: Candidate, taken: Offer) -> tuple[str, ...]:

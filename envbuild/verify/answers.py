@@ -44,7 +44,7 @@ def _compare_cuda(lock: Lock, framework: Framework, told: Mapping[str, Any], fou
         found.wrong(f"{who} CUDA", f"a build without CUDA in an image for CUDA {expected}")
     elif expected is not None and cuda == UNKNOWN:
         found.notes.append(f"not compared: {who} does not report its CUDA version")
-    elif expected is not None and not _same_release(str(cuda), expected):
+    elif expected is not None and not any(_same_release(str(cuda), each) for each in (expected, environment.base.cuda) if each):
         found.wrong(f"{who} CUDA", f"expected {expected}, it was built with {cuda}")
     elif expected is None and cuda and cuda != UNKNOWN:
         found.notes.append(f"{who} was built with CUDA {cuda}, but this environment is for CPUs")

@@ -269,7 +269,9 @@ def _keep(tables: dict[str, Any], cuda: set[str], pythons: set[str]) -> None:
         return any((have + ".").startswith(entry + ".") for entry in entries for have in cuda)
 
     tables["cuda"] = [row for row in tables["cuda"] if row["version"] in cuda]
-    systems = {item["system"] for row in tables["cuda"] for item in row["providers"]} | {"debian11"}
+    systems = {item["system"] for row in tables["cuda"] for item in row["providers"] if "system" in item} | {"debian11"}
+    sets = {item.get("wheels") for row in tables["cuda"] for item in row["providers"]}
+    tables["wheel_sets"] = [row for row in tables["wheel_sets"] if row["name"] in sets]
     tables["systems"] = [row for row in tables["systems"] if row["name"] in systems]
     tables["pythons"] = [row for row in tables["pythons"] if row["version"] in pythons]
     supplies = [supply for row in tables["pythons"] for supply in row.get("from", [])]

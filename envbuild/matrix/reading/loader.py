@@ -21,7 +21,7 @@ _THEN = ": the rows are compared with each other when all of them can be read"
 _TABLES = (
     *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),
     "driver_rules",
-    *("repositories", "cuda", "cudnn", "nccl", "gpus", "gpu_vendors"),
+    *("repositories", "wheel_sets", "cuda", "cudnn", "nccl", "gpus", "gpu_vendors"),
 )
 
 
@@ -131,6 +131,7 @@ def _assemble(context: Context, documents: list[Table]) -> Matrix:
     systems = rows("systems", lambda row: row.name, platform_tables.system)
     pythons = rows("pythons", lambda row: row.version, platform_tables.python)
     context.pythons = {row.version for row in pythons}
+    context.wheel_sets = {row.name: row for row in rows("wheel_sets", lambda row: row.name, platform_tables.wheel_set)}
     found = Matrix(
         fingerprint="",
         policy=policy,

@@ -14,6 +14,7 @@ from envbuild.matrix.platform import (
     DriverRule,
     LibraryPackage,
     LibraryRow,
+    LibraryWheel,
     PackageRow,
     Provenance,
     ProviderRow,
@@ -23,6 +24,8 @@ from envbuild.matrix.platform import (
     SourceArchiveRow,
     SystemPython,
     SystemRow,
+    WheelRow,
+    WheelSet,
 )
 from envbuild.matrix.reading.context import NAME, URL, Context, date, descending, minor, unique, version
 from envbuild.matrix.types import Policy
@@ -33,6 +36,7 @@ from envbuild.yaml_reader import Table
 T = TypeVar("T")
 Files = list[tuple[Table, Provenance]]
 APT_SOURCE = r"deb https?://[A-Za-z0-9._/:-]+ [a-z0-9./-]+( [a-z]+)+"
+FOLDER = r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*"  # below site-packages
 PROVIDERS = get_args(Provider)
 PYTHON_FROM = get_args(PythonFrom)
 _LARGEST_TOOL = 1 << 30  # bytes; no program that installs packages is larger
@@ -267,6 +271,37 @@ def _installer_driver(table: Table, usual: str) -> str:
     return "" if said == "none" else said
 
 
+def wheel_set(context: Context, table: Table, defaults: Provenance) -> WheelSet:
+    """A row of ``wheel_sets``."""
+    wheels = []
+    for item in table.tables("wheels", required=True):
+        wheels.append(_wheel(item))
+        item.finish()
+    links = table.table("toolkit")
+    toolkit = [] if links is None else [(name, links.text(name, pattern=FOLDER)) for name in links.keys()]  # noqa: SIM118
+    return WheelSet(
+        name=table.text("name", pattern=NAME),
+        cuda=minor(table, "cuda"),
+        wheels=tuple(wheels),
+        toolkit=tuple(toolkit),
+        origin=context.origin(table, defaults),
+    )
+
+
+def _wheel(table: Table) -> WheelRow:
+    return WheelRow(
+        requirement=table.text("requirement", pattern=rf"[a-z0-9]+(-[a-z0-9]+)*=={NUMBERS}"),
+        folder=table.text("folder", "", pattern=FOLDER),
+    )
+
+
+def _wheels_of(context: Context, table: Table) -> WheelSet | None:
+    name = table.text("wheels", pattern=NAME)
+    if name and name not in context.wheel_sets:
+        table.problem(f"`wheel_sets` has no row {name}", "wheels")
+    return context.wheel_sets.get(name)
+
+
 def _provider(context: Context, table: Table, parent: Provenance) -> ProviderRow:
     kind = table.text("provider", choices=PROVIDERS)
     row = ProviderRow(
@@ -280,6 +315,7 @@ def _provider(context: Context, table: Table, parent: Provenance) -> ProviderRow
         build_image=table.text("build_image", "", pattern=r"\S+") if kind == "tag" else "",
         files=table.texts("files", pattern=NAME) if kind == "conda" else (),
         installer=table.text("installer", "", pattern=NAME) if kind == "conda" else "",
+        wheels=_wheels_of(context, table) if kind == "wheels" else None,
         cudnn=version(table, "cudnn", ""),
         nccl=version(table, "nccl", ""),
         preference=table.integer("preference", 0),
@@ -323,6 +359,11 @@ def library(context: Context, table: Table, defaults: Provenance, *, name: str) 
             )
         )
         item.finish()
+    wheels = []
+    for item in table.tables("wheels"):
+        cuda_of = item.text("cuda", pattern=CUDA_OR_MAJOR)
+        wheels.append(LibraryWheel(cuda=cuda_of, wheel=_wheel(item), origin=context.origin(item, origin)))
+        item.finish()
     return LibraryRow(
         library=name,
         version=number,
@@ -332,6 +373,7 @@ def library(context: Context, table: Table, defaults: Provenance, *, name: str) 
         capability_min=minor(table, "capability_min", ""),
         apt=tuple(packages),
         origin=origin,
+        wheels=tuple(wheels),
     )
 
 

@@ -18,7 +18,7 @@ from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import clashes, together
 from envbuild.resolve.search.lookup import Lookup
-from envbuild.resolve.search.placement import Library, Place
+from envbuild.resolve.search.placement import Library, Offer, Place
 from envbuild.resolve.search.release_order import wider_patch
 
 
@@ -234,6 +234,7 @@ def _driver(lookup: Lookup, environment: Environment) -> Iterator[Reason]:
     rows = [row for cuda in cudas if (row := lookup.cuda.get(cuda)) is not None]
     if not rows:
         return
+    rows += [row for row in (lookup.cuda.get(environment.base.cuda),) if row is not None]
     row = max(rows, key=lambda row: numbers(row.driver_min))
     rule = lookup.native_rule(row)
     floor = f"; native code runs with driver {rule.driver_min} or newer (minor-version compatibility)" if rule else ""
@@ -282,11 +283,20 @@ def of_python(lookup: Lookup, request: Request, chosen: Candidate, variant: Vari
     )
 
 
+def _of_wheels(offer: Offer, system: str) -> str:
+    if offer.row is None:
+        return "a plain distribution, because CUDA comes with the framework's packages"
+    found = f"{system}, with CUDA {offer.row.cuda} from NVIDIA's wheels"
+    if not offer.stands_in:
+        return found
+    return f"{found}; programs that are built for CUDA {offer.cuda} run on these libraries by minor-version compatibility"
+
+
 def _base(request: Request, chosen: Candidate, environment: Environment) -> Reason:
     offer, system, cuda = chosen.place.offer, chosen.place.system, environment.cuda
     what = {
         "distribution": "a plain distribution, because nothing of CUDA is needed",
-        "wheels": "a plain distribution, because CUDA comes with the framework's packages",
+        "wheels": _of_wheels(offer, system.name),
         "apt": f"{system.name}, with CUDA {cuda} from NVIDIA's packages of an exact version",
         "tag": f"an image that contains CUDA {cuda}",
         "conda": f"conda packages of CUDA {cuda}",

@@ -178,6 +178,8 @@ def together(builds: Sequence[Build]) -> Variant:
     gpu = [variant for variant in variants if variant.cuda]
     main = in_image[0] if in_image else max(gpu, key=lambda variant: numbers(variant.cuda), default=variants[0])
     allowed = [set(variant.systems) for variant in variants if variant.systems]
+    major = main.cuda.partition(".")[0]
+    wheels = (v.package for v in variants if v.cuda_libraries == "wheels" and v.cuda.partition(".")[0] == major)
     return main._replace(
         name=" + ".join(variant.name for variant in variants),
         package=" + ".join(variant.package for variant in variants),
@@ -187,6 +189,7 @@ def together(builds: Sequence[Build]) -> Variant:
         glibc=max((variant.glibc for variant in variants), key=numbers),
         nvcc=any(variant.nvcc for variant in variants),
         systems=tuple(sorted(set.intersection(*allowed))) if allowed else (),
+        beside_wheels=next(wheels, ""),
     )
 
 

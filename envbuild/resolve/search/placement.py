@@ -18,8 +18,9 @@ from envbuild.matrix.placement import (
     is_for,
     library_inside,
     packages_for,
+    wheels_for,
 )
-from envbuild.matrix.platform import LibraryPackage, LibraryRow, ProviderRow, SystemRow
+from envbuild.matrix.platform import LibraryPackage, LibraryRow, LibraryWheel, ProviderRow, SystemRow
 from envbuild.matrix.types import LibraryNeed, Variant
 from envbuild.matrix.versions import newest_first, within
 from envbuild.model.environment import Python
@@ -36,26 +37,33 @@ NOT_ASKED: Asked = ("", "")
 
 class Library(NamedTuple):
     """A chosen release of cuDNN or NCCL. ``row`` is None for a library that the framework or an image brings. ``package`` is
-    set only if apt installs the library."""
+    set only if apt installs the library, ``wheel`` only if it comes as a wheel."""
 
     version: str
     row: LibraryRow | None
     package: LibraryPackage | None
+    wheel: LibraryWheel | None = None
 
 
 class Offer(NamedTuple):
     """A provider on one system, with the libraries that it would bring. ``deleted`` is true if its image was deleted
-    upstream."""
+    upstream. ``cuda`` is the version that the frameworks are built for."""
 
     provider: Provider
     row: ProviderRow | None
     cudnn: Library | None
     nccl: Library | None
+    cuda: str = ""
 
     @property
     def deleted(self) -> bool:
         """Whether the image was deleted upstream. Such a provider is used only if the request names it."""
         return self.row is not None and self.row.origin.status == "base-deleted"
+
+    @property
+    def stands_in(self) -> str:
+        """The CUDA version of the libraries, if it is a later minor version than the frameworks are built for; else empty."""
+        return self.row.cuda if self.row and self.row.cuda != self.cuda else ""
 
     @property
     def preference(self) -> int:
@@ -80,8 +88,8 @@ def places(
     *,
     gpus: tuple[str, ...] = (),
 ) -> list[Place]:
-    """All possible places of ``variant``, best first. Python's supply decides first, then Python's version, the provider and
-    the system. Places with a deleted image come last.
+    """All possible places of ``variant``, best first. Libraries of exactly its CUDA come first. Then Python's supply decides, then
+    Python's version, the provider and the system. Places with a deleted image come last.
 
     If several releases of a library fit, each place has the best release that satisfies ``asked``, or the best of all if none
     does. With ``supply``, only places are returned whose Python comes from that supply. The libraries support the compute
@@ -96,6 +104,7 @@ def places(
         variant.glibc,
         variant.systems,
         variant.nvcc,
+        variant.beside_wheels,
         image,
         asked,
         supply,
@@ -127,6 +136,7 @@ def _rank(lookup: Lookup, place: Place) -> tuple[object, ...]:
     row = lookup.pythons.get(place.python.version)
     return (
         place.offer.deleted,
+        bool(place.offer.stands_in),
         supply,
         -(row.preference if row else 0),
         newest_first(place.python.version),
@@ -211,6 +221,9 @@ def _offer(
             return objection(BASE, key, f"names the repository {name}, which the matrix does not contain", row.origin.source)
         if bad := status_objection(f"repository {name}", repository.origin, BASE):
             return bad
+    if row.wheels and variant.beside_wheels:
+        reason = f"brings CUDA in the same packages as {variant.beside_wheels}, and only one version of each can be installed"
+        return objection(BASE, key, reason, row.origin.source)
     if not can_compile(row, variant):
         reason = f"no document says that it contains a compiler, and {variant.package} ({variant.name}) is compiled by nvcc"
         return objection(BASE, key, reason, row.origin.source)
@@ -222,7 +235,8 @@ def _offer(
         if found is not None and (dropped := _dropped(lookup, variant, library, found.version, gpus)):
             return dropped
         chosen[library] = found
-    return Offer(provider=cast(Provider, row.provider), row=row, cudnn=chosen["cudnn"], nccl=chosen["nccl"])
+    provider = cast(Provider, row.provider)
+    return Offer(provider=provider, row=row, cudnn=chosen["cudnn"], nccl=chosen["nccl"], cuda=variant.cuda)
 
 
 def _library(
@@ -240,9 +254,13 @@ def _library(
     found = library_releases(lookup, library, variant.cuda, need)
     serving = [release for release in found if not any(drops(release, gpu) for gpu in gpus)]
     for candidate in sorted(serving, key=lambda release: not within(release.version, clauses)):
-        if row.provider != "apt":
+        if row.wheels:
+            for wheel in wheels_for(candidate, row):
+                if wheel.origin.status != "known-bad":
+                    return Library(version=candidate.version, row=candidate, package=None, wheel=wheel)
+        elif row.provider != "apt":
             return Library(version=candidate.version, row=candidate, package=None)
-        for package in packages_for(candidate, variant.cuda, system):
+        for package in packages_for(candidate, variant.cuda, system) if row.provider == "apt" else ():
             if _installable(lookup, package) and (package.dev or not variant.nvcc):
                 return Library(version=candidate.version, row=candidate, package=package)
     if found and not serving:
@@ -250,6 +268,8 @@ def _library(
     if found:
         headers = " with its headers" if variant.nvcc else ""
         reason = f"has no package of {library} {describe(need)}{headers} for CUDA {variant.cuda} on {system.name}"
+        if row.wheels:
+            reason = f"has no wheel of {library} {describe(need)} for CUDA {row.cuda}"
         return objection(SYSTEM, found[0].key, reason, found[0].origin.source)
     reason = f"the matrix has no {library} {describe(need)} for CUDA {variant.cuda}"
     return objection(CUDA, f"{library} for cuda {variant.cuda}", reason, variant.origin.source_of(library))
