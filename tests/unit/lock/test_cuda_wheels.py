@@ -251,7 +251,7 @@ def with_wheels(lock: Lock, *names: str) -> Lock:
         toolkit=LINKS, cuda="11.4",
     )  # fmt: skip
     frameworks = tuple(
-        replace(each, cuda_libraries="system") if each.name in names else each for each in lock.environment.frameworks
+        replace(each, cuda_libraries="system" if each.name in names else "bundled") for each in lock.environment.frameworks
     )
     return replace(lock, environment=replace(lock.environment, base=base, cuda="11.0", frameworks=frameworks))
 
