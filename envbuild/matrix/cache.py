@@ -29,11 +29,11 @@ _DAMAGES = (ValueError, LookupError, TypeError, AttributeError)
 @functools.cache
 def _classes() -> tuple[Any, ...]:
     """The classes of rows, in an order that is fixed for one version of the program."""
-    from envbuild.matrix import platform, types
+    from envbuild.matrix import gpu_rows, platform, types
 
     return tuple(
         value
-        for module in (platform, types)
+        for module in (gpu_rows, platform, types)
         for value in vars(module).values()
         if isinstance(value, type) and value.__module__ == module.__name__
     )

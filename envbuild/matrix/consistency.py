@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from envbuild.errors import Problem
 from envbuild.matrix.libraries import accepts, describe, needs
 from envbuild.matrix.placement import Serving
-from envbuild.matrix.platform import CudaRow, DriverRow, LibraryPackage, Provenance, ProviderRow
+from envbuild.matrix.platform import CudaRow, DriverRow, LibraryPackage, LibraryWheel, Provenance, ProviderRow
 from envbuild.matrix.types import LibraryNeed, Matrix, Variant
 from envbuild.matrix.versions import numbers
 
@@ -85,7 +85,7 @@ class _Used:
         self.pythons: set[str] = set()
         self.cuda: set[str] = set()
         self.providers: set[ProviderRow] = set()
-        self.packages: set[LibraryPackage] = set()
+        self.packages: set[LibraryPackage | LibraryWheel] = set()
         self.libraries: set[tuple[str, str]] = set()
         for variant in set(_builds(matrix)):
             served, _ = serving.of(variant)

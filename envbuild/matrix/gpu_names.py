@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from envbuild.errors import UnknownNameError
-from envbuild.matrix.platform import Architecture, Gpu
+from envbuild.matrix.gpu_rows import Gpu
+from envbuild.matrix.platform import Architecture
 from envbuild.matrix.types import Matrix
 from envbuild.matrix.versions import numbers
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from envbuild.matrix.gpu_rows import Gpu, GpuVendor
 from envbuild.matrix.platform import (
     Architecture,
     ArchiveRow,
@@ -19,8 +20,6 @@ from envbuild.matrix.platform import (
     CudaRow,
     DriverRow,
     DriverRule,
-    Gpu,
-    GpuVendor,
     LibraryRow,
     Provenance,
     PythonRow,
@@ -85,7 +84,8 @@ class Variant(NamedTuple):
     ``asks`` are requirements that only serve to find conflicts with other frameworks, which then need separate prefixes. They
     are not locked.
     ``contradicts`` lists the fields that differ from the files on the index, and why the row is right.
-    ``beside_wheels`` is set for joined builds only: the package of a build that brings wheels of the same major version of CUDA.
+    ``beside_wheels`` is set for joined builds only: the package of a build that brings wheels of the same major version of
+    CUDA.
     """
 
     name: str

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild import codec
 from envbuild.errors import BuildError, InvalidInputError
 from envbuild.jinja_settings import SHELL_COMMENTS, jinja_environment
-from envbuild.model.environment import AptPackage, Environment, Framework
+from envbuild.model.environment import AptPackage, Framework
 from envbuild.model.lock import Lock
 from envbuild.recipes import Recipe
 from envbuild.render import filters
@@ -210,7 +210,8 @@ def _toolkit(lock: Lock) -> list[dict[str, str]]:
     environment = lock.environment
     for plan, prefix in zip(environment.plans(), lock.prefixes, strict=True):
         if environment.part(plan).cuda_wheels():
-            return [{"name": link.name, "target": f"{site_packages(prefix)}/{link.target}"} for link in environment.base.toolkit]
+            site = site_packages(prefix)
+            return [{"name": link.name, "target": f"{site}/{link.target}"} for link in environment.base.toolkit]
     return []
 
 

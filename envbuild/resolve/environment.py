@@ -174,9 +174,14 @@ def _base(lookup: Lookup, request: Request, chosen: Candidate) -> Base:
         files=tuple(remote_file(lookup, name) for name in (row.files if row else ())),
         installer=remote_file(lookup, row.installer) if row and row.installer else None,
         wheels=_wheels(offer),
-        toolkit=tuple(ToolkitLink(name=name, target=target) for name, target in row.wheels.toolkit) if row and row.wheels else (),
+        toolkit=_toolkit(offer),
         cuda=offer.stands_in,
     )
+
+
+def _toolkit(offer: Offer) -> tuple[ToolkitLink, ...]:
+    links = offer.row.wheels.toolkit if offer.row and offer.row.wheels else ()
+    return tuple(ToolkitLink(name=name, target=target) for name, target in links)
 
 
 def _wheels(offer: Offer) -> tuple[CudaWheel, ...]:

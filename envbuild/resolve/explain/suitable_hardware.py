@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from envbuild.matrix.gpu_code import code_for
+from envbuild.matrix.gpu_rows import Gpu
 from envbuild.matrix.libraries import drops
-from envbuild.matrix.platform import Gpu
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers
 from envbuild.resolve.request.model import GpuWanted, Request

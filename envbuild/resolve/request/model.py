@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from envbuild.matrix.platform import Architecture, Gpu
+from envbuild.matrix.gpu_rows import Gpu
+from envbuild.matrix.platform import Architecture
 from envbuild.matrix.types import FrameworkTable, Release
 from envbuild.matrix.versions import version_matches
 

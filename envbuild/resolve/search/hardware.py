@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from envbuild.matrix.gpu_code import code_for, oldest_for_ptx
+from envbuild.matrix.gpu_rows import Gpu
 from envbuild.matrix.platform import (
     Architecture,
     CudaRow,
     DriverRow,
-    Gpu,
 )
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers

@@ -88,8 +88,8 @@ def places(
     *,
     gpus: tuple[str, ...] = (),
 ) -> list[Place]:
-    """All possible places of ``variant``, best first. Libraries of exactly its CUDA come first. Then Python's supply decides, then
-    Python's version, the provider and the system. Places with a deleted image come last.
+    """All possible places of ``variant``, best first. Libraries of exactly its CUDA come first. Then Python's supply decides,
+    then Python's version, the provider and the system. Places with a deleted image come last.
 
     If several releases of a library fit, each place has the best release that satisfies ``asked``, or the best of all if none
     does. With ``supply``, only places are returned whose Python comes from that supply. The libraries support the compute
@@ -253,16 +253,10 @@ def _library(
         return _inside_tag(variant, system, row, library, need)
     found = library_releases(lookup, library, variant.cuda, need)
     serving = [release for release in found if not any(drops(release, gpu) for gpu in gpus)]
-    for candidate in sorted(serving, key=lambda release: not within(release.version, clauses)):
-        if row.wheels:
-            for wheel in wheels_for(candidate, row):
-                if wheel.origin.status != "known-bad":
-                    return Library(version=candidate.version, row=candidate, package=None, wheel=wheel)
-        elif row.provider != "apt":
-            return Library(version=candidate.version, row=candidate, package=None)
-        for package in packages_for(candidate, variant.cuda, system) if row.provider == "apt" else ():
-            if _installable(lookup, package) and (package.dev or not variant.nvcc):
-                return Library(version=candidate.version, row=candidate, package=package)
+    candidates = sorted(serving, key=lambda release: not within(release.version, clauses))
+    brought = (made for candidate in candidates if (made := _brought(lookup, variant, system, row, candidate)) is not None)
+    if (chosen := next(brought, None)) is not None:
+        return chosen
     if found and not serving:
         return _dropped(lookup, variant, library, found[0].version, gpus)
     if found:
@@ -273,6 +267,19 @@ def _library(
         return objection(SYSTEM, found[0].key, reason, found[0].origin.source)
     reason = f"the matrix has no {library} {describe(need)} for CUDA {variant.cuda}"
     return objection(CUDA, f"{library} for cuda {variant.cuda}", reason, variant.origin.source_of(library))
+
+
+def _brought(lookup: Lookup, variant: Variant, system: SystemRow, row: ProviderRow, release: LibraryRow) -> Library | None:
+    """The release as a provider brings it: by apt, as a wheel or in another way; None if the provider does not have it."""
+    if row.wheels:
+        wheels = [item for item in wheels_for(release, row) if item.origin.status != "known-bad"]
+        return Library(version=release.version, row=release, package=None, wheel=wheels[0]) if wheels else None
+    if row.provider != "apt":
+        return Library(version=release.version, row=release, package=None)
+    for package in packages_for(release, variant.cuda, system):
+        if _installable(lookup, package) and (package.dev or not variant.nvcc):
+            return Library(version=release.version, row=release, package=package)
+    return None
 
 
 def _dropped(lookup: Lookup, variant: Variant, library: str, version: str, gpus: tuple[str, ...]) -> Objection | None:

@@ -69,8 +69,8 @@ framework: {name: anvil, title: Anvil, short: anvil, aliases: [anvil], recipe: a
 series:
   - series: "1.0"
     variants:
-      gpu: {package: anvil, python: ["3.6"], cuda: "11.0", cuda_libraries: system, cudnn: {min: "8.0", below: "9"}, glibc: "2.17",
-            capabilities: {sass: ["3.5", "8.0"]}}
+      gpu: {package: anvil, python: ["3.6"], cuda: "11.0", cuda_libraries: system, cudnn: {min: "8.0", below: "9"},
+            glibc: "2.17", capabilities: {sass: ["3.5", "8.0"]}}
     releases:
       - {version: "1.0.0", released: "2020-03-13"}
   - series: "2.0"

@@ -1,0 +1,55 @@
+"""The rows about GPUs and their vendors. Frozen rows, as in :mod:`types`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from envbuild.matrix.platform import Provenance
+
+
+class Gpu(NamedTuple):
+    """A GPU board. Numbers are None if no source gives them.
+
+    Numbers are for one GPU, even on a board with several GPUs; only ``power_w`` is for the whole board. ``host`` is the
+    processor that the GPU is built together with, if images do not support that processor; empty for ordinary boards.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    architecture: str
+    capability: str
+    kind: str
+    host: str
+    memory_gb: float | None
+    memory_bandwidth_gb_s: float | None
+    fp32_gflops: float | None
+    fp64_gflops: float | None
+    fp16_gflops: float | None
+    tensor_gflops: float | None
+    power_w: float | None
+    gpus_per_board: int
+    nvlink: bool
+    released: str
+    origin: Provenance
+
+    @property
+    def key(self) -> str:
+        """The row's name in messages."""
+        return f"gpu {self.name}"
+
+
+class GpuVendor(NamedTuple):
+    """A vendor whose GPUs or accelerators CUDA does not run on.
+
+    ``names`` are regular expressions for the names that people use; ``needs`` is the software that they need instead of CUDA.
+    """
+
+    vendor: str
+    needs: str
+    names: tuple[str, ...]
+    origin: Provenance
+
+    @property
+    def key(self) -> str:
+        """The row's name in messages."""
+        return f"gpu vendor {self.vendor}"
