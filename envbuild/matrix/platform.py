@@ -253,13 +253,15 @@ class WheelRow(NamedTuple):
 class WheelSet(NamedTuple):
     """The wheels of one CUDA version, for frameworks that look for CUDA in the system.
 
-    ``toolkit`` are the links in the toolkit's usual folder: the name of each, and its target below site-packages.
+    ``toolkit`` are the links in the toolkit's usual folder: the name of each, and its target below site-packages. ``apt`` are
+    the system's packages with libraries that the wheels need.
     """
 
     name: str
     cuda: str
     wheels: tuple[WheelRow, ...]
     toolkit: tuple[tuple[str, str], ...]
+    apt: tuple[str, ...]
     origin: Provenance
 
     @property

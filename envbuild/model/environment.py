@@ -136,7 +136,7 @@ class Base:
     ``build_packages`` or ``build_image`` contain the tools for compiling, which do not stay in the image. ``files`` are conda
     packages of CUDA, ``installer`` is the program that unpacks them.
     ``wheels`` bring CUDA's libraries, cuDNN and NCCL for frameworks that look for them in the system; ``toolkit`` are the links
-    that belong to them. ``cuda`` is the version of the libraries if it is a later minor version than the frameworks are built
+    that belong to them, and ``apt`` the system's packages that they need. ``cuda`` is the version of the libraries if it is a later minor version than the frameworks are built
     for.
     """
 
@@ -152,6 +152,7 @@ class Base:
     installer: RemoteFile | None = field(default=None, metadata={"left_out_if_default": True})
     wheels: tuple[CudaWheel, ...] = field(default=(), metadata={"left_out_if_default": True})
     toolkit: tuple[ToolkitLink, ...] = field(default=(), metadata={"left_out_if_default": True})
+    apt: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
     cuda: str = field(default="", metadata={"left_out_if_default": True})
 
 

@@ -175,6 +175,7 @@ def _base(lookup: Lookup, request: Request, chosen: Candidate) -> Base:
         installer=remote_file(lookup, row.installer) if row and row.installer else None,
         wheels=_wheels(offer),
         toolkit=_toolkit(offer),
+        apt=row.wheels.apt if row and row.wheels else (),
         cuda=offer.stands_in,
     )
 

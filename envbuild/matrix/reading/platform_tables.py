@@ -284,6 +284,7 @@ def wheel_set(context: Context, table: Table, defaults: Provenance) -> WheelSet:
         cuda=minor(table, "cuda"),
         wheels=tuple(wheels),
         toolkit=tuple(toolkit),
+        apt=table.texts("apt", pattern=NAME),
         origin=context.origin(table, defaults),
     )
 
