@@ -135,9 +135,9 @@ class Base:
     the canonical name then contains the base. ``other_providers`` are the providers that could be used instead, best first.
     ``build_packages`` or ``build_image`` contain the tools for compiling, which do not stay in the image. ``files`` are conda
     packages of CUDA, ``installer`` is the program that unpacks them.
-    ``wheels`` bring CUDA's libraries, cuDNN and NCCL for frameworks that look for them in the system; ``toolkit`` are the links
-    that belong to them, and ``apt`` the system's packages that they need. ``cuda`` is the version of the libraries if it is a later minor version than the frameworks are built
-    for.
+    ``wheels`` bring CUDA's libraries, cuDNN and NCCL for frameworks that look for them in the system. ``toolkit`` are the links
+    that belong to them, ``apt`` the system's packages that they need. ``cuda`` is the version of the libraries if it is a later
+    minor version than the frameworks are built for.
     """
 
     provider: Provider
