@@ -218,13 +218,11 @@ class Client:
         except ValueError as error:
             raise _PassingError(self._unreachable(error)) from error
         kind = {"Content-Type": "application/octet-stream"}
-        return self._once(
-            "PUT", _with_digest(location, digest), (201,), headers=kind, body=body, passing=(*_TRANSIENT, *_UPLOAD_LOST)
-        )
+        passing = (*_TRANSIENT, *_UPLOAD_LOST)
+        return self._once("PUT", _with_digest(location, digest), (201,), headers=kind, body=body, passing=passing)
 
     def upload_unfinished(self, pieces: Callable[[], Iterator[bytes]], digest: Callable[[], str]) -> None:
-        """Send a blob that is still being written, once: ``pieces`` reads it and waits for its end, after which ``digest``
-        knows its digest."""
+        """Send a blob that is still being written, once. ``pieces`` reads it to its end; then ``digest`` knows its digest."""
         began = self._once("POST", self.url("blobs/uploads/"), (202,))
         kind = {"Content-Type": "application/octet-stream"}
         location = self.absolute(began.url, began.headers.get("Location", ""))

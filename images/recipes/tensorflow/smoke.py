@@ -40,7 +40,15 @@ class Adapter(object):
         build = self._build_info()
         return {'name': 'tensorflow', 'version': self.tf.__version__,
                 'cuda_build': build.get('cuda_version') or self._older_cuda(), 'cudnn': build.get('cudnn_version'),
-                'nccl': None, 'arch_list': build.get('cuda_compute_capabilities') or []}
+                'nccl': None, 'arch_list': self._gpu_code(build.get('cuda_compute_capabilities') or [])}
+
+    @staticmethod
+    def _gpu_code(listed):
+        """Return TensorFlow's list with native code as sm_80 and PTX as compute_80.
+
+        In the list, compute_80 stands for both (https://github.com/tensorflow/tensorflow/blob/v2.11.1/configure.py).
+        """
+        return sorted(set(listed) | set(name.replace('compute_', 'sm_') for name in listed))
 
     def compile_and_run(self):
         """Compile and run a function with XLA, by the option jit_compile; before 2.5 it has another name."""
