@@ -215,6 +215,15 @@ def test_a_gpu_image_s_cpu_framework_is_asked_for_no_gpu(image: Image) -> None:
     assert parts(answer)["beta"]["status"] == "fail"
 
 
+def test_a_speed_that_no_part_measures_on_a_gpu_is_never_met(image: Image) -> None:
+    image.add("alpha", "old")
+    image.add("beta", "new")
+    image.write()
+    answer = image.run(*QUICK, "--min-speedup", "2:1.5")
+    assert [part["status"] for part in parts(answer).values()] == ["inconclusive", "inconclusive"], answer.err
+    assert answer.code == 3
+
+
 def test_an_interrupt_ends_the_running_part_and_keeps_what_was_found(image: Image) -> None:
     image.add("alpha", "old")
     image.add("slow", "new", "faulty", fault="asleep")
