@@ -212,7 +212,7 @@ def facts_of(tools: Tools, image: Image, known: Rules) -> list[LayerFacts]:
                     kept.keep(diff_id, facts)
     if gone := [diff_id for diff_id in image.layers if diff_id not in found]:
         raise VerifyError(
-            f"{len(gone)} layers of {image.name} cannot be read: the first one is sha256:{gone[0]}.",
+            f"{len(gone)} layers of {image.name} are absent or damaged: the first one is sha256:{gone[0]}.",
             code="layer-missing",
             hint="Build or pull the image again.",
         )

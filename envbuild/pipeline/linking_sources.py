@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from envbuild import files
-from envbuild.errors import InvalidInputError, UnknownNameError
+from envbuild.errors import InvalidInputError, UnknownNameError, VerifyError
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _read_engine(tools: Tools, image: str, wanted: Sequence[str]) -> Contents:
         for layer in known.layers:
             if layer.diff_id in left and (pieces := _stored(tools, layer)) is not None:
                 left.discard(layer.diff_id)
-                yield _named(layer.diff_id, pieces)
+                yield _hashed(_intact(pieces, layer.digest))
     if not left:
         return
     with contextlib.closing(tools.engine.layer_tars(image, left)) as tars:  # type: ignore[type-var]  # it is a generator
@@ -89,8 +90,30 @@ def _read_engine(tools: Tools, image: str, wanted: Sequence[str]) -> Contents:
                 return
 
 
-def _named(diff_id: str, pieces: Iterable[bytes]) -> Layer:
-    return Layer(pieces, lambda: diff_id)
+def _hashed(pieces: Iterable[bytes]) -> Layer:
+    """The pieces with the diff id that they really have. A layer that was cut off may end like a whole one."""
+    seen = hashlib.sha256()
+
+    def noted() -> Iterator[bytes]:
+        for piece in pieces:
+            seen.update(piece)
+            yield piece
+
+    return Layer(noted(), seen.hexdigest)
+
+
+def _intact(pieces: Iterable[bytes], digest: str) -> Iterator[bytes]:
+    """The pieces of a stored layer. Raises :class:`VerifyError` (``layer-damaged``) where they cannot be read."""
+    from envbuild.compose.unpack import DamagedError
+
+    try:
+        yield from pieces
+    except (DamagedError, OSError) as error:
+        raise VerifyError(
+            f"The layer sha256:{digest} in the cache folder cannot be read: {error}.",
+            code="layer-damaged",
+            hint="`envbuild cache verify` removes damaged layers; then build the image again.",
+        ) from error
 
 
 def _stored(tools: Tools, layer: StoredLayer) -> Iterator[bytes] | None:
@@ -130,17 +153,20 @@ def of_layout(folder: Path, name: str) -> Image:
 
 
 def _read_layout(blobs: Mapping[str, tuple[Path, str]], wanted: Sequence[str]) -> Contents:
+    for diff_id in wanted:
+        yield _hashed(_unpacked_blob(*blobs[diff_id]))
+
+
+def _unpacked_blob(path: Path, media_type: str) -> Iterator[bytes]:
     from envbuild.compose.unpack import DamagedError, unpacked
 
-    for diff_id in wanted:
-        path, media_type = blobs[diff_id]
-        try:
-            with path.open("rb") as stream:
-                yield _named(diff_id, unpacked(iter(functools.partial(stream.read, _PIECE), b""), media_type))
-        except DamagedError as error:
-            raise _not_a_layout(path, f"the layer is damaged ({error})") from error
-        except OSError as error:
-            raise _not_a_layout(path, f"the layer cannot be read ({error.strerror})") from error
+    try:
+        with path.open("rb") as stream:
+            yield from unpacked(iter(functools.partial(stream.read, _PIECE), b""), media_type)
+    except DamagedError as error:
+        raise _not_a_layout(path, f"the layer is damaged ({error})") from error
+    except OSError as error:
+        raise _not_a_layout(path, f"the layer cannot be read ({error.strerror})") from error
 
 
 def _manifest(folder: Path, entry: Mapping[str, Any]) -> Any:

@@ -1,0 +1,74 @@
+"""Layers of an image that are not what their image says."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from envbuild.errors import InvalidInputError, VerifyError
+from envbuild.linkcheck import rules
+from envbuild.pipeline import linking, linking_sources
+
+IMAGES = Path(__file__).parents[3] / "images"
+GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
+
+
+def members() -> list[bytes]:
+    """The tar file of a layer in pieces, one for each file, as envbuild writes layers."""
+    whole, ends = io.BytesIO(), []
+    with tarfile.open(fileobj=whole, mode="w") as tar:
+        for name in ("a", "b", "c"):
+            tar.addfile(tarfile.TarInfo(name))
+            ends.append(whole.tell())
+    held = whole.getvalue()
+    return [held[start:end] for start, end in zip([0, *ends], [*ends, len(held)], strict=True)]
+
+
+def layout(folder: Path, layer: bytes) -> linking_sources.Image:
+    """An image whose only layer has the diff id of the whole layer, and these bytes."""
+    blobs = folder / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+
+    def blob(content: bytes) -> str:
+        digest = hashlib.sha256(content).hexdigest()
+        (blobs / digest).write_bytes(content)
+        return f"sha256:{digest}"
+
+    diff_id = f"sha256:{hashlib.sha256(b''.join(members())).hexdigest()}"
+    config = blob(json.dumps({"rootfs": {"type": "layers", "diff_ids": [diff_id]}}).encode())
+    manifest = {"config": {"digest": config}, "layers": [{"digest": blob(layer), "mediaType": GZIP}]}
+    (folder / "index.json").write_text(json.dumps({"manifests": [{"digest": blob(json.dumps(manifest).encode())}]}))
+    return linking_sources.of_layout(folder, "")
+
+
+def facts(folder: Path, image: linking_sources.Image) -> Any:
+    workspace = SimpleNamespace(layer_facts=folder / "facts", downloads=folder / "downloads")
+    tools: Any = SimpleNamespace(workspace=workspace, on_progress=lambda _news: None)
+    return linking.facts_of(tools, image, rules.load(IMAGES))
+
+
+def test_a_layer_that_ends_early_is_refused_and_not_remembered(tmp_path: Path) -> None:
+    packed = [gzip.compress(piece) for piece in members()]
+    (whole,) = facts(tmp_path, layout(tmp_path / "whole", b"".join(packed)))
+    assert sorted(whole.files) == ["/a", "/b", "/c"]
+    for kept in (tmp_path / "facts").rglob("*"):
+        kept.is_file() and kept.unlink()
+    with pytest.raises(VerifyError) as caught:
+        facts(tmp_path, layout(tmp_path / "cut", packed[0]))
+    assert caught.value.code == "layer-missing"
+    assert not [each for each in (tmp_path / "facts").rglob("*") if each.is_file()]
+
+
+def test_a_damaged_layer_ends_in_one_clear_error(tmp_path: Path) -> None:
+    packed = bytearray(b"".join(gzip.compress(piece) for piece in members()))
+    packed[len(packed) // 2] ^= 0xFF
+    with pytest.raises(InvalidInputError, match="layer is damaged"):
+        facts(tmp_path, layout(tmp_path / "damaged", bytes(packed)))
