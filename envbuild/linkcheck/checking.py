@@ -112,7 +112,7 @@ def _gaps_of(process: Process, explain: causes.Causes, is_of_driver: Callable[[s
 
 def _excused(gap: Gap, rules: Rules, tree: Tree) -> Gap:
     facts = tree.facts(gap.object)
-    reason = rules.excuse(gap.object, gap.needs)
+    reason = rules.excuse(gap.object, gap.needs) if gap.kind != "damaged" else ""
     if not reason and facts is not None and facts.interpreter and tree.real(facts.interpreter) is None:
         reason = f"a program for another C library: the image has no {facts.interpreter}"
     return replace(gap, excuse=reason)

@@ -16,6 +16,7 @@ from envbuild.linkcheck.rules import OF_CUDA, Rules
 from envbuild.workspace import DRIVER_SYMBOLS
 
 _SHOWN = 5
+_STUBS = "/stubs/"  # NVIDIA's stubs of the driver's libraries serve to link programs; no process gets them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +84,7 @@ def driver_needs(
     """For each library of the driver: the objects linked with it, those that contain its name, and the driver that has all
     symbols that linked objects need. ``lacks`` is a driver that was read and lacks one of them. ``toolkits`` has the driver
     that came with each CUDA."""
-    offered = {symbol for facts in objects.values() for symbol in facts.offers}
+    offered = {symbol for path, facts in objects.items() if _STUBS not in path for symbol in facts.offers}
     told = []
     for each in rules.driver:
         name = each.library.removesuffix(".1")
@@ -91,6 +92,7 @@ def driver_needs(
         wanted = {s for facts in linked.values() for s in facts.wanted if re.match(each.symbols, s) and s not in offered}
         found = {symbol: first for symbol in wanted if (first := known.first(each.library, symbol, toolkits)) is not None}
         driver = max((first.driver for first in found.values()), key=_version, default="")
+        newest = sorted(symbol for symbol, first in found.items() if first.driver == driver)
         told.append(
             {
                 "library": each.library,
@@ -99,7 +101,8 @@ def driver_needs(
                 "symbols": len(wanted),
                 "driver": driver,
                 "lacks": max((first.lacks for first in found.values() if first.lacks), key=_version, default=""),
-                "newest": sorted(symbol for symbol, first in found.items() if first.driver == driver)[:_SHOWN],
+                "newest": newest[:_SHOWN],
+                "by": min((path for path, facts in linked.items() if newest and newest[0] in facts.wanted), default=""),
                 "unknown": sorted(wanted - set(found)),
             }
         )
@@ -111,7 +114,7 @@ def driver_gaps(needs: Iterable[Mapping[str, Any]], driver: Driver) -> list[Gap]
     return [
         Gap(
             kind="driver",
-            object=each["linked"][0],
+            object=each["by"],
             needs=f"{each['library']}: {each['newest'][0]}",
             cause=f"{driver.whose} is {driver.version}, and the driver {each['lacks']} does not have this symbol yet; "
             f"{each['driver']} has it",
@@ -128,7 +131,7 @@ def cuda_of(objects: Mapping[str, ElfFacts], floors: Mapping[str, str]) -> dict[
     There is none if the image has a ``libcuda.so.1`` of its own: NVIDIA's package cuda-compat is for older drivers.
     """
     found: dict[str, str] = {}
-    if any(facts.soname == "libcuda.so.1" for facts in objects.values()):
+    if any(facts.soname == "libcuda.so.1" and _STUBS not in path for path, facts in objects.items()):
         return found
     for path, facts in objects.items():
         if match := OF_CUDA.fullmatch(facts.soname):

@@ -108,8 +108,12 @@ def _with_reports(tools: Tools, entry: Entry, accepted: _Read) -> Entry:
         if report.status == "inconclusive":
             continue
         if report.kind == "smoke-gpu":
-            for each in gathering.devices_of(whole):
-                gpu = (gpu_proofs.board_name(tools.matrix, str(each.get("name", ""))), str(each.get("cc", "")))
+            boards = {
+                (gpu_proofs.board_name(tools.matrix, str(each.get("name", ""))), str(each.get("cc", "")))
+                for each in gathering.devices_of(whole)
+            }
+            if len(boards) == 1:  # of different GPUs, the report does not say which ones the test used
+                (gpu,) = boards
                 gpus[gpu] = max(gpus.get(gpu, ("", False)), (report.date, report.status == "fail"))
         if report.status == "pass" and _DAY.fullmatch(report.date):
             proved[Proved(kind=report.kind, date=report.date, engine="", where="registry")] = None

@@ -67,7 +67,12 @@ def prefer(tools: Tools, texts: Sequence[str], constraints: Constraints, usual: 
 
 
 def is_about(matrix: Matrix, report: Report, gpu: GpuWanted) -> bool:
-    """Whether the report's test used this GPU: the same board, or, if no board was named, the same compute capability."""
+    """Whether the report's test used this GPU: the same board, or, if no board was named, the same compute capability.
+
+    Of a machine with different GPUs, the test uses equal ones only, and the report does not say which: nothing is proved then.
+    """
+    if len({board_name(matrix, name) for name in report.gpus}) > 1:
+        return False
     if gpu.board is None:
         return gpu.capability in report.capabilities
     return gpu.board.name in [board_name(matrix, name) for name in report.gpus]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild import codec, files
 from envbuild.errors import InvalidInputError, Problem, VerifyError
 from envbuild.linkcheck.model import NO_DRIVER, Driver
+from envbuild.matrix import cache
 from envbuild.model.progress import Progress
 from envbuild.pipeline import linking_sources, proofs, stage_cache
 from envbuild.pipeline.tools import Tools
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.linking_sources import Image
 
-_CHECKS = 7  # increased when `linkcheck` finds more, so that older stored results do not count
+_CHECKS = 8  # increased when `linkcheck` finds more, so that older stored results do not count
 _SHOWN = 40
 _MINOR_FROM = 11  # the first CUDA with minor-version compatibility: the rules of matrix/drivers.yaml have its drivers
 
@@ -52,7 +53,14 @@ def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: boo
         named = codec.encode(check(tools, linking_sources.of_engine(tools, image), driver=wanted, features=features))
         raise_for(named, f"the image of {name}")
         return Linked(report=named, replayed=False, seconds=time.monotonic() - began)
-    key = {"image": image, "lock": digest, "checks": _CHECKS, "rules": _rules_digest(tools)}
+    # The matrix has the lowest driver of each CUDA, and the GPUs.
+    key = {
+        "image": image,
+        "lock": digest,
+        "checks": _CHECKS,
+        "rules": _rules_digest(tools),
+        "matrix": cache.fingerprint(tools.workspace),
+    }
     known = stage_cache.recall(tools.workspace, name, "linkcheck", key) if replay else None
     replayed = known is not None
     if known is None:

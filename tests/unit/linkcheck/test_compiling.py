@@ -52,6 +52,12 @@ def test_cupy_without_the_headers_of_cuda_is_a_gap():
     assert check(cupy("13.6.0", "12.8.93", "/opt/cuda/include/vector_types.h"), CUDA_PATH="/opt/cuda")[1] == []
 
 
+@pytest.mark.parametrize("number", ["11.2", "13"])
+def test_nvrtc_of_another_cuda_is_a_gap(number: str):
+    other = layer({f"/usr/lib/libnvrtc.so.{number}": elf(f"libnvrtc.so.{number}")}, files=[metadata("cupy_cuda12x", "13.6.0")])
+    assert [gap.needs for gap in check(other)[1]] == ["NVRTC"]
+
+
 def test_headers_count_where_this_release_of_cupy_looks_for_them():
     assert len(check(cupy("13.2.0", "12.8.93", RUNTIME))[1]) == 1  # CuPy before 13.3 does not look into wheels
     linked = layer(links={"/usr/local/cuda/include/vector_types.h": RUNTIME})

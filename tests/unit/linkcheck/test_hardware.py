@@ -42,6 +42,17 @@ def test_the_oldest_driver_with_all_symbols_is_found():
     (told,) = needs("drvOld", "drvNew")
     assert (told["driver"], told["lacks"], told["newest"], told["unknown"]) == ("2.10", "1.0", ["drvNew"], [])
     assert told["linked"] == ["/a.so"] and told["opened"] == ["/b.so"] and told["symbols"] == 2
+    assert told["by"] == "/a.so"
+
+
+def test_stubs_of_the_driver_count_for_nothing():
+    wants = elf("", "libdriver.so.1", wanted=("drvNew",))
+    stub = elf("libcuda.so.1", offers=("drvNew",))
+    objects = {"/a.so": elf("", "libdriver.so.1"), "/b.so": wants, "/usr/local/cuda/lib64/stubs/libcuda.so": stub}
+    (told,) = hardware.driver_needs(objects, RULES, KNOWN, TOOLKITS)
+    assert told["newest"] == ["drvNew"] and told["by"] == "/b.so"
+    cuda = elf("libcudart.so.12")
+    assert hardware.cuda_of({**objects, "/c.so": cuda}, {"12": "525.60.13"}) == {"12": "/c.so"}
 
 
 def test_headers_make_the_driver_more_exact():
