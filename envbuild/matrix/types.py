@@ -84,8 +84,7 @@ class Variant(NamedTuple):
     ``asks`` are requirements that only serve to find conflicts with other frameworks, which then need separate prefixes. They
     are not locked.
     ``contradicts`` lists the fields that differ from the files on the index, and why the row is right.
-    ``beside_wheels`` is set for joined builds only: the package of a build that brings wheels of the same major version of
-    CUDA.
+    ``beside_wheels`` is set for joined builds only: the package of a build that brings CUDA as wheels.
     """
 
     name: str

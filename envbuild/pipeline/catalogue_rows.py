@@ -11,6 +11,7 @@ from envbuild.errors import EnvbuildError
 from envbuild.model.environment import Environment
 from envbuild.pipeline import listing, stack_requests
 from envbuild.pipeline.tools import Tools
+from envbuild.resolve.search.placement import on_libraries
 
 if TYPE_CHECKING:
     from envbuild.resolve.search.build import Build
@@ -45,15 +46,16 @@ def _row_of_entry(tools: Tools, entry: Entry, environment: Environment, table: T
         released=max((each.released for each in entry.frameworks), default=""),
         proofs=entry.kinds,
         page=entry.page,
-        builds=None if builds is None else _kinds(table, builds, environment.cudnn, environment.nccl),
+        builds=None if builds is None else _kinds(table, builds, environment),
         driver=stack.driver if stack else "",
         gpus=stack.gpus if stack else (),
         proved_on=entry.proved_on,
     )
 
 
-def _kinds(table: Table, builds: Sequence[Build], cudnn: str | None, nccl: str | None) -> tuple[int, ...]:
-    found = (table.kind_of(build.variant, cudnn, nccl) for build in builds)
+def _kinds(table: Table, builds: Sequence[Build], environment: Environment) -> tuple[int, ...]:
+    variants = (on_libraries(build.variant, environment.base.cuda) for build in builds)
+    found = (table.kind_of(variant, environment.cudnn, environment.nccl) for variant in variants)
     return tuple(dict.fromkeys(kind for kind in found if kind is not None))
 
 
@@ -88,7 +90,7 @@ def _rows_of_matrix(tools: Tools, known: set[str], table: Table) -> Iterator[Row
         if not row["name"] or row["name"] in seen:  # no system of the matrix can run it, or a better build has this name
             continue
         seen.add(row["name"])
-        variant = variants[row["framework"], row["version"], row["variant"]]
+        variant = on_libraries(variants[row["framework"], row["version"], row["variant"]], row["base_cuda"])
         kind = table.kind_of(variant, row["cudnn"], row["nccl"])
         yield Row(
             name=row["name"],

@@ -40,7 +40,8 @@ class Filters:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """One build. ``name`` is the canonical name of its default environment under the filters; empty if no environment of the
-    matrix fits the build and the filters."""
+    matrix fits the build and the filters. ``base_cuda`` is the CUDA version of the libraries, if it is a later one than
+    ``cuda``."""
 
     name: str
     framework: str
@@ -53,6 +54,7 @@ class Row:
     pythons: tuple[str, ...]
     system: str
     provider: str
+    base_cuda: str
     driver_min: str | None
     status: str
     released: str
@@ -142,7 +144,8 @@ def _row(lookup: Lookup, request: Request, build: Build) -> Row:
         pythons=variant.python,
         system=environment.system.name if environment else "",
         provider=environment.base.provider if environment else "",
-        driver_min=lookup.driver_min(variant.cuda) or None,
+        base_cuda=environment.base.cuda if environment else "",
+        driver_min=(environment.driver_min if environment else lookup.driver_min(variant.cuda)) or None,
         status=variant.origin.status if environment or variant.origin.status != "ok" else "unserved",
         released=release.released,
     )

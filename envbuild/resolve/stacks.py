@@ -26,7 +26,7 @@ from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import LIBRARIES, together
 from envbuild.resolve.search.hardware import hardware_objections, hardware_warnings
 from envbuild.resolve.search.lookup import Lookup, lookup_of
-from envbuild.resolve.search.placement import offers_on
+from envbuild.resolve.search.placement import offers_on, on_libraries
 from envbuild.resolve.search.search import Search
 from envbuild.resolve.stack_groups import Grouping, Shares, in_image
 from envbuild.stacks import Stack
@@ -227,7 +227,8 @@ def _warnings(lookup: Lookup, stack: Stack, request: Request, shares: Shares) ->
     yield from request.warnings
     for candidate in shares.candidates:
         for build in candidate.builds:
-            yield from hardware_warnings(lookup, request, build.row, build.variant)
+            variant = on_libraries(build.variant, shares.whole.place.offer.stands_in)
+            yield from hardware_warnings(lookup, request, build.row, variant)
         yield from addon_builds.warnings(candidate.builds)
         yield from package_warnings(candidate.builds)
         yield from status_warnings(lookup, request, candidate)

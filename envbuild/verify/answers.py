@@ -40,11 +40,12 @@ def compare_framework(lock: Lock, framework: Framework, told: Mapping[str, Any],
 def _compare_cuda(lock: Lock, framework: Framework, told: Mapping[str, Any], found: Findings) -> None:
     environment, who = lock.environment, named(lock, framework)
     expected, cuda = environment.cuda_of(framework), told.get("cuda_build")
+    libraries = environment.base.cuda if framework.cuda_libraries == "system" else ""
     if expected is not None and not cuda:
         found.wrong(f"{who} CUDA", f"a build without CUDA in an image for CUDA {expected}")
     elif expected is not None and cuda == UNKNOWN:
         found.notes.append(f"not compared: {who} does not report its CUDA version")
-    elif expected is not None and not any(_same_release(str(cuda), each) for each in (expected, environment.base.cuda) if each):
+    elif expected is not None and not any(_same_release(str(cuda), each) for each in (expected, libraries) if each):
         found.wrong(f"{who} CUDA", f"expected {expected}, it was built with {cuda}")
     elif expected is None and cuda and cuda != UNKNOWN:
         found.notes.append(f"{who} was built with CUDA {cuda}, but this environment is for CPUs")

@@ -257,8 +257,10 @@ def _library(name: str, need: LibraryNeed | None, chosen: Library | None, varian
         because = f"the framework needs {describe(need)}; this version is preferred"
     else:
         because = f"the framework needs {describe(need)}; this is the newest version for this base"
-    source = origin.source_of(name) if chosen.row is None else chosen.row.origin.source
-    yield Reason(choice=f"{name} {chosen.version}", because=because, source=source)
+    row = chosen.wheel or chosen.row
+    yield Reason(
+        choice=f"{name} {chosen.version}", because=because, source=row.origin.source if row else origin.source_of(name)
+    )
 
 
 def of_python(lookup: Lookup, request: Request, chosen: Candidate, variant: Variant) -> Reason:

@@ -14,6 +14,7 @@ from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import same_packages
 from envbuild.resolve.search.hardware import hardware_rows, hardware_warnings
 from envbuild.resolve.search.lookup import Lookup
+from envbuild.resolve.search.placement import on_libraries
 from envbuild.resolve.search.search import Search
 
 
@@ -22,7 +23,7 @@ def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
     lookup, request = search.lookup, search.request
     found = list(request.warnings)
     for build in chosen.builds:
-        found += hardware_warnings(lookup, request, build.row, build.variant)
+        found += hardware_warnings(lookup, request, build.row, on_libraries(build.variant, chosen.place.offer.stands_in))
         found += _native_elsewhere(search, build)
         found += _cudnn_dropped(lookup, request, build)
         found += _bad_for_gpus(search, chosen, build)

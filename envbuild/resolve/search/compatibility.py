@@ -178,8 +178,7 @@ def together(builds: Sequence[Build]) -> Variant:
     gpu = [variant for variant in variants if variant.cuda]
     main = in_image[0] if in_image else max(gpu, key=lambda variant: numbers(variant.cuda), default=variants[0])
     allowed = [set(variant.systems) for variant in variants if variant.systems]
-    major = main.cuda.partition(".")[0]
-    wheels = (v.package for v in variants if v.cuda_libraries == "wheels" and v.cuda.partition(".")[0] == major)
+    wheels = (variant.package for variant in variants if variant.cuda_libraries == "wheels")
     return main._replace(
         name=" + ".join(variant.name for variant in variants),
         package=" + ".join(variant.package for variant in variants),

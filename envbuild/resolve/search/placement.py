@@ -71,6 +71,11 @@ class Offer(NamedTuple):
         return self.row.preference if self.row else 0
 
 
+def on_libraries(variant: Variant, cuda: str) -> Variant:
+    """A build with the CUDA version of its libraries. ``cuda`` is empty if they are of the version that it is built for."""
+    return variant._replace(cuda=cuda) if cuda and variant.cuda_libraries == "system" else variant
+
+
 class Place(NamedTuple):
     """A place where builds can run: an operating system, a Python, and an offer of a provider."""
 
@@ -222,10 +227,11 @@ def _offer(
         if bad := status_objection(f"repository {name}", repository.origin, BASE):
             return bad
     if row.wheels and variant.beside_wheels:
-        reason = f"brings CUDA in the same packages as {variant.beside_wheels}, and only one version of each can be installed"
+        reason = f"brings CUDA in wheels that install files at the same paths as those of {variant.beside_wheels}"
         return objection(BASE, key, reason, row.origin.source)
     if not can_compile(row, variant):
-        reason = f"no document says that it contains a compiler, and {variant.package} ({variant.name}) is compiled by nvcc"
+        lack = "the wheels have no nvcc" if row.wheels else "no document says that it contains a compiler"
+        reason = f"{lack}, and {variant.package} ({variant.name}) is compiled by nvcc"
         return objection(BASE, key, reason, row.origin.source)
     chosen: dict[str, Library | None] = {}
     for library, clauses in zip(("cudnn", "nccl"), asked, strict=True):
