@@ -93,7 +93,7 @@ def test_a_vulnerability_past_its_deadline_is_found_with_its_line(capsys, stages
     (found,) = judged["findings"]
     assert (code, document["clean"], found["at"]) == (12, False, f"{path}:2")
     assert "published on 2026-01-05, and had to be fixed by 2026-01-12 (7 days)" in found["message"]
-    assert any("GHSA-2 (high)" in text and "mend it by" in text for text in judged["warnings"])
+    assert any("GHSA-2 (high)" in text and "fix it by" in text for text in judged["warnings"])
     assert ElementTree.parse(junit).getroot().find("testsuite").get("failures") == "1"
 
 

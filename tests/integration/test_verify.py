@@ -99,7 +99,7 @@ def test_every_planted_fault_is_found_at_once(engine: Engine, toy: Toy, tmp_path
         "/etc/ssl/server.key": "is a private key",
         "/etc/apt/apt.conf.d/99proxy": "contains a proxy or a password",
         "/usr/bin/ldd": "modified since the package was installed (of libc-bin)",
-        "/opt/envbuild/lock.json": "is not the lock that was given",
+        "/opt/envbuild/lock.json": "differs from the given lock",
         "/usr/local/bin/envbuild-smoke": "missing",
         "variable HTTPS_PROXY": "a proxy",
         "label org.envbuild.lock": "found 0000",
