@@ -64,6 +64,8 @@ class GrowingLayer:
             while done < size:
                 self._file.seek(done)
                 piece = self._file.read(min(_PIECE, size - done))
+                if not piece:  # somebody cut the file off
+                    raise AbandonedError
                 done += len(piece)
                 yield piece
 

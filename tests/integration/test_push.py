@@ -151,6 +151,13 @@ def test_a_layer_is_sent_while_it_is_written(registry, store):
     assert layer.size <= registry.received < layer.size + 100
 
 
+def test_a_layer_that_the_registry_has_is_not_sent_to_its_end(registry, store):
+    content, layer = composed.blob(composed.tarred({"f": random.Random(14).randbytes(3 << 20)}))
+    registry.blobs.setdefault("lab/env", {})[f"sha256:{layer.digest}"] = content
+    assert written_slowly(store, registry) == layer
+    assert registry.received < layer.size and not registry.count("PUT", "/uploads/")
+
+
 @pytest.mark.parametrize("method", ["PATCH", "PUT"])
 @pytest.mark.parametrize("status", [401, 404, 500])
 def test_a_layer_that_cannot_be_sent_in_pieces_is_sent_as_a_whole(registry, store, method, status):

@@ -114,6 +114,7 @@ class EarlyPush:
         self._followers = DaemonPool(_FOLLOWED)
         self._sending: list[Future[None]] = []
         self._following: list[tuple[GrowingLayer, Future[None]]] = []
+        self._refused = False
 
     def __enter__(self) -> EarlyPush:
         return self
@@ -136,24 +137,39 @@ class EarlyPush:
     def follow(self, growing: GrowingLayer) -> None:
         """Begin to send a layer that is still being written; :meth:`add` must follow when it is in the store.
 
-        The digest is known only at the end, so the registry cannot be asked first whether it has the layer. That costs little:
-        nearly all that is sent in vain was sent while the layer was written.
+        The digest is known only at the end. Then the registry is asked whether it has the layer, so that only what was sent
+        while the layer was written can be sent in vain. After a registry has refused such an upload, it is not tried again.
         """
         self._following.append((growing, self._followers.submit(self._follow, growing)))
 
     def _follow(self, growing: GrowingLayer) -> None:
-        def pieces() -> Iterator[bytes]:
-            for piece in growing.pieces():
-                if self._stopped.is_set():
-                    raise _StoppedError
-                yield piece
-
         def digest() -> str:
             assert growing.layer is not None
             return growing.layer.digest
 
+        def is_there() -> bool:
+            url = self._client.url(f"blobs/sha256:{digest()}")
+            return self._client.ask("HEAD", url, (200, 404)).status_code == 200
+
+        def pieces() -> Iterator[bytes]:
+            is_asked = False
+            for piece in growing.pieces():
+                if growing.layer is not None and not is_asked:
+                    is_asked = True
+                    if is_there():
+                        raise _StoppedError
+                if self._stopped.is_set():
+                    raise _StoppedError
+                yield piece
+
         with growing:
-            self._client.upload_unfinished(pieces, digest)
+            if self._refused or growing.layer is not None:
+                return  # `add` sends it as a whole, if the registry lacks it
+            try:
+                self._client.upload_unfinished(pieces, digest)
+            except PublishError:
+                self._refused = True
+                raise
 
     def _send(self, layer: Layer) -> None:
         wait([done for growing, done in list(self._following) if growing.layer == layer])
