@@ -105,7 +105,7 @@ def _relocations(stream: IO[bytes], section: Any) -> Iterator[tuple[int, int, in
 
 def _instruction_sets(code: bytes, address: int) -> Iterator[tuple[str, bool]]:
     """The instruction sets of a function until its end or a jump, and whether no decision comes before them."""
-    from iced_x86 import Decoder, FlowControl
+    from iced_x86 import Decoder, FlowControl, Mnemonic
 
     ends = (FlowControl.RETURN, FlowControl.UNCONDITIONAL_BRANCH, FlowControl.INDIRECT_BRANCH, FlowControl.EXCEPTION)
     names = _names()
@@ -113,7 +113,8 @@ def _instruction_sets(code: bytes, address: int) -> Iterator[tuple[str, bool]]:
     for instruction in Decoder(64, code, ip=address):
         if instruction.is_invalid:
             return
-        for feature in instruction.cpuid_features():
+        # Older processors run TZCNT as BSF, with the same result but for 0, and compilers write it for them, too.
+        for feature in instruction.cpuid_features() if instruction.mnemonic != Mnemonic.TZCNT else ():
             name = names.get(feature, "")
             if name in _BEYOND or name.startswith(_BEYOND_FAMILIES):
                 yield name.lower(), is_certain

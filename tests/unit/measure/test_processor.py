@@ -15,7 +15,7 @@ from envbuild.measure.damage import DamagedError
 
 REAL = Path(_ctypes.__file__).read_bytes()
 AVX, AVX512, BRANCH, RETURN = b"\xc5\xf8\x58\xc0", b"\x62\xf1\x7c\x48\x58\xc0", b"\x74\x00", b"\xc3"
-CALL, JUMP = b"\xe8\x00\x00\x00\x00", b"\xeb\x00"
+CALL, JUMP, TZCNT, LZCNT = b"\xe8\x00\x00\x00\x00", b"\xeb\x00", b"\xf3\x0f\xbc\xc1", b"\xf3\x0f\xbd\xc1"
 
 
 def first_initialiser() -> int:
@@ -44,6 +44,7 @@ def read(code: bytes) -> processor.Processor:
         (BRANCH + AVX + RETURN, (), ("avx",)),
         (RETURN + AVX, (), ()),
         (JUMP + AVX, (), ()),
+        (TZCNT + LZCNT + RETURN, ("lzcnt",), ()),
         (AVX + BRANCH + AVX + AVX512 + RETURN, ("avx",), ("avx512f",)),
     ],
 )
