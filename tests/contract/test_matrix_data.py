@@ -404,7 +404,7 @@ def published(client: Index, package: str) -> Published:
             continue
         found.interpreters.setdefault(number, set()).update(tag.interpreter for tag in ours if tag.abi != "abi3")
         for tag in ours:
-            if tag.abi == "abi3":
+            if tag.abi == "abi3" or re.fullmatch(r"py3\d+", tag.interpreter):  # py39 is for Python 3.9 and newer
                 found.since[number] = (int(tag.interpreter[2]), int(tag.interpreter[3:]))
         day, known = file.uploaded[:10], (days if ours else archives)
         known[number] = min(day, known.get(number, day))
