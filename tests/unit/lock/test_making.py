@@ -433,7 +433,8 @@ def test_the_schema_knows_exactly_the_fields_of_the_model():
         "base_lock": lock.BaseLock, "artifact": lock.Artifact, "prefix": lock.Prefix, "missing": lock.Missing,
         "remote_file": environment.RemoteFile, "prefix_plan": environment.PrefixPlan, "copied_file": custom.CopiedFile,
         "service": custom.Service, "custom": custom.Custom, "source_archive": lock.SourceArchive,
-        "apt_lock": lock.AptLock, "apt_step": lock.AptStep,
+        "apt_lock": lock.AptLock, "apt_step": lock.AptStep, "cuda_wheel": environment.CudaWheel,
+        "toolkit_link": environment.ToolkitLink,
     }  # fmt: skip
     assert set(SCHEMA["$defs"]) == set(kinds)
     for name, kind in kinds.items():
