@@ -1,4 +1,4 @@
-"""Finds the manifest that has a tag in a registry."""
+"""Finds out what a registry has: the manifest with a tag, and blobs."""
 
 from __future__ import annotations
 
@@ -26,3 +26,8 @@ def of_tag(client: Client, tag: str) -> str:
         return told
     answer = client.ask("GET", url, (200, 404), headers=headers)
     return f"sha256:{hashlib.sha256(answer.content).hexdigest()}" if answer.status_code == 200 else ""
+
+
+def has_blob(client: Client, digest: str) -> bool:
+    """Whether the registry has the blob with this sha256 (hex). Raises :class:`PublishError`."""
+    return client.ask("HEAD", client.url(f"blobs/sha256:{digest}"), (200, 404)).status_code == 200

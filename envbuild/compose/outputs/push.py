@@ -147,16 +147,12 @@ class EarlyPush:
             assert growing.layer is not None
             return growing.layer.digest
 
-        def is_there() -> bool:
-            url = self._client.url(f"blobs/sha256:{digest()}")
-            return self._client.ask("HEAD", url, (200, 404)).status_code == 200
-
         def pieces() -> Iterator[bytes]:
             is_asked = False
             for piece in growing.pieces():
                 if growing.layer is not None and not is_asked:
                     is_asked = True
-                    if is_there():
+                    if digests.has_blob(self._client, digest()):
                         raise _StoppedError
                 if self._stopped.is_set():
                     raise _StoppedError
@@ -337,7 +333,7 @@ class _Push:
         """Whether the registry has the layer, or can copy it from another repository now."""
         client = self._client
         digest = f"sha256:{layer.digest}"
-        if client.ask("HEAD", client.url(f"blobs/{digest}"), (200, 404)).status_code == 200:
+        if digests.has_blob(client, layer.digest):
             self._skip(layer, mounted=False)
             return True
         for source in self._mount_from:
@@ -369,7 +365,7 @@ class _Push:
     def _send_config(self) -> None:
         own = manifest.config(self._image)
         client = self._client
-        if client.ask("HEAD", client.url(f"blobs/sha256:{own.digest}"), (200, 404)).status_code == 404:
+        if not digests.has_blob(client, own.digest):
             client.upload(own.digest, own.content)
 
     def _set(self, tag: str) -> None:

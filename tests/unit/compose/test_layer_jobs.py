@@ -45,7 +45,7 @@ class FromNames:
     def compiled(self, wheels: list[Path]) -> list[dict[str, PartOfFile]]:
         found = []
         for wheel in wheels:
-            made = self.folder / f"{wheel.stem}.code"
+            made = self.folder / f"{wheel.parent.name}.code"  # a path of its own: another thread may still read the last one
             made.write_text(wheel.name)
             found.append({f"/opt/env/lib/{wheel.stem}.pyc": PartOfFile(made, 0, len(wheel.name))})
         return found
