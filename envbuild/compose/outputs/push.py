@@ -150,11 +150,8 @@ class EarlyPush:
         def pieces() -> Iterator[bytes]:
             is_asked = False
             for piece in growing.pieces():
-                if growing.layer is not None and not is_asked:
-                    is_asked = True
-                    if digests.has_blob(self._client, digest()):
-                        raise _StoppedError
-                if self._stopped.is_set():
+                asks, is_asked = growing.layer is not None and not is_asked, growing.layer is not None
+                if self._stopped.is_set() or (asks and digests.has_blob(self._client, digest())):
                     raise _StoppedError
                 yield piece
 
