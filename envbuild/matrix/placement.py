@@ -66,7 +66,7 @@ def packages_for(row: LibraryRow, cuda: str, system: SystemRow) -> list[LibraryP
 
 
 def wheels_for(row: LibraryRow, base: ProviderRow) -> list[LibraryWheel]:
-    """The wheels of a release of a library for a base whose CUDA comes as wheels."""
+    """The wheels of a cuDNN or NCCL release, for a base that gets CUDA from wheels."""
     return [item for item in row.wheels if serves(base.cuda, item.cuda)] if base.wheels else []
 
 

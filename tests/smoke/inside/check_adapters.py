@@ -34,6 +34,12 @@ def tearDownModule():
     shutil.rmtree(FOLDER)
 
 
+class GpuCodeTest(unittest.TestCase):
+    def test_tensorflow_lists_one_entry_for_native_code_and_ptx(self):
+        self.assertEqual(_of('tensorflow')._gpu_code(['sm_35', 'sm_75', 'compute_80']), ['compute_80', 'sm_35', 'sm_75', 'sm_80'])
+        self.assertEqual(_of('tensorflow')._gpu_code([]), [])
+
+
 class WrittenNetworksTest(unittest.TestCase):
     """The network descriptions for Caffe and Torch 7. Only an image shows whether these frameworks accept them, and its build
     takes long.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from envbuild import codec, files
 from envbuild.model.resolution import Resolution
-from envbuild.pipeline import gathered_reports, proofs, resolving
+from envbuild.pipeline import gathered_reports, gpu_proofs, proofs, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.gathered_reports import Gathered, Report
 from envbuild.pipeline.tools import Tools
@@ -51,6 +52,16 @@ def hold(tools: Tools, name: str, *told: tuple[str, str, str, str]) -> None:
 
 def answer(tools: Tools, *texts: str, **constraints: str) -> Resolution:
     return resolving.resolve_request(tools, texts, Constraints(**constraints))
+
+
+def test_a_report_of_a_machine_with_different_gpus_proves_nothing(tools):
+    hold(tools, PROVED, (CARD, "6.1", "pass", "2026-01-02"))
+    (report,) = gathered_reports.held(tools, PROVED)
+    (gpu,) = gpu_proofs.wanted(tools.matrix, "GTX 1080 Ti")
+    assert gpu_proofs.is_about(tools.matrix, report, gpu)
+    assert gpu_proofs.is_about(tools.matrix, replace(report, gpus=(CARD, CARD)), gpu)
+    mixed = replace(report, gpus=("NVIDIA A100-SXM4-40GB", CARD), capabilities=("8.0", "6.1"))
+    assert not gpu_proofs.is_about(tools.matrix, mixed, gpu)
 
 
 @pytest.mark.parametrize("gpu", ["GTX 1080 Ti", "sm_61", "6.1"])
