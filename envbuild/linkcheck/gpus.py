@@ -74,7 +74,7 @@ def _way(code: Mapping[str, Any], capability: str) -> str:
 
 
 def compilers(objects: Mapping[str, ElfFacts], rules: Rules) -> list[dict[str, Any]]:
-    """The compilers for GPUs, and the highest compute capability that each compiles for; empty if its file names none."""
+    """The compilers for GPUs, each with the highest compute capability that its file names; empty if it names none."""
     return [
         {"compiler": name, "object": path, "highest": _highest(facts.architectures)}
         for path, facts in objects.items()

@@ -170,7 +170,7 @@ def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints
 
 
 def _with_proof(tools: Tools, texts: Sequence[str], constraints: Constraints, resolution: Resolution) -> Resolution:
-    """Return ``resolution`` with its remarks, and with a warning if `resolve` prefers an environment that was proved."""
+    """Return ``resolution`` with its remarks. Warn if `resolve` prefers another environment, which was proved on this GPU."""
     told = _with_remarks(tools, resolution)
     preferred = resolve_words(tools, texts, constraints) if constraints.gpu and tools.workspace.gathered_names() else resolution
     if preferred.environment.name == resolution.environment.name:
