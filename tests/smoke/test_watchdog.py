@@ -86,6 +86,19 @@ def test_a_rank_that_had_only_begun_at_the_time_limit_is_not_said_to_be_killed(g
 
 
 @pytest.mark.parametrize("version", FEW)
+@pytest.mark.parametrize(("number", "rank"), [(signal.SIGSEGV, 1), (signal.SIGKILL, 0)])
+def test_a_rank_that_dies_when_it_is_asked_for_its_stack_is_named_as_dead(
+    guest_of: Callable[[str], Guest], tmp_path: Path, version: str, number: signal.Signals, rank: int
+) -> None:
+    planted = ("--stall", "4", "--option", f"by={int(number)}", "--option", f"on-rank={rank}")
+    answer, _seconds = _disaster(guest_of(version), tmp_path, "dies-when-asked", *planted)
+    assert (answer.code, answer.failed()) == (4, {"HANG"}), answer.err
+    message = answer.check("HANG", 2)["message"]
+    assert re.search(rf'check rank {rank} in phase "oracle[^"]*" \(waiting, then killed by {number.name}\)', message), message
+    assert f'rank {1 - rank} in "oracle' in message and "killed" not in message.partition("the others")[2]
+
+
+@pytest.mark.parametrize("version", FEW)
 def test_a_killed_rank_is_the_culprit_and_not_its_peer(guest_of: Callable[[str], Guest], tmp_path: Path, version: str) -> None:
     answer, seconds = _disaster(guest_of(version), tmp_path, "killed")
     assert (answer.code, answer.failed()) == (1, {"RUN"}), answer.err

@@ -90,13 +90,18 @@ class Outcome(object):
 
 
 def _state(rank, seen):
-    """The state of a rank as it was `seen` before it was signalled, or how it ended.
+    """The state of a rank as it was `seen` before it was signalled, how it ended, or both."""
+    if not seen or seen == processes.STATES['Z']:
+        return rank.state() if rank.poll() is None else rank.ending()
+    return '%s, then %s' % (seen, rank.ending()) if has_died(rank) else seen
 
-    A rank whose Python has only begun is killed by the signal that asks for its stacks, which is no state of its own.
+
+def has_died(rank):
+    """Whether a rank ended without a result and without a message.
+
+    A rank whose Python has only begun is killed by SIGUSR1, which asks for its stacks. That is no end of its own.
     """
-    if seen and seen != processes.STATES['Z']:
-        return seen
-    return rank.state() if rank.poll() is None else rank.ending()
+    return rank.poll() not in (None, -signal.SIGUSR1) and rank.result() is None
 
 
 def describe_end(code):
@@ -175,7 +180,8 @@ class Watchdog(object):
     def _stopped(self, kind):
         """No rank makes progress, or the time is over: let all ranks print their stacks, and find the rank to blame.
 
-        That is a rank that a signal or a debugger has stopped, or else the rank whose last progress is the oldest.
+        That is a rank that a signal or a debugger has stopped, or else one that has died meanwhile (some die when they are asked
+        for their stacks), or else the rank whose last progress is the oldest.
         """
         states = [rank.state(with_children=True) for rank in self.ranks]
         for rank in self.ranks:
@@ -183,8 +189,9 @@ class Watchdog(object):
         pause(STACKS_S)
         self._read_hearts()
         frozen = [rank.number for rank, state in zip(self.ranks, states) if processes.is_stopped(state)]
+        dead = sorted((rank for rank in self.ranks if has_died(rank)), key=order_of_failure)
         oldest = min(self.ranks, key=lambda rank: rank.monitor.last_time).number
-        return self._outcome(kind, frozen[0] if frozen else oldest, states)
+        return self._outcome(kind, (frozen + [rank.number for rank in dead] + [oldest])[0], states)
 
 
 def order_of_failure(rank):

@@ -114,7 +114,9 @@ class Adapter(Healthy):
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == 'frozen':
             os.kill(os.getpid(), signal.SIGSTOP)
-        if self.fault == 'asleep':
+        if self.fault == 'dies-when-asked':         # as if printing the stacks met damaged memory
+            signal.signal(signal.SIGUSR1, lambda _number, _frame: os.kill(os.getpid(), int(self.ctx.options['by'])))
+        if self.fault in ('asleep', 'dies-when-asked'):
             time.sleep(1000)
         if self.fault == 'tells-interface':
             raise RuntimeError('NCCL is told "%s"' % os.environ.get('NCCL_SOCKET_IFNAME', ''))
