@@ -160,11 +160,14 @@ def phases(options, kind, n, counts, parts, places):
 
     If there are larger counts, the launch of one device times nothing: each larger launch times one device in its own rounds,
     because only figures from the same rounds may be compared. Saving is tested once, in the launch with the most devices, and
-    compiling once, in the launch with the fewest. The reference network trains longer in the launch with the most devices.
+    compiling once, in the launch with the fewest. The reference network trains longer in the launch with the most devices, and
+    there it trains again after the workloads.
     """
     wanted = [phase for phase in options['phases'] if not (phase == 'bench' and n == 1 and max(counts) > 1) and
               not (phase == 'save' and n < max(counts)) and not (phase == 'compile' and n > min(counts)) and
               not (phase == 'buckets' and n == 1)]
+    if 'oracle' in wanted and parts and n == max(counts):
+        wanted.append('oracle_again')
     sizes = set(options['coll_bytes']) | set(part.net.bytes for part in parts)
     return {
         'phases': wanted, 'data': {'oracle': places['oracle']} if 'oracle' in places else {},

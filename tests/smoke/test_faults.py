@@ -41,6 +41,25 @@ def test_a_fault_of_averaging_is_caught_and_named(guest: Guest, tmp_path: Path, 
     assert oracle["message"] in answer.out
 
 
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        pytest.param("learning-rate-later=1.01", "learning-rate", marks=pytest.mark.prove),
+        ("weight-decay-later=5e-4", "weight-decay"),
+        pytest.param("half-exchange-later", "gradients-in-float16", marks=pytest.mark.prove),
+    ],
+)
+def test_a_small_fault_that_begins_after_many_steps_is_caught_and_named(
+    guest: Guest, tmp_path: Path, fault: str, cause: str
+) -> None:
+    """The timed steps show only errors of several percent. The reference network trains again after them."""
+    answer = _fault(guest, tmp_path, fault, *SHORT)
+    assert (answer.code, answer.failed()) == (1, {"ORACLE"}), answer.err
+    oracle = answer.check("ORACLE", 2)
+    assert oracle["message"].startswith("right at first, but at the end of the run "), oracle
+    assert oracle["detail"]["hypothesis"]["id"] == cause, oracle
+
+
 def test_a_fault_of_the_second_bucket_is_named_though_the_small_network_is_right(guest: Guest, tmp_path: Path) -> None:
     answer = _fault(guest, tmp_path, "second-bucket", "--phases", "oracle,buckets")
     assert (answer.code, answer.failed()) == (1, {"BUCKETS"}), answer.err

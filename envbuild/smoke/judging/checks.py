@@ -101,8 +101,8 @@ def replicas(n, results):
     """REPLICA: whether all replicas have equal bits, after every step of the reference phase and after training."""
     if n == 1:
         return [check('REPLICA', n, 'skip', 'one device has only one replica')]
-    steps = [sum((r['phases']['oracle']['digests'][i] for r in results), []) for i in
-             range(len(results[0]['phases']['oracle']['digests']))] if 'oracle' in results[0]['phases'] else []
+    steps = [sum((r['phases'][phase]['digests'][i] for r in results), []) for phase in ('oracle', 'oracle_again')
+             if phase in results[0]['phases'] for i in range(len(results[0]['phases'][phase]['digests']))]
     if 'train' in results[0]['phases']:
         steps.append(sum((r['phases']['train']['digests'] for r in results), []))
     if not steps:

@@ -66,15 +66,22 @@ class Judge(object):
             report['checks'] += checks.collectives(n, results)
             report['collectives'] += figures.collectives(n, results, report['link']) if 'coll' in done else []
         if 'oracle' in done:
-            case, wanted = self._reference(n)
-            made, = checks.oracle(n, case, wanted, _saved(results), self._alone(), self._precisions(plan))
-            every = done['oracle']['every_step']
-            if every and made['status'] != 'fail':
-                made = later_steps.judge(made, later_steps.measure(case, every), case.steps, made['status'] == 'warn')
+            made = self._oracle(n, plan, results, 'oracle')
+            if 'oracle_again' in done and made['status'] != 'fail':
+                made = later_steps.joined(made, self._oracle(n, plan, results, 'oracle_again'))
             report['checks'].append(made)
         if 'buckets' in done:
             report['checks'] += buckets.judge(n, self._buckets(plan['buckets']), results, self._reduced(n))
         report['checks'] += checks.replicas(n, results)
+
+    def _oracle(self, n, plan, results, phase):
+        """The check ORACLE from one of the two trainings of the reference network."""
+        case, wanted = self._reference(n)
+        made, = checks.oracle(n, case, wanted, _saved(results, phase), self._alone(), self._precisions(plan))
+        every = results[0]['phases'][phase]['every_step']
+        if every and made['status'] != 'fail':
+            made = later_steps.judge(made, later_steps.measure(case, every), case.steps, made['status'] == 'warn')
+        return made
 
     def _buckets(self, plan):
         """The expected weights of phase `buckets`. They are computed again only if the plan of the phase differs."""
@@ -153,11 +160,11 @@ def _phases(result):
     return [phase for phase in found if isinstance(phase, dict)]
 
 
-def _saved(results):
-    """[(replica, weights)] of every copy that the ranks saved after the oracle's steps."""
+def _saved(results, phase='oracle'):
+    """[(replica, weights)] of every copy that the ranks saved after the steps that are compared."""
     out = []
     for result in results:
-        for path in result['phases']['oracle']['weights']:
+        for path in result['phases'][phase]['weights']:
             with np.load(path) as stored:
                 out.append((len(out), dict((name, stored[name]) for name in stored.files)))
     return out

@@ -92,6 +92,14 @@ def judge(check, steps, compared, reduced=False):
                 'every few steps, such as a schedule, a cache, clipping, accumulation, or logging that touches the state.')
 
 
+def joined(first, again):
+    """Return one check from ORACLE before the workloads, which has not failed, and ORACLE from the same training after them."""
+    if again['status'] == 'fail' or (first['status'], again['status']) == ('pass', 'warn'):
+        return dict(again, message='right at first, but at the end of the run ' + again['message'])
+    steps = [error for made in (first, again) for error in made['detail'].get('steps', ())]
+    return dict(first, message=first['message'] + '; so it is again at the end of the run', detail=dict(first['detail'], steps=steps))
+
+
 def _norm(array):
     return float(np.sqrt(np.square(array).sum()))
 

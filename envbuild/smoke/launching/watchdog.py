@@ -19,7 +19,7 @@ GRACE_S = 3.0           # how long the other ranks may take to report after one 
 STACKS_S = 1.0          # how long the ranks get to print their stacks
 BEFORE_WORK = ('start', 'rendezvous', 'import', 'prepare')      # a cold disk or a compiler may delay these phases for long
 # Before the first step of these phases is done, kernels for GPUs may be compiled, and by some frameworks also the step on CPUs.
-COMPILING = ('oracle', 'buckets', 'train')
+COMPILING = ('oracle', 'oracle_again', 'buckets', 'train')
 # Signals that a process sends to itself when its peer is gone, or gets from a program that cleans up: often not the first
 # cause.
 OF_CONSEQUENCE = (signal.SIGABRT, signal.SIGTERM)

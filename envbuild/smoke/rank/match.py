@@ -1,6 +1,7 @@
-"""Phase `oracle`: trains the reference network with the framework.
+"""Phases `oracle` and `oracle_again`: train the reference network with the framework, before and after everything else.
 
-judging.checks compares the weights after the first steps with the reference. judging.later_steps compares each change of the
+The limits for this network are far narrower than those for the timed steps. The second training shows small faults that begin
+only after many steps. judging.checks compares the weights after the first steps with the reference. judging.later_steps compares each change of the
 weights, in these steps and in the steps that follow, with the gradient at the weights before it.
 """
 from __future__ import absolute_import, division, print_function
@@ -12,6 +13,16 @@ from ..networks import nets
 
 
 def measure(session):
+    """Train the network; see _measured."""
+    return _measured(session, '')
+
+
+def again(session):
+    """Train the network once more, from the same start, after the workloads; see _measured."""
+    return _measured(session, 'again-')
+
+
+def _measured(session, prefix):
     """Return the digests of this process's replicas after each step, the losses, the files with their weights after the steps
     of the comparison, and on rank 0 the file with the weights of the first replica after every step.
     """
@@ -33,8 +44,8 @@ def measure(session):
         followed.append(copies[0])
         session.heart.beat(step + 1, steps)
         if step + 1 == plan['steps']:
-            saved = [_kept(session, 'weights-%d-%d' % (session.ctx.rank, place), weights) for place, weights in enumerate(copies)]
-    every = _kept(session, 'every-step', dict((name, np.stack([each[name] for each in followed])) for name in net.names)) \
+            saved = [_kept(session, '%sweights-%d-%d' % (prefix, session.ctx.rank, place), weights) for place, weights in enumerate(copies)]
+    every = _kept(session, prefix + 'every-step', dict((name, np.stack([each[name] for each in followed])) for name in net.names)) \
         if session.ctx.rank == 0 and plan.get('more', 0) else None
     return {'digests': digests, 'losses': losses, 'weights': saved, 'every_step': every, 'evidence': adapter.evidence(handle)}
 

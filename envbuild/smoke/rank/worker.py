@@ -25,6 +25,7 @@ from .heartbeat import Heart
 COMMON = (('coll', exchange.measure), ('oracle', exactly(match.measure)), ('buckets', exactly(buckets.measure)),
           ('work', lambda session: session.adapter.exercise()))
 OF_A_WORKLOAD = (('train', train.measure), ('save', save.measure), ('bench', bench.measure), ('schemes', schemes.measure))
+AFTER_WORKLOADS = (('oracle_again', exactly(match.again)),)
 LAST = (('compile', compiling.measure),)        # last: libraries that compilers load must not be taken for the framework's
 PR_SET_PDEATHSIG = 1
 
@@ -128,6 +129,7 @@ def _run(plan, rank, heart, result):
     for workload in plan['workloads']:
         done = result['workloads'][workload['workload']] = {}
         _measure(session.of(workload), OF_A_WORKLOAD, ' ' + workload['workload'], done, result['timing'])
+    _measure(session, AFTER_WORKLOADS, '', result['phases'], result['timing'])
     result['libraries'] = mapped.facts()        # done at the end, because frameworks load cuDNN when they first need it
     if plan['device'] == 'cuda':
         result['contexts'] = contexts.facts()

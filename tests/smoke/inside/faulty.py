@@ -18,6 +18,7 @@ from .numpy_ import Adapter as Healthy
 
 SLOW_S = .15        # far longer than a step of a few images
 LATER = 10          # steps: later than the steps that checks look at, and earlier than the end of every benchmark
+LONG_LATER = 60     # steps of a process, of all models: more than the phases before the benchmark need
 COMPILING_S = 5     # longer than the stall limits that tests set
 
 
@@ -139,7 +140,7 @@ class Adapter(Healthy):
             gradient = dict((name, np.zeros_like(g)) for name, g in gradient.items())
         if self.fault == 'skipped-fc2_b-on-rank-1' and self.ctx.rank == 1:
             gradient = dict(gradient, fc2_b=np.zeros_like(gradient['fc2_b']))
-        if self.fault == 'half-exchange':
+        if self.fault == 'half-exchange' or (self.fault == 'half-exchange-later' and self.steps > LONG_LATER):
             gradient = dict((name, g.astype('float16').astype('float32')) for name, g in gradient.items())
         gradient = Healthy.exchange(self, gradient)
         if self.fault == 'noise':       # the same noise on all ranks
@@ -179,9 +180,9 @@ class Adapter(Healthy):
             handle = dict(handle, momentum=0.0)
         if self.fault == 'reduced-precision':
             gradient = dict((name, short(g)) for name, g in gradient.items())
-        if self.fault == 'weight-decay':
+        if self.fault == 'weight-decay' or (self.fault == 'weight-decay-later' and self.steps > LONG_LATER):
             gradient = dict((name, g + np.float32(self.size) * handle['p'][name]) for name, g in gradient.items())
-        if self.fault == 'learning-rate':
+        if self.fault == 'learning-rate' or (self.fault == 'learning-rate-later' and self.steps > LONG_LATER):
             lr *= self.size
         if self.fault == 'momentum':
             handle = dict(handle, momentum=self.size)
