@@ -3,11 +3,13 @@
 Equal replicas do not prove an exchange: replicas that get the same images are equal without one. So the timed model takes two
 more steps from known weights, and the gradient that it applied is compared with the mean of the gradients of single devices,
 each on the images that it should have had. One step changes the weights by -lr (m v + g), where v is the unknown momentum after
-the laps. For two steps from the same weights, change2 - m change1 = -lr g. So the gradient g is known although v is not. Batch
+the laps. For two successive steps, change2 - m change1 = -lr g. So the gradient g of the second is known although v is not. Batch
 normalisation does not disturb the comparison, because each device normalises its own part of the batch in both cases.
 
-A fault may come back every few steps only. So the model takes IN_A_ROW + 1 steps, each from the same weights, and each pair of
-successive steps gives a gradient. If the steps of a network take long, there are fewer, at least two.
+The steps start from two sets of weights in turn, whose gradients differ. So the gradient of an earlier step is no right one.
+
+A fault may come back every few steps only. So the model takes IN_A_ROW + 1 steps, and each pair of successive steps gives a
+gradient. If the steps of a network take long, there are fewer, at least two.
 
 This comparison does not show faults that all models share. So the gradient of a single device is also compared with NumPy's.
 """
@@ -25,6 +27,8 @@ MOST_IMAGES = 32        # most images for networks with batch normalisation: wit
 NOT_FINITE = 1e9        # stands for NaN and infinity, which JSON has no numbers for
 IN_A_ROW = 20           # a fault of each 20th step or oftener meets at least one of these gradients
 LONGEST_S = 12.0        # about the time that these steps may take for one model and learning rate
+# Each gradient comes from the second of two steps. It is the one at `starts[1]`, then the one at `starts[0]`, and so on.
+TURNS = [1, 0] * IN_A_ROW
 TINY = 0.01             # a parameter is left out if its gradients differ between devices by less than this share of the usual difference
 
 
@@ -50,7 +54,8 @@ def exchange(session, alone, batch, tries):
     for words, handle, feed, rate in tries:
         moved = look.gradients(handle, feed, rate, IN_A_ROW)
         for copy, row in enumerate(moved):
-            every = [dict(look.compare(got, singles, rate, copy, len(moved)), of=words, looks=len(row)) for got in row]
+            every = [dict(look.compare(got, singles[turn], rate, copy, len(moved), turn), of=words, looks=len(row))
+                     for turn, got in zip(TURNS, row)]
             worst = [max(every, key=lambda entry: entry[key]) for key in ('apart', 'parameter_apart')]
             found += worst if worst[0] is not worst[1] else worst[:1]
     return [dict(entry, rank=rank) for rank, entries in enumerate(session.ctx.group.gather(found)) for entry in entries]
@@ -68,13 +73,15 @@ def single(session, alone, batch, rates):
     dtype = 'float64'
     if net.normalised:
         images, labels, dtype = images[:MOST_IMAGES], labels[:MOST_IMAGES], 'float32'
-    start = dict((name, array.astype(dtype)) for name, array in net.initial(session.plan['seed']).items())
-    truth = look.flat(refnet.loss_and_gradient(net, start, refnet.scaled(images, dtype), labels)[1])
-    session.heart.beat()
-    found = []
+    truth, found = [], []
+    for weights in look.starts:
+        start = dict((name, array.astype(dtype)) for name, array in weights.items())
+        truth.append(look.flat(refnet.loss_and_gradient(net, start, refnet.scaled(images, dtype), labels)[1]))
+        session.heart.beat()
     for rate in rates:
         row = look.gradients(alone, lambda: session.adapter.put(alone, images, labels), rate, IN_A_ROW)[0]
-        found.append(max([dict(look.beside(got, truth, rate), looks=len(row)) for got in row], key=lambda entry: entry['apart']))
+        found.append(max([dict(look.beside(got, truth[turn], rate, turn), looks=len(row)) for turn, got in zip(TURNS, row)],
+                         key=lambda entry: entry['apart']))
     return [dict(entry, rank=rank) for rank, entries in enumerate(ctx.group.gather(found)) for entry in entries]
 
 
@@ -84,12 +91,12 @@ class _Look(object):
     def __init__(self, session):
         self._session, self._adapter, self._ctx = session, session.adapter, session.ctx
         self._momentum = session.plan['momentum']
-        self._start = session.net.initial(session.plan['seed'])
-        self._names, at, self._parts = sorted(self._start), 0, {}
+        self.starts = [session.net.initial(session.plan['seed'] + place) for place in (0, 1)]
+        self._names, at, self._parts = sorted(self.starts[0]), 0, {}
         for name in self._names:
-            size = len(self._sampled(self._start[name]))
+            size = len(self._sampled(self.starts[0][name]))
             self._parts[name], at = slice(at, at + size), at + size
-        self._at_start = self.flat(self._start)
+        self._at_starts = [self.flat(start) for start in self.starts]
 
     def _sampled(self, array):
         flat = np.asarray(array, 'float32').reshape(-1)
@@ -99,38 +106,47 @@ class _Look(object):
         """Return the sampled numbers of all parameters as one array."""
         return np.concatenate([self._sampled(weights[name]) for name in self._names]).astype('float64')
 
-    def gradients(self, handle, feed, rate, wanted=1):
+    def gradients(self, handle, feed, rate, wanted=2):
         """Return for each replica of a model a list of at most `wanted` gradients that it applied in steps from the start weights.
 
-        `feed` gives the batch of a step. Rank 0 decides for all ranks how many steps there is time for.
+        `feed` gives the batch of a step. Rank 0 decides for all ranks how many steps there is time for, if more than two
+        gradients are wanted.
         """
         adapter, moved, start = self._adapter, [], now()
-        copies, steps = range(adapter.copies(handle)), 2
+        copies, steps = range(adapter.copies(handle)), 3 if wanted == 2 else 2
         while len(moved) < steps:
+            turn = len(moved) % 2
             for copy in copies:
-                adapter.assign(handle, copy, self._start)
+                adapter.assign(handle, copy, self.starts[turn])
             adapter.step(handle, feed(), rate)
             adapter.drain()
-            moved.append([self.flat(adapter.weights(handle, copy)) - self._at_start for copy in copies])
+            moved.append([self.flat(adapter.weights(handle, copy)) - self._at_starts[turn] for copy in copies])
             self._session.heart.beat()
-            if len(moved) == 2 and wanted > 1:
+            if len(moved) == 2 and wanted > 2:
                 fitting = int(2 * LONGEST_S / max(now() - start, 1e-9))
                 steps = self._ctx.group.broadcast(max(2, min(wanted + 1, fitting)))
         pairs = list(zip(moved, moved[1:]))
         return [[(self._momentum * first[copy] - second[copy]) / rate for first, second in pairs] for copy in copies]
 
     def singles(self, alone, batch):
-        """Return the gradients of all devices of all processes, one row for each device, on its own part of the batch."""
-        ctx, rows = self._ctx, []
+        """Return [the gradients at starts[0], those at starts[1]] of all devices of all processes.
+
+        There is one row for each device, on its own part of the batch.
+        """
+        ctx, rows = self._ctx, ([], [])
         local = ctx.replicas // ctx.world
         for place in range(ctx.rank * local, (ctx.rank + 1) * local):
             images, labels = (ctx.shard(array, place, ctx.replicas) for array in batch)
             batch_alone = self._adapter.put(alone, images, labels)
-            rows.append(self.gradients(alone, lambda: batch_alone, LR)[0][0])
-        return np.concatenate(ctx.group.gather_arrays(np.stack(rows)))
+            for turn, got in zip(TURNS, self.gradients(alone, lambda: batch_alone, LR)[0]):
+                rows[turn].append(got)
+        return [np.concatenate(ctx.group.gather_arrays(np.stack(each))) for each in rows]
 
-    def compare(self, got, singles, rate, copy, copies):
-        """Return the distance of a replica's gradient from the mean, divided by that of single devices from the mean."""
+    def compare(self, got, singles, rate, copy, copies, turn):
+        """Return the distance of a replica's gradient from the mean, divided by that of single devices from the mean.
+
+        `turn` is the number of the weights that the step started from.
+        """
         if not (np.isfinite(singles).all() and np.isfinite(got).all()):
             return {'lr': rate, 'apart': NOT_FINITE, 'rounding': 0.0, 'others': {}, 'parameter': '', 'parameter_apart': NOT_FINITE}
         mean, n = singles.mean(axis=0), len(singles)
@@ -140,17 +156,18 @@ class _Look(object):
         apart = dict((name, _finite(np.linalg.norm(got - other) / unit)) for name, other in self._others(singles, mean, n, copy, copies))
         name, worst = self._worst(got - mean, spread, rounding)
         return {'lr': rate, 'apart': apart.pop('mean'), 'rounding': float(np.linalg.norm(rounding) / unit), 'others': apart,
-                'parameter': name, 'parameter_apart': worst}
+                'parameter': name, 'parameter_apart': worst, 'smooth': _smooth(got - mean, mean, self._at_starts[turn])}
 
-    def beside(self, got, truth, rate):
+    def beside(self, got, truth, rate, turn):
         """Return how far a gradient is from the true one, as a share of the true one, and the share of it that is contained."""
         size = max(float(np.linalg.norm(truth)), 1e-300)
         return {'lr': rate, 'apart': _finite(np.linalg.norm(got - truth) / size), 'holds': _finite(got.dot(truth) / size / size),
-                'rounding': float(np.linalg.norm(self._rounding(rate)) / size)}
+                'rounding': float(np.linalg.norm(self._rounding(rate)) / size),
+                'smooth': _smooth(got - truth, truth, self._at_starts[turn])}
 
     def _rounding(self, rate):
         """How much rounding of the weights can change each number of a gradient."""
-        return np.finfo('float32').eps * np.abs(self._at_start) * (1 + self._momentum) / rate
+        return np.finfo('float32').eps * np.abs(self._at_starts[0]) * (1 + self._momentum) / rate
 
     def _others(self, singles, mean, n, copy, copies):
         """Return [(description of a fault, the gradient that it would cause)], and the healthy one under the name 'mean'."""
@@ -170,6 +187,20 @@ class _Look(object):
                 beyond = np.linalg.norm(difference[part]) - 2 * np.linalg.norm(rounding[part])
                 worst = max(worst, (_finite(beyond / np.linalg.norm(spread[part])), name))
         return worst[1], max(0.0, worst[0])
+
+
+def _smooth(difference, gradient, weights):
+    """Return the scale and the decay that explain a difference best, as if the step used (1 + scale) gradient + decay weights.
+
+    `left` is the share of the difference that they do not explain: about 1 for errors of arithmetic. None if a number is not
+    finite.
+    """
+    if not np.isfinite(difference).all():
+        return None
+    tries = np.stack([gradient, weights], axis=1)
+    scale, decay = np.linalg.lstsq(tries, difference, rcond=-1)[0]
+    left = np.linalg.norm(difference - scale * gradient - decay * weights) / max(np.linalg.norm(difference), 1e-300)
+    return {'scale': _finite(scale), 'decay': _finite(decay), 'left': _finite(left)}
 
 
 def _finite(value):

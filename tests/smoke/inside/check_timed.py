@@ -121,10 +121,14 @@ class Session(object):
             handle['steps'] = handle.get('steps', 0) + 1
             if handle['steps'] % handle.get('period', 1e9) == 0:        # the fault: an optimizer that loses its state
                 handle['v'] = dict((name, np.zeros_like(array)) for name, array in handle['v'].items())
-            parts = [refnet.loss_and_gradient(nets.LENET, handle['p'], *[Session.ctx.shard(array, place, handle['n']) for array in batch])[1]
-                     for place in range(handle['n'])]
+            parts = handle.get('last') if handle.get('stale') else None
+            handle['last'] = [refnet.loss_and_gradient(nets.LENET, handle['p'], *[Session.ctx.shard(array, place, handle['n']) for array in batch])[1]
+                              for place in range(handle['n'])]
+            parts = parts or handle['last']
             mean = dict((name, sum(part[name] for part in parts) / handle['divide']) for name in nets.LENET.names)
-            refnet.update(handle['p'], handle['v'], mean, np.float32(lr), np.float32(0.9))
+            decayed = dict((name, mean[name] + np.float32(handle.get('decay', 0)) * handle['p'][name]) for name in mean)
+            lr *= handle.get('rate', 1)
+            refnet.update(handle['p'], handle['v'], decayed, np.float32(lr), np.float32(0.9))
 
         @staticmethod
         def assign(handle, copy, weights):
@@ -147,16 +151,16 @@ class Looking(unittest.TestCase):
     """The measuring part of the check, with any momentum that the timed laps have left."""
 
     def setUp(self):
-        self.in_a_row, looking.IN_A_ROW = looking.IN_A_ROW, 2
+        self.in_a_row, looking.IN_A_ROW = looking.IN_A_ROW, 3
         self.longest, looking.LONGEST_S = looking.LONGEST_S, 1e9         # the machine of the test may be slow
 
     def tearDown(self):
         looking.IN_A_ROW, looking.LONGEST_S = self.in_a_row, self.longest
 
-    def apart(self, divide, momentum, alone=1, period=1e9):
+    def apart(self, divide, momentum, alone=1, **fault):
         draw = np.random.RandomState(5)
         batch = draw.randint(0, 256, (32, 1, 28, 28)).astype('uint8'), draw.randint(0, 10, 32)
-        together = dict(handle(2, divide, momentum), period=period)
+        together = dict(handle(2, divide, momentum), **fault)
         part = Session.adapter.put(together, *batch)
         return looking.exchange(Session(), handle(1, alone, momentum), batch, [('dp', together, lambda: part, .05)])[0]
 
@@ -178,6 +182,11 @@ class Looking(unittest.TestCase):
         found = self.apart(2, .01, period=20)
         self.assertEqual(found['looks'], 20)
         self.assertGreater(found['apart'], 1.0)
+
+    def test_the_gradients_of_the_step_before_are_seen_even_if_only_two_steps_are_made(self):
+        for longest in (1e9, 0.0):
+            looking.LONGEST_S = longest
+            self.assertGreater(self.apart(2, .01, stale=True)['apart'], .5)
 
     def test_slow_steps_are_looked_at_twice_at_least(self):
         looking.IN_A_ROW, looking.LONGEST_S = self.in_a_row, 0.0
@@ -224,6 +233,22 @@ class Looking(unittest.TestCase):
         self.assertIn('10 % of the gradient; each step counts 1.1 times', timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': [more]}]}}])[0]['message'])
         looks = own(bench([entry(apart=.08)]))
         self.assertEqual([timed.exchange(2, looks, [], exact)[0]['status'] for exact in (False, True)], ['pass', 'fail'])
+
+    def test_a_small_error_that_a_decay_or_a_learning_rate_explains_fails_where_arithmetic_is_exact(self):
+        for fault, words in ((dict(decay=.005), 'as if each step counted 1 times, with a weight decay of 0.005'),
+                             (dict(rate=1.01), 'as if each step counted 1.01 times, with a weight decay of ')):
+            found = self.apart(2, .01, **fault)
+            self.assertLess(found['apart'], timed.EXACT_APART)
+            statuses = [timed.exchange(2, own(bench([dict(found, rank=0)])), [], exact)[0]['status'] for exact in (False, True)]
+            self.assertEqual(statuses, ['pass', 'fail'], fault)
+            self.assertIn(words, timed.exchange(2, own(bench([dict(found, rank=0)])), [], True)[0]['message'])
+            draw = np.random.RandomState(5)
+            batch = draw.randint(0, 256, (32, 1, 28, 28)).astype('uint8'), draw.randint(0, 10, 32)
+            alone = looking.single(Session(), dict(handle(1, 1, .01), **fault), batch, (.05,))
+            made, = timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': alone}]}}])
+            self.assertIn('each step counts 1.01 times' if 'rate' in fault else 'gradient; it is ' + words, made['message'])
+        healthy = self.apart(2, .01)
+        self.assertFalse(timed.is_smooth(healthy), healthy)
 
     def test_devices_that_still_work_after_a_lap_make_its_time_wrong(self):
         for late, count in (({'dp': 1e-4}, 0), ({'dp': .2, 'input': 3.0}, 1), ({}, 0)):
