@@ -38,7 +38,8 @@ def variables(environment: Environment, plan: PrefixPlan, recipes: Mapping[str, 
     merged: dict[str, str] = {}
     for framework in environment.part(plan).frameworks:
         merged.update(recipes[framework.recipe].env)
-    folders = [f"{site_packages(prefix)}/{wheel.folder}" for wheel in environment.part(plan).cuda_wheels() if wheel.folder]
+    wheels = environment.part(plan).cuda_wheels()
+    folders = list(dict.fromkeys(f"{site_packages(prefix)}/{wheel.folder}" for wheel in wheels if wheel.folder))
     if folders:
         merged[_LIBRARY_PATH] = ":".join([*folders, *filter(None, [merged.get(_LIBRARY_PATH)])])
     return merged

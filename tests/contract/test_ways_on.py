@@ -21,7 +21,7 @@ FACTS = load_files(Path(__file__).parents[2] / "matrix.yaml")
         ("tf-1.12-cuda9", ["tf-1.12.0-cpu-py27-debian11"]),
         ("mxnet-1.9", ["mxnet-1.9.1-cuda11.2-py39-debian11", "mxnet-1.9.1-cpu-py39-debian11"]),
         ("tf-2.16-cuda12", ["tf-2.16.2-cuda12.3-py311-debian13", "tf-2.16.2-cpu-py311-debian12"]),
-        ("cupy-13", ["cupy-13.6.0-cuda12.9-py311-debian12"]),
+        ("cupy-13", ["cupy-13.6.0-cuda13.0-py311-debian12"]),
     ],
 )
 def test_the_ways_on_take_a_debian_mirror_and_the_package_index_alone(request_text: str, named: list[str]) -> None:

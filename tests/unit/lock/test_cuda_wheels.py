@@ -267,6 +267,14 @@ def test_the_image_finds_the_libraries_and_the_toolkit() -> None:
     assert "/usr/local/cuda/bin" in skeleton(lock, toys.RECIPES, TEMPLATES)  # such images can be composed
 
 
+def test_a_folder_that_several_wheels_share_is_searched_once() -> None:
+    shared = (*WHEELS, CudaWheel(requirement="vendor-c==3", folder="vendor/a/lib"))
+    lock = with_wheels(toys.cpu(), "alpha")
+    base = replace(lock.environment.base, wheels=shared)
+    text = render(replace(lock, environment=replace(lock.environment, base=base)), toys.RECIPES, TEMPLATES)["Dockerfile"]
+    assert text.count("site-packages/vendor/a/lib") == 1
+
+
 def test_a_library_path_of_the_recipe_comes_after_the_wheels() -> None:
     recipes = {**toys.RECIPES, "alpha": replace(toys.RECIPES["alpha"], env={"LD_LIBRARY_PATH": "/opt/own/lib"})}
     text = render(with_wheels(toys.cpu(), "alpha"), recipes, TEMPLATES)["Dockerfile"]
