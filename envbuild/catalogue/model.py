@@ -142,7 +142,8 @@ class Published:
 
     ``signed_by`` are the trusted keys with which the image is signed; None if no signature was checked. ``statements`` are
     those of trusted keys. ``others`` counts the attached documents that are not shown, because no trusted key signed them or
-    they contradict themselves.
+    they contradict themselves. ``has_other_inputs`` is true if signatures were checked, and the image was made from another
+    rendering or guest than those of this checkout.
     """
 
     reference: str
@@ -151,6 +152,7 @@ class Published:
     signed_by: tuple[str, ...] | None = field(default=None, metadata=_OPTIONAL)
     statements: tuple[Stated, ...] = field(default=(), metadata=_OPTIONAL)
     others: int = field(default=0, metadata=_OPTIONAL)
+    has_other_inputs: bool = field(default=False, metadata=_OPTIONAL)
 
     @property
     def size(self) -> int:

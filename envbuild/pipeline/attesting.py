@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from envbuild.compose.outputs.manifest import Document
 
 FINISHED = ("pass", "fail", "inconclusive")
+_CLOCK_AHEAD = datetime.timedelta(days=1)  # a clock that shows local time as UTC is at most 14 hours ahead
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +82,12 @@ def _read(name: str, path: Path) -> Mapping[str, Any]:
             code="report",
             hint="Run the test again.",
         )
+    if problem := date_problem(report):
+        raise InvalidInputError(
+            f"The report in {path} has a wrong date: {problem}.",
+            code="report",
+            hint="Set the clock of the machine that was tested, and run the test again.",
+        )
     if report["environment"].get("name") != name:
         raise InvalidInputError(
             f"The report in {path} is about {report['environment'].get('name')}, not about {name}.",
@@ -111,6 +119,22 @@ def tells_of_a_test(report: Mapping[str, Any]) -> bool:
     if {("WORK", "pass"), ("ORACLE", "skip")} <= results:
         return True
     return bool(results and (report["runs"] or report.get("parts")) and statements.device(report))
+
+
+def date_problem(report: Mapping[str, Any]) -> str:
+    """Return why the date of a complete report is not believed; empty if it is.
+
+    Among reports about one GPU the newest counts, so a date in the future would outweigh every later test.
+    """
+    told = str(report["started_utc"])
+    try:
+        if not told.isascii():  # the schema's pattern also matches digits of other scripts, which sort after ours
+            raise ValueError(told)
+        started = datetime.datetime.strptime(told, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.UTC)
+    except ValueError:
+        return f"{told!r} is not a date"
+    now = datetime.datetime.now(datetime.UTC)
+    return f"{told} is in the future; it is now {now:%Y-%m-%dT%H:%M:%SZ}" if started > now + _CLOCK_AHEAD else ""
 
 
 def config_of(image: Document, place: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from envbuild.attest import statements
 from envbuild.catalogue import model
 from envbuild.catalogue.model import Entry, Proved, Smoke, Stated
-from envbuild.errors import PublishError
+from envbuild.errors import EnvbuildError, PublishError
 from envbuild.model.progress import Progress
-from envbuild.pipeline import catalogue_entries, gathering, gpu_proofs, proofs
+from envbuild.pipeline import catalogue_entries, gathering, gpu_proofs, proofs, pulling
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from envbuild.compose.outputs.manifest import Document
     from envbuild.compose.outputs.registry_client import Client
 
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _Read = Sequence[tuple[gathering.Judged, Mapping[str, Any]]]
 
 
@@ -90,12 +88,30 @@ def _stated(tools: Tools, client: Client, entry: Entry, image: Document, trusted
     told = tuple(Stated(kind=judged.kind, signer=judged.signer) for judged, _ in accepted)
     signers = tuple(dict.fromkeys(each.signer for each in told if each.kind == statements.SIGNED))
     left = len(read) - len(accepted) + unread
-    shown = replace(shown, signed_by=signers, statements=tuple(dict.fromkeys(told)), others=left)
-    return _with_reports(tools, replace(entry, published=shown), accepted)
+    is_ours = _is_ours(tools, client, entry.name, digest)
+    shown = replace(
+        shown, signed_by=signers, statements=tuple(dict.fromkeys(told)), others=left, has_other_inputs=not is_ours
+    )
+    return _with_reports(tools, replace(entry, published=shown), accepted, are_proofs=is_ours)
 
 
-def _with_reports(tools: Tools, entry: Entry, accepted: _Read) -> Entry:
-    """Return the entry with the smoke reports of others: with their verdicts and speeds, and as proofs if they passed."""
+def _is_ours(tools: Tools, client: Client, name: str, digest: str) -> bool:
+    """Whether the image is made of the inputs of this checkout. An image with another rendering or guest can have the lock's
+    tag."""
+    from envbuild.compose.outputs import digests
+
+    try:
+        own = pulling.own_image(tools, name)
+    except EnvbuildError:
+        return False  # this checkout cannot render the lock, so no image is known to be its own
+    return own is not None and digests.of_tag(client, own.fixed) == digest
+
+
+def _with_reports(tools: Tools, entry: Entry, accepted: _Read, *, are_proofs: bool) -> Entry:
+    """Return the entry with the smoke reports of others: with their verdicts and speeds, and as proofs if they passed.
+
+    Unless they ``are_proofs``, they are only shown, because the image was made from other inputs than those of this checkout.
+    """
     proved: dict[Proved, None] = {}
     shown: dict[Smoke, None] = {}
     gpus: dict[tuple[str, str], tuple[str, bool]] = {}  # the day of the newest verdict, and whether it is a failure
@@ -105,7 +121,7 @@ def _with_reports(tools: Tools, entry: Entry, accepted: _Read) -> Entry:
         report = judged.report
         smoke = catalogue_entries.smoke_of(whole)
         shown[replace(smoke, verdict=report.status, signer=judged.signer)] = None
-        if report.status == "inconclusive":
+        if report.status == "inconclusive" or not are_proofs:
             continue
         if report.kind == "smoke-gpu":
             boards = {
@@ -115,7 +131,7 @@ def _with_reports(tools: Tools, entry: Entry, accepted: _Read) -> Entry:
             if len(boards) == 1:  # of different GPUs, the report does not say which ones the test used
                 (gpu,) = boards
                 gpus[gpu] = max(gpus.get(gpu, ("", False)), (report.date, report.status == "fail"))
-        if report.status == "pass" and _DAY.fullmatch(report.date):
+        if report.status == "pass":
             proved[Proved(kind=report.kind, date=report.date, engine="", where="registry")] = None
     known = {each.kind for each in entry.proofs}
     order = list(model.PROOFS)

@@ -154,6 +154,8 @@ def _objection(predicate: Mapping[str, Any], expected: Expected) -> str:
     whole, problems = smoketest.read_report(json.dumps(report).encode())
     if whole is None or problems:
         return f"its report is not complete: {'; '.join(problems[:2])}"
+    if problem := attesting.date_problem(whole):
+        return f"its report has a wrong date: {problem}"
     about = whole["environment"]
     if about.get("name") != expected.name:
         return f"its report is about another environment: {about.get('name')}"
@@ -192,7 +194,7 @@ def _report(predicate: Mapping[str, Any], signer: str, expected: Expected) -> Re
         capabilities=tuple(dict.fromkeys(str(each.get("cc", "")) for each in devices)),
         driver=str(host.get("driver") or ""),
         processor=str(host.get("cpu_model") or ""),
-        date=str(report.get("started_utc") or "")[:10],
+        date=str(report["started_utc"])[:10],
         lock=expected.subject.lock,
         rendering=expected.subject.rendering,
         guest=expected.subject.guest,

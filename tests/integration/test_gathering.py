@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import datetime
 import json
 import os
 import threading
@@ -33,6 +34,11 @@ GPU = {
     "index": 0, "name": "NVIDIA GeForce GTX 1080 Ti", "multiprocessors": 28, "cc": "6.1", "mem_bytes": 1, "peers": [],
     "uuid": "GPU-1", "mem_free_bytes": 1, "util_pct": 0, "power_limit_w": 250, "pcie_gen": 3, "pcie_width": 16,
 }  # fmt: skip
+
+
+def now(*, hours: int) -> str:
+    """The time in some hours, as a report states it."""
+    return f"{datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ}"
 
 
 class Place:
@@ -220,10 +226,43 @@ def test_the_catalogue_shows_what_trusted_keys_signed_and_nothing_else(place):
 def test_the_catalogue_takes_back_a_proof_that_failed_later(place):
     mode = {"device": "cuda", "gpu_image": True, "allow_cpu": False, "expect": None}
     place.attach(place.report(mode=mode, devices=[GPU]), place.theirs)
-    later = place.report(mode=mode, devices=[GPU], status="fail", started_utc="2099-01-01T00:00:00Z")
+    later = place.report(mode=mode, devices=[GPU], status="fail", started_utc=now(hours=-1))
     place.attach(later, place.theirs, status="fail")
     known = entry_of(place, place.theirs)
     assert known.proved_on == () and sorted(each.verdict for each in known.reports) == ["fail", "pass"]
+
+
+def test_a_report_about_another_rendering_of_the_lock_is_shown_and_proves_nothing(place, monkeypatch):
+    mode = {"device": "cuda", "gpu_image": True, "allow_cpu": False, "expect": None}
+    place.attach(place.report(mode=mode, devices=[GPU]), place.theirs)
+    own = entry_of(place, place.theirs)
+    assert own.published is not None and not own.published.has_other_inputs
+    assert own.proved_on and "smoke-gpu" in own.kinds
+    monkeypatch.setattr(pulling.OwnImage, "fixed", property(lambda self: self.tags[2].rpartition(":")[2]))  # not published
+    other = entry_of(place, place.theirs)
+    assert other.published is not None and other.published.digest == place.digest and other.published.has_other_inputs
+    assert other.proved_on == () and "registry" not in [each.where for each in other.proofs]
+    assert [each.verdict for each in other.reports] == ["pass"]
+
+
+def test_a_report_from_the_future_counts_nowhere(place, tmp_path):
+    """Otherwise it would outweigh each later report about the same GPU."""
+    mode = {"device": "cuda", "gpu_image": True, "allow_cpu": False, "expect": None}
+    believed, early = now(hours=14), now(hours=25)
+    for day in (believed, early, "9999-99-99T99:99:99Z", "2026-02-30T00:00:00Z", "\u0662\u0660\u0662\u0666-11-01T00:00:00Z"):
+        place.attach(place.report(started_utc=day, mode=mode, devices=[GPU]), place.theirs)
+    found = place.gather(place.theirs)
+    assert [each["report"]["date"] for each in found if each["verdict"] == "accepted"] == [believed[:10]]
+    refused = [each["why"] for each in found if each["verdict"] == "refused"]
+    assert sorted("is not a date" in why for why in refused) == [False, True, True, True]
+    assert [why for why in refused if f"its report has a wrong date: {early} is in the future; it is now 2" in why]
+    assert [each["date"] for each in place.run("show", NAME)[1]["elsewhere"]] == [believed[:10]]
+    known = entry_of(place, place.theirs)
+    assert [each.date for each in known.proofs if each.where == "registry"] == [believed[:10]] and len(known.reports) == 1
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(place.report(started_utc=early)))
+    code, told = place.run("attest", NAME, str(path), "--to", place.to, "--key", str(place.theirs[0]))
+    assert (code, told["error"]["code"]) == (5, "report") and "is in the future" in told["error"]["message"]
 
 
 def test_the_catalogue_refuses_a_wrong_repository_before_any_work(place, monkeypatch):

@@ -154,6 +154,10 @@ def test_signed_reports_and_the_gpus_that_they_prove_are_shown() -> None:
         assert text in page, text
     assert "<script>alert" not in page and "did not check its signature" not in page
     assert '"proved_on":[["GeForce GTX 1080 Ti","6.1"]]' in site["catalogue.json"]
+    assert "has_other_inputs" not in site["catalogue.json"] and "do not count as proofs" not in page
+    other = made(catalogue(replace(full, published=replace(image, has_other_inputs=True))))
+    jsonschema.validate(json.loads(other["catalogue.json"]), schema)
+    assert "smoke reports about it do not count as proofs here" in other[full.page]
     unsigned = made(catalogue(entry(published=replace(image, signed_by=(), statements=()))))[entry().page]
     assert "Not signed with a key that this catalogue trusts" in unsigned
 
