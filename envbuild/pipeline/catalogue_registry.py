@@ -89,9 +89,7 @@ def _stated(tools: Tools, client: Client, entry: Entry, image: Document, trusted
     signers = tuple(dict.fromkeys(each.signer for each in told if each.kind == statements.SIGNED))
     left = len(read) - len(accepted) + unread
     is_ours = _is_ours(tools, client, entry.name, digest)
-    shown = replace(
-        shown, signed_by=signers, statements=tuple(dict.fromkeys(told)), others=left, has_other_inputs=not is_ours
-    )
+    shown = replace(shown, signed_by=signers, statements=tuple(dict.fromkeys(told)), others=left, has_other_inputs=not is_ours)
     return _with_reports(tools, replace(entry, published=shown), accepted, are_proofs=is_ours)
 
 

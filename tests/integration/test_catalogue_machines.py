@@ -196,6 +196,55 @@ def test_what_nvidia_smi_prints_is_read(site: Path) -> None:
     assert "error" in other
 
 
+MIXED_TABLE = """
+| NVIDIA-SMI 525.147.05   Driver Version: 525.147.05   CUDA Version: 12.0     |
+|   0  Tesla K80           Off  | 00000000:05:00.0 Off |                    0 |
+| N/A   34C    P0    61W / 149W |      4MiB / 11441MiB |      0%      Default |
+|   1  NVIDIA A100-SXM4-80GB          On  | 00000000:0B:00.0 Off |                    0 |
+"""
+MIXED_CSV = "index, name, driver_version\n0, NVIDIA GeForce GTX 1080 Ti, 570.86.15\n1, NVIDIA B200, 570.86.15\n"
+MIXED_LONG = """
+Driver Version                            : 470.82.01
+GPU 00000000:02:00.0
+    Product Name                          : GeForce GTX 980
+GPU 00000000:03:00.0
+    Product Name                          : NVIDIA GeForce RTX 3090
+"""
+
+
+@pytest.mark.parametrize("paste", [MIXED_TABLE, MIXED_CSV, MIXED_LONG, f"{TABLE}{NAMED}"])
+def test_a_machine_with_different_gpus_gets_the_resolvers_answers(tools: Tools, site: Path, paste: str) -> None:
+    """An image fits such a machine only if it fits each GPU, whichever of them is named first."""
+    (told,) = asked(site, [{"smi": paste}])
+    gpus = list(dict.fromkeys(told["gpus"]))
+    assert len(gpus) == 2, told
+
+    def about(name: str, names: Sequence[str]) -> Question:
+        return {"name": name, "driver": told["driver"], "gpu": ", ".join(names)}
+
+    names = names_in(site)
+    both, first, second, turned = (
+        [each["state"] for each in asked(site, [about(name, some) for name in names])]
+        for some in (gpus, gpus[:1], gpus[1:], gpus[::-1])
+    )
+    assert turned == both
+    split = {name for name, *states in zip(names, first, second, strict=True) if ("no" in states) != (states == ["no", "no"])}
+    assert len(split) > 20, "no image tells these GPUs apart"
+    dice = random.Random(5)
+    chosen = [
+        *dice.sample(sorted(split), 6),
+        *dice.sample([name for name, state in zip(names, both, strict=True) if state != "no"], 2),
+    ]
+    counts = compare(tools, site, [about(name, order) for name in chosen for order in (gpus, gpus[::-1])])
+    assert counts["no"] >= 12 and counts["yes"] == 4, counts
+
+
+def test_the_list_of_names_completes_the_table_that_shortens_them(site: Path) -> None:
+    listed = "GPU 0: GeForce GTX 1080 Ti (UUID: GPU-1)\n"
+    both, turned = asked(site, [{"smi": f"{OLD_TABLE}{listed}"}, {"smi": f"{listed}{OLD_TABLE}"}])
+    assert both == turned == {"driver": "384.130", "gpus": ["GeForce GTX 1080 Ti"]}
+
+
 def test_an_unknown_machine_gets_no_answer(site: Path) -> None:
     name = names_in(site)[0]
     gpus = ["Radeon RX 7900", "sm_99", "RTX", "a toaster"]

@@ -178,16 +178,17 @@ globalThis.envbuildMachines = (table) => {
     if (/nvidia-smi has failed|couldn't communicate|command not found|no devices were found/i.test(text)) {
       return { error: "nvidia-smi found no working driver or no GPU here, so there is nothing to look up." };
     }
-    const gpus = [];
+    const shown = []; // by the table, which shortens long names
+    const listed = []; // by -L and -q
     const lines = text.split(/\r?\n/);
     let version = (/Driver Version\s*:\s*([\d.]+)/.exec(text) || [])[1] || "";
     for (const line of lines) {
       const row = /^\|\s*\d+\s+(\S.*?)\s+(?:On|Off|N\/A|WDDM|TCC|MCDM)\s*\|\s*[0-9A-F]{4,8}:[0-9A-F]{2}:/i.exec(line);
-      const listed = /^\s*GPU \d+: (.+?) \(UUID/.exec(line);
-      const told = /^\s*Product Name\s*:\s*(.+?)\s*$/.exec(line);
-      const found = row || listed || told;
-      if (found) gpus.push(found[1]);
+      const whole = /^\s*GPU \d+: (.+?) \(UUID/.exec(line) || /^\s*Product Name\s*:\s*(.+?)\s*$/.exec(line);
+      if (row) shown.push(row[1]);
+      if (whole) listed.push(whole[1]);
     }
+    const gpus = listed.length ? listed : shown;
     const head = lines.findIndex((line) => /(^|,)\s*name\s*(,|$)/.test(line) && line.includes(","));
     if (head >= 0 && !gpus.length) {
       const titles = lines[head].split(",").map((title) => title.trim());
