@@ -25,24 +25,15 @@ _Read = Sequence[tuple[gathering.Judged, Mapping[str, Any]]]
 
 def require_repository(registry: str) -> None:
     """Raise :class:`PublishError` if the registry does not answer as one, or lacks the repository (``not-in-registry``)."""
-    from envbuild.compose.outputs import referrers
+    from envbuild.compose.outputs import documents, referrers
 
     with referrers.opened(registry, writes=False) as client:
-        answer = client.ask("GET", f"{client.url('tags/list')}?n=1", (200, 404))
-        if answer.status_code == 404:
+        if not documents.has_repository(client):
             raise PublishError(
                 f"{client.repository.host} has no repository {client.repository.name}.",
                 code="not-in-registry",
                 hint="Check the name. `envbuild publish` creates the repository when it publishes the first image.",
             )
-        try:
-            json.loads(answer.content)["tags"]
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise PublishError(
-                f"{client.repository.host} does not answer as a registry.",
-                code="unknown-format",
-                hint="Check the name. A web page, or the login page of a proxy, may be at this address.",
-            ) from error
 
 
 def published(tools: Tools, entries: Sequence[Entry], registry: str, trusted: Sequence[PublicKey]) -> Iterator[Entry]:

@@ -153,12 +153,13 @@ def against(tools: Tools, jobs: Sequence[Job], repository: str, division: Divisi
     Raises :class:`PublishError` (``tag-taken`` if a tag that never moves is on another image), and the errors of locks and
     recipes.
     """
-    from envbuild.compose.outputs import referrers, registry_client
+    from envbuild.compose.outputs import documents, referrers, registry_client
     from envbuild.pipeline.published_inputs import PublishedInputs
 
     registry_client.parse(repository)  # before the locks are read, which takes long
     found, skipped = candidates(tools, jobs, only)
     with referrers.opened(repository, writes=False) as client:
+        documents.has_repository(client)  # raises if no registry answers: everything would seem to be missing
         published = PublishedInputs(tools, client)
         reasons = {each.name: published.reasons(each.locked, each.rendering, each.tags) for each in found}
         published.require_own_images()

@@ -51,6 +51,8 @@ class Registry:
     tells_digests: bool = True
     page: int = 100  # the number of tags in one answer
     deletes: bool = True
+    web_page: int = 0  # if set: every request gets a web page with this status, as from a proxy
+    error_pages: bool = False  # if true, the answers with the status 404 are web pages
     endless: bool = False  # if true, every page of the list of referrers names a next page
 
     def count(self, method: str, part: str) -> int:
@@ -95,6 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Write no log."""
 
     def _answer(self, status: int, body: bytes = b"", **headers: str) -> None:
+        if status == 404 and self.registry.error_pages:
+            body, headers = b"<html>404</html>", {"Content-Type": "text/html"}
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
@@ -109,6 +113,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.registry.asked.append(f"{self.command} {self.path}")
         if self.headers.get("Authorization"):
             self.registry.given.append(self.headers["Authorization"])
+        if self.registry.web_page:
+            self._read(None)
+            self._answer(self.registry.web_page, b"<html><h1>Blocked</h1></html>", Content_Type="text/html; charset=utf-8")
+            return
         if place.path == "/token":
             self._give_token(query)
             return

@@ -427,6 +427,38 @@ def test_a_registry_that_refuses_is_no_proof_that_it_lacks_something(place, publ
         against(place, published)
 
 
+def test_a_web_page_is_no_answer_of_a_registry(place, published, monkeypatch):
+    """Otherwise the page of a proxy passes for an image, and a web server for a registry that lacks everything."""
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    cases = {200: "does not answer as a registry: it sent", 404: "does not answer as a registry", 502: "with a web page"}
+    for status, words in cases.items():
+        published.web_page = status
+        with pytest.raises(PublishError, match=words) as caught:
+            against(place, published)
+        assert "<" not in f"{caught.value.message}{caught.value.hint}" and bool(waits) == (status == 502)
+    published.web_page = 0
+    published.manifests = {reference: b"<html>" for reference in published.manifests if ":sha256:" not in reference}
+    monkeypatch.setattr("stand_in_registry.MANIFEST", "text/html")  # the page comes later, in place of the manifests only
+    with pytest.raises(PublishError, match="does not answer as a registry: it sent"):
+        against(place, published)
+
+
+def test_a_registry_may_send_its_errors_as_web_pages(place, published):
+    published.error_pages = True
+    assert told(against(place, published, "other/dl")) == {ALPHA: {"new"}, BETA: {"new"}}
+
+
+def test_the_command_names_a_web_page_and_does_not_print_it(program, registry):
+    registry.web_page = 200
+    to = f"{registry.host}/lab/dl"
+    done = program.run("plan", "--against", to, "--json", env={"NO_PROXY": "127.0.0.1"}).expect(11)
+    told = done.document["error"]
+    assert told["code"] == "unknown-format" and "proxy" in told["hint"] and "<" not in f"{done.out}{done.err}"
+    shown = program.run("plan", "--against", to, env={"NO_PROXY": "127.0.0.1"}).expect(11)
+    assert "<" not in f"{shown.out}{shown.err}" and shown.err.count("does not answer as a registry") == 1
+
+
 def test_outside_of_a_checkout_a_revision_is_refused(place, monkeypatch):
     shutil.rmtree(place.root / ".git")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(place.root.parent))

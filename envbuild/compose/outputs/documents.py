@@ -10,10 +10,27 @@ from typing import Any
 from envbuild.compose.outputs import digests, manifest, pull
 from envbuild.compose.outputs.manifest import Document
 from envbuild.compose.outputs.registry_client import Client
+from envbuild.compose.outputs.registry_errors import is_web_page, no_registry
 from envbuild.errors import PublishError
 
 _PAGE = 1000  # tags asked for at once
 _PAGES = 1000  # a registry could name a next page without end
+
+
+def has_repository(client: Client) -> bool:
+    """Whether the registry has the repository. Raises :class:`PublishError` (``unknown-format``) if no registry answers."""
+    url = client.url("tags/list?n=1")
+    answer = client.ask("GET", url, (200, 404))
+    if answer.status_code == 404:
+        # A web server without a registry answers so, too. Some registries send their errors as web pages.
+        if is_web_page(answer) and client.ask("GET", client.absolute(url, "/v2/"), (200, 401, 404)).status_code == 404:
+            raise no_registry(client.repository, url)
+        return False
+    try:
+        json.loads(answer.content)["tags"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise no_registry(client.repository) from error
+    return True
 
 
 def read(client: Client, reference: str) -> Document | None:

@@ -304,7 +304,7 @@ class Client:
             stream=stream,
         )
         _ANSWERED.add(self.repository.host)
-        return answer
+        return self._session.checked(answer)
 
     def _is_own(self, url: str) -> bool:
         """Whether ``url`` is at the registry itself. Passwords and tokens go to no other host, and not by plain http instead of

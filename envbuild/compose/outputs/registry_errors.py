@@ -48,6 +48,22 @@ def bad_reference(repository: Repository, reference: str) -> PublishError:
     )
 
 
+def no_registry(repository: Repository, address: str = "") -> PublishError:
+    """The error for a host that does not answer as a registry. ``address`` is that of the web page that came instead."""
+    page = f": it sent the web page {address.partition('?')[0][:_LONGEST]!r}" if address else ""
+    return PublishError(
+        f"{repository.host} does not answer as a registry{page}.",
+        code="unknown-format",
+        hint="Check the name. A web page, or the login page of a proxy, may be at this address.",
+    )
+
+
+def is_web_page(answer: requests.Response) -> bool:
+    """Whether an answer says that it is HTML. No document of a registry is."""
+    kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return kind in ("text/html", "application/xhtml+xml")
+
+
 def refused(
     repository: Repository, verb: str, method: str, answer: requests.Response, *, has_layers: bool = False
 ) -> PublishError:
@@ -60,6 +76,8 @@ def refused(
         words = answer.reason or ""
     words = "".join(each if each.isprintable() else " " for each in words[:_LONGEST])
     what = f"{answer.status_code} {words}".strip()
+    if is_web_page(answer):
+        what = f"{what}, with a web page, perhaps of a proxy"
     if answer.status_code in (401, 403):
         return PublishError(
             f"The registry does not let this user {verb} {repository} ({what}).",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests.auth import AuthBase
 
-from envbuild.compose.outputs.registry_errors import Repository, insecure
+from envbuild.compose.outputs.registry_errors import Repository, insecure, is_web_page, no_registry
+
+_DOCUMENTS = re.compile("/v2/.+/(?:manifests|tags)/")
 
 
 class Header(AuthBase):
@@ -37,3 +40,12 @@ class Session(requests.Session):
         if target and urlsplit(resp.url).scheme == "https" and urlsplit(urljoin(resp.url, target)).scheme != "https":
             raise insecure(self._repository, target)
         return target
+
+    def checked(self, answer: requests.Response) -> requests.Response:
+        """Return ``answer``. Raise :class:`PublishError` (``unknown-format``) if it is a web page in place of a manifest or of
+        tags: the page of a proxy would pass for an image.
+        """
+        asked = (answer.history[0] if answer.history else answer).url
+        if answer.status_code == 200 and is_web_page(answer) and _DOCUMENTS.search(urlsplit(asked).path):
+            raise no_registry(self._repository, answer.url)
+        return answer

@@ -76,11 +76,11 @@ def test_what_is_no_registry_or_has_no_such_repository_is_refused(monkeypatch, s
     client = SimpleNamespace(
         repository=Repository(host="h.example", name="r"),
         url=lambda path: path,
-        ask=lambda *_words: SimpleNamespace(status_code=status, content=content),
+        ask=lambda *_words: SimpleNamespace(status_code=status, content=content, headers={}),
     )
     monkeypatch.setattr(referrers, "opened", lambda *_words, **_named: contextlib.nullcontext(client))
     with pytest.raises(PublishError) as caught:
         catalogue_registry.require_repository("h.example/r")
     assert caught.value.code == code
-    client.ask = lambda *_words: SimpleNamespace(status_code=200, content=b'{"name": "r", "tags": null}')
+    client.ask = lambda *_words: SimpleNamespace(status_code=200, content=b'{"name": "r", "tags": null}', headers={})
     catalogue_registry.require_repository("h.example/r")
