@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from envbuild.errors import InvalidInputError, PolicyError, UsageError
@@ -74,7 +73,7 @@ def require_repository(tools: Tools, repository: str) -> None:
         return
     reading.require_current(policy, policy_facts.today())
     rule = policy.registries
-    if rule is not None and not any(fnmatchcase(repository, each) for each in rule.allowed):
+    if rule is not None and not judging.is_allowed_repository(rule, repository):
         raise PolicyError(
             f"The policy does not allow the repository {repository}: it is not one of {', '.join(rule.allowed)}.",
             hint=f"Publish to an allowed repository, or change {policy.where}, line {rule.line}.",

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from envbuild.policy import judging
+
 if TYPE_CHECKING:
     from envbuild.model.vulnerabilities import Vulnerability
     from envbuild.policy.model import Exempted, Policy
@@ -17,9 +19,7 @@ def statement_about(policy: Policy | None, name: str, finding: Vulnerability) ->
     for each in policy.exceptions if policy is not None else ():
         names = (finding.advisory, *finding.aliases)
         is_about = each.rule == "vulnerabilities" and any(fnmatchcase(one, each.subject) for one in names)
-        of_package = not each.packages or finding.package in each.packages
-        here = not each.environments or any(fnmatchcase(name, one) for one in each.environments)
-        if is_about and of_package and here:
+        if is_about and judging.names_package(each, finding.package) and judging.is_about(each, name):
             return _stated(each)
     return None
 

@@ -182,9 +182,15 @@ def _proofs(tools: Tools, locked: Locked) -> Iterator[Proof]:
     for kind in kinds:
         same = report is not None and evidence.kind_of_smoke(report) == kind
         yield Proof(kind=kind, machines=tuple(machines_of(report)) if report is not None and same else ())
+    newest: dict[tuple[str, ...], gathered_reports.Report] = {}
     for each in gathered_reports.held(tools, name):
-        if each.status == "pass":
-            yield Proof(kind=each.kind, machines=tuple(filter(None, (*each.gpus, each.processor))))
+        if each.status != "inconclusive":
+            machine = (each.kind, *(each.gpus or (each.processor,)))
+            newest[machine] = max(newest.get(machine, each), each, key=lambda one: (one.date, one.status == "fail"))
+    for each in newest.values():
+        if each.status == "pass":  # of different GPUs, the report does not say which ones the test used
+            machines = (*each.gpus, each.processor) if len(each.gpus) < 2 else ()
+            yield Proof(kind=each.kind, machines=tuple(filter(None, machines)))
 
 
 def _report(tools: Tools, name: str, digest: str) -> Mapping[str, Any] | None:
@@ -197,9 +203,13 @@ def _report(tools: Tools, name: str, digest: str) -> Mapping[str, Any] | None:
 
 
 def machines_of(report: Mapping[str, Any]) -> Iterable[str]:
-    """The names of the GPUs that a report used, and of the processor."""
+    """The names of the GPU that a report used, and of the processor. None of a machine with different GPUs: the report does
+    not say which ones the test used."""
     devices = report.get("devices")
     host = report.get("host")
-    names = [each.get("name") for each in (devices if isinstance(devices, list) else ()) if isinstance(each, dict)]
-    names.append(host.get("cpu_model") if isinstance(host, dict) else None)
+    told = [each.get("name") for each in (devices if isinstance(devices, list) else ()) if isinstance(each, dict)]
+    gpus = dict.fromkeys(each for each in told if isinstance(each, str))
+    if len(gpus) > 1 and evidence.kind_of_smoke(report) == "smoke-gpu":
+        return ()
+    names = [*gpus, host.get("cpu_model") if isinstance(host, dict) else None]
     return dict.fromkeys(each for each in names if isinstance(each, str) and each)

@@ -163,12 +163,12 @@ def start(tools: Tools, each: Candidate, options: RunOptions, found: Found) -> S
     """The commands that start the image. Raises :class:`UsageError`."""
     notes: list[str] = []
     environment = each.lock.environment
-    gpus = _gpus(environment, options, notes)
+    gpus, is_rootless = _gpus(environment, options, notes), _is_rootless(tools, options)
     run = ContainerRun(
         image=found.reference,
         command=options.command,
         folder=_folder(tools, options),
-        user=_user(options),
+        user=_user(options, is_rootless=is_rootless),
         gpus=gpus,
         gpu_option=_gpu_option(tools, options) if gpus else "gpus",
         shm_size=options.shm_size,
@@ -176,8 +176,8 @@ def start(tools: Tools, each: Candidate, options: RunOptions, found: Found) -> S
         variables=options.variables,
         mounts=_mounts(tools, options),
         is_interactive=options.is_interactive,
-        is_rootless=_is_rootless(tools, options),
-        tls=found.origin != "registry" or not _is_local(options.repository),
+        is_rootless=is_rootless,
+        tls=found.origin != "registry" or _has_tls(options.repository),
     )
     engine = tools.engine_or_none() if options.program == "docker" else None
     path = engine.cli.path if engine is not None and engine.cli.path else ""
@@ -186,7 +186,11 @@ def start(tools: Tools, each: Candidate, options: RunOptions, found: Found) -> S
         found=found,
         argv=tuple(commands.argv(options.program, run, path)),
         # Also for the default socket: the context that the docker program uses may lead to another engine.
-        variables={"DOCKER_HOST": engine.endpoint} if engine is not None and engine.origin != "DOCKER_HOST" else {},
+        variables={"DOCKER_HOST": engine.endpoint}
+        if engine is not None and engine.origin != "DOCKER_HOST"
+        else commands.apptainer_variables(run)
+        if options.program == "apptainer"
+        else {},
         notes=tuple(notes),
     )
 
@@ -212,11 +216,7 @@ def _folder(tools: Tools, options: RunOptions) -> Path | None:
     folder = options.folder
     if folder is None:
         return None
-    for sign, name in ((":", "colon"), *([(",", "comma")] if options.program == "apptainer" else [])):
-        if sign in str(folder):
-            raise UsageError(
-                f"{folder} cannot be mounted: its path contains a {name}.", hint="Run the command in another folder."
-            )
+    _require_mountable(options, str(folder), ":")
     if endpoint := _elsewhere(tools, options):
         raise UsageError(
             f"The engine at {endpoint} is on another machine, which does not have the folder {folder}.",
@@ -226,10 +226,18 @@ def _folder(tools: Tools, options: RunOptions) -> Path | None:
     return folder
 
 
+def _require_mountable(options: RunOptions, mount: str, *signs: str) -> None:
+    """Raise for a mount that contains one of ``signs``, or a sign at which Apptainer splits the values of its options."""
+    for sign in (*signs, *((",", '"') if options.program == "apptainer" else ())):
+        if sign in mount:
+            raise UsageError(f"{mount} cannot be mounted: it contains the sign {sign}", hint="Use a folder with another name.")
+
+
 def _mounts(tools: Tools, options: RunOptions) -> tuple[str, ...]:
     """The further mounts. Docker would make a missing folder, which then belongs to root."""
     for mount in options.mounts:
         folder = mount.partition(":")[0]
+        _require_mountable(options, mount)
         if not Path(folder).exists() and not _elsewhere(tools, options):
             raise UsageError(f"{folder} cannot be mounted: it does not exist.", hint="Make the folder, or correct --mount.")
     return options.mounts
@@ -241,7 +249,7 @@ def _elsewhere(tools: Tools, options: RunOptions) -> str:
     return engine.endpoint if engine is not None and not engine.endpoint.startswith("unix://") else ""
 
 
-def _user(options: RunOptions) -> str:
+def _user(options: RunOptions, *, is_rootless: bool) -> str:
     """Return who owns new files in the mounted folder: the user or, for root, the folder's owner. Empty: the image's user."""
     if options.user == "image" or options.program == "apptainer":
         return ""
@@ -249,6 +257,8 @@ def _user(options: RunOptions) -> str:
         return options.user
     if options.folder is None:
         return ""
+    if is_rootless and options.program == "docker":
+        return "0:0"  # rootless Docker maps root to the user who runs it
     if os.geteuid() == 0:
         owner = options.folder.stat()
         return f"{owner.st_uid}:{owner.st_gid}"
@@ -305,9 +315,10 @@ def _ports(environment: Environment, options: RunOptions, notes: list[str]) -> t
     custom = environment.custom
     own = dict.fromkeys((*custom.ports, *(port for service in custom.services for port in service.ports))) if custom else {}
     found = list(options.ports)
+    taken = {port.host for port in options.ports}
     for port in own:
         if port not in asked:
-            host = free_port(port)
+            host = free_port(0 if port in taken else port)
             if host != port:
                 notes.append(f"Port {port} of this machine is in use, so the container's port {port} is at 127.0.0.1:{host}.")
             found.append(Port(host=host, container=port))
@@ -327,9 +338,10 @@ def free_port(port: int) -> int:
     return port
 
 
-def _is_local(repository: str) -> bool:
-    host = repository.partition("/")[0].partition(":")[0]
-    return host == "localhost" or host.startswith("127.")
+def _has_tls(repository: str) -> bool:
+    from envbuild.compose.outputs.registry_session import is_local
+
+    return not is_local(repository.partition("/")[0])
 
 
 def run_steps(tools: Tools, each: Candidate, found: Found, tell: Callable[[str], None]) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from packaging.utils import canonicalize_name
+
 from envbuild.model.vulnerabilities import Vulnerability
 from envbuild.policy import licence_names
 from envbuild.policy.model import (
@@ -60,9 +62,14 @@ def applies(exception: Exempted, finding: Finding, environment: str) -> bool:
     return (
         exception.rule == finding.rule
         and any(fnmatchcase(name, exception.subject) for name in names)
-        and (not exception.packages or finding.package in exception.packages)
+        and names_package(exception, finding.package)
         and is_about(exception, environment)
     )
+
+
+def names_package(exception: Exempted, package: str) -> bool:
+    """Whether an exception is for this package. The names in a policy are normalized, those of Debian packages have dots."""
+    return not exception.packages or canonicalize_name(package) in exception.packages
 
 
 def is_about(exception: Exempted, environment: str) -> bool:
@@ -96,9 +103,9 @@ def _all(policy: Policy, facts: Facts, today: str, warnings: list[str]) -> Itera
     if policy.licences is not None:
         yield from _licences(policy, policy.licences, facts)
     if policy.bases is not None:
-        yield from _one_allowed(policy, policy.bases, "bases", "base image", facts.base)
+        yield from _base(policy, policy.bases, facts.base)
     if policy.registries is not None and facts.repository:
-        yield from _one_allowed(policy, policy.registries, "registries", "repository", facts.repository)
+        yield from _repository(policy, policy.registries, facts.repository)
     yield from _evidence(policy, facts)
     if policy.end_of_life is not None:
         yield from _ends(policy, facts, today, warnings)
@@ -145,11 +152,12 @@ def _advisory(policy: Policy, rule: Vulnerabilities, found: Vulnerability, today
     )
     if days == 0:
         yield finding
-    elif not found.published:
-        why = "the database has no date of publication, so its deadline is not known"
+    elif (published := _past(found.published, today)) is None:
+        had = f"no date of publication before today ({found.published!r})" if found.published else "no date of publication"
+        why = f"the database has {had}, so its deadline is not known"
         yield NotChecked(rule="vulnerabilities", message=f"{said}: {why}", is_allowed=False)
     else:
-        until = _date(found.published) + datetime.timedelta(days=days)
+        until = published + datetime.timedelta(days=days)
         told = f"was published on {found.published}, and had to be fixed by {until} ({days} days)"
         if until < _date(today):
             yield replace(finding, message=f"{said} {told}")
@@ -171,11 +179,25 @@ def _licences(policy: Policy, rule: Allowed, facts: Facts) -> Iterator[_Found]:
             yield Finding(rule="licences", subject=each.package, message=text, at=at, package=each.package)
 
 
-def _one_allowed(policy: Policy, rule: Allowed, kind: Rule, what: str, name: str) -> Iterator[Finding]:
+def is_allowed_repository(rule: Allowed, repository: str) -> bool:
+    """Whether ``HOST/REPOSITORY`` is allowed. A star for a part of the host does not match a slash; a host alone allows all of
+    its repositories."""
+    host, _, name = repository.partition("/")
+    parts = (each.partition("/") for each in rule.allowed)
+    return any(fnmatchcase(host, its_host) and (not sign or fnmatchcase(name, its)) for its_host, sign, its in parts)
+
+
+def _repository(policy: Policy, rule: Allowed, repository: str) -> Iterator[Finding]:
+    if not is_allowed_repository(rule, repository):
+        text = f"the repository {repository} is not one of {', '.join(rule.allowed)}"
+        yield Finding(rule="registries", subject=repository, message=text, at=f"{policy.where}:{rule.line}")
+
+
+def _base(policy: Policy, rule: Allowed, name: str) -> Iterator[Finding]:
     denied = any(fnmatchcase(name, each) for each in rule.denied)
     if denied or (rule.allowed and not any(fnmatchcase(name, each) for each in rule.allowed)):
         why = "is denied" if denied else f"is not one of {', '.join(rule.allowed)}"
-        yield Finding(rule=kind, subject=name, message=f"the {what} {name} {why}", at=f"{policy.where}:{rule.line}")
+        yield Finding(rule="bases", subject=name, message=f"the base image {name} {why}", at=f"{policy.where}:{rule.line}")
 
 
 def _evidence(policy: Policy, facts: Facts) -> Iterator[_Found]:
@@ -238,6 +260,15 @@ def _sizes(policy: Policy, facts: Facts) -> Iterator[_Found]:
 
 def _gb(size: int) -> str:
     return f"{size / 10**9:.2f} GB" if size >= 10**9 else f"{size / 10**6:.1f} MB"
+
+
+def _past(text: str, today: str) -> datetime.date | None:
+    """The day of an ISO date; None for other text, and for a day after ``today``: others wrote it."""
+    try:
+        day = _date(text)
+    except ValueError:
+        return None
+    return day if day <= _date(today) else None
 
 
 def _date(text: str, *, last: bool = False) -> datetime.date:

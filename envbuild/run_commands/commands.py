@@ -7,6 +7,7 @@ https://apptainer.org/docs/user/1.4/cli/apptainer_exec.html.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from envbuild.run_commands.model import WORKSPACE, ContainerRun, Program
@@ -14,11 +15,22 @@ from envbuild.run_commands.model import WORKSPACE, ContainerRun, Program
 # Pinned memory and large stacks, which collectives of several GPUs need; 64 MB of shared memory, the default, is too little.
 _ULIMITS = ("memlock=-1", "stack=67108864")
 
+_SPLIT = re.compile('[,"\\n]')  # Apptainer reads the value of --env as a line of CSV
+
 
 def argv(program: Program, run: ContainerRun, path: str = "") -> list[str]:
     """Return the command line of ``program``. If ``path`` is empty, the shell finds the program."""
     parts = _apptainer(run) if program == "apptainer" else _engine(program, run)
     return [path or program, *parts]
+
+
+def apptainer_variables(run: ContainerRun) -> dict[str, str]:
+    """The variables for Apptainer's own surroundings, by which it sets those that its option would split at commas or quotes.
+
+    https://apptainer.org/docs/user/1.4/environment_and_metadata.html#overriding-environment-variables
+    """
+    given = (variable.partition("=") for variable in run.variables if _SPLIT.search(variable))
+    return {f"APPTAINERENV_{name}": value for name, _, value in given}
 
 
 def _engine(program: Program, run: ContainerRun) -> Iterator[str]:
@@ -46,10 +58,7 @@ def _user(program: Program, run: ContainerRun) -> Iterator[str]:
     """Yield the options by which files that the container makes in a mounted folder belong to the user ``run.user``."""
     if not run.user:
         return
-    if run.is_rootless and program == "docker":
-        yield "--user=0:0"  # rootless Docker maps root to the user who runs it
-        return
-    if run.is_rootless:
+    if run.is_rootless and program == "podman":
         yield "--userns=keep-id"
     yield f"--user={run.user}"
 
@@ -74,5 +83,5 @@ def _apptainer(run: ContainerRun) -> Iterator[str]:
     if run.folder is not None:
         yield from (f"--bind={run.folder}:{WORKSPACE}", f"--pwd={WORKSPACE}")
     yield from (f"--bind={mount}" for mount in run.mounts)
-    yield from (f"--env={variable}" for variable in run.variables)
+    yield from (f"--env={variable}" for variable in run.variables if not _SPLIT.search(variable))
     yield from (run.image, *(run.command or ("bash",)))

@@ -1,16 +1,18 @@
-"""The jobs of GitLab's pipeline run in containers that have nothing but what their own image has.
+"""The jobs of both pipelines run in containers that have nothing but what their own machine has.
 
-Debian 12 with Python, pip and git stands in for the image python:3.11-bookworm. Nothing is replaced: the job installs
-envbuild, builds, trains, and publishes into Debian's docker-registry. Jobs share the registry and nothing else. The GPU image
-is planned and judged, but not built: it would need 10 GB.
+Debian 12 with Python, pip and git stands in for the image python:3.11-bookworm, and with docker's command for GitHub's runner.
+Nothing of the jobs is replaced: they install envbuild, build, train, and publish into Debian's docker-registry. Jobs share the
+registry and nothing else. The GPU image is planned and judged, but not built: it would need 10 GB.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,10 @@ CAPABILITIES = (
     "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ",
 )  # fmt: skip
 PREPARE = "ln -sf python3 /usr/bin/python; rm -f /usr/lib/python3*/EXTERNALLY-MANAGED"
+
+# GitHub's runner lets its user become root, and has Docker.
+RUNNER = "printf '#!/bin/sh\\nexec \"$@\"\\n' > /usr/bin/sudo; chmod +x /usr/bin/sudo; mkdir /tmp/runner"
+ENGINE = "apt-get update -qq; apt-get install -qq -y --no-install-recommends docker.io iproute2 > /dev/null"
 
 
 @dataclass(kw_only=True)
@@ -180,3 +186,62 @@ def require_catalogue(machines: Machines) -> None:
     document = json.loads((machines.folder / "out/public/catalogue.json").read_text())
     shown = {entry["name"]: entry["published"] for entry in document["entries"]}
     assert shown[CPU]["digest"].startswith("sha256:") and shown[GPU] is None
+
+
+def evaluated(text: str, values: Mapping[str, str]) -> str:
+    """The text with the values of its expressions. On a push, `a && b || c` is c, because no base branch is set."""
+
+    def value(found: re.Match[str]) -> str:
+        expression = found[1].strip()
+        return expression.rpartition("|| ")[2].strip("'") if "||" in expression else values[expression]
+
+    return re.sub(r"\$\{\{(.+?)\}\}", value, text)
+
+
+def steps_of(pipeline: Mapping[str, Any], name: str, values: Mapping[str, str]) -> str:
+    """The steps with a script of a job, as GitHub's runner runs them: each in a shell of its own."""
+    lines = []
+    for number, step in enumerate(pipeline["jobs"][name]["steps"]):
+        if "run" not in step:
+            continue
+        assert step.get("if", "always()") in ("always()", "github.event_name == 'push'")
+        given = {**pipeline["env"], **pipeline["jobs"][name].get("env", {}), **step.get("env", {})}
+        words = " ".join(f"{key}={shlex.quote(evaluated(str(value), values))}" for key, value in given.items())
+        script = shlex.quote(evaluated(step["run"], values))
+        lines.append(f"printf %s {script} > /tmp/step{number}.sh; env {words} bash -e /tmp/step{number}.sh")
+        if name == "build" and "pip install" in step["run"]:
+            lines.append(f"{ENGINE}; envbuild engine up")
+    return "\n".join(lines)
+
+
+def test_the_jobs_of_github_run_on_empty_machines(machines: Machines) -> None:
+    pipeline = written(machines, "github")
+    machines.variables |= {"GITHUB_OUTPUT": "/out/output", "GITHUB_STEP_SUMMARY": "/out/summary", "RUNNER_TEMP": "/tmp/runner"}
+    secrets = {"COSIGN_KEY": (machines.folder / "out/cosign.key").read_text(), "COSIGN_PASSWORD": ""}
+    values = {f"secrets.{name}": value for name, value in secrets.items()}
+    values |= {"secrets.REGISTRY_USER": "me", "secrets.REGISTRY_PASSWORD": "password"}
+    out = machines.folder / "out"
+
+    def run(name: str, more: str = "", **changed: str) -> subprocess.CompletedProcess[str]:
+        script = steps_of(pipeline, name, values | changed)
+        docker = [] if name == "build" else [f"--volume={shutil.which('docker')}:/usr/bin/docker:ro"]  # which needs no engine
+        return machines.job(f"{RUNNER}\n{script}\n{more}", *docker)
+
+    def planned() -> dict[str, list[str]]:
+        (out / "output").unlink(missing_ok=True)
+        require(run("plan"))
+        told = dict(line.split("=", 1) for line in (out / "output").read_text().splitlines())
+        values["needs.plan.outputs.gpu"] = told["gpu"]
+        return {kind: [part["names"] for part in json.loads(text)["include"]] for kind, text in told.items()}
+
+    assert planned() == {"all": [GPU, CPU], "gpu": [GPU]}
+    assert "2 of 2 images must be made again" in (out / "summary").read_text()
+    require(run("build", "test ! -e /tmp/runner/cosign.key; cp /tmp/runner/junit.xml /out/", **{"matrix.names": CPU}))
+    assert CPU in (out / "junit.xml").read_text() and f"# {CPU}" in (out / "summary").read_text()
+    there = tags(machines)
+    assert CPU in there and not any(tag.startswith("tf-") for tag in there), there
+    assert planned() == {"all": [GPU], "gpu": [GPU]}, "what was published is not made again"
+    results = {"needs.plan.result": "success", "needs.build.result": "success", "needs.gpu.result": "skipped"}
+    assert "Inconclusive" in require(run("verdict", **results), 10), "what no GPU tested is inconclusive"
+    require(run("catalogue", "cp -r site /out/public"))
+    require_catalogue(machines)

@@ -265,6 +265,26 @@ def test_a_report_from_the_future_counts_nowhere(place, tmp_path):
     assert (code, told["error"]["code"]) == (5, "report") and "is in the future" in told["error"]["message"]
 
 
+def test_the_policy_believes_the_newest_report_about_a_machine(place, tmp_path):
+    mode = {"device": "cuda", "gpu_image": True, "allow_cpu": False, "expect": None}
+    policy = tmp_path / "policy.yaml"
+    policy.write_text('schema: 1\nevidence: {required: [{kind: smoke-gpu, machine: "*1080*"}]}\n')
+
+    def judged() -> dict[str, Any]:
+        place.gather(place.theirs)
+        _, told = place.run("check", NAME, "--policy", str(policy), "--no-upgrades")
+        (environment,) = told["environments"]
+        return environment
+
+    other = {**GPU, "name": "Tesla V100-SXM2-16GB", "cc": "7.0"}
+    place.attach(place.report(mode=mode, devices=[GPU, other]), place.theirs)
+    assert "no report names the machine" in judged()["unchecked"][0]["message"], "it does not say which GPU it used"
+    place.attach(place.report(mode=mode, devices=[GPU]), place.theirs)
+    assert judged()["clean"]
+    place.attach(place.report(mode=mode, devices=[GPU], status="fail", started_utc=now(hours=-1)), place.theirs, status="fail")
+    assert not judged()["clean"]
+
+
 def test_the_catalogue_refuses_a_wrong_repository_before_any_work(place, monkeypatch):
     monkeypatch.setattr(cataloguing, "_locks", lambda _tools: pytest.fail("the name is checked too late"))
     for name, code in ((f"{place.registry.host}/lab/other", "not-in-registry"), ("127.0.0.1:1/lab/dl", "registry-unreachable")):

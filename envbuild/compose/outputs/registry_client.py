@@ -6,7 +6,6 @@ https://distribution.github.io/distribution/spec/auth/token/.
 
 from __future__ import annotations
 
-import ipaddress
 import random
 import re
 import threading
@@ -33,7 +32,7 @@ from envbuild.compose.outputs.registry_errors import (
     too_long,
     unreachable,
 )
-from envbuild.compose.outputs.registry_session import Header, Session
+from envbuild.compose.outputs.registry_session import Header, Session, is_local
 from envbuild.errors import PublishError
 
 T = TypeVar("T")
@@ -326,7 +325,7 @@ class Client:
     def _find_base(self) -> str:
         """The registry's address: https, or plain http if the registry is on this machine and does not support https."""
         host = "registry-1.docker.io" if self.repository.host == DOCKER_HUB else self.repository.host
-        if _is_local(host):
+        if is_local(host):
             try:
                 self._session.get(f"https://{host}/v2/", timeout=_CONNECT_S, auth=Header(""), verify=self._verify)
             except requests.RequestException as error:
@@ -388,13 +387,3 @@ def _trust(session: requests.Session, host: str) -> str | None:
 def _with_digest(location: str, digest: str) -> str:
     """The address that ends the upload at ``location``."""
     return f"{location}{'&' if '?' in location else '?'}digest=sha256:{digest}"
-
-
-def _is_local(host: str) -> bool:
-    name = urlsplit(f"//{host}").hostname or ""
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from urllib.parse import urljoin, urlsplit
 
@@ -49,3 +50,14 @@ class Session(requests.Session):
         if answer.status_code == 200 and is_web_page(answer) and _DOCUMENTS.search(urlsplit(asked).path):
             raise no_registry(self._repository, answer.url)
         return answer
+
+
+def is_local(host: str) -> bool:
+    """Whether a registry's ``host``, perhaps with a port, is this machine: such a registry may be without TLS."""
+    name = urlsplit(f"//{host}").hostname or ""
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -19,8 +19,9 @@ EACH: Any = SimpleNamespace(name="widget-1.2", tags=("", "", TAG), locked=Simple
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> Any:
-    """Tools whose engine has the image."""
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Tools whose engine has the image. All ports of the machine are free."""
+    monkeypatch.setattr(running, "free_port", lambda port: port or 40000)
     engine = SimpleNamespace(image=lambda reference: SimpleNamespace(id="sha256:a") if reference == TAG else None)
     return SimpleNamespace(
         engine=engine,
@@ -97,3 +98,65 @@ def test_docker_is_told_which_engine_has_the_image(tools, origin, is_named):
     each = SimpleNamespace(name=EACH.name, lock=SimpleNamespace(environment=SimpleNamespace(cuda=None, custom=None)))
     started = running.start(tools, each, RunOptions(), running.Found(reference=TAG, origin="engine"))
     assert started.variables == ({"DOCKER_HOST": "unix:///here.sock"} if is_named else {})
+
+
+CPU: Any = SimpleNamespace(
+    name=EACH.name,
+    lock=SimpleNamespace(
+        environment=SimpleNamespace(cuda=None, custom=SimpleNamespace(ports=(), services=(SimpleNamespace(ports=(8888,)),)))
+    ),
+)
+LOCAL = running.Found(reference=TAG, origin="engine")
+
+
+def started(tools: Any, options: RunOptions, found: running.Found = LOCAL, *, is_rootless: bool = False) -> running.Start:
+    tools.engine.origin, tools.engine.endpoint = "default socket", "unix:///here.sock"
+    tools.engine.cli, tools.engine.info = SimpleNamespace(path=""), SimpleNamespace(is_rootless=is_rootless)
+    return running.start(tools, CPU, options, found)
+
+
+@pytest.mark.parametrize(("user", "told"), [("auto", "--user=0:0"), ("1234:5", "--user=1234:5"), ("image", "")])
+def test_rootless_docker_runs_as_its_root_unless_another_user_is_asked_for(tools, tmp_path, user, told):
+    argv = started(tools, RunOptions(user=user, folder=tmp_path), is_rootless=True).argv
+    assert [word for word in argv if word.startswith("--user")] == ([told] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("host", "is_here"),
+    [
+        ("127.0.0.1:5000", True),
+        ("localhost:5000", True),
+        ("[::1]:5000", True),
+        ("127.evil.example.org", False),
+        ("h.org", False),
+    ],
+)
+def test_only_a_registry_of_this_machine_may_be_without_tls(tools, host, is_here):
+    """The name of any host may begin with 127."""
+    found = running.Found(reference=f"{host}/lab@sha256:1", origin="registry")
+    argv = started(tools, RunOptions(program="podman", repository=f"{host}/lab"), found).argv
+    assert ("--tls-verify=false" in argv) == is_here
+
+
+def test_a_port_that_the_user_takes_is_not_given_to_a_service(tools):
+    """Docker refuses to publish one port twice."""
+    ready = started(tools, RunOptions(ports=(running.Port(host=8888, container=80),)))
+    first, second = (word for word in ready.argv if word.startswith("--publish"))
+    assert (first, second) == ("--publish=127.0.0.1:8888:80", "--publish=127.0.0.1:40000:8888")
+    assert "Port 8888 of this machine is in use" in ready.notes[0]
+
+
+@pytest.mark.parametrize("name", ["a,b", 'a"b'])
+def test_apptainer_is_given_no_mount_that_it_would_split(tools, tmp_path, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    mount = f"{folder}:/data"
+    assert f"--volume={mount}" in started(tools, RunOptions(mounts=(mount,))).argv
+    for options in (RunOptions(program="apptainer", mounts=(mount,)), RunOptions(program="apptainer", folder=folder)):
+        with pytest.raises(UsageError, match="cannot be mounted"):
+            started(tools, options)
+
+
+def test_apptainer_gets_its_variables_by_two_ways(tools):
+    ready = started(tools, RunOptions(program="apptainer", variables=("A=1,B=2", "C=3")))
+    assert ready.variables == {"APPTAINERENV_A": "1,B=2"} and "--env=C=3" in ready.argv

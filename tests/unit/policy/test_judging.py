@@ -43,6 +43,9 @@ def advisory(severity: str, published: str = "", name: str = "CVE-1") -> Vulnera
         ("critical", TODAY, "found"),
         ("low", "2000-01-01", "fine"),
         ("low", "", "fine"),
+        ("high", "2026-11-24", "unchecked"),  # after today
+        ("high", "9999-12-31", "unchecked"),
+        ("high", "soon", "unchecked"),
         ("medium", "2000-01-01", "unchecked"),  # no deadline is given for it
         ("unknown", "2000-01-01", "unchecked"),
     ],
@@ -85,6 +88,16 @@ def test_exceptions(subject: str, more: str, is_accepted: bool) -> None:
     assert bool(judged.excused) == is_accepted == judged.is_clean
 
 
+def test_exceptions_name_packages_in_any_spelling() -> None:
+    """Debian's packages have dots; the names in a policy are normalized as those of Python packages."""
+    found = replace(advisory("critical"), package="python3.11", ecosystem="Debian:12")
+    excepted = EXCEPTION.format("CVE-1", ", packages: [python3.11]")
+    assert judge(DEADLINES + excepted, advisories=(found,)).is_clean
+    assert not judge(DEADLINES + excepted, advisories=(replace(found, package="python3.12"),)).is_clean
+    licence = 'licences: {allowed: ["MIT"]}\n' + EXCEPTION.format("PyYAML", ", rule: licences, packages: [PyYAML]")
+    assert judge(licence, licences=(Licensed("PyYAML", ("BSD",)),)).is_clean
+
+
 def test_an_exception_that_matches_nothing_is_a_finding_with_its_line() -> None:
     policy = reading.read(f"schema: 1\n{DEADLINES}{EXCEPTION.format('CVE-2', '')}", "policy.yaml")
     judged = judging.judge(policy, replace(FACTS, advisories=(advisory("critical"),)), TODAY)
@@ -110,6 +123,21 @@ def test_bases_and_registries() -> None:
     assert [each.rule for each in judge(policy, base="ubuntu:24.04").findings] == ["bases"]
     assert [each.rule for each in judge(policy, repository="other/team/a").findings] == ["registries"]
     assert judge(policy, repository="host/team/a").is_clean
+
+
+@pytest.mark.parametrize(
+    ("allowed", "repository", "is_allowed"),
+    [
+        ("*.example.org/team/*", "r.example.org/team/a/b", True),
+        ("*.example.org/team/*", "evil.net/r.example.org/team/a", False),  # the star does not match the slash after the host
+        ("*.example.org", "r.example.org/any/thing", True),
+        ("*.example.org", "evil.net/r.example.org", False),
+        ("127.0.0.1:*/lab/*", "127.0.0.1:5000/lab/dl", True),
+        ("*", "h.example/a", True),
+    ],
+)
+def test_a_star_for_the_host_does_not_match_a_path(allowed: str, repository: str, is_allowed: bool) -> None:
+    assert judge(f'registries: {{allowed: ["{allowed}"]}}\n', repository=repository).is_clean == is_allowed
 
 
 def test_evidence_and_its_machine() -> None:

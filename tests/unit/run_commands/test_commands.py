@@ -45,7 +45,7 @@ def test_docker_is_told_everything():
         ("docker", {"gpus": ("all",)}, ["--gpus=all"], ["nvidia.com"]),
         ("docker", {"gpus": ("all",), "gpu_option": "cdi"}, ["--device=nvidia.com/gpu=all"], ["--gpus"]),
         ("docker", {"gpus": ()}, [], ["--gpus", "--ulimit"]),
-        ("docker", {"is_rootless": True}, ["--user=0:0"], ["1000:1000", "keep-id"]),
+        ("docker", {"is_rootless": True}, ["--user=1000:1000"], ["keep-id"]),
         ("docker", {"user": ""}, [], ["--user"]),
         ("docker", {"is_interactive": False}, ["--interactive"], ["--tty"]),
         ("docker", {"folder": None}, ["--volume=/data"], ["/workspace"]),
@@ -72,6 +72,17 @@ def test_each_program_is_told_in_its_own_words(program, changes, has, lacks):
     text = told(program, **changes)
     assert [each for each in has if each not in text] == []
     assert [each for each in lacks if each in text] == []
+
+
+def test_apptainer_gets_variables_that_its_option_would_split_by_its_surroundings():
+    """`--env=A=b=1,c` sets A to `b=1`, and fails at `c`: the option takes a list."""
+    given = ("PLAIN=b c", "FLAGS=--x=1,--y=2", 'QUOTED="q"', "LINES=a\nb")
+    text = told("apptainer", variables=given)
+    assert "'--env=PLAIN=b c'" in text and not any(name in text for name in ("FLAGS", "QUOTED", "LINES"))
+    assert commands.apptainer_variables(ContainerRun(image="a", variables=given)) == {
+        "APPTAINERENV_FLAGS": "--x=1,--y=2", "APPTAINERENV_QUOTED": '"q"', "APPTAINERENV_LINES": "a\nb",
+    }  # fmt: skip
+    assert "--env=FLAGS=--x=1,--y=2" in told("docker", variables=given)
 
 
 def exported(**changes) -> Exported:
