@@ -46,7 +46,7 @@ def command(
     from envbuild.audit import audit
     from envbuild.errors import PolicyError
     from envbuild.model.progress import Progress
-    from envbuild.pipeline import image_checks, locking, resolving
+    from envbuild.pipeline import image_checks, locking, policy_facts, resolving
 
     tools = session.tools([name])
     locked = locking.require_lock(tools, resolving.resolve_request(tools, [name], options.chosen(constraints)).environment.name)
@@ -56,7 +56,7 @@ def command(
         place = ", ".join(map(str, databases))
         shown.news(Progress(stage="audit", message=f"comparing with {place or f'the advisories of {service}'}"))
         found = audit(locked.lock, databases=databases, service=service, sources=sources)
-    about = {"schema": 1, "name": canonical, "lock": locked.digest}
+    about = {"schema": 1, "name": canonical, "lock": locked.digest, "date": policy_facts.today()}
     session.document({**about, **codec.encode(found), "clean": found.is_clean})
     session.out(_text(canonical, found))
     if strict and found.unchecked and not found.findings:

@@ -91,7 +91,7 @@ def _audit(  # noqa: PLR0917 - what an audit needs
 ) -> Audit | None:
     """Return the audit, or None with the reason in ``unknown``."""
     if questions.answers is not None:
-        return _given(questions.answers, locked, unknown)
+        return _given(questions.answers, policy, locked, unknown)
     from envbuild import disk_cache
     from envbuild.audit import audit
     from envbuild.model.vulnerabilities import Audit
@@ -130,8 +130,8 @@ def _age(date: Any) -> float:
     return days if days >= 0 else float("inf")
 
 
-def _given(place: Path, locked: Locked, unknown: dict[str, str]) -> Audit | None:
-    """Return the answer in a file of `envbuild audit --json`. It must be about this lock."""
+def _given(place: Path, policy: Policy, locked: Locked, unknown: dict[str, str]) -> Audit | None:
+    """Return the answer in a file of `envbuild audit --json`. It must be about this lock, and as young as the policy says."""
     from envbuild.model.vulnerabilities import Audit
 
     name = locked.lock.environment.name
@@ -143,6 +143,10 @@ def _given(place: Path, locked: Locked, unknown: dict[str, str]) -> Audit | None
     told: Mapping[str, Any] = answer if isinstance(answer, dict) else {}
     if (told.get("name"), told.get("lock")) != (name, locked.digest):
         unknown["vulnerabilities"] = f"{path} is about another environment or another lock"
+        return None
+    valid, date = policy.vulnerabilities.answers_valid_days if policy.vulnerabilities else 0, told.get("date")
+    if _age(date) > valid:
+        unknown["vulnerabilities"] = f"{path} is of {date or 'an unknown day'}, and answers count for {valid} days"
         return None
     parts = {field: told[field] for field in Audit.__dataclass_fields__ if field in told}
     return codec.decode(Audit, json.loads(json.dumps(parts)), str(path))

@@ -18,6 +18,7 @@ from stood_in_stages import Stages, stand_in
 from envbuild.attest import keys, statements
 from envbuild.cli import frame
 from envbuild.compose.outputs import referrers
+from envbuild.pipeline import policy_facts
 
 NAME = "opencv-5.0.0.93-cpu-py311-debian12"
 SCHEMA = json.loads((ROOT / "envbuild/schemas/check.json").read_text())
@@ -60,7 +61,7 @@ def database(tmp_path: Path) -> Path:
         (folder / f"{name}.json").write_text(json.dumps({**record, "database_specific": {"severity": word}}))
 
     write("GHSA-1", "CRITICAL", "2026-01-05T10:00:00Z")
-    write("GHSA-2", "HIGH", "2999-01-01T10:00:00Z")
+    write("GHSA-2", "HIGH", f"{policy_facts.today()}T10:00:00Z")
     return folder
 
 
@@ -126,6 +127,10 @@ def test_an_answer_of_audit_is_taken_for_the_same_lock_only(capsys, stages, poli
     (tmp_path / "answer.json").write_text(json.dumps(answer))
     code, document = check(capsys, "--audit", str(tmp_path / "answer.json"))
     assert (code, len(document["environments"][0]["findings"])) == (12, 1)
+    for date in ("2026-01-01", "2999-01-01", "soon", ""):
+        (tmp_path / "answer.json").write_text(json.dumps({**answer, "date": date}))
+        old = check(capsys, "--audit", str(tmp_path / "answer.json"))[1]["environments"][0]
+        assert not old["findings"] and f"is of {date or 'an unknown day'}" in old["unchecked"][0]["message"]
     (tmp_path / "answer.json").write_text(json.dumps({**answer, "lock": "0" * 64}))
     unchecked = check(capsys, "--audit", str(tmp_path / "answer.json"))[1]["environments"][0]["unchecked"]
     assert "another lock" in unchecked[0]["message"]

@@ -1,23 +1,24 @@
-"""Three builders publish the same set at the same time, and one of them is killed (SIGKILL) in the middle.
+"""Real builders publish into Debian's docker-registry. Nothing is replaced: they build, verify and train the images.
 
-Nothing is replaced: each builds, verifies and trains the images, and publishes them into Debian's docker-registry. The builders
-share the registry and the engine, and nothing else.
+Three publish the same set at the same time, and one of them is killed (SIGKILL) in the middle; they share the registry and the
+engine, and nothing else. One changes a recipe, and exactly the images of that recipe move.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from debian_registry import serve_debians
-from program import ROOT, Program, fresh_root, share_bases, share_downloads
+from program import ROOT, Answer, Program, fresh_root, share_bases, share_downloads
 from registry_judge import KINDS, Judge
 from signing import write_pair
 
@@ -26,6 +27,7 @@ from envbuild.engine.client import Engine
 pytestmark = [pytest.mark.prove, pytest.mark.engine, pytest.mark.network, pytest.mark.slow]
 
 SET = ("opencv-4.10.0.84-cpu-py311-debian12", "opencv-5.0.0.93-cpu-py311-debian12")
+OTHER = "jax-0.6.2-cpu-py311-debian12"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,28 +50,29 @@ class Builder:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[str]:
-    with serve_debians(tmp_path) as address:
+    with serve_debians(tmp_path, deletes=True) as address:
         yield address
 
 
 @pytest.fixture
-def builders(tmp_path: Path, engine: Engine, host: str) -> list[Builder]:
+def builder(tmp_path: Path, engine: Engine, host: str) -> Callable[[str, Sequence[str]], Builder]:
     key, _ = write_pair(tmp_path)
-    made = []
-    for number in range(3):
-        root, home = fresh_root(tmp_path / f"root{number}"), tmp_path / f"home{number}"
-        for name in SET:
+    surroundings = {"DOCKER_HOST": engine.endpoint, "DOCKER_CONFIG": str(tmp_path), "NO_PROXY": "127.0.0.1"}
+
+    def made(label: str, names: Sequence[str]) -> Builder:
+        root, home = fresh_root(tmp_path / f"root-{label}"), tmp_path / f"home-{label}"
+        for name in names:
             shutil.copytree(ROOT / "images/environments" / name, root / "images/environments" / name)
         share_bases(home)
         share_downloads(home)
-        surroundings = {"DOCKER_HOST": engine.endpoint, "DOCKER_CONFIG": str(tmp_path), "NO_PROXY": "127.0.0.1"}
-        words = ("publish", *SET, "--jobs", "1", "--to", f"{host}/lab/dl", "--key", str(key), "--progress", "plain")
-        made.append(Builder(program=Program(root=root, home=home, environment=surroundings), words=words))
+        words = ("publish", *names, "--jobs", "1", "--to", f"{host}/lab/dl", "--key", str(key), "--progress", "plain")
+        return Builder(program=Program(root=root, home=home, environment=surroundings), words=words)
+
     return made
 
 
-def test_three_builders_of_one_set_and_one_is_killed(builders: list[Builder], host: str) -> None:
-    judge = Judge(host)
+def test_three_builders_of_one_set_and_one_is_killed(builder: Callable[..., Builder], host: str) -> None:
+    judge, builders = Judge(host), [builder(label, SET) for label in ("a", "b", "c")]
     running = [each.start() for each in builders]
     end = time.monotonic() + 3000
     while not judge.tags():  # the first image arrives, and its statements and moving tags are still to come
@@ -88,3 +91,42 @@ def test_three_builders_of_one_set_and_one_is_killed(builders: list[Builder], ho
     assert all(tag.startswith((*SET, "sha256-")) for tag in found)
     again = builders[0].program.run(*builders[0].words, timeout=3000).expect(0)
     assert judge.require_truth() == found, again.err
+
+
+def test_a_changed_recipe_moves_its_own_images_and_no_other(builder: Callable[..., Builder], host: str) -> None:
+    judge, one, to = Judge(host), builder("one", (*SET, OTHER)), f"{host}/lab/dl"
+    run, recipe = one.program.run, one.program.root / "images/recipes/opencv/smoke.py"
+
+    def publish(*words: str) -> Answer:
+        return run(*one.words, *words, timeout=3000).expect(0)
+
+    publish("--release", "first")
+    first = judge.require_truth()
+    again = publish("--release", "first")
+    assert judge.require_truth() == first and again.seconds < 3 * 3 + 10, "nothing changed, so nothing is made"
+    recipe.write_text(f"{recipe.read_text()}\n# a change\n")
+    plan = run("plan", "--against", to, "--json").expect(0).document
+    assert sorted(each["name"] for part in plan["parts"] for each in part["environments"]) == sorted(SET)
+    publish("--release", "second")
+    second = judge.require_truth()
+    moved = {tag for tag in first if first[tag] != second[tag]}
+    assert moved == {
+        "release",
+        *SET,
+        *(tag for tag in first if any(re.fullmatch(f"{re.escape(each)}-[0-9a-f]{{8}}", tag) for each in SET)),
+    }
+    new = {tag for tag in second.keys() - first.keys() if not tag.startswith("sha256-")}
+    assert len(new) == 3 and "release-second" in new and all(tag.startswith(SET) for tag in new - {"release-second"})
+    run("publish", "--rollback", *one.words[-6:-2]).expect(0)
+    back = judge.require_truth()
+    assert {tag: back[tag] for tag in first} == first and back["release-second"] == second["release-second"]
+    recipe.write_text(f"{recipe.read_text()}# one more\n")
+    held = run(one.words[0], SET[0], *one.words[-8:], "--hold-tags", timeout=3000).expect(0)
+    before = judge.require_truth()
+    (unneeded,) = {before[tag] for tag in before.keys() - back.keys() if tag.startswith(SET)}
+    shown = run("registry", "prune", to, "--keep", "0", "--json").expect(0).document
+    assert [each["digest"] for each in shown["removed"]] == [unneeded] and judge.require_truth() == before, held.out
+    run("registry", "prune", to, "--keep", "0", "--yes").expect(0)
+    assert {tag for tag in judge.require_truth() if not tag.startswith("sha256-")} == {
+        tag for tag in back if not tag.startswith("sha256-")
+    }
