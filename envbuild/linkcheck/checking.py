@@ -173,11 +173,20 @@ class _Programs:
         return None if facts.interpreter else self._near(posixpath.dirname(path))
 
     def _near(self, folder: str) -> str | None:
+        """Folders are searched in a loop, because a path may have more folders than Python allows calls."""
+        below: list[str] = []
+        while folder not in self._of_folder and folder != "/":
+            below.append(folder)
+            folder = posixpath.dirname(folder)
         if folder not in self._of_folder:
-            found = [path for name in _PYTHONS if (path := posixpath.join(folder, name)) and self._is_program(path)]
-            above = self._near(posixpath.dirname(folder)) if folder != "/" else None
-            self._of_folder[folder] = found[0] if found else above
-        return self._of_folder[folder]
+            self._of_folder[folder] = self._python_in(folder)
+        program = self._of_folder[folder]
+        for each in reversed(below):
+            program = self._of_folder[each] = self._python_in(each) or program
+        return program
+
+    def _python_in(self, folder: str) -> str | None:
+        return next((path for name in _PYTHONS if self._is_program(path := posixpath.join(folder, name))), None)
 
     def _is_program(self, path: str) -> bool:
         real = self._tree.real(path)

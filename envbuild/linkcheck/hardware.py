@@ -126,7 +126,8 @@ def driver_gaps(needs: Iterable[Mapping[str, Any]], driver: Driver) -> list[Gap]
 
 
 def cuda_of(objects: Mapping[str, ElfFacts], floors: Mapping[str, str]) -> dict[str, str]:
-    """The versions of CUDA whose libraries the image has, each with one of these libraries.
+    """The versions of CUDA whose libraries the image has, each with one of these libraries. A version without a known driver
+    (``floors``) is among them.
 
     There is none if the image has a ``libcuda.so.1`` of its own: NVIDIA's package cuda-compat is for older drivers.
     """
@@ -137,12 +138,12 @@ def cuda_of(objects: Mapping[str, ElfFacts], floors: Mapping[str, str]) -> dict[
         if match := OF_CUDA.fullmatch(facts.soname):
             number = facts.soname.partition(".so.")[2]
             found.setdefault(number if number in floors else match[1], path)
-    return {cuda: path for cuda, path in sorted(found.items()) if cuda in floors}
+    return dict(sorted(found.items()))
 
 
 def lowest_driver(cuda: Iterable[str], floors: Mapping[str, str]) -> str:
-    """The lowest driver for all these versions of CUDA by NVIDIA's tables (``floors``); empty without any."""
-    return max((floors[each] for each in cuda), key=_version, default="")
+    """The lowest driver for all these versions of CUDA by NVIDIA's tables (``floors``); empty if none of them is there."""
+    return max((floors[each] for each in cuda if each in floors), key=_version, default="")
 
 
 def cuda_gaps(cuda: Mapping[str, str], floors: Mapping[str, str], driver: Driver) -> list[Gap]:
@@ -156,8 +157,17 @@ def cuda_gaps(cuda: Mapping[str, str], floors: Mapping[str, str], driver: Driver
             remedy=f"the driver {floors[each]} or newer, or a build for an older CUDA",
         )
         for each, path in cuda.items()
-        if driver.version and _version(driver.version) < _version(floors[each])
+        if driver.version and each in floors and _version(driver.version) < _version(floors[each])
     ]
+
+
+def cuda_notes(cuda: Mapping[str, str], floors: Mapping[str, str]) -> tuple[str, ...]:
+    """The versions of CUDA for which the lowest driver is not known."""
+    return tuple(
+        f"the matrix has no lowest driver for CUDA {each}, so no driver was checked for its libraries, such as {path}"
+        for each, path in cuda.items()
+        if each not in floors
+    )
 
 
 def driver_notes(needs: Sequence[Mapping[str, Any]], driver: Driver) -> tuple[str, ...]:

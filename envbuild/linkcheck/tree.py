@@ -100,21 +100,23 @@ class Tree:
         return path if path in self._files else None
 
     def _folder(self, path: str, depth: int) -> str | None:
-        """The path of a folder without links; None if a link does not end."""
-        if path == "/":
-            return path
-        if path in self._real_folders:
-            return self._real_folders[path]
-        if depth > _MOST_LINKS:
+        """The path of a folder without links; None if a link does not end.
+
+        Folders are followed in a loop, from the top: a path may have more folders than Python allows calls.
+        """
+        below: list[str] = []
+        while path != "/" and path not in self._real_folders:
+            below.append(path)
+            path = posixpath.dirname(path)
+        found = "/" if path == "/" else self._real_folders[path]
+        if below and depth > _MOST_LINKS:
             return None
-        parent, base = posixpath.split(path)
-        folder = self._folder(parent, depth)
-        found = None
-        if folder is not None:
-            found = posixpath.join(folder, base)
-            if found in self._links:
-                found = self._folder(_normal(posixpath.join(folder, self._links[found])), depth + 1)
-        self._real_folders[path] = found
+        for path in reversed(below):
+            if found is not None:
+                folder, found = found, posixpath.join(found, posixpath.basename(path))
+                if found in self._links:
+                    found = self._folder(_normal(posixpath.join(folder, self._links[found])), depth + 1)
+            self._real_folders[path] = found
         return found
 
     def folder(self, path: str) -> str | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.linking_sources import Image
 
-_CHECKS = 8  # increased when `linkcheck` finds more, so that older stored results do not count
+_CHECKS = 9  # increased when `linkcheck` finds more, so that older stored results do not count
 _SHOWN = 40
 _MINOR_FROM = 11  # the first CUDA with minor-version compatibility: the rules of matrix/drivers.yaml have its drivers
 
@@ -53,14 +54,7 @@ def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: boo
         named = codec.encode(check(tools, linking_sources.of_engine(tools, image), driver=wanted, features=features))
         raise_for(named, f"the image of {name}")
         return Linked(report=named, replayed=False, seconds=time.monotonic() - began)
-    # The matrix has the lowest driver of each CUDA, and the GPUs.
-    key = {
-        "image": image,
-        "lock": digest,
-        "checks": _CHECKS,
-        "rules": _rules_digest(tools),
-        "matrix": cache.fingerprint(tools.workspace),
-    }
+    key = key_of(tools, digest, image)
     known = stage_cache.recall(tools.workspace, name, "linkcheck", key) if replay else None
     replayed = known is not None
     if known is None:
@@ -74,6 +68,17 @@ def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: boo
         proofs.prove_image(tools, build.read_record(tools.workspace, name), image, "linked", replayed=replayed)
     raise_for(known, f"the image of {name}")
     return Linked(report=known, replayed=replayed, seconds=time.monotonic() - began)
+
+
+def key_of(tools: Tools, digest: str, image: str) -> dict[str, Any]:
+    """What a stored result is about: an image, the lock with this ``digest``, and everything that the answer depends on."""
+    return {
+        "image": image,
+        "lock": digest,
+        "checks": _CHECKS,
+        "rules": _rules_digest(tools),
+        "matrix": cache.fingerprint(tools.workspace),  # it has the lowest driver of each CUDA, and the GPUs
+    }
 
 
 def features_of(tools: Tools, lock: Lock) -> frozenset[str]:
@@ -107,15 +112,34 @@ def raise_for(report: Mapping[str, Any], subject: str) -> None:
         return
     problems = [Problem(where=each["object"], line=0, message=_sentence(each)) for each in gaps[:_SHOWN]]
     more = [f"and {len(gaps) - _SHOWN} more"] if len(gaps) > _SHOWN else []
-    count = "a library or symbol is" if len(gaps) == 1 else f"{len(gaps)} libraries or symbols are"
     remedies = list(dict.fromkeys(each["remedy"] for each in gaps if each["remedy"]))
+    is_damaged = all(each["kind"] == "damaged" for each in gaps)
+    otherwise = "Build or pull the image again." if is_damaged else "Add the packages that contain them."
     raise VerifyError(
-        f"In {subject}, {count} missing that objects need.",
+        f"In {subject}, {_counted(gaps)}.",
         code="not-linked",
         problems=problems,
         details=more,
-        hint=f"What fills the gaps: {'; '.join(remedies[:4])}." if remedies else "Add the packages that contain them.",
+        hint=f"What fills the gaps: {'; '.join(remedies[:4])}." if remedies else otherwise,
     )
+
+
+# For each kind of gap: the words for one and for several.
+_WORDS = {
+    "library": ("a library is missing", "{} libraries are missing"),
+    "version": ("a version of symbols is missing", "{} versions of symbols are missing"),
+    "symbol": ("a symbol is missing", "{} symbols are missing"),
+    "damaged": ("an object is damaged", "{} objects are damaged"),
+    "driver": ("the driver is too old", "the driver is too old for {} objects"),
+    "compiler": ("a file for compiling is missing", "{} files for compiling are missing"),
+}
+
+
+def _counted(gaps: Sequence[Mapping[str, Any]]) -> str:
+    """How many gaps of each kind there are, such as "2 libraries are missing, and the driver is too old"."""
+    counts = Counter(each["kind"] for each in gaps)
+    *parts, last = [words[count > 1].format(count) for kind, words in _WORDS.items() if (count := counts[kind])]
+    return f"{', '.join(parts)}, and {last}" if parts else last
 
 
 def _sentence(gap: Mapping[str, Any]) -> str:
@@ -174,7 +198,8 @@ def check(tools: Tools, image: Image, *, driver: Driver = NO_DRIVER, features: C
         facts={
             "driver": needs,
             "lowest_driver": {
-                "cuda": list(cuda),
+                "cuda": [each for each in cuda if each in floors],
+                "unknown": [each for each in cuda if each not in floors],
                 "driver": hardware.lowest_driver(cuda, floors),
                 "matrix": "" if driver.is_named else driver.version,
             },
@@ -184,7 +209,12 @@ def check(tools: Tools, image: Image, *, driver: Driver = NO_DRIVER, features: C
             "compiling": compiled,
             "hosts": bound,
         },
-        notes=(*hardware.driver_notes(needs, driver), *compiling.notes(compiled), *hosts.notes(bound)),
+        notes=(
+            *hardware.driver_notes(needs, driver),
+            *hardware.cuda_notes(cuda, floors),
+            *compiling.notes(compiled),
+            *hosts.notes(bound),
+        ),
     )
 
 

@@ -85,6 +85,7 @@ def test_a_driver_that_is_too_old_is_a_gap_only_where_that_is_known(driver: str,
         ("libcudart.so.11.0", "440.33", "CUDA 11"),
         ("libcudart.so.10.1", "410.48", "CUDA 10.1"),
         ("libcublas.so.10", "410.48", ""),  # of CUDA 10.1 or 10.2: the version is not known
+        ("libcudart.so.14", "410.48", ""),  # newer than the matrix
         ("libcufft.so.11", "470.256.02", ""),  # of CUDA 12, and named 11
     ],
 )
@@ -98,7 +99,17 @@ def test_a_driver_older_than_the_cuda_of_the_image_is_a_gap(soname: str, driver:
     compat = {"/usr/local/cuda/compat/libcuda.so.1": elf("libcuda.so.1")}
     assert hardware.cuda_of(objects | compat, floors) == {}
     assert hardware.cuda_gaps(cuda, floors, NO_DRIVER) == []
-    assert hardware.lowest_driver(cuda, floors) == (floors[next(iter(cuda))] if cuda else "")
+    assert hardware.lowest_driver(cuda, floors) == floors.get(next(iter(cuda), ""), "")
+
+
+def test_a_cuda_without_a_known_driver_is_said():
+    floors = {"10.1": "418.39", "12": "525.60.13"}
+    objects = {"/a.so": elf("libcudart.so.12"), "/b.so": elf("libcudart.so.14"), "/c.so": elf("libcublas.so.10")}
+    cuda = hardware.cuda_of(objects, floors)
+    assert cuda == {"10": "/c.so", "12": "/a.so", "14": "/b.so"}
+    assert hardware.lowest_driver(cuda, floors) == "525.60.13"
+    notes = hardware.cuda_notes(cuda, floors)
+    assert [note for note in notes if "CUDA 14" in note and "/b.so" in note] and len(notes) == 2
 
 
 def test_the_newest_cuda_decides_about_the_lowest_driver():

@@ -23,6 +23,14 @@ def test_a_circle_of_links_leads_nowhere():
     assert tree.real("/a") is None and tree.real("/c/x") is None
 
 
+def test_a_path_may_have_very_many_folders():
+    deep = "/deep" + "/d" * 3000
+    tree = Tree([layer({f"{deep}/a.so": elf()}, {"/short": deep})])
+    assert tree.real(f"{deep}/a.so") == tree.real("/short/a.so") == f"{deep}/a.so"
+    circle = Tree([layer({"/x/a.so": elf()}, {"/x/back": "/x"})])
+    assert circle.real("/x" + "/back" * 3000 + "/a.so") == "/x/a.so"
+
+
 def test_a_relative_path_leads_nowhere_and_two_slashes_count_as_one():
     tree = Tree([layer({"/usr/lib/a.so": elf()}, {"/lib": "//usr/lib"}, folders=["/usr/lib"])])
     assert tree.real("usr/lib/a.so") is None and tree.real("") is None and tree.folder("lib") is None

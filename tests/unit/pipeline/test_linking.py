@@ -1,0 +1,79 @@
+"""The stage `linkcheck`: its words for gaps, and which stored results still count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from envbuild.errors import VerifyError
+from envbuild.model.lock import Lock
+from envbuild.pipeline import linking, stage_cache
+from envbuild.pipeline.tools import Tools
+from envbuild.workspace import Workspace
+
+ROOT = Path(__file__).parents[3]
+LOCK = cast(Lock, SimpleNamespace(environment=SimpleNamespace(name="widget", driver_min="525.60.13", frameworks=())))
+
+
+def gap(kind: str, remedy: str = "") -> dict[str, str]:
+    return {"kind": kind, "object": "/a.so", "needs": "x", "cause": "it is absent", "remedy": remedy}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words"),
+    [
+        (("library",), "In the image, a library is missing."),
+        (("symbol", "symbol"), "In the image, 2 symbols are missing."),
+        (("driver",), "In the image, the driver is too old."),
+        (("compiler",), "In the image, a file for compiling is missing."),
+        (("damaged", "damaged"), "In the image, 2 objects are damaged."),
+        (("library", "version"), "In the image, a library is missing, and a version of symbols is missing."),
+        (
+            ("driver", "driver", "compiler", "library"),
+            "In the image, a library is missing, the driver is too old for 2 objects, and a file for compiling is missing.",
+        ),
+    ],
+)
+def test_the_message_names_each_kind_of_gap(kinds: tuple[str, ...], words: str) -> None:
+    with pytest.raises(VerifyError) as caught:
+        linking.raise_for({"gaps": [gap(kind) for kind in kinds]}, "the image")
+    assert caught.value.message == words
+    assert ("pull the image again" in caught.value.hint) == (set(kinds) == {"damaged"})
+
+
+class Reached(Exception):
+    """The check asked the engine for the image."""
+
+
+class Engine:
+    """An engine that must not be asked if a stored result counts."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise Reached(name)
+
+
+def tools(workspace: Workspace) -> Tools:
+    nothing: dict[str, Any] = {}
+    found = SimpleNamespace(
+        workspace=workspace, engine=Engine(), on_progress=lambda _news: None, recipes_of=lambda _environment: nothing
+    )
+    return cast(Tools, found)
+
+
+def test_a_stored_result_counts_until_the_matrix_changes(tmp_path: Path) -> None:
+    workspace = Workspace(root=ROOT, output=tmp_path / "images", home=tmp_path / "home")
+    ours = tools(workspace)
+    stage_cache.keep(workspace, "widget", "linkcheck", linking.key_of(ours, "0" * 64, "sha256:1"), {"gaps": [gap("driver")]})
+    with pytest.raises(VerifyError, match="the driver is too old"):
+        linking.link_image(ours, LOCK, "0" * 64, "sha256:1", replay=True)
+    for digest, image in (("1" * 64, "sha256:1"), ("0" * 64, "sha256:2")):
+        with pytest.raises(Reached):
+            linking.link_image(ours, LOCK, digest, image, replay=True)
+    overlay = tmp_path / "more.yaml"
+    overlay.write_text("schema: 1\n")
+    with pytest.raises(Reached):  # its rows may have other drivers and GPUs
+        linking.link_image(tools(replace(workspace, overlays=(overlay,))), LOCK, "0" * 64, "sha256:1", replay=True)
