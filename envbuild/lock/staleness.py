@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,14 +12,16 @@ from envbuild.lock.comparison import differing
 from envbuild.model.environment import Environment, Framework
 
 
+_LIBRARIES = re.compile(r"\b(cudnn|nccl)\b")  # in the names of wheels; which release is used is a preference
+
+
 def outdated(held: Environment, today: Environment) -> Iterator[str]:
     """Return a line for each difference between the locked environment and the matrix's environment ``today``."""
     same = (held.cudnn, held.nccl, held.base.image) == (today.cudnn, today.nccl, today.base.image)
-    whole_base = same or not (held.base.provider in ("apt", "tag") or held.base.wheels)
-    settled = _settled(held, whole_base)
+    settled = _settled(held, same)
     if today.base.build_packages and not held.base.build_packages:
         yield "it was made before the matrix contained the packages that compile it"
-    for path, ours, theirs in differing(settled, _in_form_of(settled, _settled(today, whole_base))):
+    for path, ours, theirs in differing(settled, _in_form_of(settled, _settled(today, same))):
         yield f"{path} is {_said(ours)} in the lock, but {_said(theirs)} in the matrix"
 
 
@@ -28,15 +31,18 @@ def stricter(held: Environment, today: Environment) -> tuple[Framework, ...]:
     return tuple(each for each in today.frameworks if (each.name, each.requirements) in ours)
 
 
-def _settled(environment: Environment, whole_base: bool) -> Any:
+def _settled(environment: Environment, same: bool) -> Any:
     """Return the parts of a decision that must not change for the same name, as JSON.
 
     Parts that may change are left out: bounds and pins of packages (the packages themselves are checked), base frameworks,
-    alternatives, and parts of the base, because the matrix may now prefer other libraries or another tag.
+    alternatives, and, unless cuDNN, NCCL and the image are the ``same``, the parts of the base that bring these: the matrix may
+    now prefer other libraries or another tag.
     """
     base = replace(environment.base, is_default=True, other_providers=())
-    if not whole_base:
-        base = replace(base, image="", packages=(), repositories=(), wheels=())
+    if not same:
+        base = replace(base, wheels=tuple(wheel for wheel in base.wheels if not _LIBRARIES.search(wheel.requirement)))
+    if not same and base.provider in ("apt", "tag"):
+        base = replace(base, image="", packages=(), repositories=())
     free: dict[str, Any] = {"requirements": (), "constraints": (), "released": "", "files": ()}
     frameworks = tuple(replace(each, **free) for each in environment.frameworks)
     return codec.encode(replace(environment, frameworks=frameworks, base=base, cudnn=None, nccl=None, exclude_newer=""))
