@@ -78,7 +78,8 @@ def require_complete(lock: Lock) -> None:
     The tools of the build must be pinned, too: see :func:`envbuild.build_context.require_tools`.
     """
     require_tools(lock)
-    if lock.base.bootstrap is not None and lock.apt is None:
+    # The sources of an image from a registry do not have other components than main.
+    if lock.apt is None and (lock.base.bootstrap is not None or lock.environment.base.components):
         raise BuildError(
             f"The lock of {lock.environment.name} does not pin the Debian packages that its build installs.",
             code="incomplete-lock",
@@ -117,7 +118,7 @@ def _apt_secrets(lock: Lock, workspace: Workspace, on_progress: OnProgress) -> d
     if apt.dates_ignored(options):
         told = "this machine's apt is told not to check the dates of indices, and so the build's does not"
         on_progress(Progress(stage="base", message=told, warning=True))
-    sources = bootstrap.mirror(workspace, lock.base.bootstrap.suite)
+    sources = bootstrap.mirror(workspace, lock.base.bootstrap.suite, lock.environment.base.components)
     return secrets | {"envbuild-apt": bootstrap.source_lines(apt.with_host_options(sources, options))}
 
 

@@ -32,11 +32,12 @@ _PROXY = re.compile(r"Acquire::https?::Proxy(?!-)\S*")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """One archive: a mirror, one suite of it, and the options of its line."""
+    """One archive: a mirror, one suite of it, the components of that suite, and the options of its line."""
 
     uri: str
     suite: str
     options: tuple[tuple[str, str], ...] = ()
+    components: tuple[str, ...] = (_MAIN,)
 
     @property
     def root(self) -> str:
@@ -51,7 +52,7 @@ class Source:
     def line(self, **more: str) -> str:
         """The source in one-line form, with the options ``more`` added."""
         options = " ".join(f"{key.replace('_', '-')}={value}" for key, value in (*self.options, *more.items()))
-        return f"deb {f'[{options}] ' if options else ''}{self.uri} {self.suite} {_MAIN}"
+        return f"deb {f'[{options}] ' if options else ''}{self.uri} {self.suite} {' '.join(self.components)}"
 
 
 def parse_list(text: str) -> list[Source]:
@@ -91,20 +92,22 @@ def host_sources(etc: Path = Path("/etc/apt")) -> list[Source]:
     return found
 
 
-def sources_for(suite: str, sources: Sequence[Source], *, codename: str) -> list[Source]:
+def sources_for(suite: str, sources: Sequence[Source], *, codename: str, components: Sequence[str] = ()) -> list[Source]:
     """Return sources for ``suite``, its updates and its security fixes, derived from ``sources`` of a host that runs
     ``codename``.
 
-    A source for this very suite is preferred to a mirror that is only configured for the host's own suite. The result is empty
-    if the host's apt names no Debian mirror. Options are not copied: ``trusted=yes``, ``allow-insecure`` and similar ones would
-    let a build install unsigned packages.
+    The sources have ``components`` beside main, even if the host's apt does not use these. A source for this very suite is
+    preferred to a mirror that is only configured for the host's own suite. The result is empty if the host's apt names no
+    Debian mirror. Options are not copied: ``trusted=yes``, ``allow-insecure`` and similar ones would let a build install
+    unsigned packages.
     """
     found: dict[str, Source] = {}
+    wanted = (_MAIN, *components)
     for of in (suite, codename):
         for source in sources:
             for ending in ("", "-updates", "-security"):
                 if source.suite == f"{of}{ending}" and _signed_by_debian(source):
-                    found.setdefault(ending, replace(source, suite=f"{suite}{ending}", options=()))
+                    found.setdefault(ending, replace(source, suite=f"{suite}{ending}", options=(), components=wanted))
     return list(found.values()) if "" in found else []
 
 

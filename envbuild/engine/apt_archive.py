@@ -64,6 +64,20 @@ class Archive:
                 "as `trusted=yes` of its sources, because pinned packages must come from signed indices.",
             )
 
+        self._require_components()
+
+    def _require_components(self) -> None:
+        """Raise :class:`BuildError` (``base-unreachable``) if the mirror lacks a component: apt only warns about it."""
+        first = self._sources[0]
+        lists = self._folder / "state" / "lists"
+        for component in first.components:
+            if not any(lists.glob(f"*_dists_{first.suite}_{component}_binary-*_Packages")):
+                raise BuildError(
+                    f"The mirror {first.uri} has no packages of {first.suite} in the component {component}.",
+                    code="base-unreachable",
+                    hint="Name a mirror in this machine's apt configuration that has this component.",
+                )
+
     def minimal(self) -> tuple[DebianPackage, ...]:
         """Return the packages of a minimal system, by name."""
         # Without usr-is-merged (if the suite has it) apt would choose usrmerge, which depends on Perl's modules

@@ -74,7 +74,7 @@ def pin(
     reasons: list[str] = []
     if _bootstrappable(environment):
         try:
-            found = bootstrap.plan(workspace, environment.system.bootstrap_suite)
+            found = bootstrap.plan(workspace, environment.system.bootstrap_suite, environment.base.components)
             return BaseLock(image=image, digest=None, bootstrap=found)
         except EnvbuildError as error:
             on_progress(Progress(stage="lock", message=error.message, log=True))

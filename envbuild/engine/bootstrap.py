@@ -89,11 +89,14 @@ def reference(bootstrap: Bootstrap) -> str:
     return f"envbuild/base:{bootstrap.suite}-{key(bootstrap)}"
 
 
-def mirror(workspace: Workspace, suite: str) -> list[apt.Source]:
-    """Return the host's sources for ``suite`` that answer now; raises :class:`BuildError` (``base-unreachable``)."""
+def mirror(workspace: Workspace, suite: str, components: tuple[str, ...] = ()) -> list[apt.Source]:
+    """Return the host's sources for ``suite`` that answer now, with ``components`` beside main.
+
+    Raises :class:`BuildError` (``base-unreachable``).
+    """
     if procs.find("apt-get") is None:
         raise BuildError(f"This machine has no apt, so there is no mirror for {suite}.", code="base-unreachable")
-    found = apt.sources_for(suite, apt.host_sources(), codename=apt.codename())
+    found = apt.sources_for(suite, apt.host_sources(), codename=apt.codename(), components=components)
     if not found:
         raise BuildError(
             f"The apt configuration of this machine names no Debian mirror for {suite}.",
@@ -109,20 +112,23 @@ def source_lines(sources: Sequence[apt.Source]) -> bytes:
 
 
 @functools.lru_cache(maxsize=4)  # cached, because the locks of one run use the same few suites
-def archive(workspace: Workspace, suite: str) -> Archive:
-    """Return the packages of ``suite`` on the host's mirrors now; raises :class:`BuildError` (``base-unreachable``)."""
-    return _updated(workspace, mirror(workspace, suite), dates_matter=not apt.dates_ignored(apt.host_options()))
+def archive(workspace: Workspace, suite: str, components: tuple[str, ...] = ()) -> Archive:
+    """Return the packages of ``suite`` on the host's mirrors now, from main and ``components``.
+
+    Raises :class:`BuildError` (``base-unreachable``).
+    """
+    return _updated(workspace, mirror(workspace, suite, components), dates_matter=not apt.dates_ignored(apt.host_options()))
 
 
 @functools.lru_cache(maxsize=4)
-def snapshot_archive(workspace: Workspace, suite: str, snapshots: tuple[str, ...]) -> Archive:
+def snapshot_archive(workspace: Workspace, suite: str, snapshots: tuple[str, ...], components: tuple[str, ...] = ()) -> Archive:
     """Return the packages of ``suite`` in the distribution's snapshots; raises :class:`BuildError` (``base-unreachable``).
 
     The dates of the indices are not checked, because the indices of old snapshots are always past their expiry date.
     """
     endings = {"debian": ("", "-updates"), "debian-security": ("-security",)}
     wanted = [
-        apt.Source(uri=url, suite=f"{suite}{ending}")
+        apt.Source(uri=url, suite=f"{suite}{ending}", components=("main", *components))
         for url in snapshots
         for ending in endings.get(url.rstrip("/").split("/")[-2], ())
     ]
@@ -142,9 +148,12 @@ def _updated(workspace: Workspace, sources: Sequence[apt.Source], *, dates_matte
     return made
 
 
-def plan(workspace: Workspace, suite: str) -> Bootstrap:
-    """Return the packages that a bootstrap of ``suite`` would contain now."""
-    packages = archive(workspace, suite).minimal()
+def plan(workspace: Workspace, suite: str, components: tuple[str, ...] = ()) -> Bootstrap:
+    """Return the packages that a bootstrap of ``suite`` would contain now.
+
+    ``components`` are those that later steps need, because all packages of a lock come from the same lists.
+    """
+    packages = archive(workspace, suite, components).minimal()
     return Bootstrap(suite=suite, architecture=architecture(), variant=_VARIANT, packages=packages)
 
 

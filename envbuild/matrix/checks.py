@@ -16,7 +16,7 @@ from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.matrix.versions import has_prefix, numbers, serves
 
 # Environment names are split at dashes and read from the left, so no framework or system may have a name with another meaning.
-_RESERVED = {"cpu", "gpu", "cuda", "distribution", "tag", "apt", "wheels", "conda", "local"}
+_RESERVED = {"cpu", "gpu", "cuda", "distribution", "tag", "apt", "wheels", "conda", "debian", "local"}
 
 
 def check(matrix: Matrix) -> list[Problem]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 
-from envbuild.matrix.platform import Architecture, CudaRow
+from envbuild.matrix.gpu_rows import Architecture
+from envbuild.matrix.platform import CudaRow
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import numbers
 

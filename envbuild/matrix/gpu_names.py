@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from envbuild.errors import UnknownNameError
-from envbuild.matrix.gpu_rows import Gpu
-from envbuild.matrix.platform import Architecture
+from envbuild.matrix.gpu_rows import Architecture, Gpu
 from envbuild.matrix.types import Matrix
 from envbuild.matrix.versions import numbers
 

@@ -7,6 +7,27 @@ from typing import NamedTuple
 from envbuild.matrix.platform import Provenance
 
 
+class Architecture(NamedTuple):
+    """A GPU generation, or a part of one, with the CUDA toolkits and driver branches that support it.
+
+    ``ptx_from`` is the oldest CUDA whose PTX is known to run on it; empty if PTX of every CUDA with the major version of
+    ``first_cuda`` runs.
+    """
+
+    name: str
+    capabilities: tuple[str, ...]
+    first_cuda: str
+    last_cuda: str
+    last_driver_branch: str
+    origin: Provenance
+    ptx_from: str = ""
+
+    @property
+    def key(self) -> str:
+        """The row's name in messages."""
+        return f"architecture {self.name} ({', '.join(self.capabilities)})"
+
+
 class Gpu(NamedTuple):
     """A GPU board. Numbers are None if no source gives them.
 

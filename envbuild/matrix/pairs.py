@@ -93,6 +93,7 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
             "revision": added.revision,
             "files": (),
             "nvcc": False,
+            "optional_nvcc": added.optional_nvcc,
         }
     bad = {capability for each in added.bad_capabilities for capability in each.capabilities}
     is_newer = bool(added.glibc and variant.glibc) and numbers(added.glibc) > numbers(variant.glibc)

@@ -22,7 +22,7 @@ from envbuild.matrix.platform import (
 from envbuild.matrix.types import LibraryNeed, Matrix, Variant
 from envbuild.matrix.versions import numbers, serves
 
-_WITH_CUDA = ("apt", "tag", "conda", "wheels")
+_WITH_CUDA = ("apt", "tag", "conda", "wheels", "debian")
 
 
 def has_glibc(system: SystemRow, variant: Variant) -> bool:
@@ -66,8 +66,8 @@ def packages_for(row: LibraryRow, cuda: str, system: SystemRow) -> list[LibraryP
 
 
 def wheels_for(row: LibraryRow, base: ProviderRow) -> list[LibraryWheel]:
-    """The wheels of a cuDNN or NCCL release, for a base that gets CUDA from wheels."""
-    return [item for item in row.wheels if serves(base.cuda, item.cuda)] if base.wheels else []
+    """The wheels of a cuDNN or NCCL release, for a base that gets CUDA from wheels, or from a distribution without these."""
+    return [item for item in row.wheels if base.cuda and serves(base.cuda, item.cuda)]
 
 
 class Served(NamedTuple):
@@ -160,6 +160,6 @@ class Serving:
         rows = self.fitting(library, need, cuda.version)
         if provider.provider == "conda":
             return [] if rows else None
-        if provider.wheels:
+        if provider.cuda:
             return [item for row in rows for item in wheels_for(row, provider)] or None
         return [item for row in rows for item in packages_for(row, cuda.version, system)] or None

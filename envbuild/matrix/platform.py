@@ -165,27 +165,6 @@ class PythonRow(NamedTuple):
         return f"python {self.version}"
 
 
-class Architecture(NamedTuple):
-    """A GPU generation, or a part of one, with the CUDA toolkits and driver branches that support it.
-
-    ``ptx_from`` is the oldest CUDA whose PTX is known to run on it; empty if PTX of every CUDA with the major version of
-    ``first_cuda`` runs.
-    """
-
-    name: str
-    capabilities: tuple[str, ...]
-    first_cuda: str
-    last_cuda: str
-    last_driver_branch: str
-    origin: Provenance
-    ptx_from: str = ""
-
-    @property
-    def key(self) -> str:
-        """The row's name in messages."""
-        return f"architecture {self.name} ({', '.join(self.capabilities)})"
-
-
 class DriverRow(NamedTuple):
     """A driver branch and the CUDA version it implements itself.
 
@@ -270,6 +249,27 @@ class WheelSet(NamedTuple):
         return f"wheel set {self.name}"
 
 
+class PackageSet(NamedTuple):
+    """The packages with which a Debian release brings one CUDA version.
+
+    ``components`` are the parts of the distribution's archive, beside main, that have them. ``build_packages`` bring nvcc and
+    the headers, for compiling. The versions are those of the Debian release; locks pin them.
+    """
+
+    name: str
+    system: str
+    cuda: str
+    components: tuple[str, ...]
+    packages: tuple[str, ...]
+    build_packages: tuple[str, ...]
+    origin: Provenance
+
+    @property
+    def key(self) -> str:
+        """The row's name in messages."""
+        return f"package set {self.name}"
+
+
 class ProviderRow(NamedTuple):
     """One way to get a CUDA version. ``system`` is empty if every system can be used; ``cudnn`` and ``nccl`` are the releases
     in an image.
@@ -294,16 +294,18 @@ class ProviderRow(NamedTuple):
     installer: str = ""
     digest: str = ""
     wheels: WheelSet | None = None
+    package_set: PackageSet | None = None
 
     @property
     def cuda(self) -> str:
         """The version of the libraries, if the provider states it: libraries of a later minor version may be used."""
-        return self.wheels.cuda if self.wheels else ""
+        brought = self.wheels or self.package_set
+        return brought.cuda if brought else ""
 
     @property
     def compiles(self) -> bool:
         """Whether it contains the tools for compiling."""
-        return bool(self.build_packages or self.build_image)
+        return bool(self.build_packages or self.build_image or (self.package_set and self.package_set.build_packages))
 
 
 class CudaRelease(NamedTuple):

@@ -10,9 +10,9 @@ from envbuild.codec import encode
 from envbuild.errors import UnknownNameError
 from envbuild.matrix.gpu_code import older_cuda, supports
 from envbuild.matrix.gpu_names import find_board, read_capability
-from envbuild.matrix.gpu_rows import Gpu
+from envbuild.matrix.gpu_rows import Architecture, Gpu
 from envbuild.matrix.libraries import drops, serves_cuda
-from envbuild.matrix.platform import Architecture, CudaRow, DriverRow, LibraryRow, PythonRow, RepositoryRow, SystemRow
+from envbuild.matrix.platform import CudaRow, DriverRow, LibraryRow, PythonRow, RepositoryRow, SystemRow
 from envbuild.matrix.similar_names import nearest, nearest_versions
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.matrix.versions import numbers

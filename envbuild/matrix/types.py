@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from envbuild.matrix.gpu_rows import Gpu, GpuVendor
+from envbuild.matrix.gpu_rows import Architecture, Gpu, GpuVendor
 from envbuild.matrix.platform import (
-    Architecture,
     ArchiveRow,
     BuildTool,
     CudaRow,
@@ -79,7 +78,8 @@ class Variant(NamedTuple):
     the version of the system's own package. ``upon`` are the builds on which it is based, each as (framework, version,
     variant).
     ``choices`` are envbuild's own pins, within the ranges that the package's metadata allows. They apply unless another
-    framework requires other versions. With ``nvcc``, CUDA's compiler builds the package. ``files`` are wheels whose hashes are
+    framework requires other versions. With ``nvcc``, CUDA's compiler builds the package. With ``optional_nvcc``, it builds the
+    GPU part if the base has it and NCCL comes as a wheel; else there is no such part. ``files`` are wheels whose hashes are
     known even if ``index`` cannot be reached.
     ``asks`` are requirements that only serve to find conflicts with other frameworks, which then need separate prefixes. They
     are not locked.
@@ -118,6 +118,7 @@ class Variant(NamedTuple):
     choices: tuple[Requirement, ...] = ()
     asks: tuple[Requirement, ...] = ()
     beside_wheels: str = ""
+    optional_nvcc: bool = False
 
     def pins(self, version: str) -> tuple[str, ...]:
         """The requirement that finds this build of release ``version`` on a package index; empty if it comes from elsewhere."""
@@ -130,7 +131,7 @@ class Added(NamedTuple):
     """The additions of an add-on's release to each build of its base framework.
 
     ``package`` is empty if the base framework already contains the add-on; ``pythons`` is empty if it runs on all Pythons of
-    the base.
+    the base. ``optional_nvcc`` is true if its recipe compiles GPU code where the base has nvcc.
     ``without`` names builds of the base that the add-on does not support. ``glibc`` is the oldest glibc of the add-on's own
     wheels, empty if it is not newer than the base's; ``bad_capabilities`` are GPUs of the base for which they have no code.
     """
@@ -149,6 +150,7 @@ class Added(NamedTuple):
     origin: Provenance
     glibc: str = ""
     bad_capabilities: tuple[BadCapability, ...] = ()
+    optional_nvcc: bool = False
 
 
 class BadPair(NamedTuple):

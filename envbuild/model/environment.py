@@ -136,8 +136,10 @@ class Base:
     ``build_packages`` or ``build_image`` contain the tools for compiling, which do not stay in the image. ``files`` are conda
     packages of CUDA, ``installer`` is the program that unpacks them.
     ``wheels`` bring CUDA's libraries, cuDNN and NCCL for frameworks that look for them in the system. ``toolkit`` are the links
-    that belong to them, ``apt`` the system's packages that they need. ``cuda`` is the version of the libraries if it is a later
-    minor version than the frameworks are built for.
+    that belong to them, ``apt`` the system's packages that they need. ``cuda`` is the version of the libraries, and of the
+    compiler, if it is a later minor version than the frameworks are built for.
+    With the provider `debian`, ``apt`` are the distribution's packages of CUDA. ``components`` are the parts of its archive,
+    beside main, that have them; ``build_apt`` are its packages for compiling, which do not stay in the image.
     """
 
     provider: Provider
@@ -154,6 +156,8 @@ class Base:
     toolkit: tuple[ToolkitLink, ...] = field(default=(), metadata={"left_out_if_default": True})
     apt: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
     cuda: str = field(default="", metadata={"left_out_if_default": True})
+    components: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
+    build_apt: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -62,7 +62,7 @@ def _todays(tools: Tools, lock: Lock) -> Lock:
     suite = lock.base.bootstrap.suite
     tools.on_progress(Progress(stage="lock", message=f"pinning the packages of {suite}"))
     try:
-        base = replace(lock.base, bootstrap=bootstrap.plan(tools.workspace, suite))
+        base = replace(lock.base, bootstrap=bootstrap.plan(tools.workspace, suite, lock.environment.base.components))
     except BuildError as error:
         if error.code != "base-unreachable":
             raise
@@ -85,7 +85,8 @@ def _steps(tools: Tools, lock: Lock) -> AptLock:
     from envbuild.engine import bootstrap
 
     held = lock.base.bootstrap.packages if lock.base.bootstrap else ()
-    archive = bootstrap.archive(tools.workspace, lock.base.bootstrap.suite if lock.base.bootstrap else "")
+    suite = lock.base.bootstrap.suite if lock.base.bootstrap else ""
+    archive = bootstrap.archive(tools.workspace, suite, lock.environment.base.components)
     plans = render.apt_plans(lock, tools.recipes, tools.templates)
     steps = install_steps(plans, held, lambda plan, present: archive.install(present, plan.asked))
     if archive.unchecked:

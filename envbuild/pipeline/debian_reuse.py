@@ -24,7 +24,9 @@ def is_upon_the_same_base(lock: Lock, like: Lock) -> bool:
     return (
         like.apt is not None
         and like.base.bootstrap is not None
-        and (ours.system, ours.base.provider, ours.base.image) == (theirs.system, theirs.base.provider, theirs.base.image)
+        and ours.system == theirs.system
+        and (ours.base.provider, ours.base.image) == (theirs.base.provider, theirs.base.image)
+        and ours.base.components == theirs.base.components
     )
 
 
@@ -72,6 +74,7 @@ class _Archives:
         self._tools = tools
         self._like = like
         self._suite = like.base.bootstrap.suite if like.base.bootstrap else ""
+        self._components = like.environment.base.components
         self._asked: list[Archive] = []
 
     def require_files(self, packages: Sequence[DebianPackage]) -> None:
@@ -95,7 +98,8 @@ class _Archives:
         told = f"asking the snapshot archive of {self._like.environment.name} for {', '.join(asked)}"
         self._tools.on_progress(Progress(stage="lock", message=told))
         snapshots = self._like.apt.snapshots if self._like.apt else ()
-        return self._noted(bootstrap.snapshot_archive(self._tools.workspace, self._suite, snapshots)).install(present, asked)
+        archive = bootstrap.snapshot_archive(self._tools.workspace, self._suite, snapshots, self._components)
+        return self._noted(archive).install(present, asked)
 
     def lock_of(self, steps: tuple[AptStep, ...]) -> AptLock:
         """Return ``steps`` with the snapshots that have their packages: those of the earlier lock, and new snapshots."""
@@ -111,7 +115,7 @@ class _Archives:
 
     def _mirror(self) -> Archive | None:
         try:
-            return bootstrap.archive(self._tools.workspace, self._suite)
+            return bootstrap.archive(self._tools.workspace, self._suite, self._components)
         except BuildError as error:
             if error.code != "base-unreachable":
                 raise

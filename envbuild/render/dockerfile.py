@@ -122,7 +122,13 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
         "base_image": lock.base.image + (f"@{digest}" if (digest := _digest(lock)) else ""),
         "archive": lock.base.archive,
         "os_packages": _unique([*environment.system.packages, environment.system.init_package]),
-        "apt_runtime": _unique([*base.apt, *_apt(lock, {f.name: recipes[f.recipe].apt_of(f) for f in environment.frameworks})]),
+        "apt_cuda": base.apt if base.components else (),
+        "apt_runtime": _unique(
+            [
+                *(() if base.components else base.apt),
+                *_apt(lock, {f.name: recipes[f.recipe].apt_of(f) for f in environment.frameworks}),
+            ]
+        ),
         "apt_build": _unique(
             [
                 *_apt(lock, {f.name: _to_build(f, recipes[f.recipe]) for f in environment.frameworks}),

@@ -69,7 +69,16 @@ def _base(base: Base) -> dict[str, Any]:
         "other_providers": list(base.other_providers),
         **_as_wheels(base),
         **_to_build(base),
+        **_of_debian(base),
     }
+
+
+def _of_debian(base: Base) -> dict[str, Any]:
+    """The packages of CUDA that a Debian release brings, and those for compiling; empty for other providers."""
+    if not base.components:
+        return {}
+    named = {"components": base.components, "apt": base.apt, "build_apt": base.build_apt}
+    return {key: list(words) for key, words in named.items() if words}
 
 
 def _as_wheels(base: Base) -> dict[str, Any]:

@@ -47,10 +47,11 @@ def environment_of(lookup: Lookup, request: Request, chosen: Candidate) -> Envir
     newest = max((build.variant.cuda for build in builds if build.variant.cuda), key=numbers, default="")
     row = lookup.cuda.get(newest)
     base = _base(lookup, request, chosen)
+    frameworks = (_compiled(framework_of(build, place.python.version, cuda, builds), build.variant, base) for build in builds)
     drivers = [lookup.driver_min(cuda) for cuda in (*(build.variant.cuda for build in builds), base.cuda)]
     return Environment(
         name=canonical_name(builds, place, base, _unusual_libraries(lookup, chosen), _unusual_supply(lookup, request, place)),
-        frameworks=tuple(framework_of(build, place.python.version, cuda, builds) for build in builds),
+        frameworks=tuple(frameworks),
         python=place.python,
         system=_system(place.system),
         cuda=cuda or None,
@@ -157,6 +158,8 @@ def _base(lookup: Lookup, request: Request, chosen: Candidate) -> Base:
     offer, system = chosen.place.offer, chosen.place.system
     usual, whole = default_place(lookup, chosen), together(chosen.builds)
     row = offer.row
+    packaged = row.package_set if row else None
+    compiles = whole.nvcc or whole.optional_nvcc
     libraries = [library.package for library in (offer.cudnn, offer.nccl) if library and library.package]
     packages = [*(row.packages if row else ()), *(item.package for item in libraries)]
     compiled = row if row and whole.nvcc else None
@@ -175,9 +178,25 @@ def _base(lookup: Lookup, request: Request, chosen: Candidate) -> Base:
         installer=remote_file(lookup, row.installer) if row and row.installer else None,
         wheels=_wheels(offer),
         toolkit=_toolkit(offer),
-        apt=row.wheels.apt if row and row.wheels else (),
+        apt=_apt(offer, whole),
         cuda=offer.stands_in,
+        components=packaged.components if packaged else (),
+        build_apt=packaged.build_packages if packaged and compiles else (),
     )
+
+
+def _apt(offer: Offer, whole: Variant) -> tuple[str, ...]:
+    """The system's packages that an offer needs: CUDA itself, or libraries that its wheels need."""
+    if offer.row is None:
+        return ()
+    if offer.row.package_set is not None:  # frameworks that bring CUDA need only the compiler
+        return offer.row.package_set.packages if whole.cuda_libraries == "system" else ()
+    return offer.row.wheels.apt if offer.row.wheels else ()
+
+
+def _compiled(framework: Framework, variant: Variant, base: Base) -> Framework:
+    """The framework, built by CUDA's compiler if it can be and the base has one."""
+    return replace(framework, nvcc=framework.nvcc or (variant.optional_nvcc and bool(base.build_apt)))
 
 
 def _toolkit(offer: Offer) -> tuple[ToolkitLink, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from envbuild.errors import Problem
-from envbuild.matrix.platform import Provenance, WheelSet
+from envbuild.matrix.platform import PackageSet, Provenance, WheelSet
 from envbuild.matrix.types import Requirement
 from envbuild.matrix.versions import MINOR, NUMBERS, SPECIFIER, numbers
 from envbuild.yaml_reader import Table
@@ -24,7 +24,8 @@ NOTHING = Provenance(sources=(), checked="", status="ok", note="", fields=(), at
 class Context:
     """The problems found so far and the source ids of all files; ``overlays`` are the files whose rows replace earlier ones.
 
-    ``pythons`` are the versions that have a row, known once those rows are read, and ``wheel_sets`` those rows by name.
+    ``pythons`` are the versions that have a row, known once those rows are read; ``wheel_sets`` and ``package_sets`` are
+    those rows by name.
     """
 
     def __init__(self) -> None:
@@ -33,6 +34,7 @@ class Context:
         self.overlays: set[str] = set()
         self.pythons: set[str] = set()
         self.wheel_sets: dict[str, WheelSet] = {}
+        self.package_sets: dict[str, PackageSet] = {}
 
     def define_sources(self, table: Table) -> None:
         """Read a file's ``sources``. Ids are global: two files must not define the same id differently."""

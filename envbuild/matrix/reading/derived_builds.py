@@ -16,7 +16,7 @@ from envbuild.matrix.types import Added, BadPair, FrameworkTable, Pairs, Require
 from envbuild.matrix.versions import NUMBERS
 from envbuild.yaml_reader import Table
 
-KEYS = ("upon", "package", "python", "local_version", "repository", "revision", "glibc", "bad_capabilities")
+KEYS = ("upon", "package", "python", "local_version", "repository", "revision", "glibc", "bad_capabilities", "optional_nvcc")
 
 Find = Callable[[Table, str], FrameworkTable | None]
 
@@ -58,12 +58,13 @@ def standing(
         origin=own.origin,
         glibc=of["glibc"].text("glibc", "", pattern=NUMBERS),
         bad_capabilities=bad_capabilities(context, of["bad_capabilities"], own.origin),
+        optional_nvcc=of["optional_nvcc"].boolean("optional_nvcc"),
     )
     table = of["upon"].table("upon")
     names = table.keys() if table is not None else []
     if bool(added.repository) != bool(added.revision):
         levels[0].problem("`repository` goes with `revision`")
-    for key in ("package", "glibc", "bad_capabilities"):
+    for key in ("package", "glibc", "bad_capabilities", "optional_nvcc"):
         if key in of[key] and not names:
             of[key].problem(f"only a release that stands `upon` another has its {key} here; others have it in a variant")
     found: list[Variant] = []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from envbuild.matrix.gpu_rows import Gpu, GpuVendor
-from envbuild.matrix.platform import Architecture, Provenance
+from envbuild.matrix.gpu_rows import Architecture, Gpu, GpuVendor
+from envbuild.matrix.platform import Provenance
 from envbuild.matrix.reading.context import NAME, Context, date, minor, minors
 from envbuild.matrix.versions import BRANCH
 from envbuild.yaml_reader import Table

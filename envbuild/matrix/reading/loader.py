@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envbuild import files
 from envbuild.errors import InvalidInputError, Problem
-from envbuild.matrix.reading import framework_tables, gpu_tables, platform_tables
+from envbuild.matrix.reading import cuda_sets, framework_tables, gpu_tables, platform_tables
 from envbuild.matrix.reading.context import Context, descending
 from envbuild.matrix.types import Matrix
 from envbuild.yaml_reader import Table, load, raise_for
@@ -21,7 +21,7 @@ _THEN = ": the rows are compared with each other when all of them can be read"
 _TABLES = (
     *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),
     "driver_rules",
-    *("repositories", "wheel_sets", "cuda", "cudnn", "nccl", "gpus", "gpu_vendors"),
+    *("repositories", "wheel_sets", "package_sets", "cuda", "cudnn", "nccl", "gpus", "gpu_vendors"),
 )
 
 
@@ -131,7 +131,8 @@ def _assemble(context: Context, documents: list[Table]) -> Matrix:
     systems = rows("systems", lambda row: row.name, platform_tables.system)
     pythons = rows("pythons", lambda row: row.version, platform_tables.python)
     context.pythons = {row.version for row in pythons}
-    context.wheel_sets = {row.name: row for row in rows("wheel_sets", lambda row: row.name, platform_tables.wheel_set)}
+    context.wheel_sets = {row.name: row for row in rows("wheel_sets", lambda row: row.name, cuda_sets.wheel_set)}
+    context.package_sets = {row.name: row for row in rows("package_sets", lambda row: row.name, cuda_sets.package_set)}
     found = Matrix(
         fingerprint="",
         policy=policy,

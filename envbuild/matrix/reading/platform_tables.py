@@ -24,9 +24,8 @@ from envbuild.matrix.platform import (
     SourceArchiveRow,
     SystemPython,
     SystemRow,
-    WheelRow,
-    WheelSet,
 )
+from envbuild.matrix.reading import cuda_sets
 from envbuild.matrix.reading.context import NAME, URL, Context, date, descending, minor, unique, version
 from envbuild.matrix.types import Policy
 from envbuild.matrix.versions import BRANCH, CUDA_OR_MAJOR, NUMBERS, has_prefix
@@ -36,7 +35,6 @@ from envbuild.yaml_reader import Table
 T = TypeVar("T")
 Files = list[tuple[Table, Provenance]]
 APT_SOURCE = r"deb https?://[A-Za-z0-9._/:-]+ [a-z0-9./-]+( [a-z]+)+"
-FOLDER = r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*"  # below site-packages
 PROVIDERS = get_args(Provider)
 PYTHON_FROM = get_args(PythonFrom)
 _LARGEST_TOOL = 1 << 30  # bytes; no program that installs packages is larger
@@ -271,43 +269,12 @@ def _installer_driver(table: Table, usual: str) -> str:
     return "" if said == "none" else said
 
 
-def wheel_set(context: Context, table: Table, defaults: Provenance) -> WheelSet:
-    """A row of ``wheel_sets``."""
-    wheels = []
-    for item in table.tables("wheels", required=True):
-        wheels.append(_wheel(item))
-        item.finish()
-    links = table.table("toolkit")
-    toolkit = [] if links is None else [(name, links.text(name, pattern=FOLDER)) for name in links.keys()]  # noqa: SIM118
-    return WheelSet(
-        name=table.text("name", pattern=NAME),
-        cuda=minor(table, "cuda"),
-        wheels=tuple(wheels),
-        toolkit=tuple(toolkit),
-        apt=table.texts("apt", pattern=NAME),
-        origin=context.origin(table, defaults),
-    )
-
-
-def _wheel(table: Table) -> WheelRow:
-    return WheelRow(
-        requirement=table.text("requirement", pattern=rf"[a-z0-9]+(-[a-z0-9]+)*=={NUMBERS}"),
-        folder=table.text("folder", "", pattern=FOLDER),
-    )
-
-
-def _wheels_of(context: Context, table: Table) -> WheelSet | None:
-    name = table.text("wheels", pattern=NAME)
-    if name and name not in context.wheel_sets:
-        table.problem(f"`wheel_sets` has no row {name}", "wheels")
-    return context.wheel_sets.get(name)
-
-
 def _provider(context: Context, table: Table, parent: Provenance) -> ProviderRow:
     kind = table.text("provider", choices=PROVIDERS)
+    packaged = cuda_sets.package_set_of(context, table) if kind == "debian" else None
     row = ProviderRow(
         provider=kind,
-        system=table.text("system", "" if kind not in ("apt", "tag") else None, pattern=NAME).lower(),
+        system=packaged.system if packaged else _system_of(table, kind),
         image=table.text("image", "" if kind != "tag" else None, pattern=r"\S+"),
         digest=table.text("digest", "", pattern=r"sha256:[0-9a-f]{64}") if kind == "tag" else "",
         repositories=table.texts("repositories", required=kind == "apt", pattern=NAME),
@@ -316,7 +283,8 @@ def _provider(context: Context, table: Table, parent: Provenance) -> ProviderRow
         build_image=table.text("build_image", "", pattern=r"\S+") if kind == "tag" else "",
         files=table.texts("files", pattern=NAME) if kind == "conda" else (),
         installer=table.text("installer", "", pattern=NAME) if kind == "conda" else "",
-        wheels=_wheels_of(context, table) if kind == "wheels" else None,
+        wheels=cuda_sets.wheels_of(context, table) if kind == "wheels" else None,
+        package_set=packaged,
         cudnn=version(table, "cudnn", ""),
         nccl=version(table, "nccl", ""),
         preference=table.integer("preference", 0),
@@ -324,6 +292,10 @@ def _provider(context: Context, table: Table, parent: Provenance) -> ProviderRow
     )
     table.finish()
     return row
+
+
+def _system_of(table: Table, kind: str) -> str:
+    return table.text("system", "" if kind not in ("apt", "tag") else None, pattern=NAME).lower()
 
 
 def package(table: Table) -> PackageRow:
@@ -363,7 +335,7 @@ def library(context: Context, table: Table, defaults: Provenance, *, name: str) 
     wheels = []
     for item in table.tables("wheels"):
         cuda_of = item.text("cuda", pattern=CUDA_OR_MAJOR)
-        wheels.append(LibraryWheel(cuda=cuda_of, wheel=_wheel(item), origin=context.origin(item, origin)))
+        wheels.append(LibraryWheel(cuda=cuda_of, wheel=cuda_sets.wheel(item), origin=context.origin(item, origin)))
         item.finish()
     return LibraryRow(
         library=name,

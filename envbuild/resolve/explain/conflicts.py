@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from envbuild.matrix.placement import bases_on
 from envbuild.matrix.platform import SystemRow
 from envbuild.matrix.types import Variant
 from envbuild.matrix.versions import within
@@ -129,7 +130,7 @@ def _place_conflicts(lookup: Lookup, request: Request, builds: Sequence[Build]) 
     )
     if any(not mismatches(request, place) for place in possible):
         return []
-    wanted = request.systems or {place.system.name for place in possible}
+    wanted = request.systems or _with_base(lookup, request, variant) or {place.system.name for place in possible}
     systems = [row for row in lookup.matrix.systems if not wanted or row.name in wanted]
     pythons = list(variant.python)
     unsupported: list[Objection] = []
@@ -140,6 +141,14 @@ def _place_conflicts(lookup: Lookup, request: Request, builds: Sequence[Build]) 
     options = [[*unsupported, *_system_conflicts(lookup, request, variant, system, pythons)] for system in systems]
     nowhere = [objection(SYSTEM, builds[0].row, "the matrix has no operating system", builds[0].variant.origin.source)]
     return min(options, key=len, default=unsupported or nowhere)
+
+
+def _with_base(lookup: Lookup, request: Request, variant: Variant) -> set[str]:
+    """The systems on which the requested provider has rows for the CUDA of a build; empty if the request names no provider."""
+    cuda = lookup.cuda.get(variant.cuda)
+    if not request.base or request.image or cuda is None:
+        return set()
+    return {system.name for system in lookup.matrix.systems for row in bases_on(cuda, system) if row.provider == request.base}
 
 
 def _unsupported(request: Request, builds: Sequence[Build]) -> Iterator[Objection]:
@@ -179,7 +188,7 @@ def _system_conflicts(
 def _offer_conflicts(lookup: Lookup, request: Request, variant: Variant, system: SystemRow) -> list[Objection]:
     offers, against = offers_on(lookup, variant, system, request.image, gpus=request.capabilities)
     if not offers:
-        return list(against.values())[:1]
+        return [against[request.base]] if request.base in against else list(against.values())[:1]
     found: list[Objection] = []
     if request.base in against:
         found.append(against[request.base])

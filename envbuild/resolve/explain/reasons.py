@@ -288,10 +288,23 @@ def of_python(lookup: Lookup, request: Request, chosen: Candidate, variant: Vari
 def _of_wheels(offer: Offer, system: str) -> str:
     if offer.row is None:
         return "a plain distribution, because CUDA comes with the framework's packages"
-    found = f"{system}, with CUDA {offer.row.cuda} from NVIDIA's wheels"
+    return f"{system}, with CUDA {offer.row.cuda} from NVIDIA's wheels{_minor_versions(offer)}"
+
+
+def _of_debian(offer: Offer, environment: Environment) -> str:
+    system, base = environment.system.name, environment.base
+    if offer.row is None or not base.components:
+        return ""
+    packages = f"from Debian's own packages ({' and '.join(base.components)})"
+    if not base.apt:
+        return f"{system}, with nvcc of CUDA {offer.row.cuda} {packages} to compile GPU code; nothing of it stays in the image"
+    return f"{system}, with CUDA {offer.row.cuda} {packages}{_minor_versions(offer)}"
+
+
+def _minor_versions(offer: Offer) -> str:
     if not offer.stands_in:
-        return found
-    return f"{found}; programs that are built for CUDA {offer.cuda} run on these libraries by minor-version compatibility"
+        return ""
+    return f"; programs that are built for CUDA {offer.cuda} run on these libraries by minor-version compatibility"
 
 
 def _base(request: Request, chosen: Candidate, environment: Environment) -> Reason:
@@ -302,6 +315,7 @@ def _base(request: Request, chosen: Candidate, environment: Environment) -> Reas
         "apt": f"{system.name}, with CUDA {cuda} from NVIDIA's packages of an exact version",
         "tag": f"an image that contains CUDA {cuda}",
         "conda": f"conda packages of CUDA {cuda}",
+        "debian": _of_debian(offer, environment),
         "local": "the requested image; its contents are checked after the build",
     }[offer.provider]
     others = ", ".join(environment.base.other_providers)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from envbuild.matrix.gpu_rows import Gpu
-from envbuild.matrix.platform import Architecture
+from envbuild.matrix.gpu_rows import Architecture, Gpu
 from envbuild.matrix.types import FrameworkTable, Release
 from envbuild.matrix.versions import version_matches
 

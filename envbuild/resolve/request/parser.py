@@ -240,10 +240,10 @@ def _read_token(matrix: Matrix, draft: Draft, piece: Piece | None, token: str, r
         draft.put(match[1], f"=={match[2]}")
     elif match := _PYTHON.fullmatch(token):
         _read_python(draft, match)
+    elif token in PROVIDERS and ("system" in draft.parts or not names.find_systems(matrix, token)):
+        draft.put("base", token)  # `debian` is a family of systems, too: after a system it is the base
     elif names.find_systems(matrix, token):
         draft.put("system", token)
-    elif token in PROVIDERS:
-        draft.put("base", token)
     elif (match := _VERSION.fullmatch(token)) and versions.get("version") in (None, f"=={match[1]}"):
         versions["version"] = f"=={match[1]}"
     elif "system" in draft.parts and "python" in draft.parts:  # after a complete name comes the slug of an image

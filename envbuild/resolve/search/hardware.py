@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from envbuild.matrix.gpu_code import code_for, oldest_for_ptx
-from envbuild.matrix.gpu_rows import Gpu
+from envbuild.matrix.gpu_rows import Architecture, Gpu
 from envbuild.matrix.platform import (
-    Architecture,
     CudaRow,
     DriverRow,
 )

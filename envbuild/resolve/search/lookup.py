@@ -6,7 +6,8 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
-from envbuild.matrix.platform import Architecture, ArchiveRow, CudaRow, DriverRow, DriverRule, LibraryRow
+from envbuild.matrix.gpu_rows import Architecture
+from envbuild.matrix.platform import ArchiveRow, CudaRow, DriverRow, DriverRule, LibraryRow
 from envbuild.matrix.types import Matrix
 from envbuild.matrix.versions import numbers
 

@@ -20,7 +20,7 @@ from envbuild.matrix.placement import (
     packages_for,
     wheels_for,
 )
-from envbuild.matrix.platform import LibraryPackage, LibraryRow, LibraryWheel, ProviderRow, SystemRow
+from envbuild.matrix.platform import CudaRow, LibraryPackage, LibraryRow, LibraryWheel, ProviderRow, SystemRow
 from envbuild.matrix.types import LibraryNeed, Variant
 from envbuild.matrix.versions import newest_first, within
 from envbuild.model.environment import Python
@@ -94,7 +94,8 @@ def places(
     gpus: tuple[str, ...] = (),
 ) -> list[Place]:
     """All possible places of ``variant``, best first. Libraries of exactly its CUDA come first. Then Python's supply decides,
-    then Python's version, the provider and the system. Places with a deleted image come last.
+    then Python's version, the provider and the system. CUDA from a distribution's own packages comes after all others, and
+    places with a deleted image come last.
 
     If several releases of a library fit, each place has the best release that satisfies ``asked``, or the best of all if none
     does. With ``supply``, only places are returned whose Python comes from that supply. The libraries support the compute
@@ -110,6 +111,7 @@ def places(
         variant.systems,
         variant.nvcc,
         variant.beside_wheels,
+        variant.optional_nvcc,
         image,
         asked,
         supply,
@@ -141,6 +143,7 @@ def _rank(lookup: Lookup, place: Place) -> tuple[object, ...]:
     row = lookup.pythons.get(place.python.version)
     return (
         place.offer.deleted,
+        place.offer.provider == "debian",
         bool(place.offer.stands_in),
         supply,
         -(row.preference if row else 0),
@@ -187,7 +190,7 @@ def offers_on(
         reason = f"{variant.package} is built for CUDA {variant.cuda}, which the matrix does not contain"
         return [], {"": objection(CUDA, f"cuda {variant.cuda}", reason, variant.origin.source)}
     if variant.cuda_libraries in ("wheels", "bundled"):
-        return [_plain_offer(lookup, variant, "wheels")], {}
+        return _with_compilers(variant, cuda, system, _plain_offer(lookup, variant, "wheels"))
     offers: list[Offer] = []
     against: dict[str, Objection] = {}
     for row in bases_on(cuda, system):
@@ -199,6 +202,29 @@ def offers_on(
     if not offers and not against:
         reason = f"no provider has CUDA {cuda.version} for {system.name}"
         against[""] = objection(SYSTEM, cuda.key, reason, cuda.origin.source)
+    return offers, against
+
+
+def _with_compilers(
+    variant: Variant, cuda: CudaRow, system: SystemRow, plain: Offer
+) -> tuple[list[Offer], dict[str, Objection]]:
+    """The ``plain`` offer, and those of the same base with a compiler for builds that can use one. The latter bring nothing
+    else, because packages bring CUDA's libraries."""
+    offers, against = [plain], {}
+    for row in bases_on(cuda, system):
+        if row.package_set is None:
+            continue
+        key = _key(variant, system, row)
+        if row.origin.status == "known-bad":
+            against[row.provider] = objection(BASE, key, row.origin.why_bad, row.origin.source)
+        elif variant.optional_nvcc and row.compiles and variant.nccl and variant.nccl.taken_from == "wheels":
+            offers.append(plain._replace(provider=cast(Provider, row.provider), row=row, cuda=variant.cuda))
+        else:
+            own = f"{variant.package} ({variant.name}) has CUDA in its own packages"
+            reason = f"brings CUDA into the system, but {own}"
+            if variant.optional_nvcc:
+                reason = f"brings a compiler, but {own} and no wheel of NCCL, whose headers compiling needs"
+            against[row.provider] = objection(BASE, key, reason, row.origin.source)
     return offers, against
 
 
@@ -217,7 +243,25 @@ def _plain_offer(lookup: Lookup, variant: Variant, provider: Provider) -> Offer:
 def _offer(
     lookup: Lookup, variant: Variant, system: SystemRow, row: ProviderRow, *, asked: Asked, gpus: tuple[str, ...]
 ) -> Offer | Objection:
-    key = f"cuda {variant.cuda} {row.provider} {system.name}"
+    if against := _base_objection(lookup, variant, system, row):
+        return against
+    chosen: dict[str, Library | None] = {}
+    for library, clauses in zip(("cudnn", "nccl"), asked, strict=True):
+        found = _library(lookup, variant, system, row, asked=(library, clauses), gpus=gpus)
+        if isinstance(found, Objection):
+            return found
+        if found is not None and (dropped := _dropped(lookup, variant, library, found.version, gpus)):
+            return dropped
+        if found is not None and found.wheel and variant.beside_wheels:
+            return _same_paths(library, variant, system, row)
+        chosen[library] = found
+    provider = cast(Provider, row.provider)
+    return Offer(provider=provider, row=row, cudnn=chosen["cudnn"], nccl=chosen["nccl"], cuda=variant.cuda)
+
+
+def _base_objection(lookup: Lookup, variant: Variant, system: SystemRow, row: ProviderRow) -> Objection | None:
+    """The objection to a provider, whatever its cuDNN and NCCL."""
+    key = _key(variant, system, row)
     if row.origin.status == "known-bad":
         return objection(BASE, key, row.origin.why_bad, row.origin.source)
     for name in dict.fromkeys([*row.repositories, *(package.repository for package in row.packages if package.repository)]):
@@ -227,22 +271,21 @@ def _offer(
         if bad := status_objection(f"repository {name}", repository.origin, BASE):
             return bad
     if row.wheels and variant.beside_wheels:
-        reason = f"brings CUDA in wheels that install files at the same paths as those of {variant.beside_wheels}"
-        return objection(BASE, key, reason, row.origin.source)
+        return _same_paths("CUDA", variant, system, row)
     if not can_compile(row, variant):
         lack = "the wheels have no nvcc" if row.wheels else "no document says that it contains a compiler"
         reason = f"{lack}, and {variant.package} ({variant.name}) is compiled by nvcc"
         return objection(BASE, key, reason, row.origin.source)
-    chosen: dict[str, Library | None] = {}
-    for library, clauses in zip(("cudnn", "nccl"), asked, strict=True):
-        found = _library(lookup, variant, system, row, asked=(library, clauses), gpus=gpus)
-        if isinstance(found, Objection):
-            return found
-        if found is not None and (dropped := _dropped(lookup, variant, library, found.version, gpus)):
-            return dropped
-        chosen[library] = found
-    provider = cast(Provider, row.provider)
-    return Offer(provider=provider, row=row, cudnn=chosen["cudnn"], nccl=chosen["nccl"], cuda=variant.cuda)
+    return None
+
+
+def _key(variant: Variant, system: SystemRow, row: ProviderRow) -> str:
+    return f"cuda {variant.cuda} {row.provider} {system.name}"
+
+
+def _same_paths(what: str, variant: Variant, system: SystemRow, row: ProviderRow) -> Objection:
+    reason = f"brings {what} in wheels that install files at the same paths as those of {variant.beside_wheels}"
+    return objection(BASE, _key(variant, system, row), reason, row.origin.source)
 
 
 def _library(
@@ -268,8 +311,8 @@ def _library(
     if found:
         headers = " with its headers" if variant.nvcc else ""
         reason = f"has no package of {library} {describe(need)}{headers} for CUDA {variant.cuda} on {system.name}"
-        if row.wheels:
-            reason = f"has no wheel of {library} {describe(need)} for CUDA {row.cuda}"
+        if row.cuda:
+            reason = f"has no wheel of {library} {describe(need)}{headers} for CUDA {row.cuda}"
         return objection(SYSTEM, found[0].key, reason, found[0].origin.source)
     reason = f"the matrix has no {library} {describe(need)} for CUDA {variant.cuda}"
     return objection(CUDA, f"{library} for cuda {variant.cuda}", reason, variant.origin.source_of(library))
@@ -277,9 +320,10 @@ def _library(
 
 def _brought(lookup: Lookup, variant: Variant, system: SystemRow, row: ProviderRow, release: LibraryRow) -> Library | None:
     """The release as a provider brings it: by apt, as a wheel or in another way; None if the provider does not have it."""
-    if row.wheels:
+    if row.cuda:
         wheels = [item for item in wheels_for(release, row) if item.origin.status != "known-bad"]
-        return Library(version=release.version, row=release, package=None, wheel=wheels[0]) if wheels else None
+        usable = wheels and not variant.nvcc  # a wheel's headers are not where a compiler looks for them
+        return Library(version=release.version, row=release, package=None, wheel=wheels[0]) if usable else None
     if row.provider != "apt":
         return Library(version=release.version, row=release, package=None)
     for package in packages_for(release, variant.cuda, system):
@@ -321,7 +365,7 @@ def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: 
     if row.origin.status == "base-deleted":
         reason += "; also, the image was deleted upstream"
     field: SupportingField = "cudnn" if library == "cudnn" else "nccl"
-    return objection(BASE, f"cuda {variant.cuda} {row.provider} {system.name}", reason, row.origin.source, field)
+    return objection(BASE, _key(variant, system, row), reason, row.origin.source, field)
 
 
 def library_releases(lookup: Lookup, library: str, cuda: str, need: LibraryNeed) -> list[LibraryRow]:
