@@ -75,7 +75,8 @@ class Table:
             return None
         lookup = lookup_of(self.matrix)
         libraries = tuple(_libraries(lookup, variant, cudnn, nccl))
-        facts = (variant.cuda, variant.sass, variant.ptx, variant.bad_capabilities, variant.origin.source_of("capabilities"))
+        code = (variant.sass, variant.ptx, variant.only_ptx, variant.bad_capabilities)
+        facts = (variant.cuda, *code, variant.origin.source_of("capabilities"))
         key = (*facts, tuple(row.key for row in libraries))
         if key not in self._kinds:
             self._kinds[key] = len(self._builds)

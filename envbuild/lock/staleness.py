@@ -11,7 +11,6 @@ from envbuild import codec
 from envbuild.lock.comparison import differing
 from envbuild.model.environment import Environment, Framework
 
-
 _LIBRARIES = re.compile(r"\b(cudnn|nccl)\b")  # in the names of wheels; which release is used is a preference
 
 

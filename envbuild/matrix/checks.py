@@ -268,7 +268,7 @@ def _references(matrix: Matrix, name: str, variant: Variant) -> Iterator[Problem
             yield problem(variant.origin, f"{name}: Python {version} is in no row")
     known = {numbers(capability) for row in matrix.architectures for capability in row.capabilities}
     bad = [capability for item in variant.bad_capabilities for capability in item.capabilities]
-    for capability in (*variant.sass, *variant.ptx, *bad):
+    for capability in (*variant.sass, *variant.ptx, *variant.only_ptx, *bad):
         if numbers(capability) not in known:
             yield problem(variant.origin, f"{name}: no architecture has capability {capability}")
     for system in variant.systems:

@@ -21,11 +21,13 @@ def code_for(variant: Variant, capability: str) -> str:
 
     Native code runs on its own capability and on later ones of the same major; PTX on any later one.
     """
-    if not variant.sass and not variant.ptx:
+    if not variant.sass and not variant.ptx and not variant.only_ptx:
         return "unknown"
     major, minor = _capability(capability)
     if any(m == major and n <= minor for m, n in map(_capability, variant.sass)):
         return "native"
+    if any(m == major and n <= minor for m, n in map(_capability, variant.only_ptx)):
+        return "ptx"
     return "ptx" if any(_capability(entry) <= (major, minor) for entry in variant.ptx) else "none"
 
 

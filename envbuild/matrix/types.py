@@ -85,6 +85,7 @@ class Variant(NamedTuple):
     are not locked.
     ``contradicts`` lists the fields that differ from the files on the index, and why the row is right.
     ``beside_wheels`` is set for joined builds only: the package of a build that brings CUDA as wheels.
+    ``only_ptx`` are GPUs that are not in ``sass`` because an add-on has only PTX for them, while its base has native code.
     """
 
     name: str
@@ -119,6 +120,7 @@ class Variant(NamedTuple):
     asks: tuple[Requirement, ...] = ()
     beside_wheels: str = ""
     optional_nvcc: bool = False
+    only_ptx: tuple[str, ...] = ()
 
     def pins(self, version: str) -> tuple[str, ...]:
         """The requirement that finds this build of release ``version`` on a package index; empty if it comes from elsewhere."""
@@ -133,7 +135,8 @@ class Added(NamedTuple):
     ``package`` is empty if the base framework already contains the add-on; ``pythons`` is empty if it runs on all Pythons of
     the base. ``optional_nvcc`` is true if its recipe compiles GPU code where the base has nvcc.
     ``without`` names builds of the base that the add-on does not support. ``glibc`` is the oldest glibc of the add-on's own
-    wheels, empty if it is not newer than the base's; ``bad_capabilities`` are GPUs of the base for which they have no code.
+    wheels, empty if it is not newer than the base's; ``bad_capabilities`` are GPUs of the base for which they have no code, and
+    ``only_ptx`` those for which they have no native code.
     """
 
     package: str
@@ -151,6 +154,7 @@ class Added(NamedTuple):
     glibc: str = ""
     bad_capabilities: tuple[BadCapability, ...] = ()
     optional_nvcc: bool = False
+    only_ptx: tuple[str, ...] = ()
 
 
 class BadPair(NamedTuple):

@@ -146,14 +146,17 @@ def _added(release: Release, variant: Variant, project: str) -> Added | None:
 
 def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
     """Like :func:`_facts`, for the file of an add-on. The build promises the GPUs of the base framework, less those that the
-    add-on's row excludes, and the file must have code for all of them. The file may have a library for each CUDA, so all lists
-    of GPU code count, and one of its CUDAs must be the build's. The row is silent about glibc if it states none: the base
-    framework's is not the add-on's.
+    add-on's row excludes. The file must have native code for all of them, but only PTX for those in the row's ``only_ptx``. The
+    file may have a library for each CUDA, so all lists of GPU code count, and one of its CUDAs must be the build's. The row is
+    silent about glibc if it states none: the base framework's is not the add-on's.
     """
     code = measured["gpu_code"]
     if code is not None and variant.cuda:
-        missing = [each for each in variant.sass if not _runs(code["lists"], each)]
-        yield "native", " ".join(variant.sass), f"none for {' '.join(missing)}" if missing else "all of these", not missing
+        for field, said in (("native", variant.sass), ("ptx", variant.only_ptx)):
+            others = [(each, way) for each in said if (way := _way(code["lists"], each)) != field]
+            seen = ", ".join(f"{way} for {each}" for each, way in others) or "all of these"
+            if said:
+                yield field, " ".join(said), seen, not others
     if measured["glibc"]:
         agrees = bool(variant.glibc) and numbers(measured["glibc"]) <= numbers(variant.glibc)
         yield "glibc", variant.glibc if agrees or added.glibc else "", measured["glibc"], agrees
@@ -162,19 +165,16 @@ def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> I
     yield from _libraries(variant, {**measured, "cuda": []})
 
 
-def _runs(lists: Iterable[Mapping[str, Any]], capability: str) -> bool:
-    """Whether one of these lists of GPU code has code for a GPU: native, for this very GPU (``a``), or PTX. Code of CUDA's own
-    libraries does not count."""
+def _way(lists: Iterable[Mapping[str, Any]], capability: str) -> str:
+    """How the best of these lists of GPU code runs on a GPU: ``native``, also for this very GPU (``a``), ``ptx``, or ``none``.
+    Code of CUDA's own libraries does not count."""
     major, minor = _capability(capability)
-    for code in lists:
-        if code["of_cuda"]:
-            continue
-        native = [(_capability(each), each[-1] == "a") for each in code["native"]]
-        if any((m, n) == (major, minor) or (not is_exact and m == major and n <= minor) for (m, n), is_exact in native):
-            return True
-        if any(each[-1] not in "af" and _capability(each) <= (major, minor) for each in code["ptx"]):
-            return True
-    return False
+    own = [code for code in lists if not code["of_cuda"]]
+    native = [(_capability(each), each[-1] == "a") for code in own for each in code["native"]]
+    if any((m, n) == (major, minor) or (not is_exact and m == major and n <= minor) for (m, n), is_exact in native):
+        return "native"
+    ptx = any(each[-1] not in "af" and _capability(each) <= (major, minor) for code in own for each in code["ptx"])
+    return "ptx" if ptx else "none"
 
 
 def _capability(text: str) -> tuple[int, int]:

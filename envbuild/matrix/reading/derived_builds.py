@@ -16,7 +16,8 @@ from envbuild.matrix.types import Added, BadPair, FrameworkTable, Pairs, Require
 from envbuild.matrix.versions import NUMBERS
 from envbuild.yaml_reader import Table
 
-KEYS = ("upon", "package", "python", "local_version", "repository", "revision", "glibc", "bad_capabilities", "optional_nvcc")
+_OWN = ("package", "glibc", "bad_capabilities", "optional_nvcc", "only_ptx")  # of all builds of an add-on
+KEYS = ("upon", "python", "local_version", "repository", "revision", *_OWN)
 
 Find = Callable[[Table, str], FrameworkTable | None]
 
@@ -59,12 +60,13 @@ def standing(
         glibc=of["glibc"].text("glibc", "", pattern=NUMBERS),
         bad_capabilities=bad_capabilities(context, of["bad_capabilities"], own.origin),
         optional_nvcc=of["optional_nvcc"].boolean("optional_nvcc"),
+        only_ptx=minors(of["only_ptx"], "only_ptx"),
     )
     table = of["upon"].table("upon")
     names = table.keys() if table is not None else []
     if bool(added.repository) != bool(added.revision):
         levels[0].problem("`repository` goes with `revision`")
-    for key in ("package", "glibc", "bad_capabilities", "optional_nvcc"):
+    for key in _OWN:
         if key in of[key] and not names:
             of[key].problem(f"only a release that stands `upon` another has its {key} here; others have it in a variant")
     found: list[Variant] = []

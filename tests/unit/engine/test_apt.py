@@ -79,6 +79,13 @@ def test_a_suite_comes_from_the_mirror_that_carries_the_hosts_own(suite):
     ]
 
 
+def test_components_beside_main_are_those_that_are_asked_for():
+    found = apt.sources_for("trixie", apt.parse_deb822(DEB822), codename="bookworm", components=("contrib", "non-free"))
+    assert {source.components for source in found} == {("main", "contrib", "non-free")}
+    assert found[0].line() == "deb http://mirror.example/debian trixie main contrib non-free"
+    assert apt.sources_for("trixie", apt.parse_deb822(DEB822), codename="bookworm")[0].line().endswith(" trixie main")
+
+
 def test_a_third_partys_source_is_no_mirror():
     other = apt.parse_deb822(DEB822)[3:4]
     assert apt.sources_for("bookworm", other, codename="bookworm") == []

@@ -131,7 +131,8 @@ series:
     ("native", "ptx", "keys", "verdict"),
     [
         ((35, 60, 70, 75), (), "", "agrees"),
-        ((35, 60), (60,), "", "agrees"),
+        ((35, 60), (60,), "", "differs"),
+        ((35, 60), (60,), ', only_ptx: ["7.0"]', "agrees"),
         ((60, 70), (), "", "differs"),
         ((60, 70), (), ', bad_capabilities: [{capabilities: ["3.5"], reason: "it is for 6.0 and later"}]', "agrees"),
     ],
@@ -140,7 +141,16 @@ def test_an_add_on_has_code_for_all_gpus_of_its_build(tmp_path, native, ptx, key
     measured = summary(tmp_path, "1.0.0", "knob", native=native, ptx=ptx)
     found = {each.variant: each for each in compare(_with_add_on(keys), measured) if each.field == "native"}
     assert found["gpu"].verdict == verdict
-    assert verdict == "agrees" or found["gpu"].measured == "none for 3.5"
+    assert verdict == "agrees" or found["gpu"].measured == ("ptx for 7.0" if ptx else "none for 3.5")
+
+
+@pytest.mark.parametrize(("native", "ptx", "seen"), [((35, 60), (60,), ""), ((35, 60), (), "none"), ((35, 70), (), "native")])
+def test_an_add_on_has_only_ptx_where_its_row_says_so(tmp_path, native, ptx, seen):
+    measured = summary(tmp_path, "1.0.0", "knob", native=native, ptx=ptx)
+    found = compare(_with_add_on(', only_ptx: ["7.0"]'), measured)
+    (told,) = [each for each in found if each.field == "ptx" and each.variant == "gpu"]
+    assert (told.row, told.verdict) == ("7.0", "differs" if seen else "agrees")
+    assert told.measured == (f"{seen} for 7.0" if seen else "all of these")
 
 
 def test_an_add_on_may_have_a_library_for_each_cuda(tmp_path):

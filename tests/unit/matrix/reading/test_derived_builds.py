@@ -9,6 +9,7 @@ import pytest
 
 from envbuild.errors import ConflictError, InvalidInputError, UnknownNameError
 from envbuild.matrix import checks
+from envbuild.matrix.gpu_code import code_for
 from envbuild.matrix.reading.loader import load_files
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.model.environment import Framework
@@ -451,6 +452,14 @@ def test_an_add_on_has_code_for_fewer_gpus_than_its_base(read):
     assert cpu.sass == ()
 
 
+def test_an_add_on_has_only_ptx_for_gpus_of_its_base(read):
+    """The driver compiles it there. GPUs for which the base has no code do not run it either."""
+    builds = framework(read(ON_GPUS, above(', upon: {below: "1.0.1"}, only_ptx: ["7.0", "9.0"]')), "above").releases[0].variants
+    gpu = next(each for each in builds if each.sass)
+    assert (gpu.sass, gpu.ptx, gpu.only_ptx) == (("6.0",), (), ("7.0",))
+    assert [code_for(gpu, capability) for capability in ("6.0", "7.0", "7.5", "9.0")] == ["native", "ptx", "ptx", "none"]
+
+
 @pytest.mark.parametrize(("glibc", "needed", "source"), [("2.28", "2.28", "paper"), ("2.5", "2.17", "doc")])
 def test_an_add_on_needs_the_newer_glibc_of_its_own_and_its_base(read, glibc, needed, source):
     facts = read(ON_GPUS, above(f', upon: {{below: "1.0.1"}}, glibc: "{glibc}"'))
@@ -459,7 +468,7 @@ def test_an_add_on_needs_the_newer_glibc_of_its_own_and_its_base(read, glibc, ne
         assert variant.origin.source_of("glibc") == f"https://example.org/{source}"
 
 
-@pytest.mark.parametrize("key", ['glibc: "2.28"', BAD])
+@pytest.mark.parametrize("key", ['glibc: "2.28"', BAD, "optional_nvcc: true", 'only_ptx: ["7.0"]'])
 def test_only_an_add_on_states_these_for_all_builds(read, key):
     text = base("""      cpu: {package: below, python: ["3.9"], cuda_libraries: none, glibc: "2.17"}""", f", {key}")
     assert f"has its {key.partition(':')[0]} here" in problems(read, text)
