@@ -190,6 +190,12 @@ def _provider(
         yield problem(provider.origin, f"{name} leads nowhere: it has no packages")
     if provider.provider == "conda" and not (provider.image or (provider.files and provider.installer)):
         yield problem(provider.origin, f"{name} leads nowhere: it has neither an image nor files with their installer")
+    if provider.cuda and provider.origin.status != "known-bad":
+        ours, theirs = numbers(provider.cuda), numbers(row.version)
+        if ours[0] != theirs[0] or ours < theirs:
+            yield problem(
+                provider.origin, f"{name} brings CUDA {provider.cuda}: programs need {row.version} or a later minor version"
+            )
     repeated = [package.name for package in (*provider.packages, *provider.build_packages)]
     for package in sorted({item for item in repeated if repeated.count(item) > 1}):
         yield problem(provider.origin, f"{name}: {package} is listed twice")

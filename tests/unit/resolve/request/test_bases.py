@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from envbuild.matrix.reading.loader import load_files
 from envbuild.resolve.request.bases import image_slug
+from envbuild.resolve.request.parser import parse
+
+MATRIX = load_files(Path(__file__).parents[4] / "matrix.yaml")
 
 
 @pytest.mark.parametrize(
@@ -18,3 +24,17 @@ def test_slugs_tell_images_apart(image: str, slug: str) -> None:
     assert image_slug(image) == slug
     long = f"registry.example.org/a/b@sha256:{'0' * 64}"
     assert len(image_slug(long)) <= 60 and image_slug(long) != image_slug(long.replace("a/b", "a/c"))
+
+
+@pytest.mark.parametrize(
+    ("words", "base", "systems"),
+    [
+        ("cupy-12.3.0-cuda11.8-py311-debian12-debian", "debian", {"debian12"}),
+        ("cupy-12 debian12 debian", "debian", {"debian12"}),
+        ("cupy-12 debian", "", {"debian11", "debian12", "debian13"}),
+        ("cupy-12 debian debian", "debian", {"debian11", "debian12", "debian13"}),
+    ],
+)
+def test_debian_is_a_family_of_systems_and_after_a_system_the_base(words: str, base: str, systems: set[str]) -> None:
+    request = parse(words.split(), matrix=MATRIX)
+    assert (request.base, set(request.systems)) == (base, systems)
