@@ -34,12 +34,11 @@ def _names(matrix: Matrix) -> Iterator[Problem]:
     taken: dict[str, str] = {}
     for framework in matrix.frameworks:
         if framework.short not in framework.aliases:
-            yield problem(framework.origin, f"the short name {framework.short} is not among the aliases")
+            yield problem(framework.origin, f"the short name {framework.short} is missing from `aliases`: add it there")
         for name in {framework.name, framework.short, *framework.aliases}:
             if name in taken or name in _RESERVED:
-                yield problem(
-                    framework.origin, f"the name {name} of {framework.name} is taken by {taken.get(name, 'requests')}"
-                )
+                owner = f"it belongs to {taken[name]}" if name in taken else "it has another meaning in requests"
+                yield problem(framework.origin, f"{framework.name} cannot have the name {name}: {owner}")
             taken[name] = framework.name
         yield from _other_names(matrix, framework)
     yield from _systems(matrix)
@@ -51,9 +50,11 @@ def _other_names(matrix: Matrix, framework: FrameworkTable) -> Iterator[Problem]
     known = {table.name for table in matrix.frameworks} - {framework.name}
     for field, name in (("instead_of", framework.instead_of), ("beside", framework.beside)):
         if name and name not in known:
-            yield problem(framework.origin, f"`{field}` of {framework.name} names {name}, which is no other framework")
+            yield problem(
+                framework.origin, f"`{field}` of {framework.name} must name another framework of the matrix, not {name}"
+            )
     if bool(framework.instead_of) != bool(framework.beside):
-        yield problem(framework.origin, f"`instead_of` and `beside` go together; {framework.name} has one of them")
+        yield problem(framework.origin, f"{framework.name} has only one of `instead_of` and `beside`: set both, or neither")
 
 
 def _systems(matrix: Matrix) -> Iterator[Problem]:
@@ -61,14 +62,17 @@ def _systems(matrix: Matrix) -> Iterator[Problem]:
     for system in matrix.systems:
         for name in {system.name, system.codename.lower(), system.image.lower()}:
             if name in meant:
-                yield problem(system.origin, f"{name} already means {meant[name]}")
+                yield problem(system.origin, f"the name {name} is already used for the system {meant[name]}")
             meant[name] = system.name
         if "-" in system.name or system.name in _RESERVED:
-            yield problem(system.origin, f"{system.name} cannot be a part of an environment's name")
+            yield problem(
+                system.origin,
+                f"a system cannot be called {system.name}, because that cannot be read in the name of an environment",
+            )
         for python in system.pythons:
             yield from _refers(system.origin, "Python", python.version, (row.version for row in matrix.pythons))
         if not system.pythons:
-            yield problem(system.origin, f"{system.name} carries no Python")
+            yield problem(system.origin, f"{system.name} has no Python: list at least one under `pythons`")
 
 
 def _pythons(matrix: Matrix) -> Iterator[Problem]:
@@ -81,7 +85,7 @@ def _pythons(matrix: Matrix) -> Iterator[Problem]:
 
 def _refers(origin: Provenance, what: str, name: str, known: Iterable[str]) -> Iterator[Problem]:
     if name not in set(known):
-        yield problem(origin, f"{what} {name} is in no row")
+        yield problem(origin, f"the matrix has no {what} {name}")
 
 
 def _hardware(matrix: Matrix) -> Iterator[Problem]:
@@ -89,10 +93,10 @@ def _hardware(matrix: Matrix) -> Iterator[Problem]:
     for row in matrix.architectures:
         for capability in row.capabilities:
             if numbers(capability) in seen:
-                yield problem(row.origin, f"capability {capability} belongs to {seen[numbers(capability)]} already")
+                yield problem(row.origin, f"capability {capability} already belongs to {seen[numbers(capability)]}")
             seen[numbers(capability)] = row.key
         if row.last_cuda and numbers(row.last_cuda) < numbers(row.first_cuda):
-            yield problem(row.origin, f"last_cuda {row.last_cuda} comes before first_cuda {row.first_cuda}")
+            yield problem(row.origin, f"last_cuda {row.last_cuda} is older than first_cuda {row.first_cuda}")
         if row.last_driver_branch:
             yield from _refers(row.origin, "driver branch", row.last_driver_branch, (r.branch for r in matrix.drivers))
     newest = max((row.version for row in matrix.cuda), key=numbers, default="")
@@ -100,7 +104,7 @@ def _hardware(matrix: Matrix) -> Iterator[Problem]:
         matrix.drivers
     ):  # a driver may be released before its toolkit, but not before the toolkit of the previous major version
         if newest and numbers(driver.max_cuda)[0] > numbers(newest)[0] + 1:
-            yield problem(driver.origin, f"max_cuda {driver.max_cuda} is far beyond the newest CUDA, {newest}")
+            yield problem(driver.origin, f"max_cuda {driver.max_cuda} is too far from the newest CUDA of the matrix, {newest}")
     yield from _ascending(matrix.drivers, lambda row: row.branch, lambda row: row.max_cuda, lambda row: row.origin, "max_cuda")
     yield from _ascending(
         matrix.cuda, lambda row: row.version, lambda row: row.driver_min, lambda row: row.origin, "driver_min"
@@ -115,17 +119,17 @@ def _gpus(matrix: Matrix, seen: Collection[tuple[int, ...]]) -> Iterator[Problem
     for gpu in matrix.gpus:
         if gpu.architecture not in architectures:
             near = difflib.get_close_matches(gpu.architecture, architectures, n=1)
-            meant = f", did you mean {near[0]}?" if near else f": there are {', '.join(architectures)}"
-            yield problem(gpu.origin, f"no architecture is called {gpu.architecture}{meant}")
+            meant = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(architectures)}"
+            yield problem(gpu.origin, f"the matrix has no architecture {gpu.architecture}{meant}")
         if numbers(gpu.capability) not in seen:
-            yield problem(gpu.origin, f"no architecture has capability {gpu.capability}")
+            yield problem(gpu.origin, f"no architecture of the matrix has capability {gpu.capability}")
         elif gpu.architecture in architectures and not any(
             row.name == gpu.architecture and gpu.capability in row.capabilities for row in matrix.architectures
         ):
-            yield problem(gpu.origin, f"capability {gpu.capability} does not belong to {gpu.architecture}")
+            yield problem(gpu.origin, f"the architecture {gpu.architecture} does not have capability {gpu.capability}")
         for name in (gpu.name.lower(), *(alias.lower() for alias in gpu.aliases)):
             if names.get(name, gpu.name) != gpu.name:
-                yield problem(gpu.origin, f"{name} already means {names[name]}")
+                yield problem(gpu.origin, f"the name {name} is already used for the GPU {names[name]}")
             names[name] = gpu.name
 
 
@@ -143,7 +147,7 @@ def _ascending(
             continue
         number = numbers(value(row))
         if number < highest[0]:
-            yield problem(origin(row), f"{what} {value(row)} is lower than that of {highest[1]}")
+            yield problem(origin(row), f"{what} {value(row)} is lower than in the older row {highest[1]}")
         highest = max(highest, (number, version(row)))
 
 
@@ -153,15 +157,19 @@ def _cuda(matrix: Matrix) -> Iterator[Problem]:
     archives = {row.name for row in matrix.archives}
     for rule in matrix.driver_rules:
         if not any(row.version.startswith(f"{rule.cuda_major}.") for row in matrix.cuda):
-            yield problem(rule.origin, f"no CUDA of major {rule.cuda_major} is in the matrix")
+            yield problem(rule.origin, f"the matrix has no CUDA {rule.cuda_major}.x, for which this rule could be used")
     for row in matrix.cuda:
         if numbers(row.capability_min) > numbers(row.capability_max):
-            yield problem(row.origin, f"capabilities from {row.capability_min} to {row.capability_max} are none")
+            yield problem(
+                row.origin, f"the lowest capability, {row.capability_min}, is above the highest, {row.capability_max}"
+            )
         if matrix.drivers and row.origin.status != "unknown" and not _has_driver(matrix, row):
-            yield problem(row.origin, f"no driver branch reaches CUDA {row.version} and driver {row.driver_min}")
+            yield problem(
+                row.origin, f"no driver branch of the matrix is new enough for CUDA {row.version} (driver {row.driver_min})"
+            )
         for branch in row.forward_compat:
             if matrix.drivers and not any(driver.branch == branch for driver in matrix.drivers):
-                yield problem(row.origin, f"{row.key}: driver branch {branch} is in no row")
+                yield problem(row.origin, f"{row.key}: the matrix has no driver branch {branch}")
         for provider in row.providers:
             yield from _provider(row, provider, systems, repositories)
             for name in (*provider.files, *filter(None, (provider.installer,))):
@@ -178,18 +186,18 @@ def _has_driver(matrix: Matrix, row: CudaRow) -> bool:
 def _provider(
     row: CudaRow, provider: ProviderRow, systems: Collection[str], repositories: Collection[str]
 ) -> Iterator[Problem]:
-    name = f"CUDA {row.version} by {provider.provider}"
+    name = f"CUDA {row.version} from provider {provider.provider}"
     if provider.system and provider.system not in systems:
-        yield problem(provider.origin, f"{name}: system {provider.system} is in no row")
+        yield problem(provider.origin, f"{name}: the matrix has no system {provider.system}")
     used = {package.repository for package in (*provider.packages, *provider.build_packages) if package.repository}
     for repository in sorted({*provider.repositories, *used} - set(repositories)):
-        yield problem(provider.origin, f"{name}: repository {repository} is in no row")
+        yield problem(provider.origin, f"{name}: the matrix has no repository {repository}")
     for repository in sorted(used - set(provider.repositories)):
-        yield problem(provider.origin, f"{name}: packages come from {repository}, which the provider does not list")
+        yield problem(provider.origin, f"{name}: its packages come from {repository}, which is missing from its `repositories`")
     if provider.provider == "apt" and not provider.packages:
-        yield problem(provider.origin, f"{name} leads nowhere: it has no packages")
+        yield problem(provider.origin, f"{name} cannot be installed: it has no `packages`")
     if provider.provider == "conda" and not (provider.image or (provider.files and provider.installer)):
-        yield problem(provider.origin, f"{name} leads nowhere: it has neither an image nor files with their installer")
+        yield problem(provider.origin, f"{name} cannot be installed: it has neither `image` nor `files` with `installer`")
     if provider.cuda and provider.origin.status != "known-bad":
         ours, theirs = numbers(provider.cuda), numbers(row.version)
         if ours[0] != theirs[0] or ours < theirs:
@@ -207,14 +215,14 @@ def _libraries(matrix: Matrix) -> Iterator[Problem]:
     for row in (*matrix.cudnn, *matrix.nccl):
         for entry in row.cuda:
             if not any(serves(cuda.version, entry) for cuda in matrix.cuda):
-                yield problem(row.origin, f"{row.key}: CUDA {entry} is in no row")
+                yield problem(row.origin, f"{row.key}: the matrix has no CUDA {entry}")
         for item in row.apt:
             if item.system not in systems:
-                yield problem(item.origin, f"{row.key}: system {item.system} is in no row")
+                yield problem(item.origin, f"{row.key}: the matrix has no system {item.system}")
             if item.package.repository and item.package.repository not in repositories:
-                yield problem(item.origin, f"{row.key}: repository {item.package.repository} is in no row")
+                yield problem(item.origin, f"{row.key}: the matrix has no repository {item.package.repository}")
             if item.cuda not in row.cuda and not any(serves(item.cuda, entry) for entry in row.cuda):
-                yield problem(item.origin, f"{row.key}: has a package for CUDA {item.cuda}, which it does not list")
+                yield problem(item.origin, f"{row.key} has a package for CUDA {item.cuda}, which is missing from its `cuda`")
 
 
 def _frameworks(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
@@ -241,11 +249,16 @@ def _series(framework: FrameworkTable) -> Iterator[Problem]:
 def _release(matrix: Matrix, serving: Serving, framework: FrameworkTable, release: Release) -> Iterator[Problem]:
     name = f"{framework.name} {release.version}"
     if release.exclude_newer and release.exclude_newer < release.released:
-        yield problem(release.origin, f"{name}: exclude_newer {release.exclude_newer} is before its release")
+        yield problem(
+            release.origin, f"{name}: exclude_newer {release.exclude_newer} is earlier than its release on {release.released}"
+        )
     for place, variant in enumerate(release.variants):
         for other in release.variants[:place]:
             if _of_one_name(variant, other):
-                yield problem(variant.origin, f"{name}: {other.name} and {variant.name} would have the same canonical name")
+                yield problem(
+                    variant.origin,
+                    f"{name}: environments of its builds {other.name} and {variant.name} would have the same name",
+                )
         yield from _variant(matrix, serving, f"{name} {variant.name}", variant)
 
 
@@ -262,21 +275,21 @@ def _variant(matrix: Matrix, serving: Serving, name: str, variant: Variant) -> I
         return
     cuda = next((row for row in matrix.cuda if row.version == variant.cuda), None)
     if variant.cuda and cuda is None:
-        yield problem(variant.origin, f"{name}: CUDA {variant.cuda} is in no row, so that no driver is known for it")
+        yield problem(variant.origin, f"{name}: the matrix has no CUDA {variant.cuda}, so no driver is known for this build")
     elif variant.origin.status != "unknown" and (reason := serving.of(variant)[1]):
-        yield problem(variant.origin, f"{name}: no system can serve it: {reason}")
+        yield problem(variant.origin, f"{name}: no system of the matrix can be used: {reason}")
 
 
 def _references(matrix: Matrix, name: str, variant: Variant) -> Iterator[Problem]:
     pythons = {row.version for row in matrix.pythons}
     for version in variant.python:
         if version not in pythons:
-            yield problem(variant.origin, f"{name}: Python {version} is in no row")
+            yield problem(variant.origin, f"{name}: the matrix has no Python {version}")
     known = {numbers(capability) for row in matrix.architectures for capability in row.capabilities}
     bad = [capability for item in variant.bad_capabilities for capability in item.capabilities]
     for capability in (*variant.sass, *variant.ptx, *variant.only_ptx, *bad):
         if numbers(capability) not in known:
-            yield problem(variant.origin, f"{name}: no architecture has capability {capability}")
+            yield problem(variant.origin, f"{name}: no architecture of the matrix has capability {capability}")
     for system in variant.systems:
         if system not in {row.name for row in matrix.systems}:
-            yield problem(variant.origin, f"{name}: system {system} is in no row")
+            yield problem(variant.origin, f"{name}: the matrix has no system {system}")

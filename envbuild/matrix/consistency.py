@@ -38,16 +38,16 @@ def intervals(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
 
 def _against(library: str, need: LibraryNeed) -> str:
     if need.minimum and need.below and numbers(need.minimum) >= numbers(need.below):
-        return f"{library} from {need.minimum} below {need.below} is no version at all"
+        return f"no version of {library} is at least {need.minimum} and below {need.below}"
     if need.prefer and not accepts(need, need.prefer):
-        return f"the preferred {library} {need.prefer} is not one of those that it accepts"
+        return f"the preferred {library} {need.prefer} is outside the range that the row allows"
     return ""
 
 
 def _unheard(serving: Serving, library: str, need: LibraryNeed, variant: Variant) -> str:
     if need.prefer or need.taken_from == "system" or serving.fitting(library, need, variant.cuda):
         return ""
-    return f"{library} {describe(need)} for CUDA {variant.cuda} is in no row"
+    return f"the matrix has no {library} {describe(need)} for CUDA {variant.cuda}"
 
 
 def drivers(matrix: Matrix) -> Iterator[Problem]:
@@ -67,11 +67,11 @@ def _driver(matrix: Matrix, driver: DriverRow, cuda: CudaRow) -> Iterator[Proble
     if cuda.driver_min in floors:
         return
     reaches, branch = numbers(driver.max_cuda) >= numbers(cuda.version), numbers(driver.branch)[0]
-    says = f"driver {driver.branch} has CUDA {driver.max_cuda} at most"
+    says = f"by this row, driver {driver.branch} supports CUDA up to {driver.max_cuda}"
     if reaches and branch < least[0]:
-        yield problem(driver.origin, f"{says}, yet CUDA {cuda.version} needs driver {cuda.driver_min} ({cuda.origin.at})")
+        yield problem(driver.origin, f"{says}, but CUDA {cuda.version} needs driver {cuda.driver_min} ({cuda.origin.at})")
     if not reaches and branch > numbers(cuda.driver_min)[0]:
-        yield problem(driver.origin, f"{says}, yet CUDA {cuda.version} needs only {cuda.driver_min} ({cuda.origin.at})")
+        yield problem(driver.origin, f"{says}, but CUDA {cuda.version} needs only driver {cuda.driver_min} ({cuda.origin.at})")
 
 
 # --- rows that nothing uses -------------------------------------------------------------------------------------------
@@ -111,12 +111,14 @@ def idle(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
     used = _Used(matrix, serving)
     for system in matrix.systems:
         if system.name not in used.systems and matrix.frameworks:
-            yield problem(system.origin, f"no build can live on {system.name}")
+            yield problem(system.origin, f"no build can use the system {system.name}")
     for cuda in matrix.cuda:
         for provider in cuda.providers:
             if provider.provider in ("apt", "conda") and provider not in used.providers:
                 where = provider.system or "any system"
-                yield problem(provider.origin, f"no build can use CUDA {cuda.version} by {provider.provider} on {where}")
+                yield problem(
+                    provider.origin, f"no build can use CUDA {cuda.version} from provider {provider.provider} on {where}"
+                )
     yield from _idle_repositories(matrix)
 
 
@@ -141,7 +143,7 @@ def _unused_platforms(matrix: Matrix, used: _Used) -> Iterator[Problem]:
             yield problem(cuda.origin, f"no build is for CUDA {cuda.version}")
         for provider in cuda.providers:
             if provider.provider == "tag" and provider not in used.providers:
-                yield problem(provider.origin, f"no build starts from {provider.image}")
+                yield problem(provider.origin, f"no build uses the image {provider.image}")
     for python in matrix.pythons:
         if python.version not in used.pythons:
             yield problem(python.origin, f"no build runs on Python {python.version}")

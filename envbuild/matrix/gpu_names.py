@@ -97,7 +97,8 @@ def read_capability(text: str) -> str:
 def find_board(matrix: Matrix, text: str) -> Gpu:
     """The board with the name ``text``.
 
-    Raises :class:`UnknownNameError` for a name that is in no row, is shared by different GPUs, or is of another vendor.
+    Raises :class:`UnknownNameError` for a name that the matrix does not have, that different GPUs share, or that belongs to
+    another vendor's GPU.
     """
     inside = _IN_BRACKETS.search(text)
     name = _COUNT.sub(" ", _SHARE.sub(" ", (inside[1] if inside else text).lower().strip())).strip()
@@ -178,7 +179,7 @@ def _refuse_other_vendor(matrix: Matrix, text: str) -> None:
     for row in matrix.gpu_vendors:
         if any(re.search(rf"\b(?:{pattern})\b", name) for pattern in row.names):
             raise UnknownNameError(
-                f"{_shown(text)} is a device of {row.vendor}: CUDA does not run on it, it needs {row.needs}.",
+                f"{_shown(text)} is a device of {row.vendor}. CUDA does not run on it; it needs {row.needs}.",
                 code="other-vendor",
                 hint="envbuild builds for NVIDIA GPUs and for CPUs: name an NVIDIA GPU, or ask for the CPU build with -cpu.",
             )
@@ -188,7 +189,7 @@ def _unknown(matrix: Matrix, text: str, name: str) -> UnknownNameError:
     near = _nearest(matrix.gpus, name)
     meant = f"Did you mean {' or '.join(near)}? " if near else ""
     return UnknownNameError(
-        f"The matrix knows no GPU {_shown(text)}.",
+        f"The matrix has no GPU {_shown(text)}.",
         code="unknown-gpu",
         hint=f"{meant}`envbuild matrix show gpus` lists the names. A GPU that is not listed can be given by its compute "
         "capability, --gpu sm_XX: `nvidia-smi --query-gpu=compute_cap --format=csv` prints it (8.9 is sm_89).",

@@ -124,17 +124,17 @@ class Serving:
     def _reason(self, variant: Variant) -> str:
         enough = [row for row in self._systems(variant) if has_glibc(row, variant)]
         if not enough:
-            return f"none has glibc {variant.glibc}"
+            return f"none has glibc {variant.glibc} or newer"
         with_python = [row for row in enough if self.pythons_on(row) & set(variant.python)]
         if not with_python:
-            return f"none of those with glibc {variant.glibc} has Python {', '.join(variant.python)}"
+            return f"those with glibc {variant.glibc} or newer do not have Python {', '.join(variant.python)}"
         cuda = self._cuda.get(variant.cuda)
         bases = [base for row in with_python for base in (bases_on(cuda, row) if cuda else ())]
         if not bases:
-            return f"none of {', '.join(sorted(row.name for row in with_python))} has a provider of CUDA {variant.cuda}"
+            return f"no provider has CUDA {variant.cuda} for {', '.join(sorted(row.name for row in with_python))}"
         if not any(can_compile(base, variant) for base in bases):
-            return f"no provider of CUDA {variant.cuda} brings its compiler"
-        return "no provider has the cuDNN and NCCL that it needs"
+            return f"no provider of CUDA {variant.cuda} contains its compiler, nvcc"
+        return "no provider has the cuDNN and NCCL that the build needs"
 
     def pythons_on(self, system: SystemRow) -> set[str]:
         """Return the Pythons of a system, its own or supplied ones."""

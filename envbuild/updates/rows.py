@@ -86,7 +86,7 @@ def ask(facts: Matrix, index: Index, downloads: Path, on_progress: OnProgress, n
 
 
 def propose(facts: Matrix, sources: Mapping[str, str], asked: Asked, on_progress: OnProgress) -> Rows:
-    """Propose rows for the new releases in ``asked``: base frameworks first, then the add-ons that stand upon them.
+    """Propose rows for the new releases in ``asked``: base frameworks first, then the add-ons that are based on them.
 
     A release waits while a part that belongs to it is missing: a package that it requires, its base framework, or an add-on
     that upstream publishes with it. Raises :class:`BuildError` (``index-shrunk``) if the index is clearly incomplete.

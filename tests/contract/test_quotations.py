@@ -72,7 +72,7 @@ def test_a_choice_that_is_cited_as_a_fact_is_found(facts: Matrix) -> None:
     cited = tuple(each._replace(source="pkg:pypi/jax-cuda12-plugin@0.5.3") for each in row.choices)
     wrong = changed(facts, "jax", "0.5.3", row.name, constraints=cited)
     messages = [each.message for each in against_metadata(wrong, index_requires.load())]
-    assert len(messages) == len(cited) and all("the row quotes nvidia-" in each for each in messages)
+    assert len(messages) == len(cited) and all("as the source of nvidia-" in each for each in messages)
 
 
 def test_no_choice_stands_among_the_constraints(facts: Matrix) -> None:

@@ -191,8 +191,8 @@ def test_a_wrong_date_an_invented_release_and_another_cuda_are_found(own: Progra
     assert error["code"] == "matrix-online"
     messages = {problem["message"] for problem in error["problems"]}
     assert any(f"torchvision {row[1]} " in text and "first wheel is from" in text for text in messages)
-    assert any(f"torchvision {row[1]}99 " in text and "no file of it" in text for text in messages)
-    assert any(text.startswith("tensorflow ") and "says CUDA 12.0; its wheel asks for" in text for text in messages)
+    assert any(f"torchvision {row[1]}99 " in text and "no file of this release" in text for text in messages)
+    assert any(text.startswith("tensorflow ") and "says CUDA 12.0, but the wheel requires" in text for text in messages)
 
 
 @pytest.mark.network

@@ -142,7 +142,7 @@ def with_a_lens_for_the_old_one(index: Universe) -> None:
         (without_lens, ("widget", "1.5.0"), "upstream publishes Lens with it"),
         (with_a_yanked_lens, ("widget", "1.5.0"), "upstream publishes Lens with it"),
         (with_a_lens_for_the_old_one, ("widget", "1.5.0"), "upstream publishes Lens with it"),
-        (without_widget, ("lens", "0.5.0"), "requires widget==1.5.0, and the matrix has no such release"),
+        (without_widget, ("lens", "0.5.0"), "requires widget==1.5.0, but the matrix has no such release"),
     ],
 )
 def test_half_of_a_pair_waits(
@@ -159,8 +159,8 @@ def test_both_halves_wait_if_one_part_of_the_base_is_missing(place: Workspace, i
     index.add(f"lens-0.5.0-{ANY}", ("widget>=1.2",), day="2018-07-02")
     made = update(place)
     assert not made.paths
-    assert "requires widget-plugin==1.5.0, and the index has no such release" in waiting(made)["widget", "1.5.0"]
-    assert waiting(made)["lens", "0.5.0"] == "it belongs to Widget 1.5.0, which waits"
+    assert "requires widget-plugin==1.5.0, but the index has no such release" in waiting(made)["widget", "1.5.0"]
+    assert waiting(made)["lens", "0.5.0"] == "it belongs to Widget 1.5.0, which has to wait, too"
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def _explained(framework: FrameworkTable, release: Release, findings: list[Findi
             framework=framework.name,
             version=release.version,
             package=variant.package,
-            message=f"the row explains a difference in {kind}, but there is none",
+            message=f"the row explains a difference in {kind}, but there is none: remove it from `contradicts`",
             at=variant.origin.at,
         )
 
@@ -88,17 +88,21 @@ def _release(
         bad = variant.origin.status == "known-bad"
         if there is None:
             if not bad:
-                yield Finding(kind="gone", message="the index has no file of it for Linux on x86-64", **known)
+                yield Finding(kind="gone", message="the index has no file of this release for Linux on x86-64", **known)
             continue
         days[variant.package] = there.day
         if there.yanked and not bad:
-            yield Finding(kind="yanked", message="every wheel of it was yanked, and the row is not known-bad", **known)
+            yield Finding(
+                kind="yanked",
+                message="every wheel of this release was yanked (withdrawn), but the row is not known-bad",
+                **known,
+            )
         yield from _wheels(matrix, variant, there, known)
         if (said := declared.get(key_of(variant, release.version))) is not None:
             yield from _metadata(variant, said, known)
     if any(days.values()) and release.released not in days.values():
         first = min(filter(None, days.values()))
-        message = f"the row says that it was released on {release.released}; its first wheel is from {first}"
+        message = f"the row says that it was released on {release.released}, but its first wheel is from {first}"
         package = next(name for name, day in days.items() if day == first)
         at = release.origin.at
         yield Finding(kind="date", framework=framework.name, version=release.version, package=package, message=message, at=at)
@@ -107,13 +111,13 @@ def _release(
 def _wheels(matrix: Matrix, variant: Variant, there: Wheels, known: dict[str, str]) -> Iterator[Finding]:
     missing = [python for python in variant.python if not there.serves(python)]
     if missing:
-        yield Finding(kind="python", message=f"the index has no wheel of it for Python {', '.join(missing)}", **known)
+        yield Finding(kind="python", message=f"the index has no wheel of this release for Python {', '.join(missing)}", **known)
     more = [row.version for row in matrix.pythons if row.version in there.pythons and row.version not in variant.python]
     if more:
         text = ", ".join(sorted(more, key=numbers))
-        yield Finding(kind="more", message=f"the index has wheels for Python {text} too", **known)
+        yield Finding(kind="more", message=f"the index also has wheels for Python {text}", **known)
     if there.glibc and numbers(there.glibc) > numbers(variant.glibc):
-        message = f"the row says glibc {variant.glibc}; its wheels ask for {there.glibc}"
+        message = f"the row says glibc {variant.glibc}, but the wheels need {there.glibc}"
         yield Finding(kind="glibc", message=message, **known)
 
 
@@ -121,7 +125,7 @@ def _metadata(variant: Variant, said: Declared, known: dict[str, str]) -> Iterat
     """Compare the wheel's requirements with the row's libraries and companion packages."""
     cuda = said.libraries.get("cuda")
     if cuda is not None and variant.cuda and not admits(cuda, variant.cuda):
-        yield Finding(kind="cuda", message=f"the row says CUDA {variant.cuda}; its wheel asks for {cuda}", **known)
+        yield Finding(kind="cuda", message=f"the row says CUDA {variant.cuda}, but the wheel requires {cuda}", **known)
     for what in ("cudnn", "nccl"):
         need: LibraryNeed | None = getattr(variant, what)
         asked = said.libraries.get(what)
@@ -130,38 +134,44 @@ def _metadata(variant: Variant, said: Declared, known: dict[str, str]) -> Iterat
             if need.taken_from == "wheels" and variant.origin.source_of(what).startswith(_PACKAGE):
                 yield from (Finding(kind=what, message=message, **known) for message in _quoted(what, need, asked))
         elif asked is not None and variant.cuda:
-            yield Finding(kind="more", message=f"its wheel asks for {what} {asked}, of which the row says nothing", **known)
+            yield Finding(kind="more", message=f"the wheel requires {what} {asked}, which the row does not mention", **known)
         elif need is not None and need.taken_from == "wheels" and said.libraries:
-            yield Finding(kind=what, message=f"the row has {what} come as a package, which its wheel does not ask for", **known)
+            yield Finding(
+                kind=what, message=f"by the row, {what} comes as a package, but the wheel does not require one", **known
+            )
     for each in (*variant.requirements, *variant.constraints, *variant.choices):
         ours = Requirement(each.requirement)
         theirs = said.projects.get(canonicalize_name(ours.name))
         pinned = exactly(ours.specifier)
         if each.source.startswith(_PACKAGE) and theirs != ours.specifier:
-            says = f"asks for {ours.name}{theirs}" if theirs is not None else f"does not ask for {ours.name}"
-            yield Finding(kind="beside", message=f"the row quotes {ours} from {each.source}, which {says}", **known)
+            says = f"requires {ours.name}{theirs}" if theirs is not None else f"does not require {ours.name}"
+            yield Finding(
+                kind="beside", message=f"the row names {each.source} as the source of {ours}, but that wheel {says}", **known
+            )
         elif theirs is not None and pinned and not theirs.contains(Version(pinned).public, prereleases=True):
-            yield Finding(kind="beside", message=f"the row says {ours}; its wheel asks for {ours.name}{theirs}", **known)
+            yield Finding(kind="beside", message=f"the row says {ours}, but the wheel requires {ours.name}{theirs}", **known)
 
 
 def _library(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]:
     """Return how a row's need of a library differs from the wheel's requirement."""
     for text in dict.fromkeys(filter(None, (need.prefer, need.minimum))):
         if not admits(asked, text):
-            yield f"the row says {what} {text}; its wheel asks for {asked}"
+            yield f"the row says {what} {text}, but the wheel requires {asked}"
     end = below(asked)
     if need.below and end and numbers(need.below) > numbers(end):
-        yield f"the row takes {what} below {need.below}; its wheel asks for {asked}"
+        yield f"the row allows {what} below {need.below}, but the wheel requires {asked}"
 
 
 def _quoted(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]:
     """Compare the range of a library with the package that the row cites as its source."""
     if need.exact and not exactly(asked):
-        yield f"the row says {what} {need.prefer} alone; its wheel asks for {asked}"
+        yield f"the row allows only {what} {need.prefer}, but the wheel requires {asked}"
     elif not need.exact and not has_prefix(lowest(asked), need.minimum):
-        yield f"the row says {what} from {need.minimum or 'any'} on; its wheel asks for {asked}"
+        start = f"from {need.minimum} on" if need.minimum else "without a lowest version"
+        yield f"the row allows {what} {start}, but the wheel requires {asked}"
     elif not need.exact and not exactly(asked) and numbers(need.below or "0") != numbers(below(asked) or "0"):
-        yield f"the row says {what} below {need.below or 'no'} version; its wheel asks for {asked}"
+        end = f"below {need.below}" if need.below else "without a highest version"
+        yield f"the row allows {what} {end}, but the wheel requires {asked}"
 
 
 def against_metadata(matrix: Matrix, declared: Declarations) -> list[Finding]:
@@ -192,6 +202,6 @@ def _new(framework: FrameworkTable, published: Published) -> Iterator[Finding]:
                     framework=framework.name,
                     version=str(version),
                     package=package,
-                    message=f"published on {there.day or 'an unknown day'}, and in no row",
+                    message=f"published on {there.day or 'an unknown day'}, but not in the matrix",
                     at="",
                 )

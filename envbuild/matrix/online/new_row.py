@@ -18,10 +18,10 @@ from envbuild.matrix.online.wheel_metadata import Declared, Reader, admits, belo
 from envbuild.matrix.types import FrameworkTable, LibraryNeed, Matrix, Release, Variant
 from envbuild.matrix.versions import numbers
 
-_TAKEN = "CUDA, libraries and GPU code as in {}, unproved"
-_DECLARED = "CUDA and its libraries as the wheel asks for them"
-_ASKED = "its wheel asks for {}; the pair is unproved"
-_UNASKED = "its files name no {}: here is that of {}, unproved"
+_TAKEN = "CUDA, libraries and GPU code copied from {}, not checked"
+_DECLARED = "CUDA and its libraries as the wheel requires them"
+_ASKED = "its wheel requires {}; the pair was not tested"
+_UNASKED = "its files do not say which {} they need; the version of {} is assumed, not checked"
 
 
 class Needs(NamedTuple):
@@ -169,13 +169,11 @@ def _note(source: Source, like: Release, names: tuple[str, str], without: set[st
     needs = {variant.name: source.needs(variant, version) for variant in variants}
     measured = [name for name, each in needs.items() if each is not None and each.native is not None]
     if not measured:
-        return f"GPU code as in {series}, unproved; {_DECLARED}" if read else _TAKEN.format(series)
-    code = "GPU code and glibc as measured from the wheel"
+        return f"GPU code copied from {series}, not checked; {_DECLARED}" if read else _TAKEN.format(series)
+    code = "GPU code and glibc measured from the wheel"
     if len(measured) < len(variants):
-        code = (
-            f"GPU code and glibc of {', '.join(measured)} as measured from the wheel, of other builds as in {series}, unproved"
-        )
-    return f"{code}; {_DECLARED if read else f'CUDA and libraries as in {series}, unproved'}"
+        code = f"GPU code and glibc of {', '.join(measured)} measured from the wheel, others copied from {series}, not checked"
+    return f"{code}; {_DECLARED if read else f'CUDA and libraries copied from {series}, not checked'}"
 
 
 def _displaced(like: Release, changed: dict[str, str]) -> list[str]:

@@ -69,9 +69,9 @@ def require_whole(matrix: Matrix, findings: Sequence[Finding], place: str) -> No
         if len(gone) > _SPARED and len(gone) * 10 > len(framework.releases):
             raise BuildError(
                 f"The package index at {place} has no wheels of {len(gone)} of the {len(framework.releases)} releases of "
-                f"{framework.title} in the matrix ({', '.join(sorted(gone, key=Version)[:6])} …): it is not a whole copy.",
+                f"{framework.title} in the matrix ({', '.join(sorted(gone, key=Version)[:6])} …), so it is incomplete.",
                 code="index-shrunk",
-                hint="Use an index that has all releases (`pip config list` says which one is used), then run it again.",
+                hint="Use an index that has all releases (`pip config list` shows yours), then run the command again.",
             )
 
 

@@ -86,7 +86,7 @@ def ask(
             found[name] = wheels(files)
         except UnknownNameError:
             found[name] = {}
-    on_progress(Progress(stage="index", message="all asked", done=len(names), total=len(names), unit="projects"))
+    on_progress(Progress(stage="index", message="all projects asked for", done=len(names), total=len(names), unit="projects"))
     return found
 
 

@@ -101,14 +101,14 @@ def _unmet(source: Source, variant: Variant, version: str) -> str:
         return ""  # source archives do not state their requirements
     declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers))
     if declared is None:
-        return f"what the wheel of {variant.package} {version} requires cannot be read"
+        return f"the requirements of the wheel of {variant.package} {version} cannot be read"
     under = {name for name, _, _ in variant.upon}
     bases: dict[str, str] = {canonicalize_name(each): name for name in under for each in _packages(source.matrix, name)}
     for project, asked in sorted(declared.projects.items()):
         if project in bases and not _has_base(source.matrix, bases[project], asked):
-            return f"its wheel requires {project}{asked}, and the matrix has no such release of {bases[project]}"
+            return f"its wheel requires {project}{asked}, but the matrix has no such release of {bases[project]}"
         if not source.reader.offers(project, asked):
-            return f"its wheel requires {project}{asked}, and the index has no such release"
+            return f"its wheel requires {project}{asked}, but the index has no such release"
     return ""
 
 
@@ -123,9 +123,9 @@ def _unlike(source: Source, variant: Variant, version: str) -> str:
         return ""
     has_code = bool(needs.native or needs.ptx)
     if has_code and variant.cuda_libraries == "none":
-        return f"{named} has GPU code, and the build {variant.name} of the series is for the CPU"
+        return f"{named} has GPU code, but the build {variant.name} of the series is for the CPU"
     if not has_code and (variant.sass or variant.ptx):
-        return f"{named} has no GPU code, and the build {variant.name} of the series has"
+        return f"{named} has no GPU code, but the build {variant.name} of the series has"
     return ""
 
 
@@ -151,7 +151,9 @@ def split_pairs(before: Matrix, after: Matrix, added: Iterable[Key]) -> dict[Key
         for partner in partners(before, base) if base else ():
             release = next(each for each in tables[name].releases if each.version == version)
             if not _stands(tables[partner.name], name, release.version):
-                found[name, version] = f"upstream publishes {partner.title} with it, and no release of that stands upon it yet"
+                found[name, version] = (
+                    f"upstream publishes {partner.title} together with it, but no release of that is based on it yet"
+                )
     return found
 
 
@@ -168,7 +170,7 @@ def held_with(source: Source, framework: FrameworkTable, version: str, waiting: 
         if base is None or framework.name not in {each.name for each in partners(source.matrix, base)}:
             continue
         if _asks_for(source, framework, version, base_version, _packages(source.matrix, name)):
-            return f"it belongs to {base.title} {base_version}, which waits"
+            return f"it belongs to {base.title} {base_version}, which has to wait, too"
     return ""
 
 

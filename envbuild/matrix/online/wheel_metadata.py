@@ -164,5 +164,7 @@ def collect(matrix: Matrix, reader: Reader, on_progress: OnProgress) -> dict[Key
         declared = result_of(answer)
         if declared is not None:
             found[key] = declared
-    on_progress(Progress(stage="metadata", message="all read", done=len(answers), total=len(answers), unit="wheels"))
+    on_progress(
+        Progress(stage="metadata", message="metadata of all wheels read", done=len(answers), total=len(answers), unit="wheels")
+    )
     return found

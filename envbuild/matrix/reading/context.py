@@ -66,11 +66,11 @@ class Context:
         )
         above = bool(parent.at)  # then the row is part of another row, which already reported what is missing
         if not found.sources and not above:
-            table.problem("the row has no source")
+            table.problem("the row has no source: name a document under `source`")
         if not found.checked and not above:
-            table.problem("the row does not say when it was checked")
+            table.problem("the row does not say when it was checked: write the day under `checked`")
         if status == "known-bad" and not note:
-            table.problem("a known-bad row needs a note that says why", "status")
+            table.problem("a row with the status known-bad needs a `note` with the reason", "status")
         return found
 
     def defaults(self, table: Table) -> Provenance:
@@ -102,7 +102,7 @@ class Context:
             elif text in self.sources:
                 found.append(self.sources[text])
             else:
-                table.problem(f"unknown source {text!r}: neither an id of `sources` nor a URL or purl", key)
+                table.problem(f"unknown source {text!r}: write a name from `sources`, a URL, or a package URL (pkg:…)", key)
         return tuple(found)
 
 
@@ -125,9 +125,9 @@ def date(table: Table, key: str, default: str | None = None, *, whole: bool = Fa
     """Read a date in the allowed years; with ``whole``, a month alone is refused."""
     found = table.date(key, default)
     if found and int(found[:4]) not in YEARS:
-        table.problem(f"{found} is not between {YEARS[0]} and {YEARS[-1]}", key)
+        table.problem(f"the year of {found} is not between {YEARS[0]} and {YEARS[-1]}", key)
     elif whole and found and len(found) < len("2018-11-05"):
-        table.problem(f"{found!r} is not a whole date", key)
+        table.problem(f"{found!r} is not a full date: write it as 2018-11-05", key)
     else:
         return found
     return default or ""
@@ -159,6 +159,6 @@ def unique(context: Context, rows: Iterable[tuple[str, Table, T]]) -> list[T]:
     for name, table, row in rows:
         first = found[name][0] if name in found else None
         if first is not None and (first.where == table.where or table.where not in context.overlays):
-            table.problem(f"{name} is defined again; first in {first.where}:{first.line}")
+            table.problem(f"{name} is defined twice; the first definition is in {first.where}:{first.line}")
         found[name] = (table, row)
     return [row for _, row in found.values()]

@@ -65,10 +65,10 @@ def standing(
     table = of["upon"].table("upon")
     names = table.keys() if table is not None else []
     if bool(added.repository) != bool(added.revision):
-        levels[0].problem("`repository` goes with `revision`")
+        levels[0].problem("`repository` and `revision` belong together: set both, or neither")
     for key in _OWN:
         if key in of[key] and not names:
-            of[key].problem(f"only a release that stands `upon` another has its {key} here; others have it in a variant")
+            of[key].problem(f"`{key}` can be written here only for an add-on (with `upon`); otherwise write it into a variant")
     found: list[Variant] = []
     every: list[Pairs] = []
     for name in names:
@@ -79,12 +79,12 @@ def standing(
         every.append(pairs)
         others = {pairs.taken, *pairs.tested, *pairs.allowed} - {number}
         if not added.package and others:
-            of["upon"].problem(f"without a package of its own it is {name} {max(others)}, and must have that version", "upon")
+            of["upon"].problem(f"without `package`, this is a part of {name} and must have its version, {max(others)}", "upon")
         taken = {(variant.cuda, variant.cuda_libraries) for variant in found}
         for version in dict.fromkeys((pairs.taken, pairs.taken_cuda)):
             below = next(release for release in framework.releases if release.version == version)
             if added.package and not all(variant.pins(version) for variant in below.variants):
-                of["upon"].problem(f"{name} {version} is on no package index: nothing can stand upon it yet", "upon")
+                of["upon"].problem(f"{name} {version} is on no package index, so no add-on can be based on it", "upon")
             ours = [built for built in builds_upon(pairs, below) if version == pairs.takes(built.cuda)]
             found += [built for built in ours if (built.cuda, built.cuda_libraries) not in taken]
     return found, tuple(every)
@@ -107,7 +107,7 @@ def _pairs(context: Context, levels: Sequence[Table], framework: FrameworkTable,
     if table.is_text(name):
         only = table.text(name)
         if only not in versions:
-            table.problem(f"{name} {only} is in no row", name)
+            table.problem(f"the matrix has no {name} {only}", name)
             return None
         source = added.origin.source_of("upon")
         terms = {"taken": only, "taken_cuda": only, "tested": (only,), "allowed": (), "bad": (), "allows": ""}
@@ -138,15 +138,19 @@ def _ranged(context: Context, layers: Sequence[Table], framework: FrameworkTable
     cuda_only = tuple(version for version in tested if version not in (*both, *on_cpu))
     for version in (*cpu_only, *cuda_only):
         if version not in within:
-            of["tested"].problem(f"{framework.name} {version} is tested on one device, and `allows` must name it for the other")
+            of["tested"].problem(
+                f"{framework.name} {version} was tested only for CPU or only for CUDA; `allows` must allow it for the other"
+            )
     for version in sorted(refused & set(named)):
-        of["tested"].problem(f"{framework.name} {version} cannot be tested and known bad", "tested")
+        of["tested"].problem(f"{framework.name} {version} is listed both as tested and as known bad", "tested")
     allowed = tuple(version for version in within if version not in refused and version not in tested)
     default = of["default"].text("default", "")
     for_cpu, for_cuda = ([version for version in tested if version not in other] for other in (cuda_only, cpu_only))
     taken = default or next(iter((*for_cpu, *tested, *allowed)), "")
     if taken not in (*tested, *allowed):
-        known = f"{framework.name} {taken} is neither tested nor allowed" if taken else f"no {framework.name} goes with it"
+        known = (
+            f"{framework.name} {taken} is neither tested nor allowed" if taken else f"no {framework.name} is tested or allowed"
+        )
         of["default"].problem(known, "default")
         return None
     source = context.document(of["source"], "source", added.origin.source_of("upon"))
@@ -176,7 +180,7 @@ def _bad(context: Context, table: Table, framework: FrameworkTable) -> BadPair:
         source=context.document(table, "source"),
     )
     if not found.source:
-        table.problem("what is known bad needs the report as its source", "source")
+        table.problem("an entry of `known_bad` needs a `source`: the report of the failure", "source")
     table.finish()
     return found
 
@@ -188,6 +192,6 @@ def _versions_in(table: Table, key: str, conditions: str, framework: FrameworkTa
     try:
         wanted = SpecifierSet(conditions)
     except InvalidSpecifier:
-        table.problem(f"{conditions!r} is no condition on versions such as >=1.15,<2.13", key)
+        table.problem(f"{conditions!r} is not a condition on versions: write it as >=1.15,<2.13", key)
         return ()
     return tuple(release.version for release in framework.releases if wanted.contains(release.version, prereleases=True))

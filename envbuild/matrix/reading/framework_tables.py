@@ -62,7 +62,7 @@ def frameworks(context: Context, files: Files, policy: Policy) -> tuple[Framewor
         if head is None:
             without[""] = without.get("", ()) + missing
             if series:
-                file.problem("a file with series needs `framework`", "series")
+                file.problem("a file with `series` must have `framework`, too", "series")
             continue
         name = head.text("name", pattern=r"[a-z][a-z0-9_-]*")
         if not (name in bodies and file.where in context.overlays and head.keys() == ["name"]):
@@ -96,11 +96,11 @@ class _Frameworks:
     def find(self, table: Table, name: str) -> FrameworkTable | None:
         """Return the base framework of ``table``."""
         if name not in self._heads:
-            table.problem(f"framework {name} is in no row", "upon")
+            table.problem(f"the matrix has no framework {name}", "upon")
             return None
         found = self._framework(name)
         if found is None:
-            table.problem(f"it would be its own base through {name}", "upon")
+            table.problem(f"{name} is itself based on this framework, so it cannot be its base", "upon")
         return found
 
     def _framework(self, name: str) -> FrameworkTable | None:
@@ -131,7 +131,7 @@ def _series(context: Context, tables: Iterable[tuple[Table, Provenance]]) -> lis
         overlay = table.where in context.overlays
         if before and (again is not None or not overlay):
             first = again or before[0].listing
-            table.problem(f"series {name} is defined again; first in {first.where}:{first.line}")
+            table.problem(f"series {name} is defined twice; the first definition is in {first.where}:{first.line}")
         if before and overlay and "variants" not in table:
             before.append(_Series(before[0].values, table, defaults))
         else:
@@ -185,7 +185,7 @@ def _check_levels(context: Context, table: Table) -> None:
     table.integer("margin_days", 0)
     for python in minors(table, "python"):
         if python not in context.pythons:
-            table.problem(f"Python {python} is in no row", "python")
+            table.problem(f"the matrix has no Python {python}", "python")
 
 
 def _newest_first(context: Context, rows: Iterable[tuple[str, Table, Release]]) -> tuple[Release, ...]:
@@ -221,7 +221,7 @@ def _release(context: Context, parents: _Parents, policy: Policy) -> Release:
     standing_upon, pairs = _standing(context, parents, origin, variants, without)
     variants.extend(standing_upon)
     if not variants and len(context.problems) == refused:
-        table.problem("the release has no variant")
+        table.problem("the release has no build: describe one under `variants`")
     variants.sort(key=lambda v: (not v.cuda, not v.default, newest_first(v.cuda or "0"), v.name))
     return Release(
         version=number,
@@ -256,7 +256,7 @@ def _standing(
     known |= {name for each in pairs for name in _builds_of(each, parents)}
     for name in without:
         if name not in known:
-            parents.release.problem(f"there is no variant {name!r} to leave out", "without")
+            parents.release.problem(f"`without` leaves out {name!r}, but there is no such variant", "without")
     kept = [
         variant for variant in found if variant.name not in replaced and (variant.cuda, variant.cuda_libraries) not in taken
     ]
@@ -309,7 +309,8 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
     libraries: CudaLibraries = of("cuda_libraries").choice("cuda_libraries", CUDA_LIBRARIES) or "none"
     cuda = minor(of("cuda"), "cuda", "")
     if (libraries == "none") != (not cuda) and len(context.problems) == refused:
-        of("cuda").problem(f"cuda_libraries {libraries} and cuda {cuda or 'absent'} contradict each other")
+        where = f"the build is for CUDA {cuda}" if cuda else "the build has no `cuda`"
+        of("cuda").problem(f"{where}, but its `cuda_libraries` is {libraries}")
     capabilities = of("capabilities").table("capabilities")
     sass, ptx = ((), ()) if capabilities is None else (minors(capabilities, "sass", required=True), minors(capabilities, "ptx"))
     if capabilities is not None:
@@ -350,9 +351,9 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
         nvcc=of("nvcc").boolean("nvcc"),
     )
     if found.nvcc and not (found.repository and libraries == "system"):
-        tables[0].problem("`nvcc` is for what is built from a `repository` with the image's own CUDA (cuda_libraries: system)")
+        tables[0].problem("`nvcc` is only for builds from a `repository` that use the image's CUDA (cuda_libraries: system)")
     if bool(found.repository) != bool(found.revision) or (found.repository and found.distribution):
-        tables[0].problem("`repository` goes with `revision`, and not with `distribution`")
+        tables[0].problem("`repository` and `revision` belong together, and cannot be combined with `distribution`")
     for table in tables:
         table.finish()
     return found

@@ -17,7 +17,7 @@ from envbuild.yaml_reader import Table, load, raise_for
 SCHEMA = 1
 FOLDER = "matrix"  # the folder of rows, beside the entry file
 _MEASURED = "measured"  # the subfolder of FOLDER for the files of `matrix measure`, which have no rows
-_THEN = ": the rows are compared with each other when all of them can be read"
+_THEN = "; when all rows can be read, envbuild also checks whether they contradict each other"
 _TABLES = (
     *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),
     "driver_rules",
@@ -39,7 +39,7 @@ def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]
         for name, line in _includes(content, entry.name):
             path = entry.parent / name
             if not path.resolve().is_relative_to(entry.parent.resolve()):
-                problems.append(Problem(where=entry.name, line=line, message=f"{name} lies outside"))
+                problems.append(Problem(where=entry.name, line=line, message=f"{name} is outside the folder of the entry file"))
             elif name in found:
                 problems.append(Problem(where=entry.name, line=line, message=f"{name} is included twice"))
             elif (content := _read(path, name, problems)) is not None:
@@ -58,7 +58,7 @@ def unnamed_files(entry: Path) -> list[Problem]:
     there = sorted(path for path in (entry.parent / FOLDER).rglob("*") if path.is_file() and not path.name.startswith("."))
     there = [path for path in there if path.parent != entry.parent / FOLDER / _MEASURED]
     found = (path.relative_to(entry.parent).as_posix() for path in there)
-    why = f"is not read: name it under `include` in {entry.name}, or remove it"
+    why = f"is not read, because {entry.name} does not name it under `include`: name it there, or remove the file"
     return [Problem(where=name, line=0, message=why) for name in found if name not in named]
 
 
@@ -121,7 +121,7 @@ def _assemble(context: Context, documents: list[Table]) -> Matrix:
     if entry.integer("schema") != SCHEMA:
         entry.problem(f"this envbuild can read only schema {SCHEMA}", "schema")
     if entry.texts("include", pattern=r"[^/].*\.yaml") and "policy" not in entry:
-        entry.problem("a file that includes others needs `policy`", "include")
+        entry.problem("a file with `include` must have `policy`, too", "include")
     for overlay in (table for table in documents if table.where in context.overlays and "schema" in table):
         if overlay.integer("schema") != SCHEMA:
             overlay.problem(f"this envbuild can read only schema {SCHEMA}", "schema")

@@ -21,7 +21,7 @@ def pinned_files(context: Context, table: Table) -> tuple[PinnedWheel, ...]:
             source=context.document(row, "source", ""),
         )
         if not pinned.source:
-            row.problem("a pinned file needs a source that tells its hash")
+            row.problem("a pinned file needs a `source`: the document that gives its hash")
         row.finish()
         found.append(pinned)
     return tuple(found)

@@ -160,7 +160,7 @@ def build_tool(context: Context, table: Table, defaults: Provenance) -> BuildToo
         pythons=table.texts("python"),
     )
     for unknown in sorted(set(row.pythons) - context.pythons):
-        table.problem(f"there is no Python {unknown} in the matrix", "python")
+        table.problem(f"the matrix has no Python {unknown}", "python")
     if not row.filename.startswith(f"{row.name.replace('-', '_')}-{row.version}-"):
         table.problem(f"the file name does not contain '{row.name}' and '{row.version}'", "filename")
     return row
@@ -250,7 +250,7 @@ def cuda(context: Context, table: Table, defaults: Provenance) -> CudaRow:
 def _cuda_release(context: Context, table: Table, parent: Provenance, minor: str) -> CudaRelease:
     number = version(table, "version")
     if number and minor and not has_prefix(number, minor):
-        table.problem(f"{number} is no release of {minor}", "version")
+        table.problem(f"{number} is not a release of {minor}", "version")
     least = version(table, "driver_min", "")
     row = CudaRelease(
         version=number,

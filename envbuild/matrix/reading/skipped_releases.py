@@ -21,10 +21,10 @@ def left_out(context: Context, file: Table, defaults: Provenance) -> tuple[LeftO
                 if text != PRERELEASES:
                     SpecifierSet(text)
             except InvalidSpecifier:
-                table.problem(f"{text!r} is neither a condition on versions such as <1.4 nor {PRERELEASES}", "releases")
+                table.problem(f"{text!r} is not a condition on versions: write it as <1.4, or write {PRERELEASES}", "releases")
         origin = context.origin(table, defaults)
         if not origin.note:
-            table.problem("a release that is left out needs a note with the reason")
+            table.problem("an entry of `left_out` needs a `note` with the reason")
         found.append(LeftOut(releases=releases, origin=origin))
         table.finish()
     return tuple(found)

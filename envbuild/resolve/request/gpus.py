@@ -14,8 +14,8 @@ def find_gpu(matrix: Matrix, text: str) -> tuple[GpuWanted, list[str]]:
     """Find a GPU by its board name or compute capability (``sm_61``, ``6.1``). The second value has warnings about what cannot
     be checked if the matrix does not know the capability.
 
-    Raises :class:`UnknownNameError` for a name that is in no row, that several different GPUs share, or that belongs to another
-    vendor's GPU.
+    Raises :class:`UnknownNameError` for a name that the matrix does not have, that different GPUs share, or that belongs to
+    another vendor's GPU.
     """
     word = unicodedata.normalize("NFKC", text).strip()
     if not word:

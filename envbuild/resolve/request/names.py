@@ -99,7 +99,7 @@ def _library(matrix: Matrix, word: str) -> str:
 
 
 def unknown_version(what: str, wanted: str, known: Sequence[str], make: Iterable[Alternative] = ()) -> UnknownNameError:
-    """The error for a version that is in no row. ``known`` are the versions that have a row, newest first.
+    """The error for a version that the matrix does not have. ``known`` are the versions that have a row, newest first.
 
     If there are many known versions, the hint shows the nearest series (X.Y), and the details list all versions, one line for
     each major version.
@@ -152,7 +152,7 @@ def find_systems(matrix: Matrix, text: str) -> tuple[str, ...]:
 
 
 def unknown_system(matrix: Matrix, text: str) -> UnknownNameError:
-    """The error for a system that is in no row."""
+    """The error for a system that the matrix does not have."""
     names = [row.name for row in matrix.systems]
     near = nearest(text, [*names, *(row.codename for row in matrix.systems)])
     return UnknownNameError(

@@ -135,7 +135,7 @@ def _check_consistent(draft: Draft, what: str, clauses: str) -> None:
 
 
 def _known_cuda(matrix: Matrix, clauses: str, doubts: list[str]) -> str:
-    """Return the clauses on CUDA. Raise for a version that is in no row of the matrix. A version that only other frameworks
+    """Return the clauses on CUDA. Raise for a version that the matrix does not have. A version that only other frameworks
     have is not refused here: it is a conflict, which the search finds.
 
     A full release of CUDA (9.0.176) becomes its minor version (9.0). If the row of that version installs another release,

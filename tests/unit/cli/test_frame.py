@@ -199,7 +199,7 @@ def test_a_list_says_what_it_could_not_check(capsys):
 def test_a_list_for_a_gpu_that_the_matrix_lacks_is_refused(capsys):
     code, out, err = run(capsys, "list", "--gpu", "Banana", "--json")
     assert (code, json.loads(out)["error"]["code"]) == (4, "unknown-gpu")
-    assert err.startswith("error: The matrix knows no GPU 'Banana'")
+    assert err.startswith("error: The matrix has no GPU 'Banana'")
 
 
 def test_every_verb_has_help_and_takes_the_common_options(capsys):

@@ -120,7 +120,7 @@ def test_only_sources_with_the_images_cuda_are_compiled_by_nvcc(tmp_path: Path, 
     }[spoil]
     with pytest.raises(InvalidInputError) as caught:
         decided(tmp_path, spoil=spoilt)
-    assert any("`nvcc` is for what is built from a `repository`" in problem.message for problem in caught.value.problems)
+    assert any("`nvcc` is only for builds from a `repository`" in problem.message for problem in caught.value.problems)
 
 
 # --- the lock ----------------------------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ SOURCES = {name: content.decode() for name, content in read_sources(TOY).items()
 PLANTED = yaml.safe_load((Path(__file__).parents[1] / "data" / "matrix_faults.yaml").read_text())
 FAULTS: dict[str, dict[str, str]] = {item["fault"]: item for item in PLANTED}
 TOGETHER = [
-    "a CUDA that is in no row",
-    "a repository that is in no row",
+    "a CUDA that the matrix lacks",
+    "a repository that the matrix lacks",
     "an interval of nothing",
     "a driver that promises too much",
     "a name of two GPUs",
@@ -78,14 +78,14 @@ def test_what_follows_of_a_refused_field_is_not_told(text: str, instead: str) ->
 def test_a_python_of_no_row_is_told_where_it_is_handed_down() -> None:
     name = "matrix/frameworks/widget.yaml"
     text = SOURCES[name].replace('  - series: "1.4"\n', '  - series: "1.4"\n    python: ["9.9"]\n', 1)
-    assert told({**SOURCES, name: text}) == [f"{name}:17: series[0].python: Python 9.9 is in no row"]
+    assert told({**SOURCES, name: text}) == [f"{name}:17: series[0].python: the matrix has no Python 9.9"]
 
 
 def test_one_problem_is_one_and_what_comes_later_is_said() -> None:
     with pytest.raises(InvalidInputError) as caught:
         compile_matrix({name: text.encode() for name, text in planted("a title without words").items()})
     assert caught.value.message.startswith("The matrix has a problem: matrix/hardware.yaml:4: ")
-    assert "compared with each other" in caught.value.hint
+    assert "whether they contradict each other" in caught.value.hint
 
 
 def test_the_toy_matrix_has_none() -> None:

@@ -103,7 +103,7 @@ def test_a_gpu_build_that_is_known_not_to_work_is_not_passed_over_in_silence(tmp
         (
             OURS + '  - series: "1.12"\n    releases:\n      - {version: "1.12.10", released: "2019-09-01"}\n',
             7,
-            "defined again",
+            "defined twice",
         ),
         (OURS.replace("name: widget", "name: wigdet"), 2, "title is missing"),
         ("schema: 2\n" + OURS, 1, "can read only schema 1"),

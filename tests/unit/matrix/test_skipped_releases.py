@@ -57,8 +57,8 @@ series: []
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ('{releases: ["1.4"], note: "x"}', "'1.4' is neither a condition on versions such as <1.4 nor prereleases"),
-        ('{releases: ["<1.4"]}', "needs a note with the reason"),
+        ('{releases: ["1.4"], note: "x"}', "'1.4' is not a condition on versions: write it as <1.4, or write prereleases"),
+        ('{releases: ["<1.4"]}', "needs a `note` with the reason"),
         ('{note: "x"}', "releases"),
         ('{releases: ["<1.4"], note: "x", version: "1.3"}', "version"),
     ],

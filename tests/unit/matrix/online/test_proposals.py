@@ -31,22 +31,22 @@ def test_an_index_that_agrees() -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [
-        (lambda files: [f for f in files if "-1.12.3-" not in f.filename], "gone", "no file of it"),
+        (lambda files: [f for f in files if "-1.12.3-" not in f.filename], "gone", "no file of this release"),
         (
             lambda files: [file(f.filename, f.uploaded[:10], yanked="-1.12.3-" in f.filename) for f in files],
             "yanked",
-            "every wheel of it was yanked",
+            "every wheel of this release was yanked",
         ),
         (lambda files: [f for f in files if "-1.12.3-cp35" not in f.filename], "python", "for Python 3.5"),
         (
             lambda files: [file(f.filename.replace("manylinux_2_17", "manylinux_2_28"), f.uploaded[:10]) for f in files],
             "glibc",
-            "ask for 2.28",
+            "the wheels need 2.28",
         ),
         (
             lambda files: [*files, file("widget-1.12.3-cp311-cp311-manylinux2014_x86_64.whl", "2026-01-01")],
             "more",
-            "Python 3.11 too",
+            "also has wheels for Python 3.11",
         ),
         (lambda files: [*files, *widgets("1.12.8")], "new", "published on 2021-05-05"),
     ],
@@ -110,7 +110,7 @@ def test_a_new_patch_release_is_one_row_in_its_place() -> None:
     changed = [line for line in found.diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
     assert changed == [
         '+      - {version: "1.12.8", released: "2021-05-05", without: [gpu], checked: "2026-11-21", status: unknown, '
-        'note: "CUDA, libraries and GPU code as in 1.12, unproved"}'
+        'note: "CUDA, libraries and GPU code copied from 1.12, not checked"}'
     ]
     assert found.added == (("widget", "1.12.8", WIDGET),)
     assert proposal(index, dict(found.after)).diff == ""  # an applied proposal is not made again
@@ -149,7 +149,7 @@ def test_a_measured_wheel_says_its_gpu_code_and_glibc() -> None:
     assert (tuple(gpu.sass), tuple(gpu.ptx), gpu.glibc) == (*GPU, "2.23")
     assert {gpu.origin.source_of(field) for field in ("capabilities", "glibc")} == {"pkg:pypi/widget-gpu@1.12.8"}
     assert builds["cpu"].glibc == "2.23" and not builds["cpu"].sass
-    assert new.origin.note == "GPU code and glibc as measured from the wheel; CUDA and libraries as in 1.12, unproved"
+    assert new.origin.note == "GPU code and glibc measured from the wheel; CUDA and libraries copied from 1.12, not checked"
     assert checks.check(after) == []
 
 
@@ -158,20 +158,20 @@ def test_a_measured_wheel_like_the_series_needs_no_override() -> None:
     (line,) = [
         line for line in proposal(gpu_release("1.12.8"), needs_of=measured(like, "2.4")).diff.splitlines() if "1.12.8" in line
     ]
-    assert "variants" not in line and "as measured from the wheel" in line
+    assert "variants" not in line and "glibc measured from the wheel" in line
 
 
 def test_a_wheel_whose_gpu_code_is_unclear_gets_that_of_the_series() -> None:
     found = proposal(gpu_release("1.12.8"), needs_of=measured((None, None), "2.23"))
     assert 'glibc: "2.23"' in found.diff and "capabilities" not in found.diff
-    assert "GPU code and glibc of cpu as measured from the wheel, of other builds as in 1.12, unproved" in found.diff
+    assert "GPU code and glibc of cpu measured from the wheel, others copied from 1.12, not checked" in found.diff
 
 
 @pytest.mark.parametrize(
     ("needs", "reason"),
     [
-        (measured(CPU, "2.17"), "the wheel of widget-gpu 1.12.8 has no GPU code, and the build gpu of the series has"),
-        (measured(GPU, "2.17", GPU), "the wheel of widget 1.12.8 has GPU code, and the build cpu of the series is for the CPU"),
+        (measured(CPU, "2.17"), "the wheel of widget-gpu 1.12.8 has no GPU code, but the build gpu of the series has"),
+        (measured(GPU, "2.17", GPU), "the wheel of widget 1.12.8 has GPU code, but the build cpu of the series is for the CPU"),
         (measured((None, None), "2.17"), ""),
         (measured(GPU, "2.17"), ""),
         (not_measured, ""),
@@ -207,7 +207,7 @@ def test_a_new_minor_is_a_series_of_its_own_and_unknown() -> None:
     table = next(row for row in after.frameworks if row.name == "widget")
     (new,) = [release for release in table.releases if release.version == "2.6.0"]
     assert new.series == "2.6" and all(variant.origin.status == "unknown" for variant in new.variants)
-    assert new.released == "2021-05-05" and new.origin.note == "CUDA, libraries and GPU code as in 2.5, unproved"
+    assert new.released == "2021-05-05" and new.origin.note == "CUDA, libraries and GPU code copied from 2.5, not checked"
     assert [line for line in SOURCES[WIDGET].splitlines() if line not in found.after[WIDGET].splitlines()] == []
     assert checks.check(after) == []
 

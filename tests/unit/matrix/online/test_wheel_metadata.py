@@ -74,12 +74,12 @@ def test_wheels_that_agree(says: list[str]) -> None:
 @pytest.mark.parametrize(
     ("says", "kind", "message"),
     [
-        ([CUDA.replace("12.4", "12.6")], "cuda", "the row says CUDA 12.4; its wheel asks for ==12.6.127"),
-        (["cuda-toolkit==12.8.0"], "cuda", "asks for ==12.8.0"),
-        ([CUDA, "nvidia-cudnn-cu12==9.10.2.21", NCCL], "cudnn", "the row says cudnn 9.1.0; its wheel asks for ==9.10.2.21"),
+        ([CUDA.replace("12.4", "12.6")], "cuda", "the row says CUDA 12.4, but the wheel requires ==12.6.127"),
+        (["cuda-toolkit==12.8.0"], "cuda", "requires ==12.8.0"),
+        ([CUDA, "nvidia-cudnn-cu12==9.10.2.21", NCCL], "cudnn", "the row says cudnn 9.1.0, but the wheel requires ==9.10.2.21"),
         ([CUDA, CUDNN, "nvidia-nccl-cu12==2.27.3"], "nccl", "the row says nccl 2.21.5"),
-        ([CUDA, CUDNN], "nccl", "which its wheel does not ask for"),
-        ([CUDA, CUDNN, NCCL, "gizmovision (==0.15.0)"], "beside", "the row says gizmovision==0.16.0; its wheel asks for"),
+        ([CUDA, CUDNN], "nccl", "but the wheel does not require one"),
+        ([CUDA, CUDNN, NCCL, "gizmovision (==0.15.0)"], "beside", "the row says gizmovision==0.16.0, but the wheel requires"),
     ],
 )
 def test_wheels_that_ask_for_something_else(says: list[str], kind: str, message: str) -> None:
@@ -135,7 +135,7 @@ def test_a_new_row_has_what_the_wheel_asks_for_with_its_source() -> None:
     )
     assert [each.requirement for each in build.choices] == ["nvidia-cudnn-cu12==9.7.1.26"]
     assert {build.origin.source_of(key) for key in ("cuda", "cudnn", "nccl")} == {"pkg:pypi/gizmo@3.1.1"}
-    assert "CUDA and its libraries as the wheel asks" in build.origin.note
+    assert "CUDA and its libraries as the wheel requires" in build.origin.note
     assert checks.check(after) == [] and proposal(index, dict(found.after), says).diff == ""
 
 

@@ -152,25 +152,25 @@ def test_without_a_package_it_is_the_other_under_another_name(read):
     facts = read(BASE, inside)
     assert chosen(facts, "above").requirements == ("below-gpu==1.0.1+one", "part==2")
     assert recheck(facts, resolve(facts, parse(["above"], matrix=facts)).environment) == []
-    assert "must have that version" in problems(read, BASE, above(', upon: {below: "1.0.1"}', "source: paper"))
+    assert "must have its version" in problems(read, BASE, above(', upon: {below: "1.0.1"}', "source: paper"))
 
 
 def test_own_builds_come_first_and_others_can_be_left_out(read):
     own = ', upon: {below: "1.0.1"}, variants: {cpu: {package: above, python: ["3.9"], cuda_libraries: none, glibc: "2.5"}}'
     (variant,) = framework(read(BASE, above(own)), "above").releases[0].variants
     assert (variant.name, variant.glibc) == ("cpu", "2.5")
-    assert "the release has no variant" in problems(read, BASE, above(', upon: {below: "1.0.1"}, without: [gpu]'))
-    assert "no variant 'tpu'" in problems(read, BASE, above(', upon: {below: "1.0.1"}, without: [tpu]'))
+    assert "the release has no build" in problems(read, BASE, above(', upon: {below: "1.0.1"}, without: [gpu]'))
+    assert "leaves out 'tpu'" in problems(read, BASE, above(', upon: {below: "1.0.1"}, without: [tpu]'))
 
 
 @pytest.mark.parametrize(
     ("release", "message"),
     [
-        (', upon: {nothing: "1"}', "framework nothing is in no row"),
-        (', upon: {below: "9.9"}', "below 9.9 is in no row"),
-        (', upon: {above: "2.0.0"}', "it would be its own base"),
-        ("", "has its package here"),
-        (', upon: {below: "1.0.1"}, revision: abc', "`repository` goes with `revision`"),
+        (', upon: {nothing: "1"}', "the matrix has no framework nothing"),
+        (', upon: {below: "9.9"}', "the matrix has no below 9.9"),
+        (', upon: {above: "2.0.0"}', "above is itself based on this framework"),
+        ("", "`package` can be written here only for an add-on"),
+        (', upon: {below: "1.0.1"}, revision: abc', "`repository` and `revision` belong together"),
     ],
 )
 def test_what_it_cannot_stand_upon_is_a_problem(read, release, message):
@@ -201,7 +201,7 @@ def test_a_package_of_the_distribution_says_its_version(read):
     found = resolve(facts, parse(["below"], matrix=facts))
     assert found.environment.frameworks[0].options == {"distribution": "1.0.1-2"}
     assert "package python-below 1.0.1-2 of plain1" in [reason.choice for reason in found.reasons]
-    assert "nothing can stand upon it" in problems(read, text, above(', upon: {below: "1.0.1"}'))
+    assert "so no add-on can be based on it" in problems(read, text, above(', upon: {below: "1.0.1"}'))
 
 
 # --- pairs: tested, allowed, known bad ----------------------------------------------------------------------------------
@@ -297,12 +297,12 @@ def test_a_decision_is_stale_once_its_pair_is_known_bad(read):
 @pytest.mark.parametrize(
     ("upon", "problem"),
     [
-        ('{tested: ["1.0.5"]}', "cannot be tested and known bad"),
+        ('{tested: ["1.0.5"]}', "is listed both as tested and as known bad"),
         ('{default: "1.0.0"}', "below 1.0.0 is neither tested nor allowed"),
-        ('{allows: "newer"}', "is no condition on versions"),
-        ('{known_bad: [{versions: ">=1", why: "no"}]}', "needs the report as its source"),
+        ('{allows: "newer"}', "is not a condition on versions"),
+        ('{known_bad: [{versions: ">=1", why: "no"}]}', "needs a `source`: the report"),
         ('{test: ["1.0.1"]}', "unknown key, did you mean tested?"),
-        ('{allows: ">=9"}', "no below goes with it"),
+        ('{allows: ">=9"}', "no below is tested or allowed"),
     ],
 )
 def test_mistakes_in_ranges_are_told(read, upon, problem):
@@ -318,7 +318,7 @@ def test_a_range_without_a_package_of_its_own_may_hold_its_own_version_alone(rea
     """Otherwise the base's package of another release would be offered under this version."""
     text = above(', upon: {below: {tested: ["2.0.0"], allows: ">=1"}}', "")
     below = base(TEN) + LATER.lstrip("\n") + '\n      - {version: "2.0.0", released: "2020-01-01"}\n'
-    assert "it is below 1.0.5, and must have that version" in problems(read, text, below)
+    assert "a part of below and must have its version, 1.0.5" in problems(read, text, below)
 
 
 # --- pairs that were tested on one device --------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def test_what_was_tested_on_one_device_is_allowed_on_the_other(read):
 
 def test_what_was_tested_on_one_device_must_be_allowed(read):
     only = above(ON_ONE, "package: above")
-    assert "`allows` must name it" in problems(read, only, base(TEN) + LATER.lstrip("\n") + "\n")
+    assert "`allows` must allow it" in problems(read, only, base(TEN) + LATER.lstrip("\n") + "\n")
 
 
 def test_a_release_that_says_what_was_tested_replaces_all_that_its_series_says(read):
@@ -471,4 +471,4 @@ def test_an_add_on_needs_the_newer_glibc_of_its_own_and_its_base(read, glibc, ne
 @pytest.mark.parametrize("key", ['glibc: "2.28"', BAD, "optional_nvcc: true", 'only_ptx: ["7.0"]'])
 def test_only_an_add_on_states_these_for_all_builds(read, key):
     text = base("""      cpu: {package: below, python: ["3.9"], cuda_libraries: none, glibc: "2.17"}""", f", {key}")
-    assert f"has its {key.partition(':')[0]} here" in problems(read, text)
+    assert f"`{key.partition(':')[0]}` can be written here only for an add-on" in problems(read, text)

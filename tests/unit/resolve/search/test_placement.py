@@ -59,8 +59,8 @@ def test_another_library_than_the_framework_needs_is_refused(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("was", "instead", "message"),
     [
-        ("installer: unpacker, ", "", "leads nowhere: it has neither an image nor files with their installer"),
-        ("files: [toolkit-9.0]", "files: [toolkit-9.1]", "archive toolkit-9.1 is in no row"),
+        ("installer: unpacker, ", "", "cannot be installed: it has neither `image` nor `files` with `installer`"),
+        ("files: [toolkit-9.0]", "files: [toolkit-9.1]", "the matrix has no archive toolkit-9.1"),
     ],
 )
 def test_a_row_without_pinned_files_is_named(tmp_path: Path, was: str, instead: str, message: str) -> None:
