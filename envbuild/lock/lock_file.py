@@ -69,10 +69,10 @@ def parse(content: bytes | str, path: Path) -> Lock:
         try:
             dumps(lock).encode()
         except UnicodeEncodeError as error:
-            raise _broken(path, "it contains half of a surrogate pair, which is not a character") from error
+            raise _broken(path, "it contains half of a surrogate pair, which is not a valid character") from error
     if unreadable := list(itertools.islice(_unreadable(lock), _MOST_PROBLEMS)):
         problems = [Problem(where=str(path), line=0, message=message) for message in unreadable]
-        raise _broken(path, "it contains a value that is not possible", problems=problems)
+        raise _broken(path, "it contains an impossible value", problems=problems)
     return lock
 
 

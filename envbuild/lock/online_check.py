@@ -50,7 +50,7 @@ def ask(locks: Iterable[Lock], index: Index, on_progress: OnProgress = ignore_pr
     answers: dict[tuple[str, str], _Page] = {}
     for number, (place, project) in enumerate(pages, start=1):
         answers[place, project] = _page(index, place, project)
-        on_progress(Progress(stage="check", message=f"asking of {project}", done=number, total=len(pages), unit="projects"))
+        on_progress(Progress(stage="check", message=f"looking up {project}", done=number, total=len(pages), unit="projects"))
     return [found for pin in pins for found in _judge(pin, answers[pin.artifact.index, pin.artifact.project])]
 
 

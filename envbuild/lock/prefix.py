@@ -108,7 +108,7 @@ class PrefixMaker:
         constraints = self._bounds(frameworks)
         pins = {name: pin for name, pin in pins.items() if _allows(constraints, pin)}
         constraints += [Requirement(f"{pin.name}=={pin.version}") for pin in pins.values()]
-        self._say(f"asking for {', '.join(sorted({str(r) for r in [*asked, *added]}))}")
+        self._say(f"choosing versions of {', '.join(sorted({str(r) for r in [*asked, *added]}))}")
         undated = [f.package for f in frameworks] + [r.name for r in (*upgrading, *self._read(wheels)) if r.specifier]
         undated += self._own.newer if self._own else ()
         keep = _Keep(like.artifacts if like else (), upgrading)
@@ -260,7 +260,7 @@ class PrefixMaker:
 
     def _artifacts(self, candidates: Sequence[Candidate]) -> tuple[Artifact, ...]:
         files = [candidate.offer.file for candidate in candidates]
-        self._say(f"asking for the sizes of {len(files)} files")
+        self._say(f"looking up the sizes of {len(files)} files")
         sizes = self._pages.sizes(files)
         return tuple(
             Artifact(

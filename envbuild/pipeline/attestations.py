@@ -84,7 +84,7 @@ def licences_of(tools: Tools, name: str, image: str, digest: str, *, stores: boo
             image, ["-c", licences.QUESTION], entrypoint=["/bin/sh"], network="none", timeout_s=_LONGEST_QUESTION_S, user="0"
         )
         known = dict(licences.predicate(image, digest, told.output))
-        if told.code != 0 or not known["packages"]:  # a part of the packages would pass for all of them
+        if told.code != 0 or not known["packages"]:  # an incomplete list must not be taken for a complete one
             return None
         if stores:
             stage_cache.keep(tools.workspace, name, "licences", key, known)
@@ -92,7 +92,7 @@ def licences_of(tools: Tools, name: str, image: str, digest: str, *, stores: boo
 
 
 def _vulnerabilities(tools: Tools, made: Made, databases: Sequence[Path], *, stores: bool) -> list[Statement]:
-    """The report of an audit, and its findings as OpenVEX. The same database is asked once about one image."""
+    """The report of an audit, and its findings as OpenVEX. An image is compared with the same database only once."""
     from envbuild import disk_cache
 
     name, image = made.environment.name, made.record.image
@@ -100,7 +100,7 @@ def _vulnerabilities(tools: Tools, made: Made, databases: Sequence[Path], *, sto
     known = stage_cache.recall(tools.workspace, name, "audit", key)
     if known is None or not (known.get("asked_image", True) or tools.engine_or_none() is None):
         fresh = _audited(tools, made, databases)
-        if known is None or known["audit"] != fresh["audit"]:  # else the date stays, and nothing new is stated
+        if known is None or known["audit"] != fresh["audit"]:  # an equal result keeps its old date, so nothing new is published
             known = fresh
         if stores:
             stage_cache.keep(tools.workspace, name, "audit", key, known)

@@ -130,4 +130,4 @@ def require_plain(secret: str, contexts: str) -> None:
     """Raise :class:`UsageError` for a path that the file cannot hold: bake expands ``${…}``, and a comma ends a field."""
     for path in (secret, contexts):
         if set(path) & set("$%,\"'\n"):
-            raise UsageError(f"{path!r} cannot stand in a bake file.", hint="Leave out $, %, commas and quotes.")
+            raise UsageError(f"{path!r} cannot be written into a bake file.", hint="Leave out $, %, commas and quotes.")

@@ -116,7 +116,7 @@ class BundleFolder:
             raise self._broken("it does not have the structure of a bundle's manifest", error.problems) from error
         if wrong := list(_wrong(manifest))[:_MOST_PROBLEMS]:
             problems = [Problem(where=str(path), line=0, message=message) for message in wrong]
-            raise self._broken("it contains a value that is not possible", problems)
+            raise self._broken("it contains an impossible value", problems)
         return manifest
 
     def lock(self, environment: BundledEnvironment) -> Lock:

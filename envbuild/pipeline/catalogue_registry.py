@@ -48,7 +48,7 @@ def published(tools: Tools, entries: Sequence[Entry], registry: str, trusted: Se
             tools.on_progress(
                 Progress(stage="registry", message=entry.name, done=index, total=len(entries), unit="environments")
             )
-            # The tag of the lock: that of the name may be on an image of another lock, about which the page says nothing.
+            # This tag contains the lock's hash. The tag of the bare name may belong to an image of another lock.
             tag = f"{entry.name.replace('+', '_')}-{entry.lock.sha256[:8]}"
             try:
                 image = referrers.image(client, tag)
@@ -117,7 +117,7 @@ def _with_reports(tools: Tools, entry: Entry, accepted: _Read, *, are_proofs: bo
                 (gpu_proofs.board_name(tools.matrix, str(each.get("name", ""))), str(each.get("cc", "")))
                 for each in gathering.devices_of(whole)
             }
-            if len(boards) == 1:  # of different GPUs, the report does not say which ones the test used
+            if len(boards) == 1:  # if the GPUs differ, the report does not say which ones the test used
                 (gpu,) = boards
                 gpus[gpu] = max(gpus.get(gpu, ("", False)), (report.date, report.status == "fail"))
         if report.status == "pass":
@@ -145,7 +145,7 @@ def _described(reference: str, digest: str, content: bytes) -> model.Published:
 
 
 def _size(told: object) -> int:
-    """The size of a layer. Raises ValueError for what is none: the registry may give any number."""
+    """The size of a layer. Raises ValueError for an impossible size, because a registry may state anything."""
     if not isinstance(told, int) or isinstance(told, bool) or not 0 <= told < 2**63:
         raise ValueError(f"{str(told)[:30]} is not a size")
     return told

@@ -55,12 +55,12 @@ def text(workspace: Workspace, system: str, pipeline: Pipeline) -> str:
         shards=pipeline.shards,
         disk=pipeline.disk,
         install=pipeline.install,
-        is_github=pipeline.repository.partition("/")[0] == "ghcr.io",  # to no other registry the token of GitHub is sent
+        is_github=pipeline.repository.partition("/")[0] == "ghcr.io",  # GitHub's token is sent to no other registry
     )
 
 
 def _is_plain(text: str) -> bool:
-    """Whether YAML reads ``text`` as this text where a list has it without quotes."""
+    """Whether YAML reads ``text`` as the same text if it is an item of a list without quotes."""
     try:
         return bool(yaml.safe_load(f"- {text}") == [text] and yaml.safe_load(f"- run: {text}") == [{"run": text}])
     except yaml.YAMLError:

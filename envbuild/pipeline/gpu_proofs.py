@@ -1,7 +1,7 @@
 """Prefers environments that somebody proved on the user's GPU.
 
-The evidence is what ``evidence --from`` stored. The resolver itself knows nothing of it: it is asked a second time, with the
-request narrowed to the proved environment. So no rule of the resolver is repeated here, and a proof never overrides one.
+The evidence is what ``evidence --from`` stored. The resolver does not know this evidence: it is asked a second time, with the
+request narrowed to the proved environment. So its rules are not repeated here, and a proof never overrides a rule.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def prefer(tools: Tools, texts: Sequence[str], constraints: Constraints, usual: 
 def is_about(matrix: Matrix, report: Report, gpu: GpuWanted) -> bool:
     """Whether the report's test used this GPU: the same board, or, if no board was named, the same compute capability.
 
-    Of a machine with different GPUs, the test uses equal ones only, and the report does not say which: nothing is proved then.
+    On a machine with different GPUs, the test uses only equal ones, but the report does not say which. It proves nothing then.
     """
     if len({board_name(matrix, name) for name in report.gpus}) > 1:
         return False

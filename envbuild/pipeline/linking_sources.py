@@ -60,7 +60,7 @@ def of_engine(tools: Tools, reference: str) -> Image:
         raise UnknownNameError(
             f"The engine has no image {reference!r}.",
             code="no-image",
-            hint="`docker images` lists what it has; an OCI image layout is given as oci:FOLDER.",
+            hint="`docker images` lists its images. To check an OCI image layout, write oci:FOLDER.",
         )
     return Image(
         name=reference,
@@ -134,10 +134,12 @@ def of_layout(folder: Path, name: str) -> Image:
         entries = _document(folder, folder / "index.json")["manifests"]
         held = {str((each.get("annotations") or {}).get(_NAME, "")): each for each in entries}
         if (name and name not in held) or (not name and len(entries) != 1):
-            names = ", ".join(sorted(filter(None, held))) or "none has a name"
+            names = ", ".join(sorted(filter(None, held))) or "no image there has a name"
             wanted = f"no image {name!r}" if name else f"{len(entries)} images"
             raise UnknownNameError(
-                f"{folder} has {wanted}.", code="no-image", hint=f"Write oci:FOLDER:NAME with one of its names: {names}."
+                f"{folder} has {wanted}.",
+                code="no-image",
+                hint=f"Write oci:FOLDER:NAME with the name of one of its images: {names}.",
             )
         manifest = _manifest(folder, held[name] if name else entries[0])
         config = _blob(folder, manifest["config"]["digest"])
@@ -196,13 +198,15 @@ def _document(folder: Path, path: Path) -> Any:
 def _hex(digest: str) -> str:
     match = _DIGEST.fullmatch(digest)
     if match is None:
-        raise ValueError(f"{digest!r} is no sha256")
+        raise ValueError(f"{digest!r} is not a sha256")
     return match[1]
 
 
 def _not_a_layout(folder: Path, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{folder} is no OCI image layout: {why}.", code="not-a-layout", hint="`envbuild save NAME --to oci:FOLDER` writes one."
+        f"{folder} is not an OCI image layout: {why}.",
+        code="not-a-layout",
+        hint="`envbuild save NAME --to oci:FOLDER` writes one.",
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def require_policy(tools: Tools) -> Policy:
-    """Return the policy, none of whose exceptions has expired. Raises :class:`UsageError` (``no-policy``) if none is named."""
+    """Return the policy, and refuse one with an expired exception. Raises :class:`UsageError` (``no-policy``) without one."""
     if tools.policy is None:
         raise UsageError(
             "No policy is named.",
@@ -94,7 +94,7 @@ def require_allowed(tools: Tools, locked: Locked, questions: Questions, reposito
     counts += [f"{_count(len(open_points), 'point')} not checked"] if open_points else []
     name = tools.cli_name(judged.name)
     raise PolicyError(
-        f"The policy {policy.where} does not allow to publish {judged.name}: {', '.join(counts)}.",
+        f"The policy {policy.where} does not allow {judged.name} to be published: {', '.join(counts)}.",
         hint=f"`envbuild check {name}` also shows what fixes each finding.",
         details=[f"{each.rule}: {each.message} [{each.at}]" for each in judged.findings]
         + [f"{each.rule}: not checked: {each.message}" for each in open_points],

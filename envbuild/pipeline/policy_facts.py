@@ -107,7 +107,7 @@ def _audit(  # noqa: PLR0917 - what an audit needs
         except (InvalidInputError, LookupError):
             pass  # written by another version
     if questions.stored_only and not questions.databases:
-        unknown["vulnerabilities"] = "no answer of the last days is stored, and no service was to be asked"
+        unknown["vulnerabilities"] = "no recent answer is stored, and the options forbid asking a service"
         return None
     sources = image_checks.sources_of_image(tools, name, locked.digest) if record is not None else None
     try:
@@ -138,7 +138,7 @@ def _given(place: Path, policy: Policy, locked: Locked, unknown: dict[str, str])
     path = place / f"{name}.json" if place.is_dir() else place
     answer = stage_cache.read_json(path)
     if answer is None:
-        unknown["vulnerabilities"] = f"there is no answer of an audit in {path}"
+        unknown["vulnerabilities"] = f"{path} does not exist; `envbuild audit --json` writes such a file"
         return None
     told: Mapping[str, Any] = answer if isinstance(answer, dict) else {}
     if (told.get("name"), told.get("lock")) != (name, locked.digest):
@@ -160,7 +160,7 @@ def _licences(tools: Tools, locked: Locked, record: BuildRecord, unknown: dict[s
     if found is None:
         engine = tools.engine_or_none()
         if engine is None or engine.image(record.image) is None:
-            unknown["licences"] = "the image is no longer in a container engine, which could be asked"
+            unknown["licences"] = "no container engine has the image any more, so they cannot be read"
             return None
         found = dict(attestations.licences_of(tools, name, record.image, locked.digest, stores=True) or {})
     if not found:

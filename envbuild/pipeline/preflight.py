@@ -100,7 +100,7 @@ def _objections(tools: Tools, name: str, driver: str, gpu: str) -> Sequence[str]
     except ConflictError as error:
         return [conflict.reason for conflict in error.conflicts] or [error.message]
     except UnknownNameError:
-        return ()  # the matrix does not know this GPU, which perhaps works
+        return ()  # the matrix does not know this GPU; it may work
     except EnvbuildError as error:
         return [error.message]
     return ()

@@ -89,7 +89,7 @@ def prove_image(tools: Tools, record: BuildRecord | None, image: str, kind: Kind
         return
     subject = Subject(lock=record.lock, rendering=record.rendering, guest=record.guest)
     if not _record(tools, record.name, kind, subject, engine=record.engine if replayed else tools.engine.info.name):
-        message = f"warning: not recorded as evidence ({kind}): lock, rendering or guest have changed since the image was built"
+        message = f"warning: not recorded as evidence ({kind}): lock, rendering or smoke test changed after the image was built"
         tools.on_progress(Progress(stage="evidence", message=message, log=True))
 
 

@@ -165,7 +165,7 @@ def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> Change:
 def recorded(client: Client) -> Iterator[Release]:
     """All releases of the repository, and the earlier ones that they name, signed or not.
 
-    What others keep under such a tag is passed over. Raises :class:`PublishError` for a damaged release.
+    Other documents under such a tag are ignored. Raises :class:`PublishError` for a damaged release.
     """
     from envbuild.compose.outputs import digests, documents
 
@@ -318,7 +318,7 @@ def _require_same(client: Client, release: Release, members: tuple[Member, ...],
     if release.members != members:
         mine, theirs = ({(each.name, each.digest) for each in found} for found in (members, release.members))
         differing = sorted({name for name, _ in mine ^ theirs}) or ["the tags of some images"]
-        raise _taken(client, release.name, "has other images", *(f"differs: {name}" for name in differing))
+        raise _taken(client, release.name, "it contains other images", *(f"differs: {name}" for name in differing))
     if current not in (release.digest, release.previous):
         raise PublishError(
             f"The release {release.name} of {client.repository} is not the newest one: another release followed it.",
@@ -355,7 +355,7 @@ def _overtaken(client: Client, why: str) -> PublishError:
 
 def _taken(client: Client, name: str, why: str, *details: str) -> PublishError:
     return PublishError(
-        f"The release {name} of {client.repository} {why} already.",
+        f"The release {name} of {client.repository} already exists: {why}.",
         code="release-taken",
         hint="A release never changes: publish these images under another name.",
         details=list(details),

@@ -224,7 +224,7 @@ def _statements_of(client: Client, digest: str) -> list[str]:
 def _removable_statements(client: Client, digest: str, seen: _Seen) -> Iterator[str]:
     """The digests of the statements that go with an image: those that name it as their subject, and that nothing else holds.
 
-    Whoever may write to the repository can put any document into the list of what is attached, also an image that is needed.
+    Anybody who may write to the repository can list any document as attached to an image, even an image that is still needed.
     """
     from envbuild.compose.outputs import documents
 
@@ -254,8 +254,8 @@ def _built_at(client: Client, digest: str) -> str:
 def _require_unneeded(client: Client, image: Held, found: Sequence[Held]) -> None:
     """Raise if a tag was moved to the image since it was looked at: deleting a manifest deletes all its tags.
 
-    Looked at again are new tags, and those that begin with the environment's name or were on one of its images. A new release
-    may list the image.
+    Only some tags are read again: new ones, those that begin with the environment's name, and those that were on one of its
+    images. A new release may list the image.
     """
     from envbuild.compose.outputs import digests, documents
 
@@ -268,7 +268,7 @@ def _require_unneeded(client: Client, image: Held, found: Sequence[Held]) -> Non
             continue
         if (is_new and releases.is_tag(tag)) or digests.of_tag(client, tag) == image.digest:
             raise PublishError(
-                f"Somebody set the tag {tag} of {client.repository} while this command ran; it may need {image.digest}.",
+                f"Somebody set the tag {tag} of {client.repository} while this command ran, so {image.digest} may be needed.",
                 code="tag-moved",
                 hint="Run the command again when nobody is publishing.",
             )

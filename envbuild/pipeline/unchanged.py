@@ -25,7 +25,7 @@ class WorkNeededError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ListedImage:
-    """Stands in for an image: a check of its layers, for example, would find nothing wrong in an image without layers."""
+    """Stands in for an image. Reading its layers raises an error, because a check of an empty list of layers would pass."""
 
     id: str
     tags: tuple[str, ...]

@@ -74,5 +74,5 @@ def test_the_answer_of_the_command_has_a_schema(place: Workspace, tmp_path: Path
 
 @pytest.mark.parametrize("path", ["a,b", "${HOME}/x", 'a"b'])
 def test_paths_that_bake_would_read_as_something_else_are_refused(path: str) -> None:
-    with pytest.raises(UsageError, match="cannot stand in a bake file"):
+    with pytest.raises(UsageError, match="cannot be written into a bake file"):
         bake_file.require_plain(path, "contexts")

@@ -153,7 +153,7 @@ def test_an_image_made_before_a_change_proves_nothing_of_what_is_there_now(world
     (world.workspace.guest / "run.py").write_text("print(2)\n")
     proofs.prove_image(world, record, record.image, "smoke-cpu")
     assert proofs.held_kinds(world, NAME) == ()
-    assert "changed since the image was built" in said[0].message
+    assert "changed after the image was built" in said[0].message
     proofs.prove_image(world, record, record.image, "built")  # `built` does not depend on the guest
     proofs.prove_image(world, record, "sha256:another", "verified")
     proofs.prove_image(world, None, record.image, "verified")

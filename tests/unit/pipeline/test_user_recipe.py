@@ -233,7 +233,7 @@ def test_a_new_one_is_written_once_it_resolves_and_locks(tools, root: Path, tmp_
     ("pip", "services", "code", "told"),
     [
         (("shared<1",), (), "added-package", "shared<1 cannot be installed together with widget 1.2.0"),
-        (("extra", "shared<1"), ("web",), "added-package", "What fits: shared=="),
+        (("extra", "shared<1"), ("web",), "added-package", "Versions that would fit: shared=="),
         (("nobody-made-this",), (), "unknown-project", "nobody-made-this"),
     ],
 )
