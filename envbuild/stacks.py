@@ -30,7 +30,7 @@ class Apart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Member:
+class StackMember:
     """One framework of a stack. ``request`` names it, ``pythons`` are the versions of Python that it can use, best first.
 
     ``source`` is the document that these versions are from. It is empty if the member has the versions of the whole stack.
@@ -61,7 +61,7 @@ class Stack:
     nccl: str
     driver: str
     gpus: tuple[str, ...]
-    members: tuple[Member, ...]
+    members: tuple[StackMember, ...]
 
 
 def load(workspace: Workspace) -> dict[str, Stack]:
@@ -111,7 +111,7 @@ def _stack(table: yaml_reader.Table, stem: str) -> Stack:
         gpus=table.texts("gpus"),
         members=table.mixed(
             "frameworks",
-            lambda text: Member(request=_request(table, text), pythons=pythons, source="", apart=()),
+            lambda text: StackMember(request=_request(table, text), pythons=pythons, source="", apart=()),
             lambda member: _member(member, pythons),
         ),
     )
@@ -131,9 +131,9 @@ def _request(table: yaml_reader.Table, text: str) -> str:
     return text
 
 
-def _member(table: yaml_reader.Table, pythons: tuple[str, ...]) -> Member:
+def _member(table: yaml_reader.Table, pythons: tuple[str, ...]) -> StackMember:
     own = table.texts("python", pattern=_SHORT)
-    member = Member(
+    member = StackMember(
         request=table.text("request", pattern=_REQUEST),
         pythons=own or pythons,
         source=table.text("source", None if own else "", pattern=_SOURCE),

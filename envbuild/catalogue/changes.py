@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from envbuild.catalogue.model import Catalogue, Entry
+from envbuild.catalogue.model import Catalogue, CatalogueEntry
 
 _MOST = 40  # the most lines about the changed files of one environment
 _FIELDS = ("python", "os", "cuda", "cudnn", "nccl", "driver_min", "base", "base_digest")
@@ -21,7 +21,7 @@ def compare(new: Catalogue, earlier: Mapping[str, Any], label: str) -> Catalogue
     return replace(new, since=label, entries=entries, gone=tuple(gone))
 
 
-def _changes(entry: Entry, before: Mapping[str, Any] | None) -> Iterator[str]:
+def _changes(entry: CatalogueEntry, before: Mapping[str, Any] | None) -> Iterator[str]:
     if before is None:
         yield "new in the catalogue"
         return
@@ -38,7 +38,7 @@ def _changes(entry: Entry, before: Mapping[str, Any] | None) -> Iterator[str]:
     yield from _vulnerabilities(entry, before)
 
 
-def _files(entry: Entry, before: Mapping[str, Any]) -> Iterator[str]:
+def _files(entry: CatalogueEntry, before: Mapping[str, Any]) -> Iterator[str]:
     if entry.lock.sha256 == before["lock"]["sha256"]:
         return
     was = {
@@ -70,7 +70,7 @@ def _differences(
             yield f"{title}: {name} {changed}"
 
 
-def _vulnerabilities(entry: Entry, before: Mapping[str, Any]) -> Iterator[str]:
+def _vulnerabilities(entry: CatalogueEntry, before: Mapping[str, Any]) -> Iterator[str]:
     """Yield new and closed vulnerabilities. Without an audit in both catalogues, nothing can be said about either."""
     if entry.vulnerabilities is None or not before.get("vulnerabilities"):
         return

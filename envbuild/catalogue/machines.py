@@ -61,7 +61,7 @@ _Found = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]  # obje
 
 
 @dataclass(kw_only=True)
-class Table:
+class MachineTable:
     """Collects the kinds of builds that :meth:`kind_of` is called with, and makes their table."""
 
     matrix: Matrix

@@ -35,7 +35,7 @@ class File:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class InstalledPart:
     """Files that are installed together."""
 
     title: str
@@ -84,7 +84,7 @@ class Proved:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ends:
+class EndOfSupport:
     """The day (or month) from which something is no longer supported."""
 
     what: str
@@ -137,7 +137,7 @@ class Stated:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Published:
+class PublishedImage:
     """The image of a lock in a registry: ``reference`` is its name there, ``digest`` that of its manifest.
 
     ``signed_by`` are the trusted keys with which the image is signed; None if no signature was checked. ``statements`` are
@@ -166,11 +166,11 @@ class LockEntry:
 
     sha256: str
     missing: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[InstalledPart, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class CatalogueEntry:
     """One environment of the checkout.
 
     ``vulnerabilities`` is None if no database was given, ``changes`` if no earlier catalogue was given. ``published`` is None
@@ -195,13 +195,13 @@ class Entry:
     choices: tuple[Choice, ...]
     warnings: tuple[str, ...]
     proofs: tuple[Proved, ...]
-    ends: tuple[Ends, ...]
+    ends: tuple[EndOfSupport, ...]
     lock: LockEntry
     sbom: str
     page: str
     vulnerabilities: Audit | None = None
     reports: tuple[Smoke, ...] = ()
-    published: Published | None = None
+    published: PublishedImage | None = None
     changes: tuple[str, ...] | None = None
     proved_on: tuple[tuple[str, str], ...] = field(default=(), metadata=_OPTIONAL)
 
@@ -222,12 +222,12 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class SearchRow:
     """One row of the search page: an environment of the checkout, which has a ``page``, or another environment of the matrix.
 
     ``builds`` are the kinds of its GPU builds, as numbers in the table of machines. It is empty for CPU, and None if the
     resolver gives another environment for this name. ``driver`` and ``gpus`` are those that the file of a stack assumes.
-    ``proved_on`` is that of :class:`Entry`.
+    ``proved_on`` is that of :class:`CatalogueEntry`.
     """
 
     name: str
@@ -260,6 +260,6 @@ class Catalogue:
     matrix: str
     since: str
     words: dict[str, str]
-    entries: tuple[Entry, ...]
-    rows: tuple[Row, ...]
+    entries: tuple[CatalogueEntry, ...]
+    rows: tuple[SearchRow, ...]
     gone: tuple[str, ...] = field(default=(), metadata=_OPTIONAL)

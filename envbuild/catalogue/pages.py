@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from envbuild import codec
 from envbuild.catalogue.machines import Machines
-from envbuild.catalogue.model import PROOFS, Catalogue, Entry, Part, Row
+from envbuild.catalogue.model import PROOFS, Catalogue, CatalogueEntry, InstalledPart, SearchRow
 from envbuild.jinja_settings import jinja_environment
 from envbuild.matrix.versions import newest_first
 
@@ -76,11 +76,11 @@ def _templates() -> jinja2.Environment:
     return made
 
 
-def _best_first(entry: Entry) -> tuple[int, str]:
+def _best_first(entry: CatalogueEntry) -> tuple[int, str]:
     return -len(entry.kinds), entry.name
 
 
-def level(entry: Entry) -> str:
+def level(entry: CatalogueEntry) -> str:
     """The furthest stage that is proved of an environment, in words."""
     return PROOFS[entry.kinds[-1]] if entry.kinds else "nothing yet"
 
@@ -95,7 +95,7 @@ def size(count: int) -> str:
     return f"{amount:.2f} GB"
 
 
-def _downloads(part: Part) -> str:
+def _downloads(part: InstalledPart) -> str:
     """Format the bytes to download for a part, and the number of its files of unknown size."""
     if part.unknown == len(part.files):
         return "unknown"
@@ -110,20 +110,20 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"  # noqa: RUF001 - a dash in an empty cell
 
 
-def _about(entry: Entry) -> dict[str, Any]:
+def _about(entry: CatalogueEntry) -> dict[str, Any]:
     options = ["--gpus all"] if entry.cuda else []
     options += ["--shm-size=1g", '-v "$PWD:/workspace"']
     return {"entry": entry, "proofs": PROOFS, "options": " ".join(options), "tag": entry.name.replace("+", "_")}
 
 
-def _badge(entry: Entry) -> dict[str, Any]:
+def _badge(entry: CatalogueEntry) -> dict[str, Any]:
     words = level(entry)
     left, right = (round(6.4 * len(text)) + 14 for text in ("envbuild", words))
     color = "#12703a" if "smoke-cpu" in entry.kinds or "smoke-gpu" in entry.kinds else "#1d5bd6" if entry.kinds else "#5b6472"
     return {"label": "envbuild", "words": words, "left": left, "right": right, "color": color}
 
 
-def _choices(rows: Sequence[Row]) -> dict[str, list[str]]:
+def _choices(rows: Sequence[SearchRow]) -> dict[str, list[str]]:
     """Return the choices of each list on the search page. Versions start with the newest."""
     return {
         "framework": sorted({title for row in rows for title, _ in row.frameworks}, key=str.lower),
@@ -146,7 +146,7 @@ def _script(catalogue: Catalogue, machines: Machines) -> str:
     return f'"use strict";\nglobalThis.envbuildCatalogue = {_compact(data)};\n'
 
 
-def _packed(row: Row) -> list[Any]:
+def _packed(row: SearchRow) -> list[Any]:
     """Return the values of ``_FIELDS``. The last three, from ``driver`` on, are left out if all are empty."""
     page = 1 if row.page else 0
     found = [row.name, row.frameworks, row.python, row.os, row.cuda, row.driver_min, row.released, row.proofs, page, row.builds]

@@ -13,7 +13,7 @@ from envbuild.cli.session import Session
 from envbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from envbuild.pipeline.adding import Added
+    from envbuild.pipeline.adding import AddResult
 
 
 @click.command("add")
@@ -52,7 +52,7 @@ def command(
     return 0
 
 
-def _tell(session: Session, added: Added) -> None:
+def _tell(session: Session, added: AddResult) -> None:
     from envbuild.cli import lock_upgrade
 
     changes = added.difference.changes if added.difference is not None else ()

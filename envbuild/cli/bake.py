@@ -66,7 +66,7 @@ def command(
     if names and pattern:
         raise UsageError("Name environments, or give --match.", hint="--all means all environments.")
     registry_client.parse(repository)
-    settings = bake_file.Settings(
+    settings = bake_file.BakeSettings(
         repository=repository,
         moves_tags=moving_tags,
         secret=secret,

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from envbuild.pipeline.batch_selection import Selection
     from envbuild.pipeline.disk_need import DiskNeed
     from envbuild.pipeline.tools import Tools
-    from envbuild.pipeline.unchanged_renderings import Watch
+    from envbuild.pipeline.unchanged_renderings import RenderingWatch
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Runs the verb for one job, as far as that is possible with these tools, and returns its JSON document and exit code.
-Attempt = Callable[["Tools", "Job", "Watch"], tuple[Mapping[str, Any], int]]
+Attempt = Callable[["Tools", "Job", "RenderingWatch"], tuple[Mapping[str, Any], int]]
 
 _OWN = ("names", "every", "pattern", "revision", "jobs", "keep_going", "junit", "release")
 _DEFAULT_JOBS = 2
@@ -160,10 +160,10 @@ def attempted(
     """
     from envbuild.pipeline import batch, unchanged
     from envbuild.pipeline.settled import Settled
-    from envbuild.pipeline.unchanged_renderings import Watch
+    from envbuild.pipeline.unchanged_renderings import RenderingWatch
 
     view = unchanged.view(tools)
-    watch, done = Watch(view), []
+    watch, done = RenderingWatch(view), []
     settled = Settled(view, watch, command, _read_by(click.get_current_context())) if command is not None else None
     for job in jobs:
         began = time.monotonic()
@@ -190,7 +190,7 @@ def _read_by(context: click.Context) -> list[Path]:
     return [Path(context.params["data"])] if context.params.get("data") else []
 
 
-def _one(attempt: Attempt, job: Job, watch: Watch, tools: Tools) -> tuple[Mapping[str, Any], int]:
+def _one(attempt: Attempt, job: Job, watch: RenderingWatch, tools: Tools) -> tuple[Mapping[str, Any], int]:
     return attempt(tools, job, watch)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.batch import Job
     from envbuild.pipeline.building import Builder
     from envbuild.pipeline.tools import Tools
-    from envbuild.pipeline.unchanged_renderings import Watch
+    from envbuild.pipeline.unchanged_renderings import RenderingWatch
 
 
 @click.command("build")
@@ -53,7 +53,7 @@ def command(
         return _build_to(session, names[0], constraints, tools_from, place)
     if several is not None:
 
-        def attempt(tools: Tools, job: Job, _watch: Watch) -> tuple[Mapping[str, Any], int]:
+        def attempt(tools: Tools, job: Job, _watch: RenderingWatch) -> tuple[Mapping[str, Any], int]:
             built, record = _build(tools, job.requests, constraints, no_cache=no_cache, builder=builder)
             return _document(built, record), 0
 

@@ -16,7 +16,7 @@ from envbuild.errors import UsageError, VerifyError
 
 if TYPE_CHECKING:
     from envbuild.compose.store import LayerStore
-    from envbuild.compose.upkeep import Held
+    from envbuild.compose.upkeep import CachedLayer
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 
@@ -99,7 +99,7 @@ def _store(session: Session) -> LayerStore:
     return LayerStore(session.workspace.layers, session.err)
 
 
-def _row(held: Held) -> dict[str, Any]:
+def _row(held: CachedLayer) -> dict[str, Any]:
     return {**asdict(held), "used": datetime.fromtimestamp(held.used, UTC).isoformat(timespec="seconds")}
 
 

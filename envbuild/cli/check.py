@@ -13,7 +13,7 @@ from envbuild.cli.session import Session
 from envbuild.errors import PolicyError
 
 if TYPE_CHECKING:
-    from envbuild.policy.model import Finding, Judgement, Policy
+    from envbuild.policy.model import Judgement, Policy, PolicyFinding
 
 
 @click.command("check")
@@ -112,7 +112,7 @@ def _lines(judged: Judgement) -> list[str]:
     return [*lines, *(f"  warning: {text}" for text in judged.warnings)]
 
 
-def _no_upgrade(finding: Finding) -> str:
+def _no_upgrade(finding: PolicyFinding) -> str:
     if finding.upgrade or finding.rule != "vulnerabilities":
         return ""
     if not finding.fixed_in:

@@ -11,8 +11,8 @@ from envbuild.cli.session import Session
 from envbuild.errors import UsageError
 
 if TYPE_CHECKING:
-    from envbuild.pipeline.gathered_reports import Report
-    from envbuild.pipeline.gathering import Answer, Judged
+    from envbuild.pipeline.gathered_reports import AcceptedReport
+    from envbuild.pipeline.gathering import GatheredStatements, Judged
     from envbuild.pipeline.tools import Tools
 
 
@@ -54,7 +54,7 @@ def run(session: Session, names: Sequence[str], repository: str, key_files: Sequ
     return 0
 
 
-def known(tools: Tools, name: str) -> tuple[Report, ...]:
+def known(tools: Tools, name: str) -> tuple[AcceptedReport, ...]:
     """Return the stored reports about ``name`` that still count: first tests on GPUs, then passes, then the newest."""
     from envbuild.pipeline import gathered_reports
 
@@ -62,14 +62,14 @@ def known(tools: Tools, name: str) -> tuple[Report, ...]:
     return tuple(sorted(newest_first, key=lambda each: (each.kind != "smoke-gpu", each.status != "pass")))
 
 
-def document(reports: Sequence[Report]) -> dict[str, Any]:
+def document(reports: Sequence[AcceptedReport]) -> dict[str, Any]:
     """Return the reports as a part of the JSON of `show` and `resolve`; empty without reports."""
     from envbuild import codec
 
     return {"elsewhere": codec.encode(list(reports))} if reports else {}
 
 
-def rows(tools: Tools, reports: Sequence[Report], gpu: str | None) -> list[list[str]]:
+def rows(tools: Tools, reports: Sequence[AcceptedReport], gpu: str | None) -> list[list[str]]:
     """Return a row for each report. Reports about the requested GPUs come first, and are marked."""
     told = [(False, each) for each in reports]
     if gpu:
@@ -81,13 +81,13 @@ def rows(tools: Tools, reports: Sequence[Report], gpu: str | None) -> list[list[
     return [["elsewhere", each.kind, line(each) + (" (your GPU)" if yours else "")] for yours, each in told]
 
 
-def line(report: Report) -> str:
+def line(report: AcceptedReport) -> str:
     """Describe the verdict, the machine and the date of a report in one line."""
     on = ", ".join(report.gpus) or report.processor or "an unknown machine"
     return f"{report.status} on {on}" + (f", driver {report.driver}" if report.driver else "") + f", {report.date}"
 
 
-def _text(answer: Answer, known: dict[str, str]) -> str:
+def _text(answer: GatheredStatements, known: dict[str, str]) -> str:
     rows = [["STATEMENT", "SIGNED BY", "RESULT", ""], *(_row(each, known) for each in answer.statements)]
     kept = sum(each.report is not None for each in answer.statements)
     end = f"{kept} smoke report{'s' if kept != 1 else ''} kept." if kept else "No smoke report was accepted."

@@ -9,7 +9,7 @@ from envbuild.cli import wording
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from envbuild.lock.comparison import Change, Difference
+    from envbuild.lock.comparison import LockDifference, PackageChange
     from envbuild.model.lock import Artifact, Lock
     from envbuild.pipeline.upgrading import Upgraded
 
@@ -56,7 +56,7 @@ def document(upgraded: Upgraded) -> dict[str, Any]:
     }
 
 
-def packages(changes: Sequence[Change]) -> dict[str, list[dict[str, Any]]]:
+def packages(changes: Sequence[PackageChange]) -> dict[str, list[dict[str, Any]]]:
     """Return the packages that differ as JSON, grouped by the kind of change."""
     listed: dict[str, list[dict[str, Any]]] = {"added": [], "removed": [], "changed": []}
     for change in changes:
@@ -65,7 +65,7 @@ def packages(changes: Sequence[Change]) -> dict[str, list[dict[str, Any]]]:
     return listed
 
 
-def table(changes: Sequence[Change]) -> str:
+def table(changes: Sequence[PackageChange]) -> str:
     """Return the packages that differ, one line each."""
     return wording.columns([_row(change) for change in changes], indent="  ")
 
@@ -76,7 +76,7 @@ def _file(artifact: Artifact | None) -> dict[str, Any] | None:
     return {"version": artifact.version, "filename": artifact.filename, "sha256": artifact.sha256, "size": artifact.size}
 
 
-def _summary(difference: Difference) -> str:
+def _summary(difference: LockDifference) -> str:
     counts = [(kind, sum(change.kind == kind for change in difference.changes)) for kind in _SIGNS]
     parts = [f"{count} {kind}" for kind, count in counts if count] + (["its base moved"] if difference.base else [])
     parts += ["its decision changed"] if difference.decision else []
@@ -84,7 +84,7 @@ def _summary(difference: Difference) -> str:
     return ", ".join(parts)
 
 
-def _table(difference: Difference) -> str:
+def _table(difference: LockDifference) -> str:
     rows = [_row(change) for change in difference.changes]
     rows += [["~", "base", line] for line in difference.base]
     rows += [["~", "decision", path] for path in difference.decision]
@@ -93,7 +93,7 @@ def _table(difference: Difference) -> str:
     return wording.columns(rows, indent="  ")
 
 
-def _row(change: Change) -> list[str]:
+def _row(change: PackageChange) -> list[str]:
     before, after = change.before, change.after
     versions = list(dict.fromkeys(each.version for each in (before, after) if each))
     if before and after and len(versions) == 1:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.building import Builder
     from envbuild.pipeline.make import Made, MakeOptions, StageNote
     from envbuild.pipeline.tools import Tools
-    from envbuild.pipeline.unchanged_renderings import Watch
+    from envbuild.pipeline.unchanged_renderings import RenderingWatch
 
 _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
 
@@ -49,7 +49,7 @@ def command(session: Session, /, names: tuple[str, ...], also: tuple[str, ...], 
 
     if several is not None:
 
-        def attempt(tools: Tools, job: Job, watch: Watch) -> tuple[Mapping[str, Any], int]:
+        def attempt(tools: Tools, job: Job, watch: RenderingWatch) -> tuple[Mapping[str, Any], int]:
             made = make.make(
                 tools, [job.request], options.chosen(constraints), wanted(*job.requests), lambda _note: None, watch=watch
             )

@@ -13,7 +13,7 @@ from envbuild.cli.session import Session
 from envbuild.errors import InvalidInputError, Problem, UsageError
 
 if TYPE_CHECKING:
-    from envbuild.matrix.online.differences import Finding
+    from envbuild.matrix.online.differences import IndexDifference
     from envbuild.updates.rows import Asked
 
 _framework = click.option(
@@ -146,12 +146,12 @@ def _tell_unread(session: Session, asked: Asked) -> None:
         session.err(f"The requirements of {len(asked.unread)} wheels were not compared; the first: {first}.")
 
 
-def _problem(finding: Finding) -> Problem:
+def _problem(finding: IndexDifference) -> Problem:
     where, _, line = finding.at.rpartition(":")
     message = f"{finding.framework} {finding.version} ({finding.package}): {finding.message}"
     return Problem(where=where, line=int(line), message=message)
 
 
-def _table(findings: Sequence[Finding]) -> str:
+def _table(findings: Sequence[IndexDifference]) -> str:
     rows = [[each.kind, f"{each.framework} {each.version}", each.package, each.message, each.at] for each in findings]
     return wording.columns(rows)

@@ -18,7 +18,7 @@ from envbuild.errors import InvalidInputError, UsageError
 if TYPE_CHECKING:
     from envbuild.pipeline.disk_need import DiskNeed
     from envbuild.pipeline.plan import Item, Plan, Shard
-    from envbuild.pipeline.revision_inputs import Reason
+    from envbuild.pipeline.revision_inputs import ChangedInput
 
 _SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
 _SHOWN = 3  # the number of files that are shown for a reason
@@ -254,7 +254,7 @@ def _needs(shown: Sequence[Shard]) -> str:
     )
 
 
-def _reason(reason: Reason) -> str:
+def _reason(reason: ChangedInput) -> str:
     if reason.input == "new":
         return "new"
     more = len(reason.files) - _SHOWN

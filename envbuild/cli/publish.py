@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.make import Made, MakeOptions, StageNote
     from envbuild.pipeline.publishing import Destination, Planned, Published
     from envbuild.pipeline.tools import Tools
-    from envbuild.pipeline.unchanged_renderings import Watch
+    from envbuild.pipeline.unchanged_renderings import RenderingWatch
 
 _NOT_PUBLISHED = "The image is not published, because its smoke test did not pass."
 
@@ -130,7 +130,7 @@ def command(
 
     if several is not None:
 
-        def attempt(tools: Tools, job: Job, watch: Watch) -> tuple[Mapping[str, Any], int]:
+        def attempt(tools: Tools, job: Job, watch: RenderingWatch) -> tuple[Mapping[str, Any], int]:
             return _without_sending(tools, job, watch, asked, wanted(*job.requests), dry_run=dry_run)
 
         return batch.run(
@@ -197,7 +197,7 @@ def _publish_one(session: Session, name: str, asked: _Asked, wanted: MakeOptions
 
 
 def _without_sending(
-    tools: Tools, job: Job, watch: Watch, asked: _Asked, wanted: MakeOptions, *, dry_run: bool
+    tools: Tools, job: Job, watch: RenderingWatch, asked: _Asked, wanted: MakeOptions, *, dry_run: bool
 ) -> tuple[Mapping[str, Any], int]:
     """Return the answer if nothing has to be sent: the registry has the image and its statements, or publishing it is refused.
 

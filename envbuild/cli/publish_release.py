@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
     from envbuild.pipeline.batch import Outcome
     from envbuild.pipeline.publishing import Destination
-    from envbuild.pipeline.releases import Change, Member
+    from envbuild.pipeline.releases import ReleaseChange, ReleasedImage
 
 
 def require_alone() -> None:
@@ -43,7 +43,7 @@ def conclude(outcomes: Sequence[Outcome], *, to: Destination, name: str, dry_run
         return Conclusion(error=error)
     if not outcomes:
         return Conclusion()
-    members: list[Member] = []
+    members: list[ReleasedImage] = []
     unknown: list[str] = []
     for each in outcomes:
         member = _member(each, dry_run=dry_run)
@@ -72,7 +72,7 @@ def roll_back(session: Session, repository: str, key: PublicKey, *, dry_run: boo
     return 0
 
 
-def document(repository: str, change: Change) -> dict[str, Any]:
+def document(repository: str, change: ReleaseChange) -> dict[str, Any]:
     """Return the change of a release as JSON."""
     from envbuild import codec
 
@@ -84,7 +84,7 @@ def document(repository: str, change: Change) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def lines(change: Change, *, dry_run: bool) -> list[str]:
+def lines(change: ReleaseChange, *, dry_run: bool) -> list[str]:
     """Describe the change of a release: each tag that moves, with its old and its new image."""
     verb = "would move" if dry_run else "moved"
     told = [f"  {verb}  {each.tag}  {_short(each.before) or 'new'} → {_short(each.after)}" for each in change.moves]
@@ -98,9 +98,9 @@ def _short(digest: str) -> str:
     return digest.removeprefix("sha256:")[:12]
 
 
-def _member(outcome: Outcome, *, dry_run: bool) -> Member | None:
+def _member(outcome: Outcome, *, dry_run: bool) -> ReleasedImage | None:
     """Return the image of one environment; None in a dry run if the image is not in the registry yet."""
-    from envbuild.pipeline.releases import Member
+    from envbuild.pipeline.releases import ReleasedImage
 
     told = outcome.document
     if dry_run:
@@ -111,4 +111,4 @@ def _member(outcome: Outcome, *, dry_run: bool) -> Member | None:
     else:
         digest, tags = told["published"]["digest"], told["published"]["tags"]
     *moving, fixed = tags
-    return Member(name=str(told["name"]), digest=digest, fixed=fixed, tags=tuple(moving))
+    return ReleasedImage(name=str(told["name"]), digest=digest, fixed=fixed, tags=tuple(moving))

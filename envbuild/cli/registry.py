@@ -10,7 +10,7 @@ from envbuild.cli import options, wording
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from envbuild.pipeline.retention import Held
+    from envbuild.pipeline.retention import RegistryDocument
 
 
 @click.group("registry")
@@ -72,7 +72,7 @@ def prune(session: Session, repository: str, *, keep: int, yes: bool) -> int:
     return 0
 
 
-def _row(each: Held) -> list[str]:
+def _row(each: RegistryDocument) -> list[str]:
     name = each.tags[0] + (f" (+{len(each.tags) - 1})" if len(each.tags) > 1 else "")
     digest, size = each.digest.removeprefix("sha256:")[:12], wording.size(each.size) if each.size else ""
     return [name, digest, size, str(each.statements), ", ".join(each.needed_by) or "nothing"]

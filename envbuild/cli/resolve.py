@@ -11,7 +11,7 @@ from envbuild.cli import options, wording
 from envbuild.cli.session import Session
 
 if TYPE_CHECKING:
-    from envbuild.pipeline.gathered_reports import Report
+    from envbuild.pipeline.gathered_reports import AcceptedReport
     from envbuild.pipeline.tools import Tools
 
 
@@ -51,7 +51,7 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
     return 0
 
 
-def _elsewhere(tools: Tools, name: str) -> Sequence[Report]:
+def _elsewhere(tools: Tools, name: str) -> Sequence[AcceptedReport]:
     """Return the reports of other machines. Most environments have none; then the modules that read them are not imported."""
     if not tools.workspace.gathered_file(name).exists():
         return ()

@@ -19,7 +19,7 @@ from envbuild.errors import SmokeFailedError, SmokeInconclusiveError, UsageError
 
 if TYPE_CHECKING:
     from envbuild.pipeline.building import Builder
-    from envbuild.pipeline.plan import Candidate
+    from envbuild.pipeline.plan import Buildable
     from envbuild.pipeline.running import RunOptions, Start
     from envbuild.pipeline.tools import Tools
     from envbuild.run_commands.model import Port
@@ -214,7 +214,7 @@ def _make(tools: Tools, name: str, constraints: Mapping[str, str | None], builde
         raise SmokeFailedError(made.smoked.sentence, hint=made.smoked.hint)
 
 
-def _print(session: Session, tools: Tools, each: Candidate, ready: Start) -> int:
+def _print(session: Session, tools: Tools, each: Buildable, ready: Start) -> int:
     found = ready.found
     lines = [shlex.join(step) for step in (*found.steps, ready.argv)]
     variables = "".join(f"{name}={shlex.quote(value)} " for name, value in ready.variables.items())

@@ -15,7 +15,7 @@ from envbuild.errors import UsageError
 
 if TYPE_CHECKING:
     from envbuild.updates.making import Update
-    from envbuild.updates.model import Changes, RenewedLock, Request
+    from envbuild.updates.model import Changes, RenewedLock, UpdateRequest
 
 BRANCH = "envbuild-update"
 
@@ -104,8 +104,8 @@ def _request(  # noqa: PLR0917 - the options, by name
     databases: tuple[Path, ...],
     service: str | None,
     keep_going: bool,
-) -> Request:
-    from envbuild.updates.model import Request
+) -> UpdateRequest:
+    from envbuild.updates.model import UpdateRequest
 
     if no_releases and frameworks:
         raise UsageError("--framework cannot be combined with --no-releases.", hint="Give one of them.")
@@ -119,7 +119,7 @@ def _request(  # noqa: PLR0917 - the options, by name
         given = "--match" if pattern else "--keep-going"
         raise UsageError(f"{given} is about renewing locks.", hint="Add --locks security or --locks all.")
     asked = service or ("osv" if locks == "security" and not databases else "")
-    return Request(
+    return UpdateRequest(
         frameworks=frameworks,
         locks=locks,
         pattern=pattern,

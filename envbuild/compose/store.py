@@ -39,7 +39,7 @@ _LAYOUT = {"oci-layout": '{"imageLayoutVersion":"1.0.0"}', "index.json": '{"sche
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class StoreEntry:
     """The index's entry for a key. ``about`` describes the input in words; ``used`` is a time in seconds since 1970."""
 
     key: str
@@ -142,7 +142,7 @@ class LayerStore:
         with self._gate(fcntl.LOCK_EX | fcntl.LOCK_NB):
             yield
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[StoreEntry]:
         """All entries of the index that can be read, whether their blobs are here or not."""
         paths = sorted(self._keys.glob("*.json")) if self._keys.is_dir() else []
         return [entry for path in paths if (entry := self._read(path))]
@@ -241,7 +241,7 @@ class LayerStore:
     def _entry_file(self, key: str) -> Path:
         return self._keys / f"{_checked(key)}.json"
 
-    def _read(self, path: Path) -> Entry | None:
+    def _read(self, path: Path) -> StoreEntry | None:
         """The entry in a file; None if it is absent, damaged or of another format."""
         try:
             used = path.stat().st_mtime
@@ -249,7 +249,7 @@ class LayerStore:
             if found["format"] != _FORMAT or found["check"] != _checksum(found["layer"]):
                 return None
             layer = Layer(**found["layer"])
-            return Entry(key=path.stem, layer=layer, about=str(found["about"]), used=used)
+            return StoreEntry(key=path.stem, layer=layer, about=str(found["about"]), used=used)
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envbuild.compose.model import Layer
-from envbuild.compose.store import Entry, LayerStore
+from envbuild.compose.store import LayerStore, StoreEntry
 from envbuild.compose.unpack import DamagedError, noting, unpacked
 from envbuild.model.progress import OnProgress, Progress
 
@@ -18,7 +18,7 @@ _PIECE = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
+class CachedLayer:
     """A layer of the store. ``about`` names the content of the layer, ``used`` is the time of its last use (seconds since
     1970)."""
 
@@ -30,16 +30,16 @@ class Held:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pruned:
+class PrunedLayers:
     """The numbers of bytes that :func:`prune` removed and left."""
 
-    removed: tuple[Held, ...]
+    removed: tuple[CachedLayer, ...]
     freed: int
     kept: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verified:
+class VerifiedLayers:
     """The numbers of layers and bytes that :func:`verify` read, and the digests and keys that it removed because they were
     damaged."""
 
@@ -49,7 +49,7 @@ class Verified:
     entries: tuple[str, ...]
 
 
-def held(store: LayerStore) -> list[Held]:
+def held(store: LayerStore) -> list[CachedLayer]:
     """The layers in the store, the most recently used first. A blob without an entry in the index, left by a killed
     process, is listed without its unpacked size.
     """
@@ -59,7 +59,7 @@ def held(store: LayerStore) -> list[Held]:
         status = path.lstat()
         entries = by_digest.get(digest, [])
         found.append(
-            Held(
+            CachedLayer(
                 digest=digest,
                 size=status.st_size,
                 unpacked=entries[0].layer.unpacked if entries else None,
@@ -70,14 +70,14 @@ def held(store: LayerStore) -> list[Held]:
     return sorted(found, key=lambda each: (-each.used, each.digest))
 
 
-def prune(store: LayerStore, keep_bytes: int) -> Pruned:
+def prune(store: LayerStore, keep_bytes: int) -> PrunedLayers:
     """Remove blobs without an entry, then the least recently used layers, until at most ``keep_bytes`` remain.
 
     Entries of the index stay: they are small, and say which layer a registry has. Raises :class:`BuildError` (``busy``) if
     another process uses the store.
     """
     if not store.folder.is_dir():
-        return Pruned(removed=(), freed=0, kept=0)
+        return PrunedLayers(removed=(), freed=0, kept=0)
     with store.alone():
         freed = store.remove_leftovers()
         files = store.blob_files()
@@ -88,14 +88,14 @@ def prune(store: LayerStore, keep_bytes: int) -> Pruned:
             else:
                 files[each.digest].unlink()
                 removed.append(each)
-    return Pruned(removed=tuple(removed), freed=freed + sum(each.size for each in removed), kept=kept)
+    return PrunedLayers(removed=tuple(removed), freed=freed + sum(each.size for each in removed), kept=kept)
 
 
-def verify(store: LayerStore, on_progress: OnProgress) -> Verified:
+def verify(store: LayerStore, on_progress: OnProgress) -> VerifiedLayers:
     """Read every layer again; remove those whose digest, unpacked digest or sizes are wrong, with their entries."""
     damaged, entries = [], []
     if not store.folder.is_dir():
-        return Verified(layers=0, bytes=0, damaged=(), entries=())
+        return VerifiedLayers(layers=0, bytes=0, damaged=(), entries=())
     with store.in_use():
         for path in store.damaged_entries():
             path.unlink(missing_ok=True)
@@ -121,7 +121,7 @@ def verify(store: LayerStore, on_progress: OnProgress) -> Verified:
             for key in wrong:
                 store.forget(key)
             entries += wrong
-    return Verified(layers=len(blobs), bytes=total, damaged=tuple(damaged), entries=tuple(sorted(entries)))
+    return VerifiedLayers(layers=len(blobs), bytes=total, damaged=tuple(damaged), entries=tuple(sorted(entries)))
 
 
 class _Check:
@@ -168,8 +168,8 @@ def _told(layer: Layer) -> tuple[str, int, str, int]:
     return layer.digest, layer.size, layer.diff_id, layer.unpacked
 
 
-def _by_digest(store: LayerStore) -> dict[str, list[Entry]]:
-    found: dict[str, list[Entry]] = defaultdict(list)
+def _by_digest(store: LayerStore) -> dict[str, list[StoreEntry]]:
+    found: dict[str, list[StoreEntry]] = defaultdict(list)
     for entry in store.entries():
         found[entry.layer.digest].append(entry)
     return found

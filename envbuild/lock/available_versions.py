@@ -22,7 +22,7 @@ _NONE_LATER: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
+class VersionOffer:
     """One version and its best file for the target."""
 
     version: Version
@@ -39,7 +39,7 @@ class Offers:
     """
 
     project: str
-    best_first: tuple[Offer, ...]
+    best_first: tuple[VersionOffer, ...]
     refused: dict[str, int]
 
 
@@ -109,7 +109,8 @@ class OfferBook:
             if version not in best or order < best[version][0]:
                 best[version] = (order, file)
         offers = [
-            Offer(version=version, file=file, is_wheel=file.filename.endswith(".whl")) for version, (_, file) in best.items()
+            VersionOffer(version=version, file=file, is_wheel=file.filename.endswith(".whl"))
+            for version, (_, file) in best.items()
         ]
         offers.sort(key=lambda offer: (offer.is_wheel, offer.version), reverse=True)
         return Offers(project=project, best_first=tuple(offers), refused=dict(refused))

@@ -17,7 +17,7 @@ ROLES: tuple[Role, ...] = ("package", "build tool", "pip")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class PackageChange:
     """The change of one package in one prefix; ``prefix`` is empty for a tool of the whole build.
 
     ``before`` is None for an added package, ``after`` is None for a removed package."""
@@ -31,11 +31,11 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
+class LockDifference:
     """All differences between two locks. ``base`` describes the differences of the base; ``decision`` has the paths of the
     changed choices."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[PackageChange, ...]
     base: tuple[str, ...]
     decision: tuple[str, ...]
     missing_added: tuple[Missing, ...]
@@ -47,9 +47,9 @@ class Difference:
         return not (self.changes or self.base or self.decision or self.missing_added or self.missing_removed)
 
 
-def compare(before: Lock, after: Lock) -> Difference:
+def compare(before: Lock, after: Lock) -> LockDifference:
     """Return the differences from ``before`` to ``after``, with packages sorted by prefix and name."""
-    return Difference(
+    return LockDifference(
         changes=tuple(_changes(before, after)),
         base=tuple(_base(before.base, after.base)),
         decision=tuple(path for path, *_ in differing(codec.encode(before.environment), codec.encode(after.environment))),
@@ -58,7 +58,7 @@ def compare(before: Lock, after: Lock) -> Difference:
     )
 
 
-def _changes(before: Lock, after: Lock) -> Iterator[Change]:
+def _changes(before: Lock, after: Lock) -> Iterator[PackageChange]:
     old, new = ({prefix.name: prefix for prefix in lock.prefixes} for lock in (before, after))
     for name in dict.fromkeys((*old, *new)):
         for role in ROLES:
@@ -74,12 +74,12 @@ def _files(prefix: Prefix | None, role: Role) -> dict[str, Artifact]:
     return {artifact.name: artifact for artifact in held[role]}
 
 
-def _of_prefix(prefix: str, role: Role, old: Mapping[str, Artifact], new: Mapping[str, Artifact]) -> Iterator[Change]:
+def _of_prefix(prefix: str, role: Role, old: Mapping[str, Artifact], new: Mapping[str, Artifact]) -> Iterator[PackageChange]:
     for name in sorted({*old, *new}):
         before, after = old.get(name), new.get(name)
         if before != after:
             kind: Kind = "added" if before is None else "removed" if after is None else "changed"
-            yield Change(prefix=prefix, role=role, kind=kind, name=name, before=before, after=after)
+            yield PackageChange(prefix=prefix, role=role, kind=kind, name=name, before=before, after=after)
 
 
 def _base(before: BaseLock, after: BaseLock) -> Iterator[str]:

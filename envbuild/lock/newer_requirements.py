@@ -10,7 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from envbuild.errors import UnknownNameError
-from envbuild.lock.available_versions import Offer, OfferBook, cutoff
+from envbuild.lock.available_versions import OfferBook, VersionOffer, cutoff
 from envbuild.lock.metadata import MetadataReader, UnusableFileError
 from envbuild.lock.resolver import allowed
 from envbuild.lock.target import Target
@@ -22,7 +22,7 @@ Later = Mapping[str, str]
 class _Step(NamedTuple):
     """A version that is likely to be chosen, with the day of the upgrade that needs it."""
 
-    offer: Offer
+    offer: VersionOffer
     extras: frozenset[str]
     day: str
 
@@ -83,7 +83,7 @@ class LaterNeeds:
             return step
         return None
 
-    def _fitting(self, book: OfferBook, wanted: Requirement) -> list[Offer]:
+    def _fitting(self, book: OfferBook, wanted: Requirement) -> list[VersionOffer]:
         name = canonicalize_name(wanted.name)
         try:
             return allowed(book.of(name), wanted.specifier & self._bounds.get(name, SpecifierSet()))

@@ -17,7 +17,7 @@ from envbuild.lock.installers import BUILDERS, INSTALLERS, backend_of, path_of
 from envbuild.lock.metadata import MetadataReader
 from envbuild.lock.newer_requirements import Later, LaterNeeds
 from envbuild.lock.project_files import Pages
-from envbuild.lock.resolver import Candidate, resolve
+from envbuild.lock.resolver import PackageCandidate, resolve
 from envbuild.lock.target import Target, read_requirement
 from envbuild.lock.user_packages import choose
 from envbuild.model.environment import Environment, Framework, PrefixPlan
@@ -45,7 +45,7 @@ class _Keep:
         """The files that should stay pinned."""
         return frozenset(self.preferred.values())
 
-    def prefer(self, candidates: Sequence[Candidate]) -> None:
+    def prefer(self, candidates: Sequence[PackageCandidate]) -> None:
         """Also keep the files of ``candidates`` pinned, if they fit."""
         chosen = {c.project: c.offer.file.filename for c in candidates}
         self.preferred |= {name: filename for name, filename in chosen.items() if name not in self.upgrading}
@@ -117,7 +117,7 @@ class PrefixMaker:
             lambda later: self._book(undated=free, exempt=keep.filenames, later=later), constraints, keep
         )
 
-        def search(wanted: Sequence[Requirement]) -> list[Candidate]:
+        def search(wanted: Sequence[Requirement]) -> list[PackageCandidate]:
             return self._resolve(wanted, constraints, book, keep)
 
         chosen = choose(asked, (), search, self.environment)
@@ -154,7 +154,7 @@ class PrefixMaker:
         later = self._read([text for f in absent for text in f.requirements])
         return constraints + [Requirement(f"{r.name}{r.specifier}") for r in later if r.specifier]
 
-    def _tools(self, chosen: Sequence[Candidate], installers: list[str], keep: _Keep) -> list[Candidate]:
+    def _tools(self, chosen: Sequence[PackageCandidate], installers: list[str], keep: _Keep) -> list[PackageCandidate]:
         """Return the tools, only as wheels: the newest installers, and build tools as old as the packages that they build."""
         wanted = installers
         sources = [c for c in chosen if not c.offer.is_wheel]
@@ -182,7 +182,7 @@ class PrefixMaker:
 
     def _resolve(
         self, requirements: Sequence[Requirement], constraints: Sequence[Requirement], book: OfferBook, keep: _Keep
-    ) -> list[Candidate]:
+    ) -> list[PackageCandidate]:
         """Choose the packages. If pins of an earlier lock are kept, first choose the upgraded packages without regard to these
         pins, then choose all others to fit the upgraded ones."""
         self._pages.prefetch(canonicalize_name(r.name) for r in requirements)
@@ -199,7 +199,7 @@ class PrefixMaker:
         constraints: Sequence[Requirement],
         book: OfferBook,
         preferred: Mapping[str, str],
-    ) -> list[Candidate]:
+    ) -> list[PackageCandidate]:
         return resolve(
             requirements,
             constraints=constraints,
@@ -258,7 +258,7 @@ class PrefixMaker:
             )
         return [requirement for requirement in found if self._target.wants(requirement)]
 
-    def _artifacts(self, candidates: Sequence[Candidate]) -> tuple[Artifact, ...]:
+    def _artifacts(self, candidates: Sequence[PackageCandidate]) -> tuple[Artifact, ...]:
         files = [candidate.offer.file for candidate in candidates]
         self._say(f"looking up the sizes of {len(files)} files")
         sizes = self._pages.sizes(files)
@@ -287,7 +287,7 @@ class PrefixMaker:
             self._skipped.add(why)
             self._say(f"left out: {why}")
 
-    def _news(self, candidate: Candidate) -> None:
+    def _news(self, candidate: PackageCandidate) -> None:
         self._picked += 1
         self._on_progress(
             Progress(

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from resolvelib.resolvers import RequirementInformation
 
 from envbuild.errors import Conflict, ConflictError, UnknownNameError
-from envbuild.lock.available_versions import Offer, OfferBook, Offers, version_of
+from envbuild.lock.available_versions import OfferBook, Offers, VersionOffer, version_of
 from envbuild.lock.metadata import Metadata, MetadataReader, UnusableFileError
 from envbuild.lock.target import Target
 
@@ -29,18 +29,18 @@ class _Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PackageCandidate:
     """One version of a project, with the requested ``extras``."""
 
     project: str
     extras: frozenset[str]
-    offer: Offer
+    offer: VersionOffer
 
 
-_Information = RequirementInformation[Requirement, Candidate]
+_Information = RequirementInformation[Requirement, PackageCandidate]
 
 
-class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
+class _Provider(resolvelib.AbstractProvider[Requirement, PackageCandidate, _Key]):
     def __init__(
         self,
         *,
@@ -51,7 +51,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         preferred: Mapping[str, str],
         ignored: frozenset[str],
         prefetch: Callable[[Iterable[str]], None],
-        on_pick: Callable[[Candidate], None],
+        on_pick: Callable[[PackageCandidate], None],
         on_skip: Callable[[str], None],
         roots: frozenset[str],
     ) -> None:
@@ -67,17 +67,17 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         self._roots = roots
         self.unusable: dict[str, str] = {}
 
-    def identify(self, requirement_or_candidate: Requirement | Candidate) -> _Key:
+    def identify(self, requirement_or_candidate: Requirement | PackageCandidate) -> _Key:
         """Return the project with its extras: ``x[a]`` is resolved separately and depends on the same version of ``x``."""
-        if isinstance(requirement_or_candidate, Candidate):
+        if isinstance(requirement_or_candidate, PackageCandidate):
             return _Key(requirement_or_candidate.project, requirement_or_candidate.extras)
         return _key(requirement_or_candidate)
 
     def get_preference(
         self,
         identifier: _Key,
-        resolutions: Mapping[_Key, Candidate],  # noqa: ARG002 - resolvelib passes all by name
-        candidates: Mapping[_Key, Iterator[Candidate]],  # noqa: ARG002
+        resolutions: Mapping[_Key, PackageCandidate],  # noqa: ARG002 - resolvelib passes all by name
+        candidates: Mapping[_Key, Iterator[PackageCandidate]],  # noqa: ARG002
         information: Mapping[_Key, Iterator[_Information]],
         backtrack_causes: Sequence[_Information],
     ) -> Any:
@@ -100,8 +100,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         self,
         identifier: _Key,
         requirements: Mapping[_Key, Iterator[Requirement]],
-        incompatibilities: Mapping[_Key, Iterator[Candidate]],
-    ) -> list[Candidate]:
+        incompatibilities: Mapping[_Key, Iterator[PackageCandidate]],
+    ) -> list[PackageCandidate]:
         """Return the versions that all requirements and constraints allow: the preferred file, then best first."""
         bounds = self._constraints.get(identifier.project, SpecifierSet())
         offers = self.offers(identifier.project)
@@ -110,7 +110,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         refused = {candidate.offer.version for candidate in incompatibilities[identifier]}
         preferred = self._preferred.get(identifier.project)
         fitting = [
-            Candidate(identifier.project, identifier.extras, offer)
+            PackageCandidate(identifier.project, identifier.extras, offer)
             for offer in allowed(offers, bounds)
             if offer.version not in refused and offer.file.filename not in self.unusable
         ]
@@ -125,11 +125,11 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
                 raise
             return Offers(project=project, best_first=(), refused={"exist: no index has such a project": 0})
 
-    def is_satisfied_by(self, requirement: Requirement, candidate: Candidate) -> bool:
+    def is_satisfied_by(self, requirement: Requirement, candidate: PackageCandidate) -> bool:
         """Accept pre-releases here: :meth:`find_matches` has decided whether they are allowed."""
         return requirement.specifier.contains(candidate.offer.version, prereleases=True)
 
-    def get_dependencies(self, candidate: Candidate) -> list[Requirement]:
+    def get_dependencies(self, candidate: PackageCandidate) -> list[Requirement]:
         """Return the declared dependencies that apply to the target and are not ignored."""
         self._on_pick(candidate)
         declared = [r for r in self._metadata(candidate.offer).requires if canonicalize_name(r.name) not in self._ignored]
@@ -145,7 +145,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
         self._prefetch(sorted({canonicalize_name(r.name) for r in wanted}))
         return wanted
 
-    def _metadata(self, offer: Offer) -> Metadata:
+    def _metadata(self, offer: VersionOffer) -> Metadata:
         try:
             metadata = self._reader.read(offer.file, offer.version)
             if not self._target.accepts_python(metadata.requires_python):
@@ -154,7 +154,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, Candidate, _Key]):
             raise self._leave_out(offer, str(error)) from error
         return metadata
 
-    def _leave_out(self, offer: Offer, why: str) -> Exception:
+    def _leave_out(self, offer: VersionOffer, why: str) -> Exception:
         """Record that the file of ``offer`` is unusable, and return the error to raise. It makes the search start again without
         the file. After too many unusable files, it ends the search."""
         self.unusable[offer.file.filename] = why
@@ -177,11 +177,11 @@ def resolve(
     book: OfferBook,
     reader: MetadataReader,
     prefetch: Callable[[Iterable[str]], None],
-    on_pick: Callable[[Candidate], None],
+    on_pick: Callable[[PackageCandidate], None],
     on_skip: Callable[[str], None] = lambda _: None,
     preferred: Mapping[str, str] | None = None,
     ignored: frozenset[str] = frozenset(),
-) -> list[Candidate]:
+) -> list[PackageCandidate]:
     """One candidate per project, sorted by name, that together satisfy ``requirements`` within ``constraints``.
 
     ``preferred`` maps projects to files that are chosen before better ones. Requirements on ``ignored`` projects are not
@@ -205,7 +205,7 @@ def resolve(
         roots=frozenset(canonicalize_name(requirement.name) for requirement in requirements),
     )
     while True:
-        resolver: resolvelib.Resolver[Requirement, Candidate, _Key]
+        resolver: resolvelib.Resolver[Requirement, PackageCandidate, _Key]
         resolver = resolvelib.Resolver(provider, resolvelib.BaseReporter())
         try:
             result = resolver.resolve(requirements, max_rounds=_MAX_ROUNDS)
@@ -223,7 +223,7 @@ def resolve(
         return [chosen[project] for project in sorted(chosen)]
 
 
-def allowed(offers: Offers, bounds: SpecifierSet) -> list[Offer]:
+def allowed(offers: Offers, bounds: SpecifierSet) -> list[VersionOffer]:
     """Return the offers within ``bounds``, in order. Pre-releases are included only if a bound names one or nothing else is
     left (PEP 440). Yanked files are included only for an exact pin (PEP 592).
     """

@@ -8,15 +8,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from envbuild.errors import Conflict, ConflictError
-from envbuild.lock.resolver import Candidate
+from envbuild.lock.resolver import PackageCandidate
 from envbuild.model.environment import Environment
 
-Resolve = Callable[[Sequence[Requirement]], list[Candidate]]
+Resolve = Callable[[Sequence[Requirement]], list[PackageCandidate]]
 
 
 def choose(
     asked: Sequence[Requirement], added: Sequence[Requirement], resolve: Resolve, environment: Environment
-) -> list[Candidate]:
+) -> list[PackageCandidate]:
     """Resolve ``asked`` and ``added`` together.
 
     Raises :class:`ConflictError` (``added-package``) with the packages of ``added`` that conflict. If ``asked`` alone cannot be

@@ -19,7 +19,7 @@ from envbuild.matrix.versions import numbers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
+class TableView:
     """How to show one table: its rows, the names of a row (the first is printed), and its columns."""
 
     rows: Callable[[Matrix], Sequence[Any]]
@@ -49,19 +49,19 @@ def _branch(text: str) -> str:
     return text.lower().lstrip("rv").partition(".")[0]
 
 
-TABLES: dict[str, Table] = {
-    "drivers": Table(
+TABLES: dict[str, TableView] = {
+    "drivers": TableView(
         rows=lambda m: m.drivers,
         names=lambda row: (row.branch,),
         columns=("branch", "max_cuda", "kind", "released", "end_of_life", "latest"),
         normal=_branch,
     ),
-    "architectures": Table(
+    "architectures": TableView(
         rows=lambda m: m.architectures,
         names=lambda row: (*row.capabilities, row.name),
         columns=("name", "capabilities", "first_cuda", "last_cuda", "last_driver_branch"),
     ),
-    "gpus": Table(
+    "gpus": TableView(
         rows=lambda m: m.gpus,
         names=_gpu_names,
         columns=(
@@ -69,35 +69,37 @@ TABLES: dict[str, Table] = {
             *("fp64_gflops", "fp32_gflops", "fp16_gflops", "power_w", "nvlink", "gpus_per_board"),
         ),
     ),
-    "gpu_vendors": Table(rows=lambda m: m.gpu_vendors, names=lambda row: (row.vendor,), columns=("vendor", "needs", "names")),
-    "cuda": Table(
+    "gpu_vendors": TableView(
+        rows=lambda m: m.gpu_vendors, names=lambda row: (row.vendor,), columns=("vendor", "needs", "names")
+    ),
+    "cuda": TableView(
         rows=lambda m: m.cuda,
         names=_cuda_names,
         columns=("version", "release", "released", "driver_min", "capability_min", "capability_max", "gcc_max"),
     ),
-    "cudnn": Table(
+    "cudnn": TableView(
         rows=lambda m: m.cudnn, names=_library_names, columns=("version", "release", "released", "cuda", "capability_min")
     ),
-    "nccl": Table(rows=lambda m: m.nccl, names=_library_names, columns=("version", "released", "cuda")),
-    "systems": Table(
+    "nccl": TableView(rows=lambda m: m.nccl, names=_library_names, columns=("version", "released", "cuda")),
+    "systems": TableView(
         rows=lambda m: m.systems,
         names=lambda row: (row.name, row.codename, row.image),
         columns=("name", "codename", "glibc", "gcc", "released", "end_of_life"),
     ),
-    "pythons": Table(
+    "pythons": TableView(
         rows=lambda m: m.pythons, names=lambda row: (row.version,), columns=("version", "released", "end_of_life")
     ),
-    "build_tools": Table(
+    "build_tools": TableView(
         rows=lambda m: m.build_tools, names=lambda row: (row.name,), columns=("name", "version", "pythons", "filename")
     ),
-    "source_archives": Table(
+    "source_archives": TableView(
         rows=lambda m: m.source_archives,
         names=lambda row: (row.repository, row.revision),
         columns=("repository", "revision", "sha256"),
     ),
-    "archives": Table(rows=lambda m: m.archives, names=lambda row: (row.name,), columns=("name", "url")),
-    "repositories": Table(rows=lambda m: m.repositories, names=lambda row: (row.name,), columns=("name", "url")),
-    "frameworks": Table(rows=lambda m: m.frameworks, names=_framework_names, columns=("name", "short", "title")),
+    "archives": TableView(rows=lambda m: m.archives, names=lambda row: (row.name,), columns=("name", "url")),
+    "repositories": TableView(rows=lambda m: m.repositories, names=lambda row: (row.name,), columns=("name", "url")),
+    "frameworks": TableView(rows=lambda m: m.frameworks, names=_framework_names, columns=("name", "short", "title")),
 }
 
 

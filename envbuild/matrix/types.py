@@ -252,7 +252,7 @@ class FrameworkTable(NamedTuple):
     beside: str = ""
 
 
-class Policy(NamedTuple):
+class MatrixPolicy(NamedTuple):
     """Choices that are data: how long after a release its dependencies may be published, and which supply of Python comes
     first."""
 
@@ -275,7 +275,7 @@ class Matrix(NamedTuple):
     """
 
     fingerprint: str
-    policy: Policy
+    policy: MatrixPolicy
     systems: Sequence[SystemRow]
     pythons: Sequence[PythonRow]
     archives: Sequence[ArchiveRow]

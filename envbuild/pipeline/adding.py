@@ -17,7 +17,7 @@ from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.custom.reading import UserRecipe
-    from envbuild.lock.comparison import Difference
+    from envbuild.lock.comparison import LockDifference
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +31,7 @@ class Additions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Added:
+class AddResult:
     """The result of ``add``. ``is_new`` is true for a new recipe, false for an edited one.
 
     ``difference`` compares the new lock with the recipe's previous lock or, without one, with the lock of its frameworks. It is
@@ -43,7 +43,7 @@ class Added:
     lock: Lock
     is_new: bool
     changed: bool
-    difference: Difference | None
+    difference: LockDifference | None
 
 
 def sort_words(tools: Tools, words: Sequence[str], *, apt: Sequence[str], newer: bool) -> Additions:
@@ -68,7 +68,7 @@ def sort_words(tools: Tools, words: Sequence[str], *, apt: Sequence[str], newer:
     return Additions(frameworks=tuple(frameworks), pip=tuple(pip), newer=newest, apt=tuple(apt))
 
 
-def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
+def add(tools: Tools, name: str, additions: Additions, folder: Path) -> AddResult:
     """Add packages and frameworks to a user's recipe. ``name`` is the path of the recipe, or a request.
 
     For a request, the ``envbuild.yaml`` in ``folder`` is edited, or a new one is written there. Pins that fit the new packages
@@ -98,7 +98,7 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
     user_recipe.require_free_name(aimed, recipe)
     changed = is_new or edited != text
     if not changed and (held := stored_locks.read_locked(aimed, recipe.name)) is not None:
-        return Added(path=path, lock_path=held.path, lock=held.lock, is_new=False, changed=False, difference=None)
+        return AddResult(path=path, lock_path=held.path, lock=held.lock, is_new=False, changed=False, difference=None)
     environment = resolving.resolve_buildable(aimed, [str(path)], Constraints(), anew=True).environment
     lock = debian_packages.pinned(
         aimed, making.make(environment, locking.lock_inputs(aimed, environment), like=start), like=start
@@ -106,7 +106,7 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> Added:
     lock_path = aimed.workspace.written_lock(recipe.name)
     locking.write_lock(aimed, lock_path, lock)
     files.write_atomic(path, edited)
-    return Added(
+    return AddResult(
         path=path,
         lock_path=lock_path,
         lock=lock,

@@ -14,7 +14,7 @@ from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.pipeline.batch import Job
-    from envbuild.pipeline.plan import Candidate, Skipped
+    from envbuild.pipeline.plan import Buildable, Skipped
 
 _PLATFORM = "linux/amd64"
 CONTEXTS = "contexts"
@@ -22,7 +22,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]")  # https://docs.docker.com/build/bake/refer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class BakeSettings:
     """How images are named and built. ``repository`` is ``HOST/REPOSITORY``, ``secret`` a file for the secret ``envbuild``.
 
     Without ``moves_tags``, an image gets only the tag that never moves. ``contexts`` is the folder of the build contexts, as
@@ -44,7 +44,7 @@ class Baked:
     skipped: tuple[Skipped, ...]
 
 
-def bake(tools: Tools, jobs: Sequence[Job], settings: Settings) -> Baked:
+def bake(tools: Tools, jobs: Sequence[Job], settings: BakeSettings) -> Baked:
     """Return a bake file that builds the images of ``jobs``.
 
     Raises :class:`InvalidInputError` (``no-targets``) if no image can be built.
@@ -93,7 +93,7 @@ def write_contexts(tools: Tools, jobs: Sequence[Job], baked: Baked, folder: Path
     return tuple(notes)
 
 
-def _target(candidate: Candidate, settings: Settings) -> dict[str, Any]:
+def _target(candidate: Buildable, settings: BakeSettings) -> dict[str, Any]:
     from envbuild import build, build_preparation
 
     lock = candidate.locked.lock

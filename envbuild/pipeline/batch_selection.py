@@ -11,7 +11,7 @@ from envbuild.pipeline import changed_since, committed, resolving
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.tools import Tools
-from envbuild.pipeline.unchanged_renderings import Watch
+from envbuild.pipeline.unchanged_renderings import RenderingWatch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +57,7 @@ def select(tools: Tools, selection: Selection, constraints: Constraints) -> list
 
 def _named(tools: Tools, texts: Sequence[str], constraints: Constraints) -> list[Job]:
     """Resolve all names before anything starts. Requests that mean the same environment make one job."""
-    watch = Watch(tools)
+    watch = RenderingWatch(tools)
     requests: dict[str, list[str]] = {}
     refused: list[EnvbuildError] = []
     for text in dict.fromkeys(texts):

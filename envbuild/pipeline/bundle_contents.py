@@ -10,7 +10,7 @@ from envbuild.engine import bootstrap
 from envbuild.errors import EnvbuildError
 from envbuild.model.lock import Lock
 from envbuild.pipeline import fetching, incomplete_locks
-from envbuild.pipeline.bundle_folder import BundledEnvironment, BundledFile, BundleFolder, Kind, Manifest, is_sha256
+from envbuild.pipeline.bundle_folder import BundledEnvironment, BundledFile, BundleFolder, BundleManifest, Kind, is_sha256
 from envbuild.workspace import Workspace
 
 NO_BASE = (
@@ -108,7 +108,7 @@ def lacks(
 
 def check(
     workspace: Workspace, bundle: BundleFolder, on_bytes: Callable[[int], None] = lambda _count: None
-) -> tuple[Manifest, tuple[Checked, ...]]:
+) -> tuple[BundleManifest, tuple[Checked, ...]]:
     """Read every file that the environments of the bundle need, each once. Raises the errors of :meth:`BundleFolder.manifest`.
 
     ``workspace`` is the workspace of the machine that will build.
@@ -162,7 +162,7 @@ def needs_base_file(workspace: Workspace, lock: Lock, base: str) -> bool:
     return held is None or not bootstrap.is_whole(held) or (held.adopted and held.archive_sha256 != base)
 
 
-def own(environment: BundledEnvironment, manifest: Manifest) -> tuple[Needed, ...]:
+def own(environment: BundledEnvironment, manifest: BundleManifest) -> tuple[Needed, ...]:
     """Return the files of ``environment`` that no lock pins: its lock, the base, the user's files, rows of the matrix."""
     listed = {file.sha256: file for file in manifest.files}
     wanted = [

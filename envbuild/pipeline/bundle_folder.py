@@ -68,7 +68,7 @@ class BundledEnvironment:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Manifest:
+class BundleManifest:
     """The content of ``bundle.json``. ``matrix`` are files of rows that extend the matrix, in their order."""
 
     schema: int
@@ -92,7 +92,7 @@ class BundleFolder:
         """The path of the file with this hash, whether or not it exists."""
         return self.folder / FILES / sha256
 
-    def manifest(self) -> Manifest:
+    def manifest(self) -> BundleManifest:
         """Read and check ``bundle.json``.
 
         Raises :class:`InvalidInputError`: ``no-bundle`` if there is no such file, ``broken-bundle`` with all its faults.
@@ -102,7 +102,7 @@ class BundleFolder:
             if path.is_symlink() or (self.folder / FILES).is_symlink():
                 raise OSError(errno.ELOOP, "it is a link")
             data = codec.loads(files.read_bytes(path, _LARGEST_MANIFEST))
-            manifest = codec.decode(Manifest, data, MANIFEST)
+            manifest = codec.decode(BundleManifest, data, MANIFEST)
         except FileNotFoundError as error:
             raise InvalidInputError(
                 f"{self.folder} is not a complete bundle: it has no {MANIFEST}.",
@@ -224,7 +224,7 @@ def is_sha256(text: str) -> bool:
     return len(text) == 64 and all(letter in "0123456789abcdef" for letter in text)
 
 
-def _wrong(manifest: Manifest) -> Iterator[str]:
+def _wrong(manifest: BundleManifest) -> Iterator[str]:
     """Return the entries of a manifest that are impossible or unsafe."""
     if manifest.schema != 1:
         yield f"this envbuild cannot read schema {manifest.schema}, only schema 1"

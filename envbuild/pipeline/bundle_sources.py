@@ -19,7 +19,7 @@ Put = Callable[[Path, Callable[[int], None]], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class WantedFile:
     """A file, and the function that puts it at a path."""
 
     name: str
@@ -29,14 +29,16 @@ class Wanted:
     put: Put
 
 
-def pinned(tools: Tools, lock: Lock) -> Iterator[Wanted]:
+def pinned(tools: Tools, lock: Lock) -> Iterator[WantedFile]:
     """The files that the lock pins, each with the function that fetches it."""
     kinds = {each.sha256: each for each in bundle_contents.needed(lock)}
     for pin in fetching.pins(lock):
         put = _deb(tools, pin) if pin.deb is not None else _download(tools, pin)
-        yield Wanted(name=pin.filename, kind=kinds[pin.sha256].kind, sha256=pin.sha256, size=_size(tools, pin), put=put)
+        yield WantedFile(name=pin.filename, kind=kinds[pin.sha256].kind, sha256=pin.sha256, size=_size(tools, pin), put=put)
     for source in lock.sources:
-        yield Wanted(name=kinds[source.sha256].name, kind="source", sha256=source.sha256, size=0, put=_source(tools, source))
+        yield WantedFile(
+            name=kinds[source.sha256].name, kind="source", sha256=source.sha256, size=0, put=_source(tools, source)
+        )
 
 
 def _size(tools: Tools, pin: fetching.Pin) -> int:

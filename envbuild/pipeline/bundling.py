@@ -28,8 +28,8 @@ from envbuild.model.lock import Lock
 from envbuild.model.progress import Progress, as_news
 from envbuild.names import is_plain_name
 from envbuild.pipeline import bundle_contents, bundle_folder, bundle_sources, locking
-from envbuild.pipeline.bundle_folder import BundledEnvironment, BundledFile, BundleFolder, Kind, Manifest, OwnFile
-from envbuild.pipeline.bundle_sources import Wanted
+from envbuild.pipeline.bundle_folder import BundledEnvironment, BundledFile, BundleFolder, BundleManifest, Kind, OwnFile
+from envbuild.pipeline.bundle_sources import WantedFile
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
 
@@ -60,7 +60,7 @@ class Bundled:
     """The result: the manifest, and notes for the user."""
 
     folder: Path
-    manifest: Manifest
+    manifest: BundleManifest
     plan: BundlePlan
     notes: tuple[str, ...]
 
@@ -124,7 +124,9 @@ def _prepare(folder: Path) -> None:
 
 
 class _Run:
-    def __init__(self, target: BundleFolder, work: Path, chosen: Sequence[tuple[Tools, Locked]], held: Manifest | None) -> None:
+    def __init__(
+        self, target: BundleFolder, work: Path, chosen: Sequence[tuple[Tools, Locked]], held: BundleManifest | None
+    ) -> None:
         self._target = target
         self._work = work
         self._chosen = chosen
@@ -158,7 +160,7 @@ class _Run:
         environments = {each.name: each for each in (self._held.environments if self._held else ())}
         environments |= {each.name: each for each, _ in bundled}
         rows = dict.fromkeys([*(self._held.matrix if self._held else ()), *(file.sha256 for file in matrix)])
-        manifest = Manifest(
+        manifest = BundleManifest(
             schema=1,
             made_by=f"envbuild {envbuild.__version__}",
             environments=tuple(environments[name] for name in sorted(environments)),
@@ -179,7 +181,7 @@ class _Run:
                 raise files.explain_os_error(error, path) from error
         return fault is None
 
-    def _plan(self, left: Sequence[Wanted], count: int) -> BundlePlan:
+    def _plan(self, left: Sequence[WantedFile], count: int) -> BundlePlan:
         device = self._target.folder.stat().st_dev
         home = next(parent for parent in (self._tools.workspace.home, *self._tools.workspace.home.parents) if parent.exists())
         # Debian packages and bases also stay in the cache folder, for builds of this machine.
@@ -207,7 +209,7 @@ class _Run:
         elif not self._target.path(rootfs.archive_sha256).exists():
             yield rootfs.archive_sha256, rootfs.path.stat().st_size
 
-    def _fetch(self, left: Sequence[Wanted]) -> None:
+    def _fetch(self, left: Sequence[WantedFile]) -> None:
         from concurrent.futures import wait
 
         from envbuild.index.thread_pool import DaemonPool, finished
@@ -224,8 +226,10 @@ class _Run:
 
             return tell
 
-        jobs: dict[Future[None], Wanted] = {pool.submit(self._put, each, counter(each.sha256)): each for each in largest_first}
-        failed: list[tuple[Wanted, EnvbuildError]] = []
+        jobs: dict[Future[None], WantedFile] = {
+            pool.submit(self._put, each, counter(each.sha256)): each for each in largest_first
+        }
+        failed: list[tuple[WantedFile, EnvbuildError]] = []
         try:
             for job in finished(jobs):
                 error = job.exception()
@@ -245,7 +249,7 @@ class _Run:
                 hint="Finished files stay in the folder. Repeat the command when the other files can be reached.",
             )
 
-    def _put(self, wanted: Wanted, on_bytes: Callable[[int], None]) -> None:
+    def _put(self, wanted: WantedFile, on_bytes: Callable[[int], None]) -> None:
         """Fetch one file and give it its name in the folder."""
         folder = self._work / wanted.sha256
         self._require_running()
@@ -307,7 +311,7 @@ class _Run:
         if not self._holds(sha256):
             size = rootfs.path.stat().st_size
             self._put(
-                Wanted(name=name, kind="base", sha256=sha256, size=size, put=bundle_sources.copying(rootfs.path, sha256)),
+                WantedFile(name=name, kind="base", sha256=sha256, size=size, put=bundle_sources.copying(rootfs.path, sha256)),
                 lambda count: self._tell(f"copying {name}", sha256, count, float(size)),
             )
         return self._file(name, "base", sha256)
@@ -325,7 +329,7 @@ class _Run:
         whole = source.resolve()
         sha256 = files.sha256_of(whole)
         if not self._holds(sha256):
-            wanted = Wanted(
+            wanted = WantedFile(
                 name=source.name, kind=kind, sha256=sha256, size=whole.stat().st_size, put=bundle_sources.copying(whole, sha256)
             )
             self._put(wanted, lambda count: self._tell(f"copying {source.name}", sha256, count))

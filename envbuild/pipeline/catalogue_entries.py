@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild import files
 from envbuild.catalogue import model
-from envbuild.catalogue.model import Choice, Ends, Entry, File, FrameworkEntry, Part, Proved, Smoke, Speed
+from envbuild.catalogue.model import (
+    CatalogueEntry,
+    Choice,
+    EndOfSupport,
+    File,
+    FrameworkEntry,
+    InstalledPart,
+    Proved,
+    Smoke,
+    Speed,
+)
 from envbuild.errors import EnvbuildError
 from envbuild.model.environment import Environment
 from envbuild.pipeline import end_of_life, evidence, proofs, resolving, status
@@ -20,12 +30,12 @@ if TYPE_CHECKING:
     from envbuild.model.vulnerabilities import Audit
 
 
-def entry_of(tools: Tools, locked: Locked, why: str, *, with_machine: bool, audit: Audit | None) -> Entry:
+def entry_of(tools: Tools, locked: Locked, why: str, *, with_machine: bool, audit: Audit | None) -> CatalogueEntry:
     """Return what is known about the environment of a lock. ``with_machine`` includes what this machine proved and measured."""
     environment = locked.lock.environment
     choices, warnings = _decision(tools, environment)
     code = environment.compute_capability
-    return Entry(
+    return CatalogueEntry(
         name=environment.name,
         why=why,
         frameworks=tuple(_frameworks(tools, environment)),
@@ -95,35 +105,37 @@ def _proofs(tools: Tools, name: str, *, with_machine: bool) -> Iterator[Proved]:
             yield Proved(kind=proof.kind, date=proof.date, engine=proof.engine, where="this machine")
 
 
-def _ends(tools: Tools, environment: Environment) -> Iterator[Ends]:
+def _ends(tools: Tools, environment: Environment) -> Iterator[EndOfSupport]:
     """Yield the end of life of the operating system and of each Python, where the matrix knows the date."""
     for each in end_of_life.of_platform(tools.matrix, environment):
         if each.date:
-            yield Ends(what=each.what, date=each.date, source=each.source)
+            yield EndOfSupport(what=each.what, date=each.date, source=each.source)
 
 
-def _parts(lock: Lock) -> Iterator[Part]:
+def _parts(lock: Lock) -> Iterator[InstalledPart]:
     """What is installed, in the order of the image's layers; what only the build needs is left out."""
     if lock.base.bootstrap is not None:
-        yield Part(title=f"{lock.environment.system.name}, the base", files=tuple(map(_deb, lock.base.bootstrap.packages)))
+        yield InstalledPart(
+            title=f"{lock.environment.system.name}, the base", files=tuple(map(_deb, lock.base.bootstrap.packages))
+        )
     for step in lock.apt.steps if lock.apt else ():
         if not step.build_only:
-            yield Part(title=f"Debian packages: {step.name}", files=tuple(map(_deb, step.packages)))
+            yield InstalledPart(title=f"Debian packages: {step.name}", files=tuple(map(_deb, step.packages)))
     base = lock.environment.base
     packages = tuple(
         File(name=each.name, version=each.version, filename="", sha256=each.sha256, size=0, source=each.url or each.repository)
         for each in base.packages
     )
-    yield Part(title="CUDA packages", files=packages)
+    yield InstalledPart(title="CUDA packages", files=packages)
     fetched = [*base.files, *(file for plan in lock.environment.plans() for file in plan.python.files)]
     remote = (
         File(name=each.url.rpartition("/")[2], version="", filename="", sha256=each.sha256, size=0, source=each.url)
         for each in fetched
     )
-    yield Part(title="archives", files=tuple(remote))
+    yield InstalledPart(title="archives", files=tuple(remote))
     for prefix in lock.prefixes:
         title = "Python packages" if len(lock.prefixes) == 1 else f"Python packages of {prefix.name}"
-        yield Part(title=title, files=tuple(map(_artifact, prefix.artifacts)))
+        yield InstalledPart(title=title, files=tuple(map(_artifact, prefix.artifacts)))
 
 
 def _artifact(artifact: Artifact) -> File:

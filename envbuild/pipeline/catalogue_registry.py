@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild.attest import statements
 from envbuild.catalogue import model
-from envbuild.catalogue.model import Entry, Proved, Smoke, Stated
+from envbuild.catalogue.model import CatalogueEntry, Proved, Smoke, Stated
 from envbuild.errors import EnvbuildError, PublishError
 from envbuild.model.progress import Progress
 from envbuild.pipeline import catalogue_entries, gathering, gpu_proofs, proofs, pulling
@@ -36,7 +36,9 @@ def require_repository(registry: str) -> None:
             )
 
 
-def published(tools: Tools, entries: Sequence[Entry], registry: str, trusted: Sequence[PublicKey]) -> Iterator[Entry]:
+def published(
+    tools: Tools, entries: Sequence[CatalogueEntry], registry: str, trusted: Sequence[PublicKey]
+) -> Iterator[CatalogueEntry]:
     """The entries, each with the image of its lock if ``registry`` has it. Raises :class:`PublishError`.
 
     With keys, the entries also get what others stated about the image and signed with one of these keys.
@@ -61,7 +63,9 @@ def published(tools: Tools, entries: Sequence[Entry], registry: str, trusted: Se
             yield _stated(tools, client, known, image, trusted) if trusted else known
 
 
-def _stated(tools: Tools, client: Client, entry: Entry, image: Document, trusted: Sequence[PublicKey]) -> Entry:
+def _stated(
+    tools: Tools, client: Client, entry: CatalogueEntry, image: Document, trusted: Sequence[PublicKey]
+) -> CatalogueEntry:
     """Return the entry with the accepted statements about its image."""
     from envbuild.pipeline import attesting
 
@@ -96,7 +100,7 @@ def _is_ours(tools: Tools, client: Client, name: str, digest: str) -> bool:
     return own is not None and digests.of_tag(client, own.fixed) == digest
 
 
-def _with_reports(tools: Tools, entry: Entry, accepted: _Read, *, are_proofs: bool) -> Entry:
+def _with_reports(tools: Tools, entry: CatalogueEntry, accepted: _Read, *, are_proofs: bool) -> CatalogueEntry:
     """Return the entry with the smoke reports of others: with their verdicts and speeds, and as proofs if they passed.
 
     Unless they ``are_proofs``, they are only shown, because the image was made from other inputs than those of this checkout.
@@ -134,14 +138,14 @@ def _with_reports(tools: Tools, entry: Entry, accepted: _Read, *, are_proofs: bo
     )
 
 
-def _described(reference: str, digest: str, content: bytes) -> model.Published:
+def _described(reference: str, digest: str, content: bytes) -> model.PublishedImage:
     try:
         layers = tuple(
             model.LayerEntry(digest=str(layer["digest"]), size=_size(layer["size"])) for layer in json.loads(content)["layers"]
         )
     except (ValueError, LookupError, TypeError, RecursionError):
         layers = ()  # an image for several kinds of machines: the digest is known, the layers are not
-    return model.Published(reference=reference, digest=digest, layers=layers)
+    return model.PublishedImage(reference=reference, digest=digest, layers=layers)
 
 
 def _size(told: object) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from envbuild.catalogue.machines import Table
-from envbuild.catalogue.model import Entry, Row
+from envbuild.catalogue.machines import MachineTable
+from envbuild.catalogue.model import CatalogueEntry, SearchRow
 from envbuild.errors import EnvbuildError
 from envbuild.model.environment import Environment
 from envbuild.pipeline import listing, stack_requests
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from envbuild.resolve.search.build import Build
 
 
-def rows_of(tools: Tools, entries: Sequence[Entry], environments: Sequence[Environment], table: Table) -> list[Row]:
+def rows_of(
+    tools: Tools, entries: Sequence[CatalogueEntry], environments: Sequence[Environment], table: MachineTable
+) -> list[SearchRow]:
     """Return the rows. The builds of each environment are added to ``table``, which says on which machines they run."""
     known = {entry.name for entry in entries}
     found = [_row_of_entry(tools, entry, each, table) for entry, each in zip(entries, environments, strict=True)]
@@ -31,11 +33,11 @@ def words_of(tools: Tools) -> dict[str, str]:
     }
 
 
-def _row_of_entry(tools: Tools, entry: Entry, environment: Environment, table: Table) -> Row:
+def _row_of_entry(tools: Tools, entry: CatalogueEntry, environment: Environment, table: MachineTable) -> SearchRow:
     """Return the row of an environment of the checkout."""
     stack = stack_requests.stack_of(tools, [entry.name])
     builds = _builds(tools, entry.name)
-    return Row(
+    return SearchRow(
         name=entry.name,
         frameworks=tuple((each.title, each.version) for each in entry.frameworks),
         python=entry.python,
@@ -53,7 +55,7 @@ def _row_of_entry(tools: Tools, entry: Entry, environment: Environment, table: T
     )
 
 
-def _kinds(table: Table, builds: Sequence[Build], environment: Environment) -> tuple[int, ...]:
+def _kinds(table: MachineTable, builds: Sequence[Build], environment: Environment) -> tuple[int, ...]:
     variants = (on_libraries(build.variant, environment.base.cuda) for build in builds)
     found = (table.kind_of(variant, environment.cudnn, environment.nccl) for variant in variants)
     return tuple(dict.fromkeys(kind for kind in found if kind is not None))
@@ -77,7 +79,7 @@ def _builds(tools: Tools, name: str) -> Sequence[Build] | None:
     return chosen.builds
 
 
-def _rows_of_matrix(tools: Tools, known: set[str], table: Table) -> Iterator[Row]:
+def _rows_of_matrix(tools: Tools, known: set[str], table: MachineTable) -> Iterator[SearchRow]:
     tables = {each.name: each for each in tools.matrix.frameworks}
     variants = {
         (each.name, release.version, variant.name): variant
@@ -92,7 +94,7 @@ def _rows_of_matrix(tools: Tools, known: set[str], table: Table) -> Iterator[Row
         seen.add(row["name"])
         variant = on_libraries(variants[row["framework"], row["version"], row["variant"]], row["base_cuda"])
         kind = table.kind_of(variant, row["cudnn"], row["nccl"])
-        yield Row(
+        yield SearchRow(
             name=row["name"],
             frameworks=((tables[row["framework"]].title, row["version"]),),
             python=row["python"],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from envbuild import codec, files
 from envbuild.catalogue import model
 from envbuild.catalogue.changes import compare
-from envbuild.catalogue.machines import Machines, Table
+from envbuild.catalogue.machines import Machines, MachineTable
 from envbuild.catalogue.model import Catalogue
 from envbuild.errors import InvalidInputError, Problem, UsageError
 from envbuild.model.progress import Progress
@@ -78,7 +78,7 @@ def gather(tools: Tools, sources: Sources) -> SiteContents:
         entries.append(entry)
     if sources.registry:
         entries = list(catalogue_registry.published(tools, entries, sources.registry, sources.trusted))
-    table = Table(matrix=tools.matrix)
+    table = MachineTable(matrix=tools.matrix)
     tools.on_progress(Progress(stage="catalogue", message="listing the environments of the matrix"))
     rows = catalogue_rows.rows_of(tools, entries, [locked.lock.environment for locked in locks], table)
     tools.on_progress(Progress(stage="catalogue", message="resolving for each driver and GPU"))

@@ -8,7 +8,7 @@ from envbuild import files, image_inputs, yaml_reader
 from envbuild.errors import EnvbuildError, InvalidInputError, Problem
 from envbuild.pipeline import evidence, proofs, rendering
 from envbuild.pipeline.locking import require_lock
-from envbuild.pipeline.rendering import Difference
+from envbuild.pipeline.rendering import FileDifference
 from envbuild.pipeline.stored_locks import read_lock
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace, can_be_name
@@ -53,16 +53,16 @@ def kept(tools: Tools) -> list[str]:
     return sorted({*names(tools), *listed(tools.workspace)})
 
 
-def check_all(tools: Tools) -> list[Difference]:
+def check_all(tools: Tools) -> list[FileDifference]:
     """Return all differences between files and the renderings of their locks; nothing is written."""
-    found: list[Difference] = []
+    found: list[FileDifference] = []
     for folder in _folders(tools):
         found += _check_folder(tools, folder)
     found += check_evidence(tools)
     return found
 
 
-def check_one(tools: Tools, name: str) -> list[Difference]:
+def check_one(tools: Tools, name: str) -> list[FileDifference]:
     """Return the differences for the environment ``name``, which must have a lock."""
     locked = require_lock(tools, name)
     if tools.user_recipe is not None:
@@ -76,20 +76,20 @@ def _folders(tools: Tools) -> list[Path]:
     return sorted(folder for place in places if place.is_dir() for folder in place.iterdir() if folder.is_dir())
 
 
-def _check_folder(tools: Tools, folder: Path) -> list[Difference]:
+def _check_folder(tools: Tools, folder: Path) -> list[FileDifference]:
     path = folder / image_inputs.LOCK
     if not path.is_file():
-        return [Difference(kind="orphan", path=folder, note="there is no lock")]
+        return [FileDifference(kind="orphan", path=folder, note="there is no lock")]
     try:
         lock = read_lock(path)
         if lock.environment.name != folder.name:
-            return [Difference(kind="differs", path=path, note=f"the lock is for {lock.environment.name}")]
+            return [FileDifference(kind="differs", path=path, note=f"the lock is for {lock.environment.name}")]
         return rendering.differences(folder, rendering.render_text(tools, lock))
     except EnvbuildError as error:
-        return [Difference(kind="unreadable", path=path, note=error.message)]
+        return [FileDifference(kind="unreadable", path=path, note=error.message)]
 
 
-def check_evidence(tools: Tools) -> list[Difference]:
+def check_evidence(tools: Tools) -> list[FileDifference]:
     """Return evidence files that are unreadable, belong to no environment, or contain stale proofs.
 
     The evidence of an installed package is not checked: it belongs to the package's locks, which a user's own lock replaces.
@@ -102,12 +102,12 @@ def check_evidence(tools: Tools) -> list[Difference]:
             subject = proofs.subject_of(tools, path.stem)
             held = evidence.read(path, path.stem)
         except EnvbuildError as error:
-            found.append(Difference(kind="unreadable", path=path, note=error.message))
+            found.append(FileDifference(kind="unreadable", path=path, note=error.message))
             continue
         if subject is None:
-            found.append(Difference(kind="orphan", path=path, note="the matrix has no such environment"))
+            found.append(FileDifference(kind="orphan", path=path, note="the matrix has no such environment"))
         elif held != evidence.current(held, subject):
             found.append(
-                Difference(kind="differs", path=path, note="To remove stale proofs, run: envbuild evidence --all --prune")
+                FileDifference(kind="differs", path=path, note="To remove stale proofs, run: envbuild evidence --all --prune")
             )
     return found

@@ -43,7 +43,7 @@ def build_to(tools: Tools, lock: Lock, rendering: Mapping[str, str], place: str)
     return _to_registry(tools, lock, rendering, place, tag)
 
 
-def _to_files(tools: Tools, lock: Lock, rendering: Mapping[str, str], target: saving.Target, tag: str) -> Placed:
+def _to_files(tools: Tools, lock: Lock, rendering: Mapping[str, str], target: saving.SaveTarget, tag: str) -> Placed:
     from envbuild import build
 
     def write(composed: Composed, store: LayerStore) -> Placed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from envbuild.pipeline import running
-from envbuild.pipeline.plan import Candidate
+from envbuild.pipeline.plan import Buildable
 from envbuild.pipeline.running import Found, RunOptions
 from envbuild.pipeline.tools import Tools
 from envbuild.run_commands import files
@@ -21,7 +21,7 @@ class Written:
     found: Found
 
 
-def export(tools: Tools, each: Candidate, options: RunOptions, form: str) -> Written:
+def export(tools: Tools, each: Buildable, options: RunOptions, form: str) -> Written:
     """Return the file in the format ``form``: ``compose`` or ``devcontainer``. Raises :class:`PublishError`."""
     environment = each.lock.environment
     found = running.published(each, options) or running.local(tools, each, options)

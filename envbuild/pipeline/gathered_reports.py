@@ -11,7 +11,7 @@ from envbuild.pipeline.tools import Tools
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
+class AcceptedReport:
     """A smoke report that was accepted: where it comes from, who signed it (``signer``), what it tested, and on which machine.
 
     ``gpus`` are names, ``capabilities`` such as ``6.1``; both are empty for a test on the CPU.
@@ -38,10 +38,10 @@ class Gathered:
 
     schema: int
     name: str
-    reports: tuple[Report, ...]
+    reports: tuple[AcceptedReport, ...]
 
 
-def held(tools: Tools, name: str) -> tuple[Report, ...]:
+def held(tools: Tools, name: str) -> tuple[AcceptedReport, ...]:
     """Return the stored reports about ``name`` whose lock, rendering and guest are the current ones."""
     path = tools.workspace.gathered_file(name)
     if not path.exists():

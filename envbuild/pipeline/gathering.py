@@ -14,7 +14,7 @@ from envbuild.attest.statements import UntrustedError
 from envbuild.errors import PublishError
 from envbuild.model.progress import as_news
 from envbuild.pipeline import attesting, evidence, proofs, pulling
-from envbuild.pipeline.gathered_reports import Gathered, Report, held
+from envbuild.pipeline.gathered_reports import AcceptedReport, Gathered, held
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ class Judged:
     signer: str
     verdict: Verdict
     why: str = ""
-    report: Report | None = None
+    report: AcceptedReport | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class GatheredStatements:
     """The statements about the image of ``name`` that has the ``tag`` in the registry; ``unread`` counts the
     attached documents that were not read: damaged, too large, of another type, or too many."""
 
@@ -52,7 +52,7 @@ class Answer:
     unread: int = 0
 
 
-def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey]) -> Answer:
+def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey]) -> GatheredStatements:
     """Read all statements about the image of this checkout, judge them, and keep the reports that are accepted.
 
     A statement is accepted if a ``trusted`` key signed it and it is about exactly this image. A smoke report must also be
@@ -84,7 +84,7 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
         expected = Expected(name=name, repository=repository, digest=digest, ids=ids, subject=subject)
         read, unread = judge(client, expected, trusted)
         found = tuple(judged for judged, _ in read)
-    answer = Answer(name=name, repository=repository, tag=own.fixed, digest=digest, statements=found, unread=unread)
+    answer = GatheredStatements(name=name, repository=repository, tag=own.fixed, digest=digest, statements=found, unread=unread)
     _keep(tools, answer)
     return answer
 
@@ -180,11 +180,11 @@ def _contradiction(status: str, report: Mapping[str, Any]) -> str:
     return ""
 
 
-def _report(predicate: Mapping[str, Any], signer: str, expected: Expected) -> Report:
+def _report(predicate: Mapping[str, Any], signer: str, expected: Expected) -> AcceptedReport:
     report = predicate["report"]
     host, kind = report.get("host") or {}, evidence.kind_of_smoke(report)
     devices = list(devices_of(report)) if kind == "smoke-gpu" else []
-    return Report(
+    return AcceptedReport(
         repository=expected.repository,
         digest=expected.digest,
         signer=signer,
@@ -208,7 +208,7 @@ def devices_of(report: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield from (device for device in each.get("devices") or () if isinstance(device, dict))
 
 
-def _keep(tools: Tools, answer: Answer) -> None:
+def _keep(tools: Tools, answer: GatheredStatements) -> None:
     """Store the accepted reports. They replace the reports that this repository gave before.
 
     Only one process at a time does this, because another may have gathered reports from another repository.
@@ -218,7 +218,7 @@ def _keep(tools: Tools, answer: Answer) -> None:
         _replace(tools, path, answer)
 
 
-def _replace(tools: Tools, path: Path, answer: Answer) -> None:
+def _replace(tools: Tools, path: Path, answer: GatheredStatements) -> None:
     others = [each for each in held(tools, answer.name) if each.repository != answer.repository]
     new = [each.report for each in answer.statements if each.report is not None]
     reports = tuple(dict.fromkeys((*others, *new)))

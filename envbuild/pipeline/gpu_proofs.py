@@ -15,7 +15,7 @@ from envbuild.matrix.types import Matrix
 from envbuild.model.environment import Environment
 from envbuild.model.resolution import Reason, Resolution
 from envbuild.pipeline.constraints import Constraints
-from envbuild.pipeline.gathered_reports import Report, held
+from envbuild.pipeline.gathered_reports import AcceptedReport, held
 from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
 from envbuild.resolve.request.gpus import find_gpu
@@ -28,7 +28,7 @@ Resolve = Callable[[Sequence[str], Constraints], Resolution]
 class _Verdicts:
     """The newest verdict about each GPU of a request. ``newest`` is empty if no report is about any of these GPUs."""
 
-    newest: tuple[Report, ...]
+    newest: tuple[AcceptedReport, ...]
     is_complete: bool
 
     @property
@@ -66,7 +66,7 @@ def prefer(tools: Tools, texts: Sequence[str], constraints: Constraints, usual: 
     return usual._replace(warnings=(*usual.warnings, *failed))
 
 
-def is_about(matrix: Matrix, report: Report, gpu: GpuWanted) -> bool:
+def is_about(matrix: Matrix, report: AcceptedReport, gpu: GpuWanted) -> bool:
     """Whether the report's test used this GPU: the same board, or, if no board was named, the same compute capability.
 
     On a machine with different GPUs, the test uses only equal ones, but the report does not say which. It proves nothing then.
@@ -126,11 +126,11 @@ def _releases(environment: Environment) -> set[tuple[str, str]]:
     return {(each.name, each.version) for each in environment.frameworks}
 
 
-def _reason(report: Report) -> Reason:
+def _reason(report: AcceptedReport) -> Reason:
     because = f"its smoke test passed on {_machine(report)}; signed with the key {report.signer[:12]}"
     return Reason(f"proof on {', '.join(report.gpus)}", because, f"{report.repository}@{report.digest}")
 
 
-def _machine(report: Report) -> str:
+def _machine(report: AcceptedReport) -> str:
     driver = f" with driver {report.driver}" if report.driver else ""
     return f"{', '.join(report.gpus)}{driver} on {report.date or 'an unknown day'}"

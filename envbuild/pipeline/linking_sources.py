@@ -17,7 +17,7 @@ from envbuild.errors import InvalidInputError, UnknownNameError, VerifyError
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
-    from envbuild.compose.model import Layer as StoredLayer
+    from envbuild.compose.model import Layer
 
 _PIECE = 1 << 20
 _LARGEST_DOCUMENT = 8 << 20
@@ -26,14 +26,14 @@ _NAME = "org.opencontainers.image.ref.name"
 _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 
 
-class Layer(NamedTuple):
+class LayerStream(NamedTuple):
     """The unpacked tar file of a layer, in pieces, and a function that returns its diff id (hex) after the last piece."""
 
     pieces: Iterable[bytes]
     diff_id: Callable[[], str]
 
 
-Contents = Generator[Layer, None, None]
+Contents = Generator[LayerStream, None, None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,13 +84,13 @@ def _read_engine(tools: Tools, image: str, wanted: Sequence[str]) -> Contents:
         return
     with contextlib.closing(tools.engine.layer_tars(image, left)) as tars:  # type: ignore[type-var]  # it is a generator
         for tar in tars:
-            yield Layer(tar, tar.diff_id)
+            yield LayerStream(tar, tar.diff_id)
             left.discard(tar.diff_id())
             if not left:
                 return
 
 
-def _hashed(pieces: Iterable[bytes]) -> Layer:
+def _hashed(pieces: Iterable[bytes]) -> LayerStream:
     """The pieces with the diff id that they really have. A layer that was cut off may end like a whole one."""
     seen = hashlib.sha256()
 
@@ -99,7 +99,7 @@ def _hashed(pieces: Iterable[bytes]) -> Layer:
             seen.update(piece)
             yield piece
 
-    return Layer(noted(), seen.hexdigest)
+    return LayerStream(noted(), seen.hexdigest)
 
 
 def _intact(pieces: Iterable[bytes], digest: str) -> Iterator[bytes]:
@@ -116,7 +116,7 @@ def _intact(pieces: Iterable[bytes], digest: str) -> Iterator[bytes]:
         ) from error
 
 
-def _stored(tools: Tools, layer: StoredLayer) -> Iterator[bytes] | None:
+def _stored(tools: Tools, layer: Layer) -> Iterator[bytes] | None:
     """The unpacked layer from the layer store; None if the store lacks it."""
     from envbuild.compose.unpack import unpacked
     from envbuild.pipeline import composing

@@ -18,7 +18,7 @@ from envbuild.pipeline.render import render_locked
 from envbuild.pipeline.rendering import Rendering
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
-from envbuild.pipeline.unchanged_renderings import Watch
+from envbuild.pipeline.unchanged_renderings import RenderingWatch
 
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
@@ -100,7 +100,7 @@ def make(
     options: MakeOptions,
     on_stage: Callable[[StageNote], None],
     *,
-    watch: Watch | None = None,
+    watch: RenderingWatch | None = None,
 ) -> Made:
     """Make a tested image from a request. Every stage writes its result to disk, so that the next run continues from there.
 
@@ -108,7 +108,7 @@ def make(
     may be shared with other environments, so that common files are looked at only once.
     """
     began = time.monotonic()
-    log, watch = _Log(listener=on_stage), watch or Watch(tools)
+    log, watch = _Log(listener=on_stage), watch or RenderingWatch(tools)
     requests = () if constraints.any() or len(texts) > 1 else tuple(texts)
     with log.stage("resolve") as note:
         known = watch.recall(requests[0]) if requests else None

@@ -22,7 +22,7 @@ from envbuild.model.lock import Artifact, Lock
 from envbuild.model.progress import OnProgress, Progress, ignore_progress
 from envbuild.pipeline import bundle_contents, bundle_folder, fetching
 from envbuild.pipeline.bundle_contents import Needed
-from envbuild.pipeline.bundle_folder import BundledEnvironment, BundleFolder, Manifest
+from envbuild.pipeline.bundle_folder import BundledEnvironment, BundleFolder, BundleManifest
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import PRIVATE
 
@@ -55,7 +55,7 @@ class BundleIndex(Index):
 class Offline:
     """A bundle that is used in place of the network. :func:`tools_for` opens it."""
 
-    def __init__(self, bundle: BundleFolder, manifest: Manifest) -> None:
+    def __init__(self, bundle: BundleFolder, manifest: BundleManifest) -> None:
         self.bundle = bundle
         self.manifest = manifest
         self.recipes: dict[str, Path] = {}  # the copies of users' own environments, by name

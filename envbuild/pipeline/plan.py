@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from envbuild.pipeline import disk_need, incomplete_locks, rendering, shards
 from envbuild.pipeline.disk_need import DiskNeed
-from envbuild.pipeline.revision_inputs import Reason, Revision
+from envbuild.pipeline.revision_inputs import ChangedInput, Revision
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 
@@ -23,7 +23,7 @@ _S_PER_BYTE = 0.2e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
+class Buildable:
     """An environment that could be built: its lock, its rendering, and the digest and the tags of all its inputs."""
 
     request: str
@@ -52,7 +52,7 @@ class Item:
     lock: str
     inputs: str
     tag: str
-    reasons: tuple[Reason, ...]
+    reasons: tuple[ChangedInput, ...]
     gpu: bool
     seconds: float
     is_measured: bool
@@ -171,7 +171,7 @@ def against(tools: Tools, jobs: Sequence[Job], repository: str, division: Divisi
     )
 
 
-def candidates(tools: Tools, jobs: Sequence[Job], only: str = "") -> tuple[list[Candidate], list[Skipped]]:
+def candidates(tools: Tools, jobs: Sequence[Job], only: str = "") -> tuple[list[Buildable], list[Skipped]]:
     """Return the environments that can be built, and those that cannot. ``only`` is ``cpu``, ``gpu`` or empty.
 
     Raises the errors of damaged locks.
@@ -197,7 +197,7 @@ def candidates(tools: Tools, jobs: Sequence[Job], only: str = "") -> tuple[list[
         texts = rendering.render_text(own, locked.lock)
         inputs = image_inputs.inputs_digest(own.workspace, locked.lock, own.recipes, texts)
         tags = build.tags_of(locked.lock, inputs)
-        found.append(Candidate(request=job.request, locked=locked, rendering=texts, inputs=inputs, tags=tags))
+        found.append(Buildable(request=job.request, locked=locked, rendering=texts, inputs=inputs, tags=tags))
     return found, skipped
 
 
@@ -209,7 +209,10 @@ def _is_whole(tools: Tools, names: set[str]) -> bool:
 
 
 def _shards(
-    divided: Sequence[Candidate], needed: Sequence[Candidate], reasons: Mapping[str, tuple[Reason, ...]], division: Division
+    divided: Sequence[Buildable],
+    needed: Sequence[Buildable],
+    reasons: Mapping[str, tuple[ChangedInput, ...]],
+    division: Division,
 ) -> tuple[Shard, ...]:
     """Divide ``divided`` into shards, and keep in each shard only the ``needed`` environments."""
     locks = {each.name: each.lock for each in divided}

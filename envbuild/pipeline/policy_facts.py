@@ -14,7 +14,7 @@ from envbuild.errors import EnvbuildError, InvalidInputError
 from envbuild.pipeline import end_of_life, evidence, image_checks, locking, proofs, resolving, stage_cache, status
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
-from envbuild.policy.model import Ends, Facts, Licensed, Policy, Proof
+from envbuild.policy.model import Facts, Licensed, PartEnd, Policy, PolicyProof
 
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
@@ -169,14 +169,14 @@ def _licences(tools: Tools, locked: Locked, record: BuildRecord, unknown: dict[s
     return tuple(Licensed(package=each["name"], licences=tuple(each["licences"])) for each in found["packages"])
 
 
-def _ends(tools: Tools, locked: Locked) -> Iterator[Ends]:
+def _ends(tools: Tools, locked: Locked) -> Iterator[PartEnd]:
     for each in end_of_life.of_platform(tools.matrix, locked.lock.environment):
-        yield Ends(what=each.what, date=each.date)
+        yield PartEnd(what=each.what, date=each.date)
     for what in end_of_life.ended_frameworks(tools.matrix, locked.lock.environment):
-        yield Ends(what=what, date="", ended=True)
+        yield PartEnd(what=what, date="", ended=True)
 
 
-def _proofs(tools: Tools, locked: Locked) -> Iterator[Proof]:
+def _proofs(tools: Tools, locked: Locked) -> Iterator[PolicyProof]:
     """The valid proofs of this repository and this machine, and the accepted reports of other machines."""
     from envbuild.pipeline import gathered_reports
 
@@ -185,7 +185,7 @@ def _proofs(tools: Tools, locked: Locked) -> Iterator[Proof]:
     report = _report(tools, name, locked.digest)
     for kind in kinds:
         same = report is not None and evidence.kind_of_smoke(report) == kind
-        yield Proof(kind=kind, machines=tuple(machines_of(report)) if report is not None and same else ())
+        yield PolicyProof(kind=kind, machines=tuple(machines_of(report)) if report is not None and same else ())
     newest: dict[tuple[str, ...], gathered_reports.Report] = {}
     for each in gathered_reports.held(tools, name):
         if each.status != "inconclusive":
@@ -194,7 +194,7 @@ def _proofs(tools: Tools, locked: Locked) -> Iterator[Proof]:
     for each in newest.values():
         if each.status == "pass":  # of different GPUs, the report does not say which ones the test used
             machines = (*each.gpus, each.processor) if len(each.gpus) < 2 else ()
-            yield Proof(kind=each.kind, machines=tuple(filter(None, machines)))
+            yield PolicyProof(kind=each.kind, machines=tuple(filter(None, machines)))
 
 
 def _report(tools: Tools, name: str, digest: str) -> Mapping[str, Any] | None:

@@ -15,7 +15,7 @@ from envbuild.pipeline import upgrading
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
 from envbuild.policy import site_rules
-from envbuild.policy.model import Finding, Judgement, Policy, SiteRule
+from envbuild.policy.model import Judgement, Policy, PolicyFinding, SiteRule
 
 if TYPE_CHECKING:
     from envbuild.matrix.types import FrameworkTable, Matrix
@@ -30,7 +30,7 @@ def with_upgrades(tools: Tools, policy: Policy, locked: Locked, judged: Judgemen
     if not judged.findings:
         return judged
     finder = _Finder(tools, policy, locked, today)
-    by_package: dict[str, list[Finding]] = {}
+    by_package: dict[str, list[PolicyFinding]] = {}
     for each in judged.findings:
         if each.rule == "vulnerabilities":
             by_package.setdefault(each.package, []).append(each)
@@ -47,7 +47,7 @@ class _Finder:
         self._environment = locked.lock.environment
         self._elsewhere: str | None = None
 
-    def of(self, finding: Finding, mended: Mapping[str, str]) -> str:
+    def of(self, finding: PolicyFinding, mended: Mapping[str, str]) -> str:
         """The least change for a finding, as a sentence or a command; empty if none is known."""
         name = self._tools.cli_name(self._environment.name)
         if finding.rule == "vulnerabilities":
@@ -62,7 +62,7 @@ class _Finder:
             return self._elsewhere
         return ""
 
-    def of_package(self, package: str, findings: Sequence[Finding]) -> str:
+    def of_package(self, package: str, findings: Sequence[PolicyFinding]) -> str:
         """The least version of a package that mends all ``findings`` about it and that can be locked."""
         pinned = {canonicalize_name(each.name) for prefix in self._locked.lock.prefixes for each in prefix.artifacts}
         if canonicalize_name(package) not in pinned:
@@ -97,7 +97,7 @@ class _Finder:
         changed = {canonicalize_name(package), *frameworks}
         return [f"{name}=={min(versions)}" for name, versions in held.items() if len(versions) == 1 and name not in changed]
 
-    def _offered(self, package: str, findings: Sequence[Finding]) -> list[str]:
+    def _offered(self, package: str, findings: Sequence[PolicyFinding]) -> list[str]:
         """The versions on the index that mend all ``findings`` about a package, the least first, without yanked ones."""
         from envbuild.lock.available_versions import version_of
 
@@ -188,7 +188,7 @@ def _at_least(version: str, held: str, least: str) -> bool:
         return False
 
 
-def least_versions(findings: Sequence[Finding], offered: Sequence[Version] | None = None) -> list[str]:
+def least_versions(findings: Sequence[PolicyFinding], offered: Sequence[Version] | None = None) -> list[str]:
     """Return the versions that mend all ``findings`` about one package, the least first: those that are ``offered``, else those
     that the advisories name.
 

@@ -13,7 +13,7 @@ from envbuild import image_inputs
 from envbuild.attest import statements
 from envbuild.errors import Problem, PublishError, UsageError
 from envbuild.pipeline import image_labels
-from envbuild.pipeline.revision_inputs import Reason, Revision
+from envbuild.pipeline.revision_inputs import ChangedInput, Revision
 from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
 
@@ -34,7 +34,7 @@ class PublishedInputs:
         self._revisions: dict[str, Revision | None] = {}
         self._taken: list[Problem] = []
 
-    def reasons(self, locked: Locked, rendering: Mapping[str, str], tags: tuple[str, ...]) -> tuple[Reason, ...]:
+    def reasons(self, locked: Locked, rendering: Mapping[str, str], tags: tuple[str, ...]) -> tuple[ChangedInput, ...]:
         """Return the reasons why the registry lacks the image of a lock; empty if the image is there.
         ``tags`` are those of ``build.tags_of``.
 
@@ -52,7 +52,7 @@ class PublishedInputs:
         same_lock = digests.of_tag(self._client, of_lock)
         last = same_lock or digests.of_tag(self._client, canonical)
         if not last:
-            return (Reason(input="new"),)
+            return (ChangedInput(input="new"),)
         built = self._provenance(last)
         return self._by_commit(locked, rendering, built) or self._by_digests(locked, rendering, built, bool(same_lock))
 
@@ -81,7 +81,7 @@ class PublishedInputs:
         if differ:
             self._taken.append(Problem(where=tag, line=0, message="; ".join(differ)))
 
-    def _by_commit(self, locked: Locked, rendering: Mapping[str, str], built: Mapping[str, Any]) -> tuple[Reason, ...]:
+    def _by_commit(self, locked: Locked, rendering: Mapping[str, str], built: Mapping[str, Any]) -> tuple[ChangedInput, ...]:
         """What differs from the commit at which the image was built, if git knows it here; empty if that explains nothing."""
         commit = built.get("commit", "")
         if not commit:
@@ -96,16 +96,16 @@ class PublishedInputs:
 
     def _by_digests(
         self, locked: Locked, rendering: Mapping[str, str], built: Mapping[str, Any], same_lock: bool
-    ) -> tuple[Reason, ...]:
+    ) -> tuple[ChangedInput, ...]:
         if not same_lock:
-            return (Reason(input="lock"),)
+            return (ChangedInput(input="lock"),)
         lock, workspace = locked.lock, self._tools.workspace
         texts = {path: text.encode() for path, text in rendering.items()}
         rendered = image_inputs.rendering_digest(workspace, lock.environment.custom, texts)
         guest = image_inputs.guest_digest(workspace, lock, self._tools.recipes)
-        found = [Reason(input="render")] if built.get("rendering") not in (None, rendered) else []
-        found += [Reason(input="guest")] if built.get("guest") not in (None, guest) else []
-        return tuple(found) or (Reason(input="render"), Reason(input="guest"))
+        found = [ChangedInput(input="render")] if built.get("rendering") not in (None, rendered) else []
+        found += [ChangedInput(input="guest")] if built.get("guest") not in (None, guest) else []
+        return tuple(found) or (ChangedInput(input="render"), ChangedInput(input="guest"))
 
     def _provenance(self, digest: str) -> Mapping[str, Any]:
         """The hashes and the commit that the provenance of an image states; empty if it has none."""

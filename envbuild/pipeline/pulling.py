@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from envbuild import codec, files
 from envbuild.errors import PublishError
 from envbuild.pipeline import rendering
-from envbuild.pipeline.saving import Target
+from envbuild.pipeline.saving import SaveTarget
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools
 
@@ -37,7 +37,7 @@ class PulledImage:
 
 
 def pull(  # noqa: PLR0917 - source, name and target of the pull
-    tools: Tools, name: str, repository: str, tag: str, target: Target | None, key: PublicKey | None = None
+    tools: Tools, name: str, repository: str, tag: str, target: SaveTarget | None, key: PublicKey | None = None
 ) -> PulledImage:
     """Pull the image of ``name`` from ``repository`` (``HOST/REPOSITORY``) into the engine, or to ``target``.
 

@@ -31,7 +31,7 @@ _ROUNDS = 3  # how often tags that somebody else moves meanwhile are set again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Member:
+class ReleasedImage:
     """An image of a release: the environment's ``name``, the tag that never moves (``fixed``), and its moving ``tags``."""
 
     name: str
@@ -41,13 +41,13 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Release:
+class ImageRelease:
     """A release in a registry. ``previous`` is the digest of the release before it, empty if there was none."""
 
     name: str
     digest: str
     previous: str
-    members: tuple[Member, ...]
+    members: tuple[ReleasedImage, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,13 +60,13 @@ class Move:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class ReleaseChange:
     """What publishing or rolling back a release changes: the ``moves`` of tags, including the tag ``release``.
 
     After a rollback, ``stays`` are the tags that were not moved back, each with the reason.
     """
 
-    release: Release
+    release: ImageRelease
     moves: tuple[Move, ...]
     stays: tuple[tuple[str, str], ...] = ()
 
@@ -89,7 +89,7 @@ def is_tag(tag: str) -> bool:
     return tag == CURRENT or tag.startswith(f"{CURRENT}-")
 
 
-def publish(repository: str, name: str, members: Sequence[Member], key: SigningKey, *, dry_run: bool) -> Change:
+def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: SigningKey, *, dry_run: bool) -> ReleaseChange:
     """Record the release ``name`` of these images, and move the tags of the release and of the images.
 
     The next run completes an interrupted one. All images must be in ``repository`` with statements that are signed with
@@ -110,14 +110,14 @@ def publish(repository: str, name: str, members: Sequence[Member], key: SigningK
             known = _read(client, taken)
             _require_same(client, known, ordered, current)
             previous = known.previous
-        release = Release(name=name, digest="", previous=previous, members=ordered)
+        release = ImageRelease(name=name, digest="", previous=previous, members=ordered)
         document = _document(client, release)
         release = replace(release, digest=f"sha256:{document.digest}")
         if taken not in ("", release.digest):
             raise _taken(client, name, "its text differs from the form that envbuild writes")
         moves = _moves(client, [(own, release.digest), (CURRENT, release.digest), *_wanted(release)])
         if dry_run:
-            return Change(release=release, moves=moves)
+            return ReleaseChange(release=release, moves=moves)
         documents.write(client, document, release.digest)
         signed = publishing.signed([Statement(kind=statements.SIGNED, predicate={})], release.digest, key)
         referrers.attach(client, document, signed)
@@ -127,10 +127,10 @@ def publish(repository: str, name: str, members: Sequence[Member], key: SigningK
             _require_current(client, current)
             documents.write(client, document, CURRENT)
         _settle(client, release, lambda: _wanted(release))
-        return Change(release=release, moves=moves)
+        return ReleaseChange(release=release, moves=moves)
 
 
-def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> Change:
+def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> ReleaseChange:
     """Give the tags of the current release back to the images of the release before it; the tag ``release`` moves last.
 
     Tags that somebody has since moved to other images are not moved. Both releases must be signed with ``key``. Raises
@@ -159,10 +159,10 @@ def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> Change:
         if not dry_run:
             _settle(client, newer, lambda: _returning(client, newer, older)[0])
             _set(client, CURRENT, older.digest)
-        return Change(release=older, moves=moves, stays=stays)
+        return ReleaseChange(release=older, moves=moves, stays=stays)
 
 
-def recorded(client: Client) -> Iterator[Release]:
+def recorded(client: Client) -> Iterator[ImageRelease]:
     """All releases of the repository, and the earlier ones that they name, signed or not.
 
     Other documents under such a tag are ignored. Raises :class:`PublishError` for a damaged release.
@@ -182,7 +182,7 @@ def recorded(client: Client) -> Iterator[Release]:
             digest = release.previous
 
 
-def _document(client: Client, release: Release) -> Document:
+def _document(client: Client, release: ImageRelease) -> Document:
     """Return the OCI index of a release. The same release always gives the same bytes."""
     from envbuild.compose.outputs import documents, manifest
 
@@ -198,7 +198,7 @@ def _document(client: Client, release: Release) -> Document:
     return manifest.document(told, manifest.INDEX)
 
 
-def _read(client: Client, digest: str) -> Release:
+def _read(client: Client, digest: str) -> ImageRelease:
     """Return the release with this digest. Raises :class:`PublishError` (``unknown-format``) for other documents."""
     from envbuild.compose.outputs import documents
 
@@ -210,7 +210,7 @@ def _read(client: Client, digest: str) -> Release:
         previous = str(notes.get(_PREVIOUS, ""))
         if told["artifactType"] != KIND or (previous and not _is_digest(previous)) or not _is_name(str(notes[_RELEASE])):
             raise ValueError(previous)
-        return Release(name=str(notes[_RELEASE]), digest=digest, previous=previous, members=members)
+        return ImageRelease(name=str(notes[_RELEASE]), digest=digest, previous=previous, members=members)
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise PublishError(
             f"{client.repository}@{digest} is not a release.",
@@ -219,19 +219,19 @@ def _read(client: Client, digest: str) -> Release:
         ) from error
 
 
-def _member(entry: Mapping[str, Any]) -> Member:
+def _member(entry: Mapping[str, Any]) -> ReleasedImage:
     notes, digest = entry["annotations"], str(entry["digest"])
     tags = str(notes[_TAGS]).split()
     if not _is_digest(digest) or not all(re.fullmatch("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", tag) for tag in tags):
         raise ValueError(digest)
-    return Member(name=str(notes[_NAME]), digest=digest, fixed=str(notes[_FIXED]), tags=tuple(tags))
+    return ReleasedImage(name=str(notes[_NAME]), digest=digest, fixed=str(notes[_FIXED]), tags=tuple(tags))
 
 
 def _is_digest(text: str) -> bool:
     return re.fullmatch("sha256:[0-9a-f]{64}", text) is not None
 
 
-def _wanted(release: Release) -> list[tuple[str, str]]:
+def _wanted(release: ImageRelease) -> list[tuple[str, str]]:
     return [(tag, member.digest) for member in release.members for tag in member.tags]
 
 
@@ -242,7 +242,7 @@ def _moves(client: Client, wanted: Sequence[tuple[str, str]]) -> tuple[Move, ...
     return tuple(Move(tag=tag, before=there, after=digest) for tag, there, digest in found if there != digest)
 
 
-def _settle(client: Client, current: Release, wanted: Callable[[], Sequence[tuple[str, str]]]) -> None:
+def _settle(client: Client, current: ImageRelease, wanted: Callable[[], Sequence[tuple[str, str]]]) -> None:
     """Set tags until all have the ``wanted`` digests. Raise if ``current`` is no longer the current release."""
     moves: tuple[Move, ...] = ()
     for _ in range(_ROUNDS):
@@ -275,7 +275,9 @@ def _set(client: Client, tag: str, digest: str) -> None:
     documents.write(client, document, tag)
 
 
-def _returning(client: Client, newer: Release, older: Release) -> tuple[list[tuple[str, str]], tuple[tuple[str, str], ...]]:
+def _returning(
+    client: Client, newer: ImageRelease, older: ImageRelease
+) -> tuple[list[tuple[str, str]], tuple[tuple[str, str], ...]]:
     """Return the tags to move back to the images of ``older``, and the tags to leave, with the reasons."""
     from envbuild.compose.outputs import digests
 
@@ -291,7 +293,7 @@ def _returning(client: Client, newer: Release, older: Release) -> tuple[list[tup
     return wanted, tuple(stays)
 
 
-def _require_different_tags(members: Sequence[Member]) -> None:
+def _require_different_tags(members: Sequence[ReleasedImage]) -> None:
     owners: dict[str, str] = {}
     for member in members:
         for tag in member.tags:
@@ -301,7 +303,7 @@ def _require_different_tags(members: Sequence[Member]) -> None:
                 raise UsageError(f"The tag {tag} of {member.name} is reserved for releases.", hint="Choose another name.")
 
 
-def _require_whole(client: Client, member: Member, key: SigningKey) -> None:
+def _require_whole(client: Client, member: ReleasedImage, key: SigningKey) -> None:
     """Raise unless the registry has the image under its fixed tag, with its statements, and signed with the key."""
     from envbuild.compose.outputs import digests, referrers
 
@@ -314,7 +316,7 @@ def _require_whole(client: Client, member: Member, key: SigningKey) -> None:
     signatures.require_signed_with(client, member.digest, key.public)
 
 
-def _require_same(client: Client, release: Release, members: tuple[Member, ...], current: str) -> None:
+def _require_same(client: Client, release: ImageRelease, members: tuple[ReleasedImage, ...], current: str) -> None:
     if release.members != members:
         mine, theirs = ({(each.name, each.digest) for each in found} for found in (members, release.members))
         differing = sorted({name for name, _ in mine ^ theirs}) or ["the tags of some images"]
@@ -362,7 +364,7 @@ def _taken(client: Client, name: str, why: str, *details: str) -> PublishError:
     )
 
 
-def _incomplete(client: Client, member: Member, why: str) -> PublishError:
+def _incomplete(client: Client, member: ReleasedImage, why: str) -> PublishError:
     return PublishError(
         f"The release is incomplete in {client.repository}: {member.name}: {why}.",
         code="release-incomplete",

@@ -11,7 +11,7 @@ from envbuild import files
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.rendering import Rendering, render_environment
 from envbuild.pipeline.tools import Tools
-from envbuild.pipeline.unchanged_renderings import Watch
+from envbuild.pipeline.unchanged_renderings import RenderingWatch
 
 if TYPE_CHECKING:
     from envbuild.pipeline.stored_locks import Locked
@@ -22,7 +22,7 @@ def render(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Iter
 
     Raises the errors of resolving, checking and rendering. All ``texts`` are resolved before anything is written.
     """
-    watch = Watch(tools)
+    watch = RenderingWatch(tools)
     known = {text: None if constraints.any() else watch.recall(text) for text in texts or _names(tools)}
     names = {text: _name(tools, text, constraints) if texts and found is None else text for text, found in known.items()}
     for text, found in known.items():
@@ -41,7 +41,7 @@ def _name(tools: Tools, text: str, constraints: Constraints) -> str:
     return resolving.resolve_buildable(tools, [text], constraints).environment.name
 
 
-def _render(tools: Tools, name: str, watch: Watch, texts: Sequence[str]) -> Rendering:
+def _render(tools: Tools, name: str, watch: RenderingWatch, texts: Sequence[str]) -> Rendering:
     from envbuild.pipeline import locking
 
     done = render_locked(tools, locking.require_lock(tools, name))

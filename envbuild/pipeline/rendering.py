@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
+class FileDifference:
     """A file that differs from the rendering of its lock; an ``orphan`` belongs to no rendering."""
 
     kind: Literal["missing", "orphan", "differs", "unreadable"]
@@ -42,18 +42,20 @@ class Rendering:
         return {name: files.read_bytes(self.folder / name).decode() for name in self.files}
 
 
-def differences(folder: Path, rendering: Mapping[str, str]) -> list[Difference]:
+def differences(folder: Path, rendering: Mapping[str, str]) -> list[FileDifference]:
     """Return the files of ``folder`` that differ from ``rendering``. The lock is allowed there and is not compared."""
     found = []
     for name, text in sorted(rendering.items()):
         path = folder / name
         if not path.is_file():
-            found.append(Difference(kind="missing", path=path, note="the rendering of the lock has it, but it is not on disk"))
+            found.append(
+                FileDifference(kind="missing", path=path, note="the rendering of the lock has it, but it is not on disk")
+            )
         elif files.read_bytes(path) != text.encode():
-            found.append(Difference(kind="differs", path=path, note="it differs from the rendering of the lock"))
+            found.append(FileDifference(kind="differs", path=path, note="it differs from the rendering of the lock"))
     for path in sorted(folder.rglob("*")):
         if path.is_file() and str(path.relative_to(folder)) not in {LOCK, *rendering}:
-            found.append(Difference(kind="orphan", path=path, note="no lock belongs to it"))
+            found.append(FileDifference(kind="orphan", path=path, note="no lock belongs to it"))
     return found
 
 

@@ -24,7 +24,7 @@ _DAMAGED = ("digest-differs", "registry-refused", "unknown-format")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Held:
+class RegistryDocument:
     """An image, release or other document of a repository.
 
     ``needed_by`` has the reasons to keep it, and is empty if there are none. ``size`` is the sum of the layers. ``name`` is the
@@ -42,11 +42,11 @@ class Held:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pruned:
+class PrunedImages:
     """``removed`` was removed or, in a dry run, would be. ``kept`` is the rest. ``statements`` counts removed statements."""
 
-    removed: tuple[Held, ...]
-    kept: tuple[Held, ...]
+    removed: tuple[RegistryDocument, ...]
+    kept: tuple[RegistryDocument, ...]
     statements: int = 0
 
 
@@ -63,7 +63,7 @@ class _Seen:
         return digest in self.tags or digest in self.listed
 
 
-def survey(repository: str) -> tuple[Held, ...]:
+def survey(repository: str) -> tuple[RegistryDocument, ...]:
     """Return everything in the repository that has a tag, except lists of statements; sorted by name, then the newest first."""
     from envbuild.compose.outputs import referrers
 
@@ -71,7 +71,7 @@ def survey(repository: str) -> tuple[Held, ...]:
         return _survey(client, _look(client))
 
 
-def prune(repository: str, keep: int, *, dry_run: bool) -> Pruned:
+def prune(repository: str, keep: int, *, dry_run: bool) -> PrunedImages:
     """Remove images of environments that nothing needs: no moving tag, no release and no other list of images.
 
     The newest ``keep`` images of each environment stay. An image without a known build time stays, unless ``keep`` is 0. The
@@ -87,7 +87,7 @@ def prune(repository: str, keep: int, *, dry_run: bool) -> Pruned:
         removed = tuple(_superfluous(found, keep))
         kept = tuple(each for each in found if each not in removed)
         if dry_run:
-            return Pruned(removed=removed, kept=kept, statements=sum(each.statements for each in removed))
+            return PrunedImages(removed=removed, kept=kept, statements=sum(each.statements for each in removed))
         count = 0
         with _lists_removed() as done:
             for each in removed:
@@ -100,13 +100,13 @@ def prune(repository: str, keep: int, *, dry_run: bool) -> Pruned:
                     documents.delete(client, listed)
                 documents.delete(client, each.digest)
                 done[each] = "the image and its statements"
-        return Pruned(removed=removed, kept=kept, statements=count)
+        return PrunedImages(removed=removed, kept=kept, statements=count)
 
 
 @contextlib.contextmanager
-def _lists_removed() -> Iterator[dict[Held, str]]:
+def _lists_removed() -> Iterator[dict[RegistryDocument, str]]:
     """Collect what was removed. An error, or Ctrl-C, in the block then lists that in its details."""
-    done: dict[Held, str] = {}
+    done: dict[RegistryDocument, str] = {}
     try:
         yield done
     except EnvbuildError as error:
@@ -120,7 +120,7 @@ def _lists_removed() -> Iterator[dict[Held, str]]:
         ) from interrupt
 
 
-def _removed_lines(done: Mapping[Held, str]) -> list[str]:
+def _removed_lines(done: Mapping[RegistryDocument, str]) -> list[str]:
     return [f"removed before: {image.tags[0]} ({image.digest}): {what}" for image, what in done.items()]
 
 
@@ -140,7 +140,7 @@ def _look(client: Client) -> _Seen:
     return seen
 
 
-def _survey(client: Client, seen: _Seen) -> tuple[Held, ...]:
+def _survey(client: Client, seen: _Seen) -> tuple[RegistryDocument, ...]:
     from envbuild.compose.outputs import documents
 
     by_release: dict[str, list[str]] = {}
@@ -167,7 +167,7 @@ def _survey(client: Client, seen: _Seen) -> tuple[Held, ...]:
         if not reasons and not (is_ours and _names(client, value, fixed[0]["name"])):
             is_ours, reasons = False, ["it is not an image of an environment"]
         found.append(
-            Held(
+            RegistryDocument(
                 digest=digest,
                 tags=tuple(tags),
                 kind="image" if is_image else "release" if is_release else "other",
@@ -182,7 +182,7 @@ def _survey(client: Client, seen: _Seen) -> tuple[Held, ...]:
     return tuple(sorted(newest_first, key=lambda each: (each.name == "", each.name, not each.needed_by)))
 
 
-def _superfluous(found: Sequence[Held], keep: int) -> Iterator[Held]:
+def _superfluous(found: Sequence[RegistryDocument], keep: int) -> Iterator[RegistryDocument]:
     """Yield the images that nothing needs, except the newest ``keep`` of each environment."""
     count: dict[str, int] = {}
     for each in found:  # these are sorted, the newest first
@@ -251,7 +251,7 @@ def _built_at(client: Client, digest: str) -> str:
     return max(times, default="")
 
 
-def _require_unneeded(client: Client, image: Held, found: Sequence[Held]) -> None:
+def _require_unneeded(client: Client, image: RegistryDocument, found: Sequence[RegistryDocument]) -> None:
     """Raise if a tag was moved to the image since it was looked at: deleting a manifest deletes all its tags.
 
     Only some tags are read again: new ones, those that begin with the environment's name, and those that were on one of its

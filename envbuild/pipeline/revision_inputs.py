@@ -21,7 +21,7 @@ Input = Literal["new", "lock", "base", "recipe", "partials", "services", "render
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reason:
+class ChangedInput:
     """An input of the image that changed, and the files of the checkout that differ.
 
     ``new``: there was no such environment. ``lock``: packages are pinned differently. ``base``: there is another
@@ -74,18 +74,18 @@ class Revision:
         found = (PurePosixPath(path) for path in self._before)
         return {path.parent.name for path in found if path.name == image_inputs.LOCK and path.parent.parent == folder}
 
-    def reasons(self, locked: Locked, rendering: Mapping[str, str]) -> tuple[Reason, ...]:
+    def reasons(self, locked: Locked, rendering: Mapping[str, str]) -> tuple[ChangedInput, ...]:
         """Return why the image of a lock differs from the one of the revision; empty if all its inputs are the same."""
         folder = f"{self._below(self._tools.workspace.environments)}/{locked.lock.environment.name}/"
         before = self._before.get(folder + image_inputs.LOCK)
         if before is None:
-            return (Reason(input="new"),)
+            return (ChangedInput(input="new"),)
         found = self._of_lock(locked, before, folder + image_inputs.LOCK)
         found += self._of_rendering(locked.lock, rendering, folder)
         found += self._of_programs(locked.lock)
         return _joined(found)
 
-    def _of_lock(self, locked: Locked, blob: str, path: str) -> list[Reason]:
+    def _of_lock(self, locked: Locked, blob: str, path: str) -> list[ChangedInput]:
         from envbuild.lock import lock_file
 
         if blob == self._id(files.read_bytes(locked.path)):
@@ -94,14 +94,14 @@ class Revision:
         try:
             old = lock_file.parse(changed_since.text_at(self._tools.workspace, blob), Path(path))
         except EnvbuildError:  # another version of envbuild wrote the lock
-            return [Reason(input="lock", files=(path,))]
+            return [ChangedInput(input="lock", files=(path,))]
         base_now, base_before = (now.base, now.environment.base), (old.base, old.environment.base)
         on_new_base = replace(old, base=now.base, environment=replace(old.environment, base=now.environment.base))
         kinds: list[Input] = ["base"] if base_now != base_before else []
         kinds += ["lock"] if lock_file.digest(on_new_base) != locked.digest else []
-        return [Reason(input=kind, files=(path,)) for kind in kinds]
+        return [ChangedInput(input=kind, files=(path,)) for kind in kinds]
 
-    def _of_rendering(self, lock: Lock, rendering: Mapping[str, str], folder: str) -> list[Reason]:
+    def _of_rendering(self, lock: Lock, rendering: Mapping[str, str], folder: str) -> list[ChangedInput]:
         """Return why the rendering differs. Changed sources count only if it differs: a new README changes no image."""
         now = {folder + name: self._id(text.encode()) for name, text in rendering.items()}
         before = {path: blob for path, blob in self._before.items() if path.startswith(folder)}
@@ -116,15 +116,15 @@ class Revision:
         found = []
         for kind, place in sources:
             changed = [path for path in self._changed_below(place) if not path.endswith((".md", ".sh", "/smoke.py"))]
-            found += [Reason(input=kind, files=tuple(changed))] if changed else []
-        return [*found, Reason(input="render", files=tuple(differing))]
+            found += [ChangedInput(input=kind, files=tuple(changed))] if changed else []
+        return [*found, ChangedInput(input="render", files=tuple(differing))]
 
-    def _of_programs(self, lock: Lock) -> list[Reason]:
+    def _of_programs(self, lock: Lock) -> list[ChangedInput]:
         """Return the programs of envbuild that differ: those in the image, and those that run the steps of its build."""
         workspace, recipes = self._tools.workspace, self._tools.recipes
         sources = [*image_inputs.guest_files(workspace, lock, recipes).values(), *image_inputs.step_files(workspace).values()]
         now = {path: self._of_file(source) for source in sources if (path := self._below(source))}
-        return [Reason(input=self._kind(path), files=(path,)) for path in _differing(now, self._programs_before(lock))]
+        return [ChangedInput(input=self._kind(path), files=(path,)) for path in _differing(now, self._programs_before(lock))]
 
     def _programs_before(self, lock: Lock) -> dict[str, str]:
         """Return the same programs at the revision, chosen as by :func:`image_inputs.guest_files`."""
@@ -188,11 +188,11 @@ def _differing(now: Mapping[str, str], before: Mapping[str, str]) -> list[str]:
     return sorted(path for path in {*now, *before} if now.get(path) != before.get(path))
 
 
-def _joined(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+def _joined(reasons: Iterable[ChangedInput]) -> tuple[ChangedInput, ...]:
     """Merge reasons with the same input. ``render`` is left out if a changed lock or source explains the rendering."""
     found: dict[Input, list[str]] = {}
     for reason in reasons:
         found.setdefault(reason.input, []).extend(reason.files)
     if found.keys() & {"lock", "base", "recipe", "partials", "services"}:
         found.pop("render", None)
-    return tuple(Reason(input=kind, files=tuple(sorted(set(paths)))) for kind, paths in found.items())
+    return tuple(ChangedInput(input=kind, files=tuple(sorted(set(paths)))) for kind, paths in found.items())

@@ -14,7 +14,7 @@ from envbuild import files, procs
 from envbuild.errors import EngineError, SmokeFailedError, SmokeInconclusiveError, UsageError
 from envbuild.pipeline import plan
 from envbuild.pipeline.batch import Job
-from envbuild.pipeline.plan import Candidate
+from envbuild.pipeline.plan import Buildable
 from envbuild.pipeline.tools import Tools
 from envbuild.run_commands import commands
 from envbuild.run_commands.model import ContainerRun, GpuOption, Port, Program
@@ -72,7 +72,7 @@ class Start:
     notes: tuple[str, ...]
 
 
-def candidate(tools: Tools, request: str, environment: Environment) -> Candidate:
+def candidate(tools: Tools, request: str, environment: Environment) -> Buildable:
     """The environment with the tags of its image. Raises :class:`UsageError` (``no-image``) if the image cannot be
     built."""
     found, skipped = plan.candidates(tools, [Job(name=environment.name, request=request)])
@@ -81,7 +81,7 @@ def candidate(tools: Tools, request: str, environment: Environment) -> Candidate
     return found[0]
 
 
-def published(each: Candidate, options: RunOptions) -> Found | None:
+def published(each: Buildable, options: RunOptions) -> Found | None:
     """The image in the registry, by its digest; None if no registry was named or it lacks the image.
 
     With a key, an image that is not signed with it is refused. Raises :class:`PublishError`.
@@ -101,7 +101,7 @@ def published(each: Candidate, options: RunOptions) -> Found | None:
     return Found(reference=f"{scheme}{reference}", origin="registry", digest=digest)
 
 
-def local(tools: Tools, each: Candidate, options: RunOptions) -> Found:
+def local(tools: Tools, each: Buildable, options: RunOptions) -> Found:
     """Return the image that was built here, or that a build would make. Podman and Apptainer get it as a file."""
     reference = each.tags[2]
     missing = not _is_built(tools, each, options)
@@ -119,7 +119,7 @@ def local(tools: Tools, each: Candidate, options: RunOptions) -> Found:
     return Found(reference=f"oci:{layout}", origin="engine", steps=(save,), missing=missing)
 
 
-def obtain(tools: Tools, each: Candidate, options: RunOptions, make: Callable[[], object]) -> Found:
+def obtain(tools: Tools, each: Buildable, options: RunOptions, make: Callable[[], object]) -> Found:
     """Bring the image to where the program finds it: from this machine, else from the registry, else made by ``make``.
 
     Docker's image is pulled by envbuild, which verifies it. Other programs pull it by its digest. Raises
@@ -145,7 +145,7 @@ def obtain(tools: Tools, each: Candidate, options: RunOptions, make: Callable[[]
     return local(tools, each, options)
 
 
-def _require_not_failed(tools: Tools, each: Candidate) -> None:
+def _require_not_failed(tools: Tools, each: Buildable) -> None:
     """Refuse an image that failed the smoke test of ``run``: the failed test left it in the engine, where the next run finds
     it."""
     from envbuild.pipeline import image_checks
@@ -159,7 +159,7 @@ def _require_not_failed(tools: Tools, each: Candidate) -> None:
         raise SmokeFailedError(smoked.sentence, hint=smoked.hint)
 
 
-def start(tools: Tools, each: Candidate, options: RunOptions, found: Found) -> Start:
+def start(tools: Tools, each: Buildable, options: RunOptions, found: Found) -> Start:
     """The commands that start the image. Raises :class:`UsageError`."""
     notes: list[str] = []
     environment = each.lock.environment
@@ -195,11 +195,11 @@ def start(tools: Tools, each: Candidate, options: RunOptions, found: Found) -> S
     )
 
 
-def _tag(each: Candidate) -> str:
+def _tag(each: Buildable) -> str:
     return each.tags[2].rpartition(":")[2]
 
 
-def _is_built(tools: Tools, each: Candidate, options: RunOptions) -> bool:
+def _is_built(tools: Tools, each: Buildable, options: RunOptions) -> bool:
     """Whether the engine has the image. Other programs get what ``save`` writes: that must be the image that was last built."""
     from envbuild import build
 
@@ -344,7 +344,7 @@ def _has_tls(repository: str) -> bool:
     return not is_local(repository.partition("/")[0])
 
 
-def run_steps(tools: Tools, each: Candidate, found: Found, tell: Callable[[str], None]) -> None:
+def run_steps(tools: Tools, each: Buildable, found: Found, tell: Callable[[str], None]) -> None:
     """Run what comes before the start.
 
     Raises the errors of ``save``, and :class:`EngineError` (``step-failed``) with the output of another program that fails.

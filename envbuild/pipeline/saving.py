@@ -22,7 +22,7 @@ FORMS = ("oci", "docker-archive")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
+class SaveTarget:
     """Where an image is saved: the ``form`` of the files, the path, and the image's name there (may be empty)."""
 
     form: str
@@ -30,7 +30,7 @@ class Target:
     name: str
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> SaveTarget:
     """Parse ``oci:FOLDER[:NAME]`` or ``docker-archive:FILE``, the syntax of skopeo and Podman. Raises :class:`UsageError`."""
     form, _, rest = text.partition(":")
     path, _, name = rest.partition(":") if form == "oci" else (rest, "", "")
@@ -39,10 +39,10 @@ def parse_target(text: str) -> Target:
             f"{text!r} is not a place to which an image can be saved.",
             hint="Write oci:FOLDER, oci:FOLDER:NAME or docker-archive:FILE.",
         )
-    return Target(form=form, path=Path(path), name=name)
+    return SaveTarget(form=form, path=Path(path), name=name)
 
 
-def save(tools: Tools, name: str, target: Target, compression: Compression | None) -> str:
+def save(tools: Tools, name: str, target: SaveTarget, compression: Compression | None) -> str:
     """Write the image last built of ``name`` to ``target``; returns the image's id. Without ``compression``, layers are
     written as they are in the layer store.
 
@@ -60,7 +60,9 @@ def save(tools: Tools, name: str, target: Target, compression: Compression | Non
     return record.image
 
 
-def write(image: ComposedImage, store: LayerStore, target: Target, references: Sequence[str], on_progress: OnProgress) -> str:
+def write(
+    image: ComposedImage, store: LayerStore, target: SaveTarget, references: Sequence[str], on_progress: OnProgress
+) -> str:
     """Write ``image`` with its names to ``target``; returns its id."""
     from envbuild.compose.outputs import docker_archive, manifest, oci
 

@@ -13,7 +13,7 @@ from envbuild import codec, disk_cache
 from envbuild.host import nvidia
 from envbuild.pipeline import stage_cache
 from envbuild.pipeline.tools import Tools
-from envbuild.pipeline.unchanged_renderings import Watch
+from envbuild.pipeline.unchanged_renderings import RenderingWatch
 
 _STAGE = "settled"
 
@@ -26,7 +26,7 @@ class Settled:
     the answer is not valid, because the image may be older than the rendering.
     """
 
-    def __init__(self, tools: Tools, watch: Watch, command: Sequence[str], read: Sequence[Path] = ()) -> None:
+    def __init__(self, tools: Tools, watch: RenderingWatch, command: Sequence[str], read: Sequence[Path] = ()) -> None:
         """``tools`` come from :func:`envbuild.pipeline.unchanged.view`. ``read`` are the folders that the command reads."""
         self._tools = tools
         self._watch = watch

@@ -22,7 +22,7 @@ _LIBRARIES = ("jinja2", "packaging", "resolvelib")  # other versions of these pr
 _OF_IMAGES = ("recipes", "partials", "overlay", "services", "stacks")
 
 
-class Watch:
+class RenderingWatch:
     """Knows from the stamps of files which renderings are up to date. A user's recipe is always rendered again."""
 
     def __init__(self, tools: Tools) -> None:

@@ -16,7 +16,7 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-    from envbuild.lock.comparison import Difference
+    from envbuild.lock.comparison import LockDifference
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,7 +28,7 @@ class Upgraded:
 
     before: Locked
     after: Locked
-    difference: Difference
+    difference: LockDifference
     base_kept: str
     outdated: tuple[str, ...]
     written: bool

@@ -17,29 +17,29 @@ from envbuild.model.vulnerabilities import Vulnerability
 from envbuild.policy import licence_names
 from envbuild.policy.model import (
     Allowed,
-    Ends,
     Excused,
     Exempted,
     Facts,
-    Finding,
     Judgement,
     NotChecked,
+    PartEnd,
     Policy,
+    PolicyFinding,
     Rule,
     Vulnerabilities,
 )
 
-_Found = Finding | NotChecked
+_Found = PolicyFinding | NotChecked
 
 
 def judge(policy: Policy, facts: Facts, today: str) -> Judgement:
     """Return the judgement of an environment on the day ``today`` (ISO)."""
     warnings: list[str] = []
     found = list(_all(policy, facts, today, warnings))
-    findings: list[Finding] = []
+    findings: list[PolicyFinding] = []
     excused: list[Excused] = []
     for each in found:
-        if isinstance(each, Finding):
+        if isinstance(each, PolicyFinding):
             exception = next((one for one in policy.exceptions if applies(one, each, facts.name)), None)
             if exception is None:
                 findings.append(each)
@@ -56,7 +56,7 @@ def judge(policy: Policy, facts: Facts, today: str) -> Judgement:
     )
 
 
-def applies(exception: Exempted, finding: Finding, environment: str) -> bool:
+def applies(exception: Exempted, finding: PolicyFinding, environment: str) -> bool:
     """Whether an exception accepts a finding about an environment."""
     names = (finding.subject, *finding.aliases)
     return (
@@ -77,7 +77,7 @@ def is_about(exception: Exempted, environment: str) -> bool:
     return not exception.environments or any(fnmatchcase(environment, each) for each in exception.environments)
 
 
-def unused(policy: Policy, judged: Sequence[Judgement]) -> list[Finding]:
+def unused(policy: Policy, judged: Sequence[Judgement]) -> list[PolicyFinding]:
     """Return a finding for each exception that accepts nothing in the environments that were ``judged``, all that there are.
 
     An exception is not reported if something of its rule could not be checked, because the exception may be about that.
@@ -89,15 +89,15 @@ def unused(policy: Policy, judged: Sequence[Judgement]) -> list[Finding]:
         if each in used or any(item.rule == each.rule for judgement in about for item in judgement.unchecked):
             continue
         message = f"the exception for {each.subject} matches nothing: remove or correct it"
-        found.append(Finding(rule="exceptions", subject=each.subject, message=message, at=f"{policy.where}:{each.line}"))
+        found.append(PolicyFinding(rule="exceptions", subject=each.subject, message=message, at=f"{policy.where}:{each.line}"))
     return found
 
 
 def _all(policy: Policy, facts: Facts, today: str, warnings: list[str]) -> Iterator[_Found]:
     for text in facts.stale:
-        yield Finding(rule="lock", subject=facts.name, message=text, at=policy.where)
+        yield PolicyFinding(rule="lock", subject=facts.name, message=text, at=policy.where)
     for text in facts.against:
-        yield Finding(rule="site", subject=facts.name, message=text, at=policy.where)
+        yield PolicyFinding(rule="site", subject=facts.name, message=text, at=policy.where)
     if policy.vulnerabilities is not None:
         yield from _vulnerabilities(policy, policy.vulnerabilities, facts, today, warnings)
     if policy.licences is not None:
@@ -140,7 +140,7 @@ def _advisory(policy: Policy, rule: Vulnerabilities, found: Vulnerability, today
     days = rule.deadlines[found.severity]
     if days is None:
         return
-    finding = Finding(
+    finding = PolicyFinding(
         rule="vulnerabilities",
         subject=found.advisory,
         message=f"{said} must be fixed at once",
@@ -176,7 +176,7 @@ def _licences(policy: Policy, rule: Allowed, facts: Facts) -> Iterator[_Found]:
         elif why := licence_names.problem(each.licences, rule):
             at = f"{policy.where}:{rule.line}"
             text = f"{each.package}: {why}"
-            yield Finding(rule="licences", subject=each.package, message=text, at=at, package=each.package)
+            yield PolicyFinding(rule="licences", subject=each.package, message=text, at=at, package=each.package)
 
 
 def is_allowed_repository(rule: Allowed, repository: str) -> bool:
@@ -187,17 +187,17 @@ def is_allowed_repository(rule: Allowed, repository: str) -> bool:
     return any(fnmatchcase(host, its_host) and (not sign or fnmatchcase(name, its)) for its_host, sign, its in parts)
 
 
-def _repository(policy: Policy, rule: Allowed, repository: str) -> Iterator[Finding]:
+def _repository(policy: Policy, rule: Allowed, repository: str) -> Iterator[PolicyFinding]:
     if not is_allowed_repository(rule, repository):
         text = f"the repository {repository} is not one of {', '.join(rule.allowed)}"
-        yield Finding(rule="registries", subject=repository, message=text, at=f"{policy.where}:{rule.line}")
+        yield PolicyFinding(rule="registries", subject=repository, message=text, at=f"{policy.where}:{rule.line}")
 
 
-def _base(policy: Policy, rule: Allowed, name: str) -> Iterator[Finding]:
+def _base(policy: Policy, rule: Allowed, name: str) -> Iterator[PolicyFinding]:
     denied = any(fnmatchcase(name, each) for each in rule.denied)
     if denied or (rule.allowed and not any(fnmatchcase(name, each) for each in rule.allowed)):
         why = "is denied" if denied else f"is not one of {', '.join(rule.allowed)}"
-        yield Finding(rule="bases", subject=name, message=f"the base image {name} {why}", at=f"{policy.where}:{rule.line}")
+        yield PolicyFinding(rule="bases", subject=name, message=f"the base image {name} {why}", at=f"{policy.where}:{rule.line}")
 
 
 def _evidence(policy: Policy, facts: Facts) -> Iterator[_Found]:
@@ -206,7 +206,7 @@ def _evidence(policy: Policy, facts: Facts) -> Iterator[_Found]:
         at = f"{policy.where}:{each.line}"
         if not same:
             text = f"there is no valid proof {each.kind}"
-            yield Finding(rule="evidence", subject=each.kind, message=text, at=at)
+            yield PolicyFinding(rule="evidence", subject=each.kind, message=text, at=at)
         elif each.machine and not any(fnmatchcase(name, each.machine) for proof in same for name in proof.machines):
             known = sorted({name for proof in same for name in proof.machines})
             text = f"the proof {each.kind} was not made on a machine with {each.machine}"
@@ -215,7 +215,7 @@ def _evidence(policy: Policy, facts: Facts) -> Iterator[_Found]:
                 message = f"the machine of the proof {each.kind}: {why}; the policy requires {each.machine}"
                 yield NotChecked(rule="evidence", message=message, is_allowed=False)
             else:
-                yield Finding(rule="evidence", subject=each.kind, message=f"{text}, but on {', '.join(known)}", at=at)
+                yield PolicyFinding(rule="evidence", subject=each.kind, message=f"{text}, but on {', '.join(known)}", at=at)
 
 
 def _ends(policy: Policy, facts: Facts, today: str, warnings: list[str]) -> Iterator[_Found]:
@@ -230,12 +230,12 @@ def _ends(policy: Policy, facts: Facts, today: str, warnings: list[str]) -> Iter
         if left >= 0 and left <= rule.warn_days:
             warnings.append(text)
         elif left < 0 and rule.refuse:
-            yield Finding(rule="end_of_life", subject=each.what, message=text, at=f"{policy.where}:{rule.line}")
+            yield PolicyFinding(rule="end_of_life", subject=each.what, message=text, at=f"{policy.where}:{rule.line}")
         elif left < 0:
             warnings.append(text)
 
 
-def _end(each: Ends, today: str) -> tuple[str, int]:
+def _end(each: PartEnd, today: str) -> tuple[str, int]:
     """Say when a part reaches its end of life. Return the text and the days until then, negative if they are over."""
     if not each.date:
         return f"{each.what} has reached its end of life", -1
@@ -255,7 +255,7 @@ def _sizes(policy: Policy, facts: Facts) -> Iterator[_Found]:
         yield _missing(facts, "sizes", "the size of the image")
     elif facts.size > most:
         text = f"the image has {_gb(facts.size)}, {_gb(facts.size - most)} more than the {_gb(most)} that are allowed"
-        yield Finding(rule="sizes", subject=facts.name, message=text, at=f"{policy.where}:{rule.line}")
+        yield PolicyFinding(rule="sizes", subject=facts.name, message=text, at=f"{policy.where}:{rule.line}")
 
 
 def _gb(size: int) -> str:

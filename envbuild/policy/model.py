@@ -135,7 +135,7 @@ class Licensed(NamedTuple):
     licences: tuple[str, ...]
 
 
-class Ends(NamedTuple):
+class PartEnd(NamedTuple):
     """A part whose end of life the matrix knows. ``date`` is empty if it does not; ``ended`` is true for a row that upstream
     has ended without a date."""
 
@@ -144,7 +144,7 @@ class Ends(NamedTuple):
     ended: bool = False
 
 
-class Proof(NamedTuple):
+class PolicyProof(NamedTuple):
     """A valid proof; ``machines`` are the devices and processors on which it is known to have been made."""
 
     kind: str
@@ -164,8 +164,8 @@ class Facts:
     partly_unknown: tuple[str, ...] = ()
     licences: tuple[Licensed, ...] | None = None
     size: int | None = None
-    ends: tuple[Ends, ...] = ()
-    proofs: tuple[Proof, ...] = ()
+    ends: tuple[PartEnd, ...] = ()
+    proofs: tuple[PolicyProof, ...] = ()
     against: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
     repository: str = ""
@@ -173,7 +173,7 @@ class Facts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class PolicyFinding:
     """Something that the policy does not allow. ``subject`` is what an exception has to name; ``aliases`` are its other names.
 
     ``at`` is the place in the policy, as ``file:line``. ``upgrade`` is the least change that mends it, empty if none is known.
@@ -194,7 +194,7 @@ class Finding:
 class Excused:
     """A finding that an exception accepts."""
 
-    finding: Finding
+    finding: PolicyFinding
     exception: Exempted
 
 
@@ -212,7 +212,7 @@ class Judgement:
     """The judgement of one environment."""
 
     name: str
-    findings: tuple[Finding, ...]
+    findings: tuple[PolicyFinding, ...]
     excused: tuple[Excused, ...]
     unchecked: tuple[NotChecked, ...]
     warnings: tuple[str, ...]

@@ -38,7 +38,7 @@ class Filters:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class BuildRow:
     """One build. ``name`` is the canonical name of its default environment under the filters; empty if no environment of the
     matrix fits the build and the filters. ``base_cuda`` is the CUDA version of the libraries, if it is a later one than
     ``cuda``."""
@@ -60,7 +60,7 @@ class Row:
     released: str
 
 
-def catalogue(matrix: Matrix, filters: Filters | None = None) -> list[Row]:
+def catalogue(matrix: Matrix, filters: Filters | None = None) -> list[BuildRow]:
     """The rows by framework, newest version first. Raises :class:`UnknownNameError` for a filter value that is not in the
     matrix."""
     wanted = filters or Filters()
@@ -109,7 +109,7 @@ def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
         yield from (request._replace(wanted=(wanted,)) for wanted in request.wanted)
 
 
-def _rows(lookup: Lookup, request: Request, filters: Filters) -> Iterator[Row]:
+def _rows(lookup: Lookup, request: Request, filters: Filters) -> Iterator[BuildRow]:
     filtered = any((filters.cuda, filters.python, filters.python_from, filters.system, filters.driver, filters.gpu))
     (wanted,) = request.wanted
     for release in wanted.framework.releases:
@@ -121,7 +121,7 @@ def _rows(lookup: Lookup, request: Request, filters: Filters) -> Iterator[Row]:
                 yield row
 
 
-def _row(lookup: Lookup, request: Request, build: Build) -> Row:
+def _row(lookup: Lookup, request: Request, build: Build) -> BuildRow:
     release, variant = build.release, build.variant
     fits = not build_objections(lookup, request, build)
     place = (
@@ -132,7 +132,7 @@ def _row(lookup: Lookup, request: Request, build: Build) -> Row:
     environment = None
     if place is not None:
         environment = environment_of(lookup, request, Candidate(builds=(build,), place=place))
-    return Row(
+    return BuildRow(
         name=environment.name if environment else "",
         framework=build.framework.name,
         version=release.version,

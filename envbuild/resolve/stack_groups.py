@@ -18,11 +18,11 @@ from envbuild.resolve.explain.minimal_conflicts import cores
 from envbuild.resolve.request.model import CUDNN, NCCL, Request, Wanted
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate, mismatches
-from envbuild.resolve.search.compatibility import LIBRARIES, Need, image_clashes, join, shared, together
+from envbuild.resolve.search.compatibility import LIBRARIES, JointNeed, image_clashes, join, shared, together
 from envbuild.resolve.search.placement import Place, places
 from envbuild.resolve.search.pythons import python_on
 from envbuild.resolve.search.search import Option, Search
-from envbuild.stacks import Member, Stack
+from envbuild.stacks import Stack, StackMember
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,13 +77,13 @@ class Grouping:
         candidates, place = next(self._solutions(groups))
         return Shares(groups=groups, candidates=candidates, place=place, splits=tuple(splits))
 
-    def _fits(self, groups: tuple[Group, ...], index: int, member: Member, wanted: Wanted) -> bool:
+    def _fits(self, groups: tuple[Group, ...], index: int, member: StackMember, wanted: Wanted) -> bool:
         group = groups[index]
         if group.python not in member.pythons or any(self._apart(group, member, wanted)):
             return False
         return any(True for _ in self._solutions(_joined(groups, index, wanted)))
 
-    def _opened(self, groups: tuple[Group, ...], member: Member, wanted: Wanted) -> tuple[Group, ...]:
+    def _opened(self, groups: tuple[Group, ...], member: StackMember, wanted: Wanted) -> tuple[Group, ...]:
         for python in member.pythons:
             trial = (*groups, Group(python=python, wanted=(wanted,)))
             if any(True for _ in self._solutions(trial)):
@@ -107,7 +107,7 @@ class Grouping:
                 )
 
     def _descend(
-        self, rest: Sequence[tuple[int, Wanted]], groups: Sequence[Group], own: dict[int, Need], of_all: Need | None
+        self, rest: Sequence[tuple[int, Wanted]], groups: Sequence[Group], own: dict[int, JointNeed], of_all: JointNeed | None
     ) -> Iterator[tuple[Build, ...]]:
         """Find builds for the frameworks in ``rest``. The builds that are already chosen have the joint needs ``own`` in each
         group, and ``of_all`` in the image."""
@@ -145,14 +145,14 @@ class Grouping:
 
     # --- reasons for separate groups --------------------------------------------------------------------------------------
 
-    def _split(self, group: Group, index: int, member: Member, wanted: Wanted) -> Split:
+    def _split(self, group: Group, index: int, member: StackMember, wanted: Wanted) -> Split:
         found = list(self._apart(group, member, wanted))
         if not found and group.python not in member.pythons:
             asked = f"must have Python {', '.join(member.pythons)}, not {group.python}"
             found = [self._said(wanted, asked, self._stack.source)]
         return Split(framework=wanted.framework, group=index, conflicts=tuple(found or self._clash(group, wanted)))
 
-    def _apart(self, group: Group, member: Member, wanted: Wanted) -> Iterator[Conflict]:
+    def _apart(self, group: Group, member: StackMember, wanted: Wanted) -> Iterator[Conflict]:
         """The objections in the stack's file to putting a framework into a group."""
         for other, said in itertools.product(group.wanted, member.apart):
             if said.framework == other.framework.name:
@@ -180,7 +180,7 @@ class Grouping:
             return request
         return request._replace(device="", cuda="", driver="", gpus=())
 
-    def _refusal(self, groups: Sequence[Group], member: Member, wanted: Wanted) -> ConflictError:
+    def _refusal(self, groups: Sequence[Group], member: StackMember, wanted: Wanted) -> ConflictError:
         """The error for a framework that fits into no group. It gives the framework's own conflicts, or else its conflicts with
         the image that the other frameworks need."""
         python = member.pythons[0] if len(member.pythons) == 1 else ""

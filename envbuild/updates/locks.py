@@ -17,10 +17,10 @@ from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.tools import Tools
 from envbuild.updates import advisories
 from envbuild.updates.advisories import Advisories
-from envbuild.updates.model import KeptLock, RenewedLock, Request
+from envbuild.updates.model import KeptLock, RenewedLock, UpdateRequest
 
 if TYPE_CHECKING:
-    from envbuild.lock.comparison import Difference
+    from envbuild.lock.comparison import LockDifference
     from envbuild.model.lock import Lock
     from envbuild.model.vulnerabilities import Vulnerability
     from envbuild.pipeline.evidence import Evidence
@@ -32,7 +32,7 @@ _REMADE: tuple[evidence.Kind, ...] = ("locked", "rendered")  # proofs that an up
 class Locks:
     """The locks of the scratch checkout of ``tools``, and what happened to them."""
 
-    def __init__(self, tools: Tools, request: Request, known: Advisories) -> None:
+    def __init__(self, tools: Tools, request: UpdateRequest, known: Advisories) -> None:
         self.tools = tools
         self.renewed: list[RenewedLock] = []
         self.kept: list[KeptLock] = []
@@ -112,7 +112,7 @@ class Locks:
             reason = "no version that closes these advisories fits the other packages of the environment"
             self.kept.append(KeptLock(name=name, reason=reason, remaining=remaining))
 
-    def _try(self, lock: Lock, original: bytes, wanted: Sequence[str]) -> Difference | None:
+    def _try(self, lock: Lock, original: bytes, wanted: Sequence[str]) -> LockDifference | None:
         """Upgrade the packages ``wanted`` of the original lock. If they do not fit, keep that lock and return None."""
         files.write_atomic(self.tools.workspace.written_lock(lock.environment.name), original)
         try:
@@ -122,7 +122,7 @@ class Locks:
                 raise
             return None
 
-    def _apply(self, name: str, before: Lock | None, difference: Difference | None, after: Lock | None = None) -> None:
+    def _apply(self, name: str, before: Lock | None, difference: LockDifference | None, after: Lock | None = None) -> None:
         """Render the changed lock, correct its evidence, and note what changed."""
         if difference is not None and difference.empty:
             return

@@ -15,7 +15,7 @@ from envbuild.pipeline.tools import Tools
 from envbuild.updates import locks, markdown, rows, scratch, wheel_needs
 from envbuild.updates.advisories import Advisories
 from envbuild.updates.locks import Locks
-from envbuild.updates.model import Changes, NewRelease, Request
+from envbuild.updates.model import Changes, NewRelease, UpdateRequest
 from envbuild.updates.scratch import Base, Scratch
 from envbuild.workspace import Workspace
 
@@ -41,7 +41,7 @@ class Update:
 
 def make(
     workspace: Workspace,
-    request: Request,
+    request: UpdateRequest,
     *,
     branch: str,
     revision: str = "HEAD",
@@ -83,7 +83,7 @@ def make(
         return replace(made, commit=commit)
 
 
-def _change(copy: Scratch, request: Request, on_progress: OnProgress) -> Changes:
+def _change(copy: Scratch, request: UpdateRequest, on_progress: OnProgress) -> Changes:
     """Change the files of the copy, and return what was changed."""
     tools = Tools(copy.workspace, on_progress=on_progress)
     known = Advisories(request.databases, request.service, on_progress)
@@ -110,7 +110,7 @@ def _change(copy: Scratch, request: Request, on_progress: OnProgress) -> Changes
     )
 
 
-def _rows(tools: Tools, request: Request, on_progress: OnProgress) -> rows.Rows:
+def _rows(tools: Tools, request: UpdateRequest, on_progress: OnProgress) -> rows.Rows:
     """Write the rows of new releases into the copy's matrix."""
     workspace = tools.workspace
     facts = load_files(workspace.matrix)

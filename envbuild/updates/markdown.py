@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from envbuild.updates.model import Changes, RenewedLock
 
 if TYPE_CHECKING:
-    from envbuild.lock.comparison import Change
+    from envbuild.lock.comparison import PackageChange
     from envbuild.model.vulnerabilities import Vulnerability
 
 _SHOWN = 12  # advisories, files and findings that are listed by name
@@ -166,7 +166,7 @@ def _advisories(changes: Changes) -> Iterator[str]:
         yield f"Not checked: {_plain(_listed(changes.unchecked))}."
 
 
-def _change(change: Change) -> str:
+def _change(change: PackageChange) -> str:
     role = "" if change.role == "package" else f" ({change.role})"
     if change.before is None and change.after is not None:
         return f"{_code(change.name)} {_plain(change.after.version)} added{role}"
@@ -175,7 +175,7 @@ def _change(change: Change) -> str:
     return f"{_code(change.name)} {_plain(_versions(change))}{role}"
 
 
-def _versions(change: Change) -> str:
+def _versions(change: PackageChange) -> str:
     versions = list(dict.fromkeys(each.version for each in (change.before, change.after) if each))
     return " → ".join(versions) if len(versions) > 1 else f"{versions[0]} (another file)"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from envbuild.lock.comparison import Difference
-    from envbuild.matrix.online.differences import Finding
+    from envbuild.lock.comparison import LockDifference
+    from envbuild.matrix.online.differences import IndexDifference
     from envbuild.matrix.online.waiting import Waiting
     from envbuild.model.vulnerabilities import Vulnerability
 
@@ -16,7 +16,7 @@ Policy = Literal["none", "security", "all"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class UpdateRequest:
     """What an update does. ``locks`` says which locks are renewed, ``pattern`` is a glob over their names.
 
     ``newest`` are requests whose environments are locked, too, if they have no lock yet. Advisories come from ``databases``
@@ -54,7 +54,7 @@ class RenewedLock:
     """
 
     name: str
-    difference: Difference | None
+    difference: LockDifference | None
     size_before: int
     size_after: int
     closed: tuple[Vulnerability, ...] | None
@@ -81,7 +81,7 @@ class Changes:
 
     releases: tuple[NewRelease, ...]
     waiting: tuple[Waiting, ...]
-    left: tuple[Finding, ...]
+    left: tuple[IndexDifference, ...]
     locks: tuple[RenewedLock, ...]
     kept: tuple[KeptLock, ...]
     stale: tuple[str, ...]

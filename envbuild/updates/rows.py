@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import Version
 
 from envbuild.matrix.online import differences, new_row, proposals, published, waiting, wheel_metadata
-from envbuild.matrix.online.differences import Finding
+from envbuild.matrix.online.differences import IndexDifference
 from envbuild.matrix.online.proposals import Proposal
 from envbuild.matrix.online.waiting import Key, Waiting
 from envbuild.matrix.reading import loader
@@ -36,7 +36,7 @@ class Asked:
     matrix: Matrix
     published: published.Published
     reader: wheel_metadata.Reader
-    findings: Sequence[Finding]
+    findings: Sequence[IndexDifference]
     unread: Mapping[str, str]
     place: str
     needs: WheelNeeds | None = None
@@ -51,7 +51,7 @@ class Rows:
 
     proposal: Proposal
     waiting: tuple[Waiting, ...]
-    left: tuple[Finding, ...]
+    left: tuple[IndexDifference, ...]
     measured: tuple[Mapping[str, Any], ...] = ()
 
 
@@ -128,7 +128,7 @@ def _propose(
 ) -> tuple[Proposal, dict[Key, str]]:
     """Propose rows in the order of the frameworks' depth, and return the releases that turned out to wait."""
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    source = new_row.Source(
+    source = new_row.RowSources(
         matrix=facts, published=asked.published, reader=asked.reader, today=today, needs_of=asked.needs or new_row.not_measured
     )
     new = [each for each in asked.findings if each.kind == "new" and (each.framework, each.version) not in held]

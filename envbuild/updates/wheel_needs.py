@@ -11,7 +11,7 @@ from packaging.utils import parse_wheel_filename
 
 from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
-from envbuild.matrix.online.new_row import Needs
+from envbuild.matrix.online.new_row import MeasuredNeeds
 from envbuild.measure import answer, comparison, published
 from envbuild.model.progress import OnProgress
 
@@ -23,7 +23,7 @@ class WheelNeeds:
         self.summaries: dict[str, dict[str, Any]] = {}
         self._index, self._folder, self._on_progress = index, folder, on_progress
 
-    def __call__(self, file: IndexFile) -> Needs | None:
+    def __call__(self, file: IndexFile) -> MeasuredNeeds | None:
         """Return what a wheel needs; None for a wheel without compiled code, by its name.
 
         Raises :class:`InvalidInputError` for a damaged wheel, and the errors of the index.
@@ -36,11 +36,11 @@ class WheelNeeds:
         summary = self.summaries[file.filename]
         code = summary["gpu_code"]
         if code is None:
-            return Needs(native=(), ptx=(), glibc=summary["glibc"])
+            return MeasuredNeeds(native=(), ptx=(), glibc=summary["glibc"])
         if code["certainty"] == "unclear":
-            return Needs(native=None, ptx=None, glibc=summary["glibc"])
+            return MeasuredNeeds(native=None, ptx=None, glibc=summary["glibc"])
         native, ptx = (comparison.as_in_rows(code[field], field) for field in ("native", "ptx"))
-        return Needs(native=native, ptx=ptx, glibc=summary["glibc"])
+        return MeasuredNeeds(native=native, ptx=ptx, glibc=summary["glibc"])
 
 
 @contextmanager

@@ -13,12 +13,12 @@ from plan_world import ALPHA, BETA, checkout
 from envbuild.cli import frame
 from envbuild.errors import InvalidInputError, UsageError
 from envbuild.pipeline import bake_file, plan
-from envbuild.pipeline.bake_file import Settings
+from envbuild.pipeline.bake_file import BakeSettings
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
-HERE = Settings(repository="registry.example/lab")
+HERE = BakeSettings(repository="registry.example/lab")
 JOBS = [Job(name=name, request=name) for name in (ALPHA, BETA)]
 
 
@@ -41,7 +41,7 @@ def test_tags_are_those_of_the_plan_and_only_the_fixed_one_unless_asked(place: W
     tools = Tools(place)
     wanted = {each.name: [tag.rpartition(":")[2] for tag in each.tags] for each in plan.candidates(tools, JOBS)[0]}
     for moves in (False, True):
-        settings = Settings(repository="registry.example/lab", moves_tags=moves, secret="settings")
+        settings = BakeSettings(repository="registry.example/lab", moves_tags=moves, secret="settings")
         baked = bake_file.bake(tools, JOBS, settings)
         for target, name in baked.targets.items():
             found = json.loads(baked.text)["target"][target]

@@ -197,7 +197,7 @@ def write_site(site: Path, home: Path) -> None:
     tools = Tools(Workspace(root=ROOT, output=ROOT / "images", home=home))
     gathered = cataloguing.gather(tools, cataloguing.Sources())
     board = (("GeForce GTX 1080 Ti", "6.1"),)
-    signed = model.Published(
+    signed = model.PublishedImage(
         reference="h.example/lab/dl:t", digest=f"sha256:{'1' * 64}", layers=(), signed_by=("a key",), others=2,
         statements=(model.Stated(kind="https://example.org/statement", signer="a key"),),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from envbuild import workspace
-from envbuild.catalogue.machines import Table
+from envbuild.catalogue.machines import MachineTable
 from envbuild.catalogue.model import Catalogue
 from envbuild.catalogue.pages import pages
 from envbuild.errors import EnvbuildError
@@ -45,7 +45,7 @@ def site(tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The part of the site that answers questions, with every name of the matrix and the committed environments that are no
     single builds.
     """
-    table = Table(matrix=tools.matrix)
+    table = MachineTable(matrix=tools.matrix)
     locks = [locked for name in committed.names(tools) if (locked := read_locked(tools, name)) is not None]
     entries = [entry_of(tools, locked, "", with_machine=False, audit=None) for locked in locks]
     rows = catalogue_rows.rows_of(tools, entries, [locked.lock.environment for locked in locks], table)

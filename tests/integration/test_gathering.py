@@ -191,7 +191,7 @@ def test_a_failure_on_another_machine_is_told_until_the_lock_changes(place):
     assert "elsewhere" not in place.run("show", NAME)[1]
 
 
-def entry_of(place: Place, *pairs: tuple[Path, Path]) -> model.Entry:
+def entry_of(place: Place, *pairs: tuple[Path, Path]) -> model.CatalogueEntry:
     """What a catalogue that trusts these keys shows of the image."""
     tools = Tools(place.stages.workspace)
     locked = read_locked(tools, NAME)

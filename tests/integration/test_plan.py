@@ -27,7 +27,7 @@ from envbuild.image_inputs import guest_digest, rendering_digest
 from envbuild.model.progress import ignore_progress
 from envbuild.pipeline import committed, plan
 from envbuild.pipeline.batch import Job
-from envbuild.pipeline.plan import Candidate, Division, Plan
+from envbuild.pipeline.plan import Buildable, Division, Plan
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
@@ -53,7 +53,7 @@ def told(made: Plan) -> dict[str, set[str]]:
     return {item.name: {reason.input for reason in item.reasons} for item in made.items}
 
 
-def candidates(place: Workspace) -> dict[str, Candidate]:
+def candidates(place: Workspace) -> dict[str, Buildable]:
     return {each.name: each for each in plan.candidates(Tools(place), jobs(place))[0]}
 
 
@@ -258,7 +258,7 @@ class Unsigned:
         return b"0"
 
 
-def send(place: Workspace, registry: Registry, each: Candidate, folder: Path, stated: object = None) -> None:
+def send(place: Workspace, registry: Registry, each: Buildable, folder: Path, stated: object = None) -> None:
     """Push an image of the candidate with its provenance. ``stated`` are other labels than the right ones."""
     store = LayerStore(folder)
     labels = {"org.envbuild.name": each.name, "org.envbuild.lock": each.locked.digest}

@@ -22,7 +22,7 @@ from envbuild.cli import frame
 from envbuild.compose.outputs import digests, documents, referrers
 from envbuild.errors import PublishError
 from envbuild.pipeline import releases
-from envbuild.pipeline.releases import Member
+from envbuild.pipeline.releases import ReleasedImage
 
 ONE, TWO = "opencv-5.0.0.93-cpu-py311-debian12", "opencv-4.10.0.84-cpu-py311-debian12"
 
@@ -117,14 +117,14 @@ def lab(registry: Registry, stages: Stages, pair: tuple[Path, Path], capsys: pyt
     return Lab(registry.host, pair[0], capsys)
 
 
-def members(lab: Lab, stages: Stages, word: str) -> list[Member]:
+def members(lab: Lab, stages: Stages, word: str) -> list[ReleasedImage]:
     """Publish both images with this content, without their moving tags."""
     stages.contents |= {ONE: word, TWO: word}
     found = []
     for name in (ONE, TWO):
         told = lab.publish(name, "--hold-tags")[1]["published"]
         *moving, fixed = told["tags"]
-        found.append(Member(name=name, digest=told["digest"], fixed=fixed, tags=tuple(moving)))
+        found.append(ReleasedImage(name=name, digest=told["digest"], fixed=fixed, tags=tuple(moving)))
     return found
 
 
@@ -145,9 +145,13 @@ def test_a_release_keeps_its_name_for_its_own_set(lab, stages, pair):
 def test_an_image_without_its_statements_or_with_another_digest_keeps_all_tags(lab, stages, pair, registry, tmp_path):
     key = keys.signing_key(pair[0], "")
     whole = members(lab, stages, "first")
-    refused: list[tuple[list[Member], keys.SigningKey, str]] = [
-        ([whole[0], Member(name=TWO, digest=whole[0].digest, fixed=whole[1].fixed, tags=(TWO,))], key, "release-incomplete"),
-        ([whole[0], Member(name=TWO, digest=whole[1].digest, fixed="gone", tags=(TWO,))], key, "release-incomplete"),
+    refused: list[tuple[list[ReleasedImage], keys.SigningKey, str]] = [
+        (
+            [whole[0], ReleasedImage(name=TWO, digest=whole[0].digest, fixed=whole[1].fixed, tags=(TWO,))],
+            key,
+            "release-incomplete",
+        ),
+        ([whole[0], ReleasedImage(name=TWO, digest=whole[1].digest, fixed="gone", tags=(TWO,))], key, "release-incomplete"),
         (whole, keys.signing_key(write_pair(tmp_path, "other")[0], ""), "wrong-signature"),
     ]
     for listed, signer, code in refused:
@@ -351,7 +355,7 @@ def test_the_publisher_who_is_overtaken_by_another_image_is_told(lab, stages, re
 
 def test_no_tag_of_a_release_is_an_environments(lab, stages, pair):
     first = members(lab, stages, "first")
-    odd = Member(name=ONE, digest=first[0].digest, fixed=first[0].fixed, tags=("release",))
+    odd = ReleasedImage(name=ONE, digest=first[0].digest, fixed=first[0].fixed, tags=("release",))
     with pytest.raises(Exception, match="reserved for releases"):
         releases.publish(lab.to, "one", [odd], keys.signing_key(pair[0], ""), dry_run=False)
     with referrers.opened(lab.to, writes=False) as client:

@@ -121,7 +121,7 @@ def test_a_tag_that_is_moved_back_meanwhile_keeps_its_image(stages, tmp_path, ca
         lab.publish(ONE, "new")
         plain = retention._superfluous
 
-        def superfluous(*words: Any) -> Iterator[retention.Held]:
+        def superfluous(*words: Any) -> Iterator[retention.RegistryDocument]:
             registry.manifests[f"lab/dl:{ONE}"] = registry.manifests[f"lab/dl:{old}"]
             return plain(*words)
 
@@ -198,7 +198,7 @@ def test_an_alias_or_a_release_that_is_set_meanwhile_keeps_its_image(stages, tmp
         registry.manifests["lab/dl:opencv-5-cpu"] = registry.manifests[f"lab/dl:{new}"]
         plain, tag = retention._superfluous, "opencv-5-cpu" if kind == "alias" else "release-new"
 
-        def superfluous(*words: Any) -> Iterator[retention.Held]:
+        def superfluous(*words: Any) -> Iterator[retention.RegistryDocument]:
             registry.manifests[f"lab/dl:{tag}"] = registry.manifests[f"lab/dl:{old}"]
             return plain(*words)
 

@@ -26,7 +26,7 @@ from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.tools import Tools
 from envbuild.updates import making
 from envbuild.updates.making import Update
-from envbuild.updates.model import Request
+from envbuild.updates.model import UpdateRequest
 from envbuild.workspace import Workspace
 
 NAME = "widget-1.4.0-cpu-py36-plain1"
@@ -52,10 +52,10 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Universe:
     return universe
 
 
-def update(place: Workspace, request: Request | None = None, **options: object) -> Update:
+def update(place: Workspace, request: UpdateRequest | None = None, **options: object) -> Update:
     return making.make(
         place,
-        request or Request(),
+        request or UpdateRequest(),
         **{"branch": "update", "on_progress": ignore_progress, **options},  # type: ignore[arg-type]
     )
 
@@ -195,7 +195,7 @@ def test_a_lock_with_a_vulnerable_package_gets_the_lowest_fixed_release(
     index.add(f"shared-1.9.5-{ANY}", day="2017-02-01")
     (tmp_path / "osv").mkdir()
     (tmp_path / "osv/TOY-1.json").write_text(json.dumps(ADVISORY))
-    made = update(place, Request(locks="security", databases=(tmp_path / "osv",)))
+    made = update(place, UpdateRequest(locks="security", databases=(tmp_path / "osv",)))
     (renewed,) = made.changes.locks
     assert versions(at(place, f"images/environments/{NAME}/lock.json"))["shared"] == "1.9"
     assert [each.advisory for each in renewed.closed or ()] == ["TOY-1"] and renewed.opened == ()
@@ -239,26 +239,26 @@ def test_a_vulnerable_package_without_a_fitting_fix_is_named(place: Workspace, i
     fixed = json.loads(json.dumps(ADVISORY).replace('"1.9"', '"2.5"'))
     (tmp_path / "osv").mkdir()
     (tmp_path / "osv/TOY-1.json").write_text(json.dumps(fixed))
-    made = update(place, Request(locks="security", databases=(tmp_path / "osv",)))
+    made = update(place, UpdateRequest(locks="security", databases=(tmp_path / "osv",)))
     assert not made.paths and [each.remaining for each in made.changes.kept] == [("TOY-1",)]
 
 
 def test_all_locks_are_renewed_and_unlooked_up_is_not_called_clean(place: Workspace, index: Universe) -> None:
     lock_old(place, index)
-    made = update(place, Request(locks="all"))
+    made = update(place, UpdateRequest(locks="all"))
     assert versions(at(place, f"images/environments/{NAME}/lock.json"))["shared"] == "1.9"
     assert "Not checked: no advisories were looked up." in made.text and "| not checked | not checked |" in made.text
 
 
 def test_the_newest_environment_is_locked_and_listed(place: Workspace, index: Universe) -> None:
     update_world.publish(index, update_world.NEW)
-    made = update(place, Request(newest=("widget",)))
+    made = update(place, UpdateRequest(newest=("widget",)))
     name = "widget-1.5.0-cpu-py36-plain1"
     assert [each.name for each in made.changes.locks] == [name]
     assert versions(at(place, f"images/environments/{name}/lock.json"))["widget"] == "1.5.0"
     assert f'  {name}: "the environment that widget resolves to"' in at(place, "images/environments.yaml")
     git(place.root, "merge", "--quiet", "update")
-    assert not update(place, Request(newest=("widget",))).paths
+    assert not update(place, UpdateRequest(newest=("widget",))).paths
 
 
 def dies(number: int, error: Exception) -> Callable[[Universe, pytest.MonkeyPatch], None]:
@@ -287,7 +287,7 @@ def test_an_index_that_dies_midway_leaves_everything(
     before = state(place)
     dies(number, error)(index, monkeypatch)
     with pytest.raises(type(error)):
-        update(place, Request(locks="all"))
+        update(place, UpdateRequest(locks="all"))
     assert state(place) == before
 
 
@@ -295,7 +295,7 @@ def test_a_stop_at_any_step_leaves_everything(place: Workspace, index: Universe,
     lock_old(place, index)
     update_world.publish(index, update_world.NEW)
     before, steps = state(place), list[str]()
-    update(place, Request(locks="all"), writes=False, on_progress=lambda news: steps.append(news.stage))
+    update(place, UpdateRequest(locks="all"), writes=False, on_progress=lambda news: steps.append(news.stage))
     assert state(place) == before and {"index", "rows", "locks"} <= set(steps)
     stops = {steps.index(stage) for stage in steps} | {len(steps)}  # the first step of each stage; the last writes the branch
     for stop in sorted(stops):
@@ -306,7 +306,7 @@ def test_a_stop_at_any_step_leaves_everything(place: Workspace, index: Universe,
                 raise InterruptedByUserError("Ctrl-C")
 
         with pytest.raises(InterruptedByUserError):
-            update(place, Request(locks="all"), on_progress=news)
+            update(place, UpdateRequest(locks="all"), on_progress=news)
         assert state(place) == before
 
 
@@ -322,10 +322,10 @@ def test_one_failing_lock_ends_the_update_unless_it_keeps_going(
 
     monkeypatch.setattr(upgrading, "upgrade_environment", fail)
     with pytest.raises(BuildError) as caught:
-        update(place, Request(locks="all"))
+        update(place, UpdateRequest(locks="all"))
     assert caught.value.message == f"{NAME}: The base cannot be reached."
     assert state(place) == before
-    made = update(place, Request(locks="all", keeps_going=True))
+    made = update(place, UpdateRequest(locks="all", keeps_going=True))
     assert [each.name for each in made.changes.kept] == [NAME] and made.paths == ("lens.yaml", "widget.yaml")
     assert f"`{NAME}`: The base cannot be reached." in made.text
 
@@ -361,7 +361,7 @@ def test_a_pattern_without_a_match_is_refused_before_the_index_is_asked(place: W
     lock_old(place, index)
     index.asked.clear()
     with pytest.raises(UnknownNameError, match="No environment matches"):
-        update(place, Request(locks="all", pattern="gadget*"))
+        update(place, UpdateRequest(locks="all", pattern="gadget*"))
     assert not index.asked
 
 

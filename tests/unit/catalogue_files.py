@@ -23,8 +23,8 @@ NO_MACHINES = Machines(
 )
 
 
-def entry(name: str = "widget-1.2.0-cpu-py36-plain1", **changes: object) -> model.Entry:
-    made = model.Entry(
+def entry(name: str = "widget-1.2.0-cpu-py36-plain1", **changes: object) -> model.CatalogueEntry:
+    made = model.CatalogueEntry(
         name=name,
         why="the newest",
         frameworks=(
@@ -54,11 +54,13 @@ def entry(name: str = "widget-1.2.0-cpu-py36-plain1", **changes: object) -> mode
             model.Proved(kind="locked", date="2026-01-02", engine="", where="repository"),
             model.Proved(kind="built", date="2026-02-03", engine="Docker", where="this machine"),
         ),
-        ends=(model.Ends(what="Python 3.6", date="2021-12-23", source="https://example.org/python"),),
+        ends=(model.EndOfSupport(what="Python 3.6", date="2021-12-23", source="https://example.org/python"),),
         lock=model.LockEntry(
             sha256="a" * 64,
             missing=(),
-            parts=(model.Part(title="Python packages", files=(file("widget", "1.2.0", 1500), file("shared", "1.9", 0))),),
+            parts=(
+                model.InstalledPart(title="Python packages", files=(file("widget", "1.2.0", 1500), file("shared", "1.9", 0))),
+            ),
         ),
         sbom=f"sbom/{name}.cdx.json",
         page=f"environments/{name}.html",
@@ -70,8 +72,8 @@ def file(name: str, version: str, length: int) -> model.File:
     return model.File(name=name, version=version, filename=f"{name}.whl", sha256="b" * 64, size=length, source="PyPI")
 
 
-def row(name: str, page: str) -> model.Row:
-    return model.Row(
+def row(name: str, page: str) -> model.SearchRow:
+    return model.SearchRow(
         name=name,
         frameworks=(("Widget", "1.2.0"),),
         python="3.6",
@@ -86,7 +88,7 @@ def row(name: str, page: str) -> model.Row:
     )
 
 
-def catalogue(*entries: model.Entry, title: str = "Environments") -> model.Catalogue:
+def catalogue(*entries: model.CatalogueEntry, title: str = "Environments") -> model.Catalogue:
     rows = tuple(row(each.name, each.page) for each in entries)
     return model.Catalogue(
         schema=1,

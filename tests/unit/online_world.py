@@ -10,8 +10,8 @@ from packaging.version import Version
 
 from envbuild.errors import UnknownNameError
 from envbuild.index.project_pages import IndexFile
-from envbuild.matrix.online.differences import Finding, compare
-from envbuild.matrix.online.new_row import Needs, Source, not_measured
+from envbuild.matrix.online.differences import IndexDifference, compare
+from envbuild.matrix.online.new_row import MeasuredNeeds, RowSources, not_measured
 from envbuild.matrix.online.proposals import Proposal, propose
 from envbuild.matrix.online.published import Published, ask, packages
 from envbuild.matrix.online.wheel_metadata import Reader, collect
@@ -64,7 +64,7 @@ def reader(index: dict[str, list[IndexFile]], published: Published, says: Says) 
     return Reader(published, files_of, requires_of)
 
 
-def findings(index: dict[str, list[IndexFile]], says: Says | None = None, facts: Matrix = TOY) -> list[Finding]:
+def findings(index: dict[str, list[IndexFile]], says: Says | None = None, facts: Matrix = TOY) -> list[IndexDifference]:
     published = ask(facts, index.__getitem__, lambda _: None)
     return compare(facts, published, collect(facts, reader(index, published, says or {}), lambda _: None))
 
@@ -73,11 +73,11 @@ def proposal(
     index: dict[str, list[IndexFile]],
     sources: dict[str, str] = SOURCES,
     says: Says | None = None,
-    needs_of: Callable[[IndexFile], Needs | None] = not_measured,
+    needs_of: Callable[[IndexFile], MeasuredNeeds | None] = not_measured,
 ) -> Proposal:
     facts = compile_matrix({name: text.encode() for name, text in sources.items()})
     published = ask(facts, index.__getitem__, lambda _: None)
     asked = reader(index, published, says or {})
     found = compare(facts, published, collect(facts, asked, lambda _: None))
-    source = Source(matrix=facts, published=published, reader=asked, today="2026-11-21", needs_of=needs_of)
+    source = RowSources(matrix=facts, published=published, reader=asked, today="2026-11-21", needs_of=needs_of)
     return propose(source, sources, found)

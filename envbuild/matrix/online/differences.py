@@ -20,7 +20,7 @@ _PACKAGE = "pkg:pypi/"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class IndexDifference:
     """One difference between the index and the matrix.
 
     ``kind`` is gone, yanked, date, python, glibc, cuda, cudnn, nccl or beside if the matrix is wrong; stale if a row explains a
@@ -42,9 +42,9 @@ class Finding:
         return self.kind not in ("new", "more", "known")
 
 
-def compare(matrix: Matrix, published: Published, declared: Declarations) -> list[Finding]:
+def compare(matrix: Matrix, published: Published, declared: Declarations) -> list[IndexDifference]:
     """Return all differences in the order of the matrix; for each framework first wrong rows, then new releases."""
-    found: list[Finding] = []
+    found: list[IndexDifference] = []
     for framework in matrix.frameworks:
         for release in framework.releases:
             found.extend(_explained(framework, release, list(_release(matrix, framework, release, (published, declared)))))
@@ -52,7 +52,7 @@ def compare(matrix: Matrix, published: Published, declared: Declarations) -> lis
     return found
 
 
-def _explained(framework: FrameworkTable, release: Release, findings: list[Finding]) -> Iterator[Finding]:
+def _explained(framework: FrameworkTable, release: Release, findings: list[IndexDifference]) -> Iterator[IndexDifference]:
     """Mark findings that the row explains as known, and add a finding for each reason without a difference."""
     reasons: dict[str, tuple[str, Variant]] = {}
     for variant in release.variants:
@@ -65,7 +65,7 @@ def _explained(framework: FrameworkTable, release: Release, findings: list[Findi
             yield finding
     for kind in sorted(set(reasons) - {finding.kind for finding in findings}):
         variant = reasons[kind][1]
-        yield Finding(
+        yield IndexDifference(
             kind="stale",
             framework=framework.name,
             version=release.version,
@@ -77,7 +77,7 @@ def _explained(framework: FrameworkTable, release: Release, findings: list[Findi
 
 def _release(
     matrix: Matrix, framework: FrameworkTable, release: Release, index: tuple[Published, Declarations]
-) -> Iterator[Finding]:
+) -> Iterator[IndexDifference]:
     published, declared = index
     version = Version(release.version)
     ours = [variant for variant in release.variants if indexed(variant)]
@@ -88,11 +88,11 @@ def _release(
         bad = variant.origin.status == "known-bad"
         if there is None:
             if not bad:
-                yield Finding(kind="gone", message="the index has no file of this release for Linux on x86-64", **known)
+                yield IndexDifference(kind="gone", message="the index has no file of this release for Linux on x86-64", **known)
             continue
         days[variant.package] = there.day
         if there.yanked and not bad:
-            yield Finding(
+            yield IndexDifference(
                 kind="yanked",
                 message="every wheel of this release was yanked (withdrawn), but the row is not known-bad",
                 **known,
@@ -105,38 +105,44 @@ def _release(
         message = f"the row says that it was released on {release.released}, but its first wheel is from {first}"
         package = next(name for name, day in days.items() if day == first)
         at = release.origin.at
-        yield Finding(kind="date", framework=framework.name, version=release.version, package=package, message=message, at=at)
+        yield IndexDifference(
+            kind="date", framework=framework.name, version=release.version, package=package, message=message, at=at
+        )
 
 
-def _wheels(matrix: Matrix, variant: Variant, there: Wheels, known: dict[str, str]) -> Iterator[Finding]:
+def _wheels(matrix: Matrix, variant: Variant, there: Wheels, known: dict[str, str]) -> Iterator[IndexDifference]:
     missing = [python for python in variant.python if not there.serves(python)]
     if missing:
-        yield Finding(kind="python", message=f"the index has no wheel of this release for Python {', '.join(missing)}", **known)
+        yield IndexDifference(
+            kind="python", message=f"the index has no wheel of this release for Python {', '.join(missing)}", **known
+        )
     more = [row.version for row in matrix.pythons if row.version in there.pythons and row.version not in variant.python]
     if more:
         text = ", ".join(sorted(more, key=numbers))
-        yield Finding(kind="more", message=f"the index also has wheels for Python {text}", **known)
+        yield IndexDifference(kind="more", message=f"the index also has wheels for Python {text}", **known)
     if there.glibc and numbers(there.glibc) > numbers(variant.glibc):
         message = f"the row says glibc {variant.glibc}, but the wheels need {there.glibc}"
-        yield Finding(kind="glibc", message=message, **known)
+        yield IndexDifference(kind="glibc", message=message, **known)
 
 
-def _metadata(variant: Variant, said: Declared, known: dict[str, str]) -> Iterator[Finding]:
+def _metadata(variant: Variant, said: Declared, known: dict[str, str]) -> Iterator[IndexDifference]:
     """Compare the wheel's requirements with the row's libraries and companion packages."""
     cuda = said.libraries.get("cuda")
     if cuda is not None and variant.cuda and not admits(cuda, variant.cuda):
-        yield Finding(kind="cuda", message=f"the row says CUDA {variant.cuda}, but the wheel requires {cuda}", **known)
+        yield IndexDifference(kind="cuda", message=f"the row says CUDA {variant.cuda}, but the wheel requires {cuda}", **known)
     for what in ("cudnn", "nccl"):
         need: LibraryNeed | None = getattr(variant, what)
         asked = said.libraries.get(what)
         if asked is not None and need is not None:
-            yield from (Finding(kind=what, message=message, **known) for message in _library(what, need, asked))
+            yield from (IndexDifference(kind=what, message=message, **known) for message in _library(what, need, asked))
             if need.taken_from == "wheels" and variant.origin.source_of(what).startswith(_PACKAGE):
-                yield from (Finding(kind=what, message=message, **known) for message in _quoted(what, need, asked))
+                yield from (IndexDifference(kind=what, message=message, **known) for message in _quoted(what, need, asked))
         elif asked is not None and variant.cuda:
-            yield Finding(kind="more", message=f"the wheel requires {what} {asked}, which the row does not mention", **known)
+            yield IndexDifference(
+                kind="more", message=f"the wheel requires {what} {asked}, which the row does not mention", **known
+            )
         elif need is not None and need.taken_from == "wheels" and said.libraries:
-            yield Finding(
+            yield IndexDifference(
                 kind=what, message=f"by the row, {what} comes as a package, but the wheel does not require one", **known
             )
     for each in (*variant.requirements, *variant.constraints, *variant.choices):
@@ -145,11 +151,13 @@ def _metadata(variant: Variant, said: Declared, known: dict[str, str]) -> Iterat
         pinned = exactly(ours.specifier)
         if each.source.startswith(_PACKAGE) and theirs != ours.specifier:
             says = f"requires {ours.name}{theirs}" if theirs is not None else f"does not require {ours.name}"
-            yield Finding(
+            yield IndexDifference(
                 kind="beside", message=f"the row names {each.source} as the source of {ours}, but that wheel {says}", **known
             )
         elif theirs is not None and pinned and not theirs.contains(Version(pinned).public, prereleases=True):
-            yield Finding(kind="beside", message=f"the row says {ours}, but the wheel requires {ours.name}{theirs}", **known)
+            yield IndexDifference(
+                kind="beside", message=f"the row says {ours}, but the wheel requires {ours.name}{theirs}", **known
+            )
 
 
 def _library(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]:
@@ -174,9 +182,9 @@ def _quoted(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]:
         yield f"the row allows {what} {end}, but the wheel requires {asked}"
 
 
-def against_metadata(matrix: Matrix, declared: Declarations) -> list[Finding]:
+def against_metadata(matrix: Matrix, declared: Declarations) -> list[IndexDifference]:
     """Return differences between rows and the metadata of wheels, except those that a row explains."""
-    found: list[Finding] = []
+    found: list[IndexDifference] = []
     for framework in matrix.frameworks:
         for release in framework.releases:
             for variant in release.variants:
@@ -188,7 +196,7 @@ def against_metadata(matrix: Matrix, declared: Declarations) -> list[Finding]:
     return found
 
 
-def _new(framework: FrameworkTable, published: Published) -> Iterator[Finding]:
+def _new(framework: FrameworkTable, published: Published) -> Iterator[IndexDifference]:
     known = {Version(release.version) for release in framework.releases}
     oldest = min(known)
     seen: set[Version] = set()
@@ -197,7 +205,7 @@ def _new(framework: FrameworkTable, published: Published) -> Iterator[Finding]:
             fresh = version > oldest and version not in known | seen and not version.local
             if fresh and not there.yanked and why_left_out(framework.left_out, str(version)) is None:
                 seen.add(version)
-                yield Finding(
+                yield IndexDifference(
                     kind="new",
                     framework=framework.name,
                     version=str(version),

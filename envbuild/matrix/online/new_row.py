@@ -24,7 +24,7 @@ _ASKED = "its wheel requires {}; the pair was not tested"
 _UNASKED = "its files do not say which {} they need; the version of {} is assumed, not checked"
 
 
-class Needs(NamedTuple):
+class MeasuredNeeds(NamedTuple):
     """What the libraries in a wheel need, in the form of a row.
 
     Both lists are empty if they have no GPU code, and None if it is unclear which GPU code is the framework's own.
@@ -40,7 +40,7 @@ def not_measured(_file: IndexFile) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class RowSources:
     """The sources of a row: the matrix that lacks it, and the index that has it. ``today`` is YYYY-MM-DD.
 
     ``needs_of`` measures a wheel. It returns None for a wheel that is not measured, and raises :class:`InvalidInputError` for
@@ -51,15 +51,15 @@ class Source:
     published: Published
     reader: Reader
     today: str
-    needs_of: Callable[[IndexFile], Needs | None] = not_measured
+    needs_of: Callable[[IndexFile], MeasuredNeeds | None] = not_measured
 
-    def needs(self, variant: Variant, version: str) -> Needs | None:
+    def needs(self, variant: Variant, version: str) -> MeasuredNeeds | None:
         """Return what the wheel of this release needs, or None if it is not measured, as the wheels of add-ons."""
         wheels = self.published[variant.package].get(Version(version)) if indexed(variant) and not variant.upon else None
         return self.needs_of(wheels.file) if wheels is not None and wheels.file is not None else None
 
 
-def row(source: Source, framework: FrameworkTable, series: str, version: str) -> str | None:
+def row(source: RowSources, framework: FrameworkTable, series: str, version: str) -> str | None:
     """Return the row of ``version``, modelled on the newest release of ``series``, without indentation.
 
     Returns None if the index's files fit no build of the series.
@@ -90,7 +90,7 @@ def row(source: Source, framework: FrameworkTable, series: str, version: str) ->
     return _closed(source, parts, _note(source, like, (series, version), set(without)), changed)
 
 
-def _closed(source: Source, parts: list[str], note: str, changed: dict[str, str]) -> str:
+def _closed(source: RowSources, parts: list[str], note: str, changed: dict[str, str]) -> str:
     parts = [*parts, f'checked: "{source.today}"', "status: unknown", f'note: "{note}"']
     if not changed:
         return f"- {{{', '.join(parts)}}}"
@@ -98,7 +98,7 @@ def _closed(source: Source, parts: list[str], note: str, changed: dict[str, str]
     return f"- {{{', '.join(parts)},\n   variants: {{{variants}}}}}"
 
 
-def _companions(source: Source, like: Release, there: dict[str, Wheels], version: str) -> list[str] | None:
+def _companions(source: RowSources, like: Release, there: dict[str, Wheels], version: str) -> list[str] | None:
     """Return a pin for each companion package: its newest release that the wheel accepts. If the wheel does not name the
     package, and the model's row pins it to the model's version, the new row pins it to the new version. None if the index has
     no such release.
@@ -117,7 +117,7 @@ def _companions(source: Source, like: Release, there: dict[str, Wheels], version
     return list(found.values())
 
 
-def _changed(source: Source, like: Release, version: str, there: dict[str, Wheels]) -> dict[str, str]:
+def _changed(source: RowSources, like: Release, version: str, there: dict[str, Wheels]) -> dict[str, str]:
     """Return how each build differs from the series."""
     changed = {}
     for variant in like.variants:
@@ -142,7 +142,7 @@ def _changed(source: Source, like: Release, version: str, there: dict[str, Wheel
     return changed
 
 
-def _declared(source: Source, variant: Variant, version: str) -> Declared | None:
+def _declared(source: RowSources, variant: Variant, version: str) -> Declared | None:
     """Return what the wheel requires if it names its CUDA libraries, else None."""
     if variant.cuda_libraries != "wheels":
         return None
@@ -150,7 +150,7 @@ def _declared(source: Source, variant: Variant, version: str) -> Declared | None
     return declared if declared and declared.libraries else None
 
 
-def _measured(variant: Variant, needs: Needs, glibc: str) -> Iterator[tuple[str, str]]:
+def _measured(variant: Variant, needs: MeasuredNeeds, glibc: str) -> Iterator[tuple[str, str]]:
     """Return the measured facts that differ from the series. ``glibc`` is that of the tags, if it is higher than the series."""
     if needs.glibc and not variant.systems and numbers(needs.glibc) > numbers(glibc or variant.glibc):
         yield "glibc", f'"{needs.glibc}"'
@@ -161,7 +161,7 @@ def _measured(variant: Variant, needs: Needs, glibc: str) -> Iterator[tuple[str,
         yield "capabilities", f"{{sass: {_quoted(native)}, ptx: {_quoted(ptx)}}}"
 
 
-def _note(source: Source, like: Release, names: tuple[str, str], without: set[str]) -> str:
+def _note(source: RowSources, like: Release, names: tuple[str, str], without: set[str]) -> str:
     """Say which facts of the row come from the wheel, and which from the series."""
     series, version = names
     variants = [variant for variant in like.variants if variant.name not in without]
@@ -230,7 +230,7 @@ def _held(variant: Variant, declared: Declared) -> Iterator[tuple[str, str]]:
         yield "choices", _quoted(list(wanted.values()))
 
 
-def _upon(source: Source, variant: Variant, names: tuple[str, str], day: str) -> tuple[str, str]:
+def _upon(source: RowSources, variant: Variant, names: tuple[str, str], day: str) -> tuple[str, str]:
     """Return the newest release of the base framework that the wheel accepts and that existed on that day, with a note.
 
     If the wheel does not name the base framework, use the base release of the series' newest release: an older base is more

@@ -20,8 +20,8 @@ from packaging.version import Version
 from envbuild.errors import BuildError, InvalidInputError
 from envbuild.matrix.checks import check
 from envbuild.matrix.online import new_row
-from envbuild.matrix.online.differences import Finding
-from envbuild.matrix.online.new_row import Source
+from envbuild.matrix.online.differences import IndexDifference
+from envbuild.matrix.online.new_row import RowSources
 from envbuild.matrix.reading.loader import compile_matrix
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.model.progress import OnProgress, Progress, ignore_progress
@@ -62,7 +62,7 @@ class _Block:
     releases: list[tuple[Version, int, int]]
 
 
-def require_whole(matrix: Matrix, findings: Sequence[Finding], place: str) -> None:
+def require_whole(matrix: Matrix, findings: Sequence[IndexDifference], place: str) -> None:
     """Raise :class:`BuildError` (``index-shrunk``) if so many releases are missing that the index must be incomplete."""
     for framework in matrix.frameworks:
         gone = {finding.version for finding in findings if finding.kind == "gone" and finding.framework == framework.name}
@@ -76,7 +76,7 @@ def require_whole(matrix: Matrix, findings: Sequence[Finding], place: str) -> No
 
 
 def propose(
-    source: Source, files: Mapping[str, str], findings: Sequence[Finding], on_progress: OnProgress = ignore_progress
+    source: RowSources, files: Mapping[str, str], findings: Sequence[IndexDifference], on_progress: OnProgress = ignore_progress
 ) -> Proposal:
     """Propose rows for all new releases, inserted into ``files`` (name → text).
 
@@ -91,7 +91,7 @@ def propose(
     before = _problems(files) if new else set()
     if not new or _problems(found.after) <= before:
         return found
-    agreed: list[Finding] = []
+    agreed: list[IndexDifference] = []
     for number, finding in enumerate(new):
         message = f"{finding.framework} {finding.version}"
         on_progress(Progress(stage="rows", message=message, done=number, total=len(new), unit="rows"))
@@ -108,7 +108,7 @@ def _problems(files: Mapping[str, str]) -> set[str]:
         return {problem.message for problem in error.problems}
 
 
-def _propose(source: Source, files: Mapping[str, str], findings: Sequence[Finding]) -> Proposal:
+def _propose(source: RowSources, files: Mapping[str, str], findings: Sequence[IndexDifference]) -> Proposal:
     after = dict(files)
     added = []
     depth: dict[str, int] = {}
@@ -126,7 +126,7 @@ def _propose(source: Source, files: Mapping[str, str], findings: Sequence[Findin
     return Proposal(before=files, after=after, added=tuple(added), changed=tuple(changed))
 
 
-def _insert(source: Source, framework: FrameworkTable, text: str, version: str, *, grown: dict[str, str]) -> str | None:
+def _insert(source: RowSources, framework: FrameworkTable, text: str, version: str, *, grown: dict[str, str]) -> str | None:
     """Return ``text`` with a row for ``version``. ``grown`` maps series added by earlier calls to the series they copy."""
     blocks = _blocks(text)
     number = Version(version)

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from envbuild.errors import InvalidInputError
-from envbuild.matrix.online.new_row import Source
+from envbuild.matrix.online.new_row import RowSources
 from envbuild.matrix.online.published import indexed
 from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.matrix.versions import numbers
@@ -72,7 +72,7 @@ def _days_between(one: Release, other: Release) -> int:
     return abs((days[0] - days[1]).days)
 
 
-def incomplete(source: Source, framework: FrameworkTable, version: str) -> str:
+def incomplete(source: RowSources, framework: FrameworkTable, version: str) -> str:
     """Return why a new release cannot get a row yet; empty if nothing is missing.
 
     Every package that its wheels require must be on the index in an allowed version that was not withdrawn. The base framework
@@ -96,7 +96,7 @@ def incomplete(source: Source, framework: FrameworkTable, version: str) -> str:
     return next(filter(None, (_unlike(source, variant, version) for variant in model.variants)), "")
 
 
-def _unmet(source: Source, variant: Variant, version: str) -> str:
+def _unmet(source: RowSources, variant: Variant, version: str) -> str:
     if source.published[variant.package][Version(version)].file is None:
         return ""  # source archives do not state their requirements
     declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers))
@@ -112,7 +112,7 @@ def _unmet(source: Source, variant: Variant, version: str) -> str:
     return ""
 
 
-def _unlike(source: Source, variant: Variant, version: str) -> str:
+def _unlike(source: RowSources, variant: Variant, version: str) -> str:
     """Return why a person must look at the measured wheel; empty if its row can be modelled on the series."""
     named = f"the wheel of {variant.package} {version}"
     try:
@@ -163,7 +163,7 @@ def _stands(table: FrameworkTable, base: str, version: str) -> bool:
     )
 
 
-def held_with(source: Source, framework: FrameworkTable, version: str, waiting: Mapping[Key, str]) -> str:
+def held_with(source: RowSources, framework: FrameworkTable, version: str, waiting: Mapping[Key, str]) -> str:
     """Return why an add-on waits together with a release of its base framework; empty if it does not."""
     for name, base_version in sorted(waiting):
         base = next((table for table in source.matrix.frameworks if table.name == name), None)
@@ -174,7 +174,7 @@ def held_with(source: Source, framework: FrameworkTable, version: str, waiting: 
     return ""
 
 
-def _asks_for(source: Source, framework: FrameworkTable, version: str, base_version: str, names: set[str]) -> bool:
+def _asks_for(source: RowSources, framework: FrameworkTable, version: str, base_version: str, names: set[str]) -> bool:
     """Whether the wheel accepts the waiting release ``base_version`` of its base framework."""
     projects = {canonicalize_name(name) for name in names}
     for variant in framework.releases[0].variants:

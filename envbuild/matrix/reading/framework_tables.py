@@ -19,9 +19,9 @@ from envbuild.matrix.reading.skipped_releases import left_out
 from envbuild.matrix.types import (
     FrameworkTable,
     LeftOut,
+    MatrixPolicy,
     NameHint,
     Pairs,
-    Policy,
     Release,
     Requirement,
     Variant,
@@ -46,7 +46,7 @@ class _Parents:
     find: Find
 
 
-def frameworks(context: Context, files: Files, policy: Policy) -> tuple[FrameworkTable, ...]:
+def frameworks(context: Context, files: Files, policy: MatrixPolicy) -> tuple[FrameworkTable, ...]:
     """All frameworks by name.
 
     In an overlay, ``framework: {name: …}`` refers to the existing framework. A series there replaces the series of the same
@@ -79,7 +79,7 @@ class _Frameworks:
     def __init__(
         self,
         context: Context,
-        policy: Policy,
+        policy: MatrixPolicy,
         heads: Iterable[tuple[Table, Provenance]],
         bodies: dict[str, list[tuple[Table, Provenance]]],
     ) -> None:
@@ -140,7 +140,7 @@ def _series(context: Context, tables: Iterable[tuple[Table, Provenance]]) -> lis
 
 
 def _framework(
-    context: Context, file: tuple[Table, Provenance], body: Iterable[_Series], policy: Policy, find: Find
+    context: Context, file: tuple[Table, Provenance], body: Iterable[_Series], policy: MatrixPolicy, find: Find
 ) -> FrameworkTable:
     head, defaults = file
     origin = context.origin(head, defaults)
@@ -204,7 +204,7 @@ def _newest_first(context: Context, rows: Iterable[tuple[str, Table, Release]]) 
     return tuple(release for _, release in sorted(kept.values(), key=lambda pair: pair[0], reverse=True))
 
 
-def _release(context: Context, parents: _Parents, policy: Policy) -> Release:
+def _release(context: Context, parents: _Parents, policy: MatrixPolicy) -> Release:
     table = parents.release
     refused = len(context.problems)
     number = table.text("version")
@@ -274,7 +274,7 @@ def _builds_of(pairs: Pairs, parents: _Parents) -> set[str]:
     )
 
 
-def _bound(parents: _Parents, released: str, checked: str, policy: Policy) -> str:
+def _bound(parents: _Parents, released: str, checked: str, policy: MatrixPolicy) -> str:
     """The release date plus the margin of the nearest level that states one, but not after the day the row was checked.
 
     With a bound in the future, a lock of the newest releases could change every day.

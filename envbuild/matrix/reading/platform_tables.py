@@ -27,7 +27,7 @@ from envbuild.matrix.platform import (
 )
 from envbuild.matrix.reading import cuda_sets
 from envbuild.matrix.reading.context import NAME, URL, Context, date, descending, minor, unique, version
-from envbuild.matrix.types import Policy
+from envbuild.matrix.types import MatrixPolicy
 from envbuild.matrix.versions import BRANCH, CUDA_OR_MAJOR, NUMBERS, has_prefix
 from envbuild.model.words import Provider, PythonFrom
 from envbuild.yaml_reader import Table
@@ -56,16 +56,16 @@ def rows(
     return unique(context, each())
 
 
-def policy(table: Table) -> Policy:
+def policy(table: Table) -> MatrixPolicy:
     """Read ``policy`` of the entry file; both of its keys are required."""
     found = table.table("policy", required=True)
     if found is None:
-        return Policy(dependency_margin_days=0, python_from=())
+        return MatrixPolicy(dependency_margin_days=0, python_from=())
     order: tuple[Any, ...] = found.texts("python_from", required=True)
     for text in order:
         if text not in PYTHON_FROM:
             found.problem(f"{text!r} is not one of {', '.join(PYTHON_FROM)}", "python_from")
-    result = Policy(
+    result = MatrixPolicy(
         dependency_margin_days=found.integer("dependency_margin_days"),
         python_from=tuple(text for text in order if text in PYTHON_FROM),
     )

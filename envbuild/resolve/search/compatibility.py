@@ -27,7 +27,7 @@ from envbuild.resolve.search.placement import system_objections
 LIBRARIES = ("cudnn", "nccl")
 
 
-class Held(NamedTuple):
+class PresentBuild(NamedTuple):
     """A build in an environment: either a chosen one, or the base framework of an add-on."""
 
     framework: str
@@ -35,7 +35,7 @@ class Held(NamedTuple):
     variant: str
 
 
-class Need(NamedTuple):
+class JointNeed(NamedTuple):
     """The joint needs of builds, as far as they can exclude another build. ``device`` is empty if the builds allow any device.
 
     ``cuda`` is the CUDA version that must be installed in the image. ``cudnn`` and ``nccl`` are pairs: the CUDA version to
@@ -48,20 +48,20 @@ class Need(NamedTuple):
     cuda: str
     cudnn: tuple[str, LibraryNeed] | None
     nccl: tuple[str, LibraryNeed] | None
-    holds: frozenset[Held]
+    holds: frozenset[PresentBuild]
     pins: frozenset[Pin]
 
 
-def need_of(lookup: Lookup, build: Build) -> Need:
+def need_of(lookup: Lookup, build: Build) -> JointNeed:
     """What one build needs."""
     key = (build.framework.name, build.release.version, build.variant.name, build.variant.upon, build.beside_gpus)
     return lookup.once("need", key, lambda: _need_of(lookup, build))
 
 
-def _need_of(lookup: Lookup, build: Build) -> Need:
+def _need_of(lookup: Lookup, build: Build) -> JointNeed:
     variant = build.variant
     in_image = variant.cuda if variant.cuda_libraries == "system" else ""
-    return Need(
+    return JointNeed(
         pythons=variant.python,
         systems=frozenset(row.name for row in lookup.matrix.systems if not system_objections(variant, row)),
         device="gpu" if variant.cuda else "" if build.beside_gpus else "cpu",
@@ -73,13 +73,13 @@ def _need_of(lookup: Lookup, build: Build) -> Need:
     )
 
 
-def holds(build: Build) -> frozenset[Held]:
+def holds(build: Build) -> frozenset[PresentBuild]:
     """A build and the builds of its base frameworks."""
-    below = (Held(*under) for under in build.variant.upon)
-    return frozenset((Held(build.framework.name, build.release.version, build.variant.name), *below))
+    below = (PresentBuild(*under) for under in build.variant.upon)
+    return frozenset((PresentBuild(build.framework.name, build.release.version, build.variant.name), *below))
 
 
-def join(one: Need, other: Need) -> Need | None:
+def join(one: JointNeed, other: JointNeed) -> JointNeed | None:
     """The joint needs of both, or None if they are not compatible."""
     if one.cuda and other.cuda and one.cuda != other.cuda:
         return None
@@ -96,7 +96,7 @@ def join(one: Need, other: Need) -> Need | None:
     cudnn, nccl = _library(one.cudnn, other.cudnn), _library(one.nccl, other.nccl)
     if not pythons or cudnn == () or nccl == ():
         return None
-    return Need(
+    return JointNeed(
         pythons=pythons,
         systems=systems,
         device=one.device or other.device,
@@ -108,16 +108,16 @@ def join(one: Need, other: Need) -> Need | None:
     )
 
 
-def shared(need: Need) -> Need:
+def shared(need: JointNeed) -> JointNeed:
     """The part of a need that concerns the image; Python and the packages are left out."""
     return need._replace(pythons=("",), holds=frozenset(), pins=frozenset())
 
 
-def _common(one: Need, other: Need) -> tuple[str, ...]:
+def _common(one: JointNeed, other: JointNeed) -> tuple[str, ...]:
     return tuple(python for python in one.pythons if python in other.pythons)
 
 
-def _held_twice(one: Iterable[Held], other: Iterable[Held]) -> tuple[Held, Held] | None:
+def _held_twice(one: Iterable[PresentBuild], other: Iterable[PresentBuild]) -> tuple[PresentBuild, PresentBuild] | None:
     """Two different builds of the same framework, the first from ``one`` and the second from ``other``; None without such."""
     known = {held.framework: held for held in sorted(one)}
     found = (held for held in sorted(other) if known.get(held.framework, held) != held)
@@ -229,7 +229,7 @@ def _names_in(table: FrameworkTable) -> frozenset[str]:
     return frozenset({table.name, *below, *(f"{package}=" for variant in builds for package in packages_of(variant))})
 
 
-def reduced(need: Need, names: Collection[str]) -> Need:
+def reduced(need: JointNeed, names: Collection[str]) -> JointNeed:
     """Return the part of a need that concerns ``names``."""
     return need._replace(
         holds=frozenset(held for held in need.holds if held.framework in names),
@@ -274,7 +274,7 @@ def image_clashes(lookup: Lookup, build: Build, others: Sequence[Build]) -> list
     return _first_clashes(lookup, build, others, (_device_clash, _cuda_clash, _system_clash, _library_clash))
 
 
-_Side = tuple[Build, Need]
+_Side = tuple[Build, JointNeed]
 _Clash = Callable[[_Side, _Side], Iterator[Objection]]
 
 
@@ -301,7 +301,7 @@ def _stands_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
         yield _fact(build, itself if held.framework == build.framework.name else below, "upon")
 
 
-def _pair_clash(build: Build, other: Held) -> Objection | None:
+def _pair_clash(build: Build, other: PresentBuild) -> Objection | None:
     """The reason why a build cannot be based on ``other``, if its row lists the compatible releases."""
     pairs = pairs_with(build.release, other.framework)
     if pairs is None or len(pairs.tested) + len(pairs.allowed) + len(pairs.bad) < 2 or build.framework.name == other.framework:

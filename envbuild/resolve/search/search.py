@@ -18,7 +18,7 @@ from envbuild.resolve.request.model import BASE, CUDA, CUDNN, GPU, NCCL, PYTHON,
 from envbuild.resolve.search.addon_builds import builds_upon
 from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate, build_objections, implying_gpu, mismatches, said_of_cuda
-from envbuild.resolve.search.compatibility import Need, join, need_of, reduced, same_packages, shared_names, together
+from envbuild.resolve.search.compatibility import JointNeed, join, need_of, reduced, same_packages, shared_names, together
 from envbuild.resolve.search.hardware import older_than
 from envbuild.resolve.search.lookup import Lookup
 from envbuild.resolve.search.objections import Objection
@@ -37,7 +37,7 @@ class Option:
     build: Build
     accepted: bool
     objections: tuple[Objection, ...]
-    need: Need
+    need: JointNeed
 
 
 Only = Callable[[Build], bool]
@@ -92,8 +92,8 @@ class Search:
         self._levels: dict[tuple[str, frozenset[Part]], _Level] = {}
         self._asked_for: dict[str, bool] = {}
         self._cpu_only: dict[str, bool] = {}
-        self._needs: dict[Need, Need] = {}
-        self._joined: dict[tuple[int, int], Need | None] = {}
+        self._needs: dict[JointNeed, JointNeed] = {}
+        self._joined: dict[tuple[int, int], JointNeed | None] = {}
         self._releases: dict[str, list[Release]] = {}
         self._made = partial(builds_upon, lookup)
         self._native_first: Order = self._without_native_code  # one object, because sorted results are cached by its identity
@@ -252,11 +252,11 @@ class Search:
         need = self.one(reduced(need_of(self.lookup, build), self._names))
         return Option(build=build, accepted=accepted, objections=against, need=need)
 
-    def one(self, need: Need) -> Need:
+    def one(self, need: JointNeed) -> JointNeed:
         """Return one object for all equal needs, so that needs can be compared by identity."""
         return self._needs.setdefault(need, need)
 
-    def joined(self, need: Need, other: Need) -> Need | None:
+    def joined(self, need: JointNeed, other: JointNeed) -> JointNeed | None:
         """Return the joint need of both, or None if they are not compatible. Equal joint needs are the same object."""
         key = (id(need), id(other))
         if key not in self._joined:
@@ -291,7 +291,7 @@ class Search:
             if not any(item.holds(free) for item in option.objections) and self.in_reach(option.need, free):
                 yield option
 
-    def in_reach(self, need: Need, free: Collection[Part]) -> bool:
+    def in_reach(self, need: JointNeed, free: Collection[Part]) -> bool:
         """Whether a need allows the requested Python and system. A part in ``free`` is not checked."""
         request = self.request
         if request.systems and SYSTEM not in free and need.systems.isdisjoint(request.systems):
@@ -311,13 +311,13 @@ class _Descent:
         self._search = search
         self._free = free
         self._levels = levels
-        self._kinds: list[list[Need]] = []  # for each of several frameworks, its different needs
+        self._kinds: list[list[JointNeed]] = []  # for each of several frameworks, its different needs
         if len(levels) > 1:
             self._levels = [list(level) for level in levels]
             self._kinds = [list({id(option.need): option.need for option in level}.values()) for level in self._levels]
         self._dead: set[tuple[int, int]] = set()
 
-    def candidates(self, builds: tuple[Build, ...], need: Need | None) -> Iterator[Candidate]:
+    def candidates(self, builds: tuple[Build, ...], need: JointNeed | None) -> Iterator[Candidate]:
         """The candidates that begin with ``builds``, whose joint need is ``need``."""
         key = (len(builds), id(need))
         if key in self._dead:
@@ -329,7 +329,7 @@ class _Descent:
         if not found:
             self._dead.add(key)
 
-    def _branches(self, builds: tuple[Build, ...], need: Need | None) -> Iterator[Candidate]:
+    def _branches(self, builds: tuple[Build, ...], need: JointNeed | None) -> Iterator[Candidate]:
         if need is not None and not all(any(self._join(need, kind) for kind in kinds) for kinds in self._kinds[len(builds) :]):
             return
         for option in self._levels[len(builds)]:
@@ -337,11 +337,11 @@ class _Descent:
             if joined is not None:
                 yield from self.candidates((*builds, option.build), joined)
 
-    def _join(self, need: Need, other: Need) -> Need | None:
+    def _join(self, need: JointNeed, other: JointNeed) -> JointNeed | None:
         joined = self._search.joined(need, other)
         return joined if joined is not None and self._search.in_reach(joined, self._free) else None
 
-    def _leaves(self, builds: tuple[Build, ...], need: Need | None) -> Iterator[Candidate]:
+    def _leaves(self, builds: tuple[Build, ...], need: JointNeed | None) -> Iterator[Candidate]:
         alone = len(builds) == 1
         if alone or (need and need.device == "gpu") or not self._search.wants_gpu(self._free):
             for place in self._search.places(builds, self._free):

@@ -12,14 +12,14 @@ from envbuild.catalogue.changes import compare
 from envbuild.model.vulnerabilities import Audit, Vulnerability
 
 
-def changes(new: model.Entry, old: model.Entry) -> list[str]:
+def changes(new: model.CatalogueEntry, old: model.CatalogueEntry) -> list[str]:
     found = compare(catalogue(new), codec.encode(catalogue(old)), "before").entries[0].changes
     assert found is not None
     return list(found)
 
 
 def locked(*files: model.File, sha256: str = "d" * 64) -> model.LockEntry:
-    return model.LockEntry(sha256=sha256, missing=(), parts=(model.Part(title="Python packages", files=files),))
+    return model.LockEntry(sha256=sha256, missing=(), parts=(model.InstalledPart(title="Python packages", files=files),))
 
 
 def test_nothing_changed() -> None:

@@ -114,7 +114,9 @@ def test_what_was_not_asked_is_said_so() -> None:
 
 def test_the_document_follows_its_schema() -> None:
     schema = json.loads(resources.files("envbuild.schemas").joinpath("catalogue.json").read_text(encoding="utf-8"))
-    published = model.Published(reference="h/r:t", digest="sha256:1", layers=(model.LayerEntry(digest="sha256:2", size=5),))
+    published = model.PublishedImage(
+        reference="h/r:t", digest="sha256:1", layers=(model.LayerEntry(digest="sha256:2", size=5),)
+    )
     speed = model.Speed(workload="w", workers=2, images_per_s=1.5, speedup="1.9", efficiency=None, accuracy=0.9, verdict="pass")
     report = model.Smoke(verdict="pass", sentence="Fine.", started="", machine="a GPU", rows=(speed,))
     advisory = Vulnerability(package="p", version="1", advisory="A-1", aliases=(), fixed_in=("2",), summary="")
@@ -132,7 +134,7 @@ def test_the_document_follows_its_schema() -> None:
 
 def test_signed_reports_and_the_gpus_that_they_prove_are_shown() -> None:
     schema = json.loads(resources.files("envbuild.schemas").joinpath("catalogue.json").read_text(encoding="utf-8"))
-    image = model.Published(
+    image = model.PublishedImage(
         reference="h/r:t", digest="sha256:1", layers=(), signed_by=(f"key-of-{HOSTILE}",), others=2,
         statements=(model.Stated(kind=f"https://example.org/{HOSTILE}", signer="their-key"),),
     )  # fmt: skip

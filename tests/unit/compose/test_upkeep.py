@@ -24,8 +24,8 @@ def used_at(store, word, when):
 
 def test_an_absent_store_is_empty(store):
     assert upkeep.held(store) == []
-    assert upkeep.prune(store, 0) == upkeep.Pruned(removed=(), freed=0, kept=0)
-    assert upkeep.verify(store, ignore_progress) == upkeep.Verified(layers=0, bytes=0, damaged=(), entries=())
+    assert upkeep.prune(store, 0) == upkeep.PrunedLayers(removed=(), freed=0, kept=0)
+    assert upkeep.verify(store, ignore_progress) == upkeep.VerifiedLayers(layers=0, bytes=0, damaged=(), entries=())
     assert not store.folder.exists()
 
 

@@ -12,7 +12,7 @@ from envbuild.errors import BuildError, UnknownNameError, UsageError
 from envbuild.pipeline import changed_since, disk_need
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.batch_selection import Selection, select
-from envbuild.pipeline.bundle_folder import BundledEnvironment, BundleFolder, Manifest
+from envbuild.pipeline.bundle_folder import BundledEnvironment, BundleFolder, BundleManifest
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.disk_need import DiskNeed
 from envbuild.pipeline.offline import Offline
@@ -60,7 +60,7 @@ def test_a_pattern_without_a_match_is_an_unknown_name(tools):
 
 def test_with_a_bundle_all_environments_are_those_of_the_bundle(tools, tmp_path):
     held = tuple(BundledEnvironment(name=name, lock="0" * 64) for name in ("my-lab", NAME))
-    manifest = Manifest(schema=1, made_by="t", environments=held, files=())
+    manifest = BundleManifest(schema=1, made_by="t", environments=held, files=())
     tools.offline = Offline(BundleFolder(tmp_path), manifest)
     assert names(tools, every=True) == ["my-lab", NAME]
     assert names(tools, pattern="my-*") == ["my-lab"]
@@ -73,7 +73,9 @@ def test_with_a_bundle_all_environments_are_those_of_the_bundle(tools, tmp_path)
 def test_several_requests_are_resolved_to_environments_of_the_bundle(tools, tmp_path):
     def bundle(*held: str) -> None:
         environments = tuple(BundledEnvironment(name=name, lock="0" * 64) for name in held)
-        tools.offline = Offline(BundleFolder(tmp_path), Manifest(schema=1, made_by="t", environments=environments, files=()))
+        tools.offline = Offline(
+            BundleFolder(tmp_path), BundleManifest(schema=1, made_by="t", environments=environments, files=())
+        )
 
     bundle(NAME)
     texts = ("widget-1.2-cpu", NAME)

@@ -40,10 +40,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     return held
 
 
-def published(name: str = "a-1+b-2") -> model.Published | None:
+def published(name: str = "a-1+b-2") -> model.PublishedImage | None:
     tools: Any = SimpleNamespace(on_progress=lambda _news: None)
-    fields: dict[str, Any] = dict.fromkeys(model.Entry.__dataclass_fields__)
-    entry = model.Entry(**{**fields, "name": name, "lock": model.LockEntry(sha256=LOCK, missing=(), parts=())})
+    fields: dict[str, Any] = dict.fromkeys(model.CatalogueEntry.__dataclass_fields__)
+    entry = model.CatalogueEntry(**{**fields, "name": name, "lock": model.LockEntry(sha256=LOCK, missing=(), parts=())})
     (found,) = catalogue_registry.published(tools, [entry], "h.example/r", ())
     return found.published
 

@@ -12,7 +12,7 @@ from envbuild import codec, files
 from envbuild.model.resolution import Resolution
 from envbuild.pipeline import gathered_reports, gpu_proofs, proofs, resolving
 from envbuild.pipeline.constraints import Constraints
-from envbuild.pipeline.gathered_reports import Gathered, Report
+from envbuild.pipeline.gathered_reports import AcceptedReport, Gathered
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
 
@@ -39,7 +39,7 @@ def hold(tools: Tools, name: str, *told: tuple[str, str, str, str]) -> None:
     subject = proofs.subject_of(tools, name)
     assert subject is not None
     reports = tuple(
-        Report(
+        AcceptedReport(
             repository="h.example/r", digest="sha256:1", signer="somebody's key", status=status, kind="smoke-gpu", gpus=(gpu,),
             capabilities=(code,), driver="470.82", processor="", date=day, lock=subject.lock, rendering=subject.rendering,
             guest=subject.guest,

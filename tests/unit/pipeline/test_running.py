@@ -70,7 +70,7 @@ def test_a_program_that_is_not_installed_is_told_before_anything_is_made(tools, 
 def test_the_steps_save_with_the_same_tools_and_tell_who_failed(tools, monkeypatch, tmp_path, code):
     saved: list[Any] = []
 
-    def save(used: object, name: str, target: saving.Target, compression: object) -> str:
+    def save(used: object, name: str, target: saving.SaveTarget, compression: object) -> str:
         saved.append((used, name, compression))
         target.path.write_text("image")
         return "sha256:a"

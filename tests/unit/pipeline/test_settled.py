@@ -12,7 +12,7 @@ from envbuild import disk_cache
 from envbuild.pipeline import stage_cache
 from envbuild.pipeline.settled import Settled
 from envbuild.pipeline.tools import Tools
-from envbuild.pipeline.unchanged_renderings import Watch
+from envbuild.pipeline.unchanged_renderings import RenderingWatch
 from envbuild.workspace import Workspace
 
 NAME = "widget-1-cpu"
@@ -48,7 +48,7 @@ class World:
         )
         watch = SimpleNamespace(recall=lambda _name: "rendered" if self.is_rendered else None)
         tools = SimpleNamespace(workspace=self.workspace, engine=engine)
-        return Settled(cast(Tools, tools), cast(Watch, watch), ["make", *command], read)
+        return Settled(cast(Tools, tools), cast(RenderingWatch, watch), ["make", *command], read)
 
 
 @pytest.fixture

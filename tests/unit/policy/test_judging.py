@@ -9,7 +9,7 @@ import pytest
 
 from envbuild.model.vulnerabilities import Vulnerability
 from envbuild.policy import judging, reading
-from envbuild.policy.model import Ends, Facts, Judgement, Licensed, Proof
+from envbuild.policy.model import Facts, Judgement, Licensed, PartEnd, PolicyProof
 
 TODAY = "2026-11-23"
 FACTS = Facts(name="widget-1", base="debian:12")
@@ -142,28 +142,28 @@ def test_a_star_for_the_host_does_not_match_a_path(allowed: str, repository: str
 
 def test_evidence_and_its_machine() -> None:
     policy = 'evidence: {required: [{kind: verified}, {kind: smoke-gpu, machine: "*A100*"}]}\n'
-    verified = Proof("verified", ())
+    verified = PolicyProof("verified", ())
     assert [each.subject for each in judge(policy, proofs=(verified,)).findings] == ["smoke-gpu"]
-    assert judge(policy, proofs=(verified, Proof("smoke-gpu", ("NVIDIA A100-SXM4",)))).is_clean
-    other = judge(policy, proofs=(verified, Proof("smoke-gpu", ("Tesla T4",))))
+    assert judge(policy, proofs=(verified, PolicyProof("smoke-gpu", ("NVIDIA A100-SXM4",)))).is_clean
+    other = judge(policy, proofs=(verified, PolicyProof("smoke-gpu", ("Tesla T4",))))
     assert "but on Tesla T4" in other.findings[0].message
-    untold = judge(policy, proofs=(verified, Proof("smoke-gpu", ())))
+    untold = judge(policy, proofs=(verified, PolicyProof("smoke-gpu", ())))
     assert not untold.findings and not untold.is_clean
 
 
 @pytest.mark.parametrize(
     ("end", "outcome"),
     [
-        (Ends("Python 3.8", "2026-11-22"), "found"),
-        (Ends("Python 3.8", TODAY), "warned"),
-        (Ends("Python 3.8", "2026-11"), "warned"),  # until the last day of the month
-        (Ends("Python 3.8", "2026-12-03"), "warned"),
-        (Ends("Python 3.8", "2026-12-04"), "fine"),
-        (Ends("Python 3.8", ""), "unchecked"),
-        (Ends("widget 1", "", ended=True), "found"),
+        (PartEnd("Python 3.8", "2026-11-22"), "found"),
+        (PartEnd("Python 3.8", TODAY), "warned"),
+        (PartEnd("Python 3.8", "2026-11"), "warned"),  # until the last day of the month
+        (PartEnd("Python 3.8", "2026-12-03"), "warned"),
+        (PartEnd("Python 3.8", "2026-12-04"), "fine"),
+        (PartEnd("Python 3.8", ""), "unchecked"),
+        (PartEnd("widget 1", "", ended=True), "found"),
     ],
 )
-def test_ends_of_life(end: Ends, outcome: str) -> None:
+def test_ends_of_life(end: PartEnd, outcome: str) -> None:
     judged = judge("end_of_life: {refuse: true, warn_days: 10}\n", ends=(end,))
     found = "found" if judged.findings else "unchecked" if judged.unchecked else "warned" if judged.warnings else "fine"
     assert found == outcome

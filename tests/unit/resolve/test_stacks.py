@@ -338,7 +338,7 @@ SETS = [chosen for chosen in itertools.permutations(MEMBERS, 3) if len({text.spl
 
 def stack_of(requests: tuple[str, ...]) -> stacks.Stack:
     pythons = ("3.5", "2.7")
-    members = tuple(stacks.Member(request=text, pythons=pythons, source="", apart=()) for text in requests)
+    members = tuple(stacks.StackMember(request=text, pythons=pythons, source="", apart=()) for text in requests)
     return stacks.Stack(
         name="shelf", title="", note="", source="", system="granite16.04", pythons=pythons, cuda="9.0", cudnn="", nccl="",
         driver="", gpus=(), members=members,

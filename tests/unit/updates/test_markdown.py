@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markdown_it import MarkdownIt
 
-from envbuild.lock.comparison import Change, Difference
+from envbuild.lock.comparison import LockDifference, PackageChange
 from envbuild.matrix.online.waiting import Waiting
 from envbuild.model.lock import Artifact
 from envbuild.model.vulnerabilities import Vulnerability
@@ -19,10 +19,10 @@ def artifact(name: str, version: str) -> Artifact:
 
 
 def renewed(**changes: object) -> RenewedLock:
-    change = Change(
+    change = PackageChange(
         prefix="p", role="package", kind="changed", name="alpha", before=artifact("alpha", "1"), after=artifact("alpha", "2")
     )
-    difference = Difference(changes=(change,), base=(), decision=(), missing_added=(), missing_removed=())
+    difference = LockDifference(changes=(change,), base=(), decision=(), missing_added=(), missing_removed=())
     values = {
         "name": "tf-1", "difference": difference, "size_before": 1_500_000, "size_after": 2_500_000_000,
         "closed": (), "opened": (), "lost": (), **changes,

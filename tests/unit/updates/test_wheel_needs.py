@@ -11,7 +11,7 @@ from elf_files import NATIVE, PTX, Shared, container, entry, wheel
 from envbuild.errors import InvalidInputError
 from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
-from envbuild.matrix.online.new_row import Needs
+from envbuild.matrix.online.new_row import MeasuredNeeds
 from envbuild.model.progress import ignore_progress
 from envbuild.updates import wheel_needs
 
@@ -48,7 +48,7 @@ def test_gpu_code_and_glibc_of_a_wheel_that_is_fetched_once(tmp_path: Path) -> N
     source = Source(content(100, 70))
     with wheel_needs.opened(cast("Index", source), tmp_path / "downloads", ignore_progress) as needs:
         found = needs(published())
-        assert found == Needs(native=["7.0", "10.0"], ptx=["7.0"], glibc="2.23")
+        assert found == MeasuredNeeds(native=["7.0", "10.0"], ptx=["7.0"], glibc="2.23")
         assert needs(published()) == found and source.sent == 1
         assert needs.summaries[NAME]["glibc"] == "2.23"
     assert list((tmp_path / "downloads").iterdir()) == []
@@ -58,7 +58,7 @@ def test_a_wheel_without_gpu_code_and_one_without_libraries(tmp_path: Path) -> N
     source = Source(content())
     with wheel_needs.opened(cast("Index", source), tmp_path, ignore_progress) as needs:
         assert needs(published("widget-1.0-py3-none-any.whl")) is None and source.sent == 0
-        assert needs(published()) == Needs(native=(), ptx=(), glibc="2.23")
+        assert needs(published()) == MeasuredNeeds(native=(), ptx=(), glibc="2.23")
 
 
 def test_a_damaged_wheel_is_refused_and_leaves_nothing(tmp_path: Path) -> None:

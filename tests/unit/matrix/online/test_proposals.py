@@ -12,7 +12,7 @@ from envbuild.errors import BuildError, InvalidInputError, UnknownNameError
 from envbuild.index.project_pages import IndexFile
 from envbuild.matrix import checks
 from envbuild.matrix.online import waiting
-from envbuild.matrix.online.new_row import Needs, Source, not_measured
+from envbuild.matrix.online.new_row import MeasuredNeeds, RowSources, not_measured
 from envbuild.matrix.online.proposals import require_whole
 from envbuild.matrix.online.published import ask, wheels
 from envbuild.matrix.reading.loader import compile_matrix
@@ -135,8 +135,8 @@ def gpu_release(version: str) -> dict[str, list[IndexFile]]:
 GPU, CPU = (("3.5", "7.0", "8.0"), ("8.0",)), ((), ())
 
 
-def measured(gpu: tuple[object, object], glibc: str, cpu: tuple[object, object] = CPU) -> Callable[[IndexFile], Needs]:
-    return lambda file: Needs(*(gpu if file.project == "widget-gpu" else cpu), glibc if gpu is not CPU else "")  # type: ignore[arg-type]
+def measured(gpu: tuple[object, object], glibc: str, cpu: tuple[object, object] = CPU) -> Callable[[IndexFile], MeasuredNeeds]:
+    return lambda file: MeasuredNeeds(*(gpu if file.project == "widget-gpu" else cpu), glibc if gpu is not CPU else "")  # type: ignore[arg-type]
 
 
 def test_a_measured_wheel_says_its_gpu_code_and_glibc() -> None:
@@ -177,21 +177,25 @@ def test_a_wheel_whose_gpu_code_is_unclear_gets_that_of_the_series() -> None:
         (not_measured, ""),
     ],
 )
-def test_a_wheel_of_another_kind_waits_for_a_person(needs: Callable[[IndexFile], Needs | None], reason: str) -> None:
+def test_a_wheel_of_another_kind_waits_for_a_person(needs: Callable[[IndexFile], MeasuredNeeds | None], reason: str) -> None:
     index = gpu_release("1.12.8")
     published = ask(TOY, index.__getitem__, lambda _: None)
-    source = Source(matrix=TOY, published=published, reader=reader(index, published, {}), today="2026-11-21", needs_of=needs)
+    source = RowSources(
+        matrix=TOY, published=published, reader=reader(index, published, {}), today="2026-11-21", needs_of=needs
+    )
     table = next(table for table in TOY.frameworks if table.name == "widget")
     assert waiting.incomplete(source, table, "1.12.8") == reason
 
 
 def test_a_damaged_wheel_waits() -> None:
-    def damaged(file: IndexFile) -> Needs:
+    def damaged(file: IndexFile) -> MeasuredNeeds:
         raise InvalidInputError(f"{file.filename} ends early.", code="measure-damaged")
 
     index = gpu_release("1.12.8")
     published = ask(TOY, index.__getitem__, lambda _: None)
-    source = Source(matrix=TOY, published=published, reader=reader(index, published, {}), today="2026-11-21", needs_of=damaged)
+    source = RowSources(
+        matrix=TOY, published=published, reader=reader(index, published, {}), today="2026-11-21", needs_of=damaged
+    )
     table = next(table for table in TOY.frameworks if table.name == "widget")
     assert "cannot be measured: widget" in waiting.incomplete(source, table, "1.12.8")
 
