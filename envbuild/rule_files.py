@@ -42,7 +42,7 @@ def regular_expression(table: yaml_reader.Table, key: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        table.problem(f"is no regular expression: {error}", key)
+        table.problem(f"is not a regular expression: {error}", key)
     return text
 
 

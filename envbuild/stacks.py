@@ -1,4 +1,4 @@
-"""Reads stacks strictly: names for several frameworks in one image."""
+"""Reads the files of stacks, which name several frameworks for one image. Invalid files are refused."""
 
 from __future__ import annotations
 

@@ -88,8 +88,8 @@ def also(function: F) -> F:
 
 
 def asked(names: tuple[str, ...], values: dict[str, Any], *, always: bool = False) -> Asked | None:
-    """Take the options for several environments out of ``values``. Return None if this is no batch: one NAME was given and
-    none of these options. With ``always``, one NAME is a batch, too."""
+    """Take the options for several environments out of ``values``. Return None if only one NAME and none of these options
+    was given: this is not a batch. With ``always``, one NAME is a batch, too."""
     every, pattern, revision, jobs, keep_going, junit = (values.pop(name) for name in _OWN[1:7])
     if len(set(names)) == 1 and not (every or pattern or revision or jobs or keep_going or junit or always):
         return None

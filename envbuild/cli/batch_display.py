@@ -70,7 +70,7 @@ class _PlainBatch:
         self._lines: dict[str, Display] = {}
 
     def started(self, job: Job) -> None:
-        """Say that the environment begins."""
+        """Show that work on the environment begins."""
         self._lines[job.name] = self._open(job.name)
         self._lines[job.name].line("started")
 

@@ -129,7 +129,7 @@ def _verdict(judged: Judgement) -> str:
 
 
 def _write_junit(judged: list[Judgement], path: Path) -> None:
-    """One test case for each environment. What was not checked is no pass: such a case is an error."""
+    """One test case for each environment. A point that was not checked does not count as passed: its case is an error."""
     from envbuild import files
     from envbuild.report import junit_xml
 

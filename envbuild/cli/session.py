@@ -78,7 +78,7 @@ class Session:
         _write(sys.stderr, plain(text) + "\n")
 
 
-# The first word of a message: "error", except for these exits, which are no errors.
+# The first word of a message: "error", except for these exits, which are not errors.
 _HEADS: dict[type[EnvbuildError], str] = {InterruptedByUserError: "interrupted", SmokeInconclusiveError: "inconclusive"}
 
 

@@ -171,7 +171,7 @@ def cached(workspace: Workspace, bootstrap: Bootstrap) -> Rootfs | None:
 def adopt(workspace: Workspace, wanted: Bootstrap, archive: Path, archive_sha256: str) -> Rootfs:
     """Cache a copy of ``archive``, a root file system that another machine made of ``wanted``.
 
-    Raises :class:`BuildError` (``base-differs``) if the file changed while it was copied, or is no root file system of these
+    Raises :class:`BuildError` (``base-differs``) if the file changed while it was copied, or is not a root file system of these
     packages.
     """
     work = workspace.bases / "work"

@@ -173,7 +173,7 @@ def _may_be_layer(name: str) -> bool:
 
 
 def _is_json(content: io.BufferedReader[Any]) -> bool:
-    """Whether a blob is no layer: it is a manifest, a configuration, or empty."""
+    """Whether a blob is not a layer, but a manifest, a configuration, or empty."""
     return content.peek(1)[:1] in (b"{", b"[", b"")
 
 

@@ -75,7 +75,7 @@ def _rule(table: yaml_reader.Table, sources: set[str]) -> Rule:
     try:
         SpecifierSet(versions)
     except InvalidSpecifier:
-        table.problem("is no range of versions", "versions")
+        table.problem("is not a range of versions", "versions")
     found = Rule(
         name=table.text("name"),
         packages=table.texts("packages", required=True),
@@ -134,7 +134,7 @@ def check(
 
 
 def notes(told: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What packages cannot compile, where this is no gap."""
+    """What packages cannot compile, if this does not count as a gap."""
     return [
         f"{each['name']} ({each['package']}) lacks {lack['needs']}; what fills the gap: {lack['fill']}"
         for each in told

@@ -83,7 +83,7 @@ def read(
     """Return the facts of a layer of the image ``name``. ``pieces`` are the bytes of its tar file, and are read to their end.
 
     ``on_file`` is called with the size of each file. Only an ELF file of more than 64 MB becomes a temporary file, in
-    ``folder``. Raises :class:`VerifyError` (``layer-damaged``) if the bytes are no tar file.
+    ``folder``. Raises :class:`VerifyError` (``layer-damaged``) if the bytes are not a tar file.
     """
     facts = LayerFacts()
     stream = io.BufferedReader(_Pieces(pieces), _PIECE)

@@ -68,7 +68,7 @@ class LayerFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gap:
-    """Something that an object needs and the loader does not find. ``excuse`` says why this is no fault, if a rule says so."""
+    """Something that an object needs and the loader does not find. ``excuse`` is the reason if a rule allows it."""
 
     kind: Literal["library", "version", "symbol", "damaged", "driver", "compiler"]
     object: str

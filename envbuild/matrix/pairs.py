@@ -21,7 +21,7 @@ DOUBTS = ("ok", "end-of-life", "base-deleted", "unknown", "known-bad")
 
 
 def pairs_with(release: Release, framework: str) -> Pairs | None:
-    """Return an add-on release's facts about its base ``framework``, or None if this is no base framework of the add-on."""
+    """Return an add-on release's facts about its base ``framework``, or None if this is not a base framework of the add-on."""
     return next((pairs for pairs in release.pairs if pairs.framework == framework), None)
 
 

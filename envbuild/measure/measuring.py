@@ -161,7 +161,7 @@ def opened(stream: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[zipfile
     except DamagedError:
         raise
     except (zipfile.BadZipFile, EOFError, NotImplementedError, ValueError, RuntimeError, zlib.error) as error:
-        raise DamagedError(f"is no readable wheel ({str(error)[:200] or type(error).__name__})") from error
+        raise DamagedError(f"is not a readable wheel ({str(error)[:200] or type(error).__name__})") from error
 
 
 def libraries_in(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:

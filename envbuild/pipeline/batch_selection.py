@@ -27,7 +27,7 @@ class Selection:
 def select(tools: Tools, selection: Selection, constraints: Constraints) -> list[Job]:
     """Return the jobs, each environment once. With a bundle, "all" means all environments of the bundle.
 
-    Raises :class:`UsageError` if names are combined with another selection, the error of the first name that is no environment,
+    Raises :class:`UsageError` if names are combined with another selection, the error of the first unknown name,
     and :class:`UnknownNameError` (``nothing-matches``) for a pattern that matches no environment.
     """
     chooses = selection.every or bool(selection.pattern) or bool(selection.revision)

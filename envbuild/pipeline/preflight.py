@@ -94,7 +94,7 @@ def _objections(tools: Tools, name: str, driver: str, gpu: str) -> Sequence[str]
     from envbuild.pipeline.resolving import resolve_request
 
     if tools.user_recipe is not None:
-        return ()  # the recipe's name is no request; the smoke test itself checks the driver and the GPU
+        return ()  # the recipe's name is not a request; the smoke test itself checks the driver and the GPU
     try:
         resolve_request(tools, [name], Constraints(driver=driver, gpu=gpu))
     except ConflictError as error:

@@ -131,5 +131,5 @@ def _stated(content: bytes) -> dict[str, Any]:
         commits = [str(each["digest"]["gitCommit"]) for each in sources if each.get("annotations") == {"modified": False}]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}
-    # Anybody who may write to the repository can name something else than a commit.
+    # The provenance may be forged, and may name something other than a commit.
     return {**hashes, "commit": next((commit for commit in commits if _COMMIT.fullmatch(commit)), "")}

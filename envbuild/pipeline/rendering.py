@@ -28,7 +28,7 @@ class FileDifference:
 class Rendering:
     """The rendering of one environment. ``kept`` is true if it was found on disk, false if it was written now.
 
-    ``is_lock_whole`` is true if the lock was found to lack nothing.
+    ``is_lock_whole`` is true if the lock is known to lack nothing.
     """
 
     name: str

@@ -170,7 +170,7 @@ def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints
 
 
 def _with_proof(tools: Tools, texts: Sequence[str], constraints: Constraints, resolution: Resolution) -> Resolution:
-    """Return ``resolution`` with its remarks. Warn if `resolve` prefers another environment, which was proved on this GPU."""
+    """Return ``resolution`` with remarks about its lock. Warn if `resolve` prefers another environment, proved on this GPU."""
     told = _with_remarks(tools, resolution)
     preferred = resolve_words(tools, texts, constraints) if constraints.gpu and tools.workspace.gathered_names() else resolution
     if preferred.environment.name == resolution.environment.name:
@@ -201,7 +201,7 @@ def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints, matrix:
 
 
 def _resolves(tools: Tools, text: str, constraints: Constraints) -> bool:
-    """Whether a corrected spelling resolves to an environment. It does not if, for example, its version does not exist."""
+    """Whether a corrected spelling resolves to an environment. Its version, for example, may not exist."""
     from envbuild.resolve.request.parser import parse
     from envbuild.resolve.resolution import resolve
 

@@ -255,7 +255,7 @@ def _require_unneeded(client: Client, image: RegistryDocument, found: Sequence[R
     """Raise if a tag was moved to the image since it was looked at: deleting a manifest deletes all its tags.
 
     Only some tags are read again: new ones, those that begin with the environment's name, and those that were on one of its
-    images. A new release may list the image.
+    images. The tag of a new release counts in any case, because the release may list the image.
     """
     from envbuild.compose.outputs import digests, documents
 

@@ -14,7 +14,7 @@ Rule = Literal[
 # The rules that an exception can name, and that can be left unchecked.
 RULES: tuple[Rule, ...] = ("vulnerabilities", "licences", "bases", "registries", "evidence", "end_of_life", "sizes", "site")
 SEVERITIES = ("critical", "high", "medium", "low", "unknown")
-# https://github.com/openvex/spec/blob/main/OPENVEX-SPEC.md#status-labels; `fixed` is no status of an exception
+# https://github.com/openvex/spec/blob/main/OPENVEX-SPEC.md#status-labels; an exception cannot have the status `fixed`
 STATUSES = ("affected", "not_affected", "under_investigation")
 JUSTIFICATIONS = (
     "component_not_present",

@@ -25,7 +25,7 @@ _CONDITION = r"(>=|<=|==|!=|<|>)\d{1,4}(\.\d{1,4}){0,2}"
 _CONDITIONS = re.compile(rf"\d{{1,4}}(\.\d{{1,4}}){{0,2}}|{_CONDITION}(,{_CONDITION}){{0,5}}")
 _DRIVER = r"[0-9]{3,4}(\.[0-9]+){0,2}"
 _SUBJECT = r"\S(.{0,198}\S)?"
-_LEAST_REASON = 8  # characters: "ok" is no reason
+_LEAST_REASON = 8  # characters: "ok" is not a reason
 
 
 def load(path: Path) -> Policy:

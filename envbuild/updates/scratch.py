@@ -129,7 +129,7 @@ def base_of(workspace: Workspace, revision: str) -> Base:
 
 
 def require_branch(workspace: Workspace, branch: str) -> None:
-    """Raise :class:`UsageError` if ``branch`` is no valid name, or is checked out somewhere, or if git has no author."""
+    """Raise :class:`UsageError` if ``branch`` is not a valid name, or is checked out somewhere, or if git has no author."""
     root = workspace.root
     if branch.startswith("-") or _run(root, "check-ref-format", f"refs/heads/{branch}").code:
         raise UsageError(f"{branch!r} cannot be the name of a branch.", hint="For example: --branch update-2026-11")

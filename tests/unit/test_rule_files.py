@@ -24,7 +24,7 @@ def test_the_reader_gets_the_table_and_the_names_of_the_sources(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ('"a+"', '"a("', "word: is no regular expression"),
+        ('"a+"', '"a("', "word: is not a regular expression"),
         ("https", "http", "sources.page.url: 'http://example.org/' does not have the expected form"),
         ("title", "titel", "sources.page: title is missing"),
         ("schema: 1", "schema: 2", "schema must be 1"),

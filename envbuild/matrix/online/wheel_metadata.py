@@ -85,8 +85,8 @@ def below(conditions: SpecifierSet) -> str:
 
 
 class Reader:
-    """Reads the requirements of wheels, and of packages that they require with an extra, which may contain the vendor's
-    packages."""
+    """Reads the requirements of wheels. If a wheel requires a package with an extra, the requirements of that package are read,
+    too: the extra may require the vendor's packages."""
 
     def __init__(self, published: Published, files_of: Callable[[str], list[IndexFile]], requires_of: RequiresOf) -> None:
         self._published: dict[str, Releases] = dict(published)

@@ -105,7 +105,7 @@ def _is_of_a_package(matrix: Matrix, word: str) -> bool:
 
 
 def _names_a_package(matrix: Matrix, word: str, before: Sequence[str]) -> bool:
-    """Whether ``word`` can only be the name of a package, because it is no framework, version, CUDA, system or Python."""
+    """Whether ``word`` can only be the name of a package, because it is not a framework, version, CUDA, system or Python."""
     if not before or not packages.NAME.fullmatch(word) or names.find_framework(matrix, word):
         return False
     draft = Draft(" ".join((*before, word)))
