@@ -116,7 +116,7 @@ def _apt_secrets(lock: Lock, workspace: Workspace, on_progress: OnProgress) -> d
         return secrets
     options = apt.host_options()
     if apt.dates_ignored(options):
-        told = "this machine's apt is told not to check the dates of indices, and so the build's does not"
+        told = "apt on this machine does not check the dates of package indexes, so apt in the build does not, either"
         on_progress(Progress(stage="base", message=told, warning=True))
     sources = bootstrap.mirror(workspace, lock.base.bootstrap.suite, lock.environment.base.components)
     return secrets | {"envbuild-apt": bootstrap.source_lines(apt.with_host_options(sources, options))}

@@ -120,7 +120,7 @@ def _stack(table: yaml_reader.Table, stem: str) -> Stack:
     if not stack.cuda:
         for key in ("cudnn", "nccl", "driver", "gpus"):
             if key in table:
-                table.problem("a stack without cuda is for CPUs alone", key)
+                table.problem("a stack without `cuda` is only for CPUs", key)
     table.finish()
     return stack
 

@@ -142,7 +142,7 @@ def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
 
 
 def claims(content: bytes) -> tuple[str, str]:
-    """The hint of the key and the type of the statement that a bundle tells, unchecked; empty if it tells none.
+    """The hint of the key and the type of the statement that a bundle names, unchecked; empty if it names none.
 
     Each is one line of at most 200 characters, because anybody may have written it.
     """

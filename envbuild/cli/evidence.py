@@ -91,7 +91,7 @@ def command(  # noqa: PLR0917 - click's signature
     """Show what was proved of each NAME, and mark proofs that are stale because the lock, rendering or smoke test has changed.
 
     Every command stores what it proves in the cache folder. --record copies it to images/evidence/, to be committed. With
-    --from, the reports of other machines are read from a registry; `show` and `resolve` then tell of them.
+    --from, the reports of other machines are read from a registry; `show` and `resolve` then list them.
     """
     if repository or key_files:
         from envbuild.cli import evidence_from

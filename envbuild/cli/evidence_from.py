@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def run(session: Session, names: Sequence[str], repository: str, key_files: Sequence[Path], others: Sequence[str]) -> int:
     """Gather the statements about each NAME, keep what is accepted, and show all of them.
 
-    ``others`` are options that were given, but that do not go with ``--from``.
+    ``others`` are given options that cannot be combined with ``--from``.
     """
     from envbuild import codec
     from envbuild.attest import keys

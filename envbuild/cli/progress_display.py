@@ -64,7 +64,7 @@ def _choose(session: Session) -> Display:
         return _Silent(session)
     if kind == "json":
         return Events(session)
-    # With -v the output of builds is printed, which does not go together with bars.
+    # With -v the output of builds is printed, which cannot be shown together with bars.
     return _Live(session) if kind == "rich" and not session.verbose else Plain(session)
 
 

@@ -112,7 +112,7 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
 
 
 class _WithoutSections(elf.Limited):
-    """The same file, whose header tells the parser of no sections."""
+    """The same file, but with a header that names no sections."""
 
     def read(self, size: int = -1) -> bytes:
         begin = self.tell()

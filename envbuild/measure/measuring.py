@@ -134,7 +134,7 @@ def measure_wheel(
         tags = _checked_tags(name, project, version)
         libraries = tuple(_libraries(archive, folder, name, on_progress))
     if libraries and not any(_LINUX.fullmatch(tag.rpartition("-")[2]) for tag in tags):
-        raise DamagedError("is said to be for every system, but holds libraries")
+        raise DamagedError("contains libraries, although its name says that it is for every system")
     return Measured(
         filename=name,
         sha256=sha256,

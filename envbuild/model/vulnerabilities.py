@@ -1,4 +1,4 @@
-"""Known vulnerabilities of an environment's packages, as audits, statements and the catalogue tell them."""
+"""Known vulnerabilities of an environment's packages, as audits, statements and the catalogue show them."""
 
 from __future__ import annotations
 

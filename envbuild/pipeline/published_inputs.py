@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from envbuild.compose.outputs.registry_client import Client
 
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
-_LOOKED_AT = 8  # attachments: a registry that tells their types lists the provenance first
+_LOOKED_AT = 8  # attachments: if the registry knows their types, the provenance comes first
 _LONGEST = 200  # characters of a label that are shown
 
 

@@ -118,7 +118,7 @@ def _check_names(matrix: Matrix, stack: Stack) -> None:
         found = find_framework(matrix, re.split("[<>=!~]", member.request)[0])
         messages += [
             (
-                f"{member.request} is to be kept apart from {said.framework}, which is not a framework before it "
+                f"{member.request}: its `apart` names {said.framework}, but only frameworks that come before it can be named "
                 f"({', '.join(before) or 'none'})"
             )
             for said in member.apart

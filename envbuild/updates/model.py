@@ -49,8 +49,8 @@ class NewRelease:
 class RenewedLock:
     """A changed lock: its differences, the bytes of its files, and the proofs in the repository that no longer hold.
 
-    ``difference`` is None for a new environment. ``closed`` are the advisories about the old lock alone, ``opened`` those about
-    the new lock alone; both are None if advisories were not looked up.
+    ``difference`` is None for a new environment. ``closed`` are advisories that only the old lock has, ``opened`` those that
+    only the new lock has; both are None if advisories were not looked up.
     """
 
     name: str

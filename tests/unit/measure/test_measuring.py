@@ -266,7 +266,7 @@ def test_wheels_for_other_systems(tmp_path):
         assert caught.value.code == "measure-platform"
         (tmp_path / name).unlink()
     name = "widget-1.0-py3-none-any.whl"
-    with pytest.raises(InvalidInputError, match="is said to be for every system, but holds libraries"):
+    with pytest.raises(InvalidInputError, match="contains libraries, although its name says"):
         measured(tmp_path, content, name)
     assert measured(tmp_path, wheel({"widget/code.py": b""}), name).own is None
     (tmp_path / name).unlink()

@@ -198,7 +198,7 @@ def test_an_unknown_or_doubled_framework_is_refused(ask: Any) -> None:
     with pytest.raises(InvalidInputError, match="Widget is named twice"):
         ask('"wd==1.12.3"', '"widget==1.12.0"')
     misspelt = '{request: "plain==4.0", apart: [{from: wd, because: "clash", source: "https://example.org/x"}]}'
-    with pytest.raises(InvalidInputError, match=r"kept apart from wd, which is not a framework before it \(widget\)"):
+    with pytest.raises(InvalidInputError, match=r"its `apart` names wd, .* come before it can be named \(widget\)"):
         ask('"wd==1.12.3"', misspelt)
 
 
@@ -258,7 +258,7 @@ def test_every_problem_of_every_file_is_told_at_once(tmp_path: Path) -> None:
         "unknown key",
         "images/stacks/other.yaml:2: stack: 'shelve' must be the file's name, 'other'",
         "frameworks: the list is empty; it needs at least one entry",
-        "driver: a stack without cuda is for CPUs alone",
+        "driver: a stack without `cuda` is only for CPUs",
     ):
         assert part in text, text
 
