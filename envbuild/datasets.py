@@ -25,7 +25,7 @@ TABLE_VARIABLE = "ENVBUILD_SMOKE_DATASETS"  # names another table; the guest rea
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class DataFile:
     """One file of a data set. Facts that its publisher does not state are empty or None."""
 
     name: str
@@ -45,11 +45,11 @@ class Dataset:
     title: str
     about: str
     folders: tuple[str, ...]
-    known: tuple[Known, ...]
+    known: tuple[DataFile, ...]
     wanted: tuple[str, ...]
     mirrors: tuple[str, ...]
 
-    def file(self, name: str) -> Known:
+    def file(self, name: str) -> DataFile:
         """Return the facts about the file ``name``."""
         return next(each for each in self.known if each.name == name)
 
@@ -67,7 +67,7 @@ def load(path: str = "") -> dict[str, Dataset]:
 
 def _dataset(name: str, row: Mapping[str, Any]) -> Dataset:
     known = tuple(
-        Known(name=file, size=fact.get("bytes"), sha256=fact.get("sha256", ""), md5=fact.get("md5", ""))
+        DataFile(name=file, size=fact.get("bytes"), sha256=fact.get("sha256", ""), md5=fact.get("md5", ""))
         for file, fact in row["files"].items()
     )
     return Dataset(
@@ -110,7 +110,7 @@ def found(table: Mapping[str, Dataset], folder: Path) -> dict[str, Path]:
     return present
 
 
-def is_whole(known: Known, path: Path) -> bool:
+def is_whole(known: DataFile, path: Path) -> bool:
     """Whether the file exists and has the right content."""
     return (
         path.is_file() and (known.size is None or path.stat().st_size == known.size) and _digest(path, known) == _wanted(known)
@@ -133,7 +133,7 @@ def fetch(dataset: Dataset, folder: Path, index: Index, on_progress: OnProgress 
     return paths
 
 
-def _from_a_mirror(dataset: Dataset, known: Known, target: Path, index: Index, on_progress: OnProgress) -> None:
+def _from_a_mirror(dataset: Dataset, known: DataFile, target: Path, index: Index, on_progress: OnProgress) -> None:
     reasons = []
     for mirror in dataset.mirrors:
         try:
@@ -155,7 +155,7 @@ def _from_a_mirror(dataset: Dataset, known: Known, target: Path, index: Index, o
     )
 
 
-def _download(url: str, known: Known, target: Path, index: Index, on_progress: OnProgress) -> None:
+def _download(url: str, known: DataFile, target: Path, index: Index, on_progress: OnProgress) -> None:
     part = target.with_name(f".{target.name}.partial")
     if not _in_pieces(url, known, part, index, on_progress):
         whole = index.download(IndexFile.pinned(url, known.name, known.sha256), target.parent, on_progress)
@@ -167,7 +167,7 @@ def _download(url: str, known: Known, target: Path, index: Index, on_progress: O
     part.replace(target)
 
 
-def _in_pieces(url: str, known: Known, part: Path, index: Index, on_progress: OnProgress) -> bool:
+def _in_pieces(url: str, known: DataFile, part: Path, index: Index, on_progress: OnProgress) -> bool:
     """Continue the download of ``part`` until it is complete; return False if the server cannot send parts of files."""
     with files.open_to_append(part) as out:
         if known.size is not None and out.tell() > known.size:
@@ -188,10 +188,10 @@ def _in_pieces(url: str, known: Known, part: Path, index: Index, on_progress: On
                 return True
 
 
-def _wanted(known: Known) -> str:
+def _wanted(known: DataFile) -> str:
     return known.sha256 or known.md5
 
 
-def _digest(path: Path, known: Known) -> str:
+def _digest(path: Path, known: DataFile) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256" if known.sha256 else "md5").hexdigest()

@@ -26,7 +26,7 @@ _LARGEST = 256 * 2**20  # the compiled matrix has 5 MB
 _KEPT = 16  # this many answers are kept, for other checkouts and overlays; older ones are removed
 
 
-class Kept:
+class CachedParts:
     """The parts of a cached answer, by number; :attr:`about` is additional data."""
 
     def __init__(self, about: Any, content: bytes, places: Sequence[tuple[int, int, str]]) -> None:
@@ -53,7 +53,7 @@ def program(*sources: Path) -> str:
     return hashlib.sha256(json.dumps([FORMAT, stamps]).encode()).hexdigest()
 
 
-def recall(path: Path, made_by: str) -> Kept | None:
+def recall(path: Path, made_by: str) -> CachedParts | None:
     """Return what :func:`keep` wrote to ``path`` for the same ``made_by``, or None if there is no intact answer."""
     try:
         content = files.read_bytes(path, _LARGEST)
@@ -63,7 +63,7 @@ def recall(path: Path, made_by: str) -> Kept | None:
         for length, digest in header["parts"]:
             places.append((begin + 1, begin + 1 + length, digest))
             begin += 1 + length
-        return Kept(header["about"], content, places) if header["made_by"] == made_by and begin == len(content) else None
+        return CachedParts(header["about"], content, places) if header["made_by"] == made_by and begin == len(content) else None
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
 

@@ -13,7 +13,7 @@ _OURS = "https://envbuild.invalid"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Build:
+class BuildFacts:
     """How an image was built. ``engine`` is the product and its version, empty if they are not known.
 
     The hashes are sha256 in hex: of the lock, of all inputs, of the rendering and of the guest.
@@ -35,7 +35,7 @@ class Build:
     is_modified: bool
 
 
-def predicate(lock: Lock, build: Build) -> Mapping[str, Any]:
+def predicate(lock: Lock, build: BuildFacts) -> Mapping[str, Any]:
     """Return the predicate for the image that was built from ``lock``. It has every file that went into the image, by hash."""
     hashes = {"inputs": build.inputs, "rendering": build.rendering, "guest": build.guest}
     return {
@@ -55,7 +55,7 @@ def predicate(lock: Lock, build: Build) -> Mapping[str, Any]:
     }
 
 
-def _own(build: Build) -> Iterator[dict[str, Any]]:
+def _own(build: BuildFacts) -> Iterator[dict[str, Any]]:
     yield {"name": "lock.json", "digest": {"sha256": build.lock}}
     if build.commit:
         yield {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from envbuild.audit.database import Package
+from envbuild.audit.database import AuditedPackage
 from envbuild.model.lock import Lock
 from envbuild.model.vulnerabilities import Audit
 
@@ -29,7 +29,7 @@ def audit(
     if databases:
         from envbuild.audit import database as local
 
-        python = [Package(ecosystem=local.PYPI, name=each.name, version=each.version) for each in artifacts]
+        python = [AuditedPackage(ecosystem=local.PYPI, name=each.name, version=each.version) for each in artifacts]
         answer = local.search(databases, [*python, *system])
         not_asked: tuple[str, ...] = ()
     else:
@@ -46,13 +46,13 @@ def audit(
     )
 
 
-def _system_packages(lock: Lock, sources: Sequence[tuple[str, str, str]]) -> Iterator[Package]:
+def _system_packages(lock: Lock, sources: Sequence[tuple[str, str, str]]) -> Iterator[AuditedPackage]:
     """Return the distribution's source packages, each once. Packages from CUDA repositories are left out."""
     system = lock.environment.system
     foreign = {package.name for package in lock.environment.base.packages}
     found = {(source, version) for name, source, version in sources if name not in foreign}
     ecosystem = f"{system.family.capitalize()}:{system.version}"
-    yield from (Package(ecosystem=ecosystem, name=name, version=version) for name, version in sorted(found))
+    yield from (AuditedPackage(ecosystem=ecosystem, name=name, version=version) for name, version in sorted(found))
 
 
 def _unchecked(lock: Lock, sources: Sequence[tuple[str, str, str]] | None) -> Iterator[str]:

@@ -22,7 +22,7 @@ _MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Package:
+class AuditedPackage:
     """One installed package as databases identify it. ``ecosystem`` is in OSV's terms (``PyPI``, ``Debian:12``).
 
     For a package of the distribution, ``name`` and ``version`` are those of its source package.
@@ -33,7 +33,7 @@ class Package:
     version: str
 
 
-def search(places: Sequence[Path], packages: Sequence[Package]) -> Audit:
+def search(places: Sequence[Path], packages: Sequence[AuditedPackage]) -> Audit:
     """Return the advisories about ``packages`` in the databases, without withdrawn ones.
 
     Unusable records are skipped and listed as unchecked. Packages of an ecosystem without any record are listed as unchecked,
@@ -41,7 +41,7 @@ def search(places: Sequence[Path], packages: Sequence[Package]) -> Audit:
     """
     unreadable = [package for package in packages if not _is_readable(package)]
     packages = [package for package in packages if package not in unreadable]
-    wanted: dict[tuple[str, str], list[Package]] = {}
+    wanted: dict[tuple[str, str], list[AuditedPackage]] = {}
     for package in packages:
         wanted.setdefault((package.ecosystem, _name(package.ecosystem, package.name)), []).append(package)
     found: dict[tuple[str, ...], Vulnerability] = {}
@@ -115,7 +115,7 @@ def _ecosystems(record: Mapping[str, Any]) -> Iterator[str]:
         yield str(package.get("ecosystem", ""))
 
 
-def _is_readable(package: Package) -> bool:
+def _is_readable(package: AuditedPackage) -> bool:
     try:
         _order_of(package.ecosystem)(package.version)
     except ValueError:
@@ -123,11 +123,11 @@ def _is_readable(package: Package) -> bool:
     return True
 
 
-def _is_covered(package: Package, covered: set[str]) -> bool:
+def _is_covered(package: AuditedPackage, covered: set[str]) -> bool:
     return any(is_about(ecosystem, package.ecosystem) for ecosystem in covered)
 
 
-def _uncovered(packages: Sequence[Package], covered: set[str]) -> Iterator[str]:
+def _uncovered(packages: Sequence[AuditedPackage], covered: set[str]) -> Iterator[str]:
     for ecosystem in sorted({package.ecosystem for package in packages}):
         ours = [package for package in packages if package.ecosystem == ecosystem]
         if not _is_covered(ours[0], covered):
@@ -145,7 +145,7 @@ def is_about(ecosystem: str, ours: str) -> bool:
     return bool(version) and (ecosystem.startswith(f"{ours}:") or ecosystem.startswith(f"{family}:Pro:{version}"))
 
 
-def _findings(record: Mapping[str, Any], wanted: Mapping[tuple[str, str], Sequence[Package]]) -> Iterator[Vulnerability]:
+def _findings(record: Mapping[str, Any], wanted: Mapping[tuple[str, str], Sequence[AuditedPackage]]) -> Iterator[Vulnerability]:
     if record.get("withdrawn"):
         return
     known = {ecosystem for ecosystem, _ in wanted}
@@ -208,7 +208,7 @@ def _within(ours: Any, events: Sequence[Mapping[str, str]], order: Callable[[str
     return vulnerable
 
 
-def _finding(record: Mapping[str, Any], affected: Mapping[str, Any], package: Package) -> Vulnerability:
+def _finding(record: Mapping[str, Any], affected: Mapping[str, Any], package: AuditedPackage) -> Vulnerability:
     ranges = [each for each in affected.get("ranges") or () if each.get("type") == "ECOSYSTEM"]
     events = [event for each in ranges for event in each.get("events") or ()]
     text = str(record.get("summary") or record.get("details") or "").strip()

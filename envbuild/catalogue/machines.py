@@ -28,7 +28,7 @@ _BEYOND = "0.7777"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class MachineAnswer:
     """One answer, as indexes into ``texts``: objections to a build that does not fit, or remarks about a build that fits."""
 
     objections: tuple[int, ...] = ()
@@ -51,7 +51,7 @@ class Machines:
     capabilities: tuple[tuple[str, str, int], ...]
     about: tuple[str, ...]
     texts: tuple[tuple[str, str], ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[MachineAnswer, ...]
     cells: tuple[tuple[tuple[int, ...], ...], ...]
     names: gpu_names.Patterns
     vendors: tuple[tuple[str, str, tuple[str, ...]], ...]
@@ -89,11 +89,11 @@ class MachineTable:
         drivers = _intervals(self.matrix)
         boards, capabilities, gpus = _gpus(self.matrix)
         texts: dict[tuple[str, str], int] = {}
-        outcomes: dict[Outcome, int] = {}
+        outcomes: dict[MachineAnswer, int] = {}
 
         def number(found: _Found) -> int:
             objections, remarks = (tuple(texts.setdefault(each, len(texts)) for each in part) for part in found)
-            return outcomes.setdefault(Outcome(objections=objections, remarks=remarks), len(outcomes))
+            return outcomes.setdefault(MachineAnswer(objections=objections, remarks=remarks), len(outcomes))
 
         cells = tuple(tuple(_cell(lookup, build, gpu, drivers, number) for gpu in (None, *gpus)) for build in self._builds)
         return Machines(

@@ -40,7 +40,7 @@ _ALSO = "--also"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class BatchOptions:
     """The options for several environments, without the verb's own options."""
 
     selection: Selection
@@ -87,7 +87,7 @@ def also(function: F) -> F:
     return click.option(_ALSO, multiple=True, hidden=True, help="More requests. The image also gets their tags.")(function)
 
 
-def asked(names: tuple[str, ...], values: dict[str, Any], *, always: bool = False) -> Asked | None:
+def asked(names: tuple[str, ...], values: dict[str, Any], *, always: bool = False) -> BatchOptions | None:
     """Take the options for several environments out of ``values``. Return None if only one NAME and none of these options
     was given: this is not a batch. With ``always``, one NAME is a batch, too."""
     every, pattern, revision, jobs, keep_going, junit = (values.pop(name) for name in _OWN[1:7])
@@ -102,12 +102,12 @@ def asked(names: tuple[str, ...], values: dict[str, Any], *, always: bool = Fals
     from envbuild.pipeline.batch_selection import Selection
 
     selection = Selection(texts=names, every=every, pattern=pattern, revision=revision)
-    return Asked(selection=selection, jobs=jobs or _DEFAULT_JOBS, keep_going=keep_going, junit=junit)
+    return BatchOptions(selection=selection, jobs=jobs or _DEFAULT_JOBS, keep_going=keep_going, junit=junit)
 
 
 def run(
     session: Session,
-    wanted: Asked,
+    wanted: BatchOptions,
     constraints: Mapping[str, str | None],
     *,
     attempt: Attempt | None = None,
@@ -152,7 +152,7 @@ def run(
 
 
 def attempted(
-    tools: Tools, jobs: Sequence[Job], attempt: Attempt, command: Sequence[str] | None, wanted: Asked
+    tools: Tools, jobs: Sequence[Job], attempt: Attempt, command: Sequence[str] | None, wanted: BatchOptions
 ) -> list[Outcome]:
     """Return the outcomes of environments that need no work, or that fail before any work begins.
 
@@ -222,7 +222,12 @@ def command_line(session: Session, context: click.Context) -> list[str]:
 
 
 def _run(  # noqa: PLR0917 - what a run needs
-    session: Session, jobs: Sequence[Job], done: int, wanted: Asked, argv: Callable[[Job], list[str]], disk: DiskNeed | None
+    session: Session,
+    jobs: Sequence[Job],
+    done: int,
+    wanted: BatchOptions,
+    argv: Callable[[Job], list[str]],
+    disk: DiskNeed | None,
 ) -> list[Outcome]:
     from envbuild import procs
     from envbuild.cli.batch_display import display_batch

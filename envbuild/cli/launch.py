@@ -13,7 +13,7 @@ from envbuild.cli.session import Session, describe
 
 if TYPE_CHECKING:
     from envbuild.host.doctor import HostFinding
-    from envbuild.launch.settings import Settings
+    from envbuild.launch.settings import BatchSettings
     from envbuild.pipeline.launching import Launch
     from envbuild.pipeline.tools import Tools
 
@@ -216,10 +216,10 @@ def _image(tools: Tools, name: str, values: dict[str, Any]) -> str:
     return launching.image_of(tools, name, must_exist=values["run"], registry=values["registry"])
 
 
-def _settings(values: dict[str, Any]) -> Settings:
+def _settings(values: dict[str, Any]) -> BatchSettings:
     from envbuild.launch import settings
 
-    return settings.Settings(
+    return settings.BatchSettings(
         partition=settings.read_word("partition", values["partition"]),
         account=settings.read_word("account", values["account"]),
         time_s=settings.read_time(values["time"]),

@@ -14,7 +14,7 @@ from envbuild.errors import InvalidInputError, Problem, UsageError
 
 if TYPE_CHECKING:
     from envbuild.matrix.online.differences import IndexDifference
-    from envbuild.updates.rows import Asked
+    from envbuild.updates.rows import IndexAnswers
 
 _framework = click.option(
     "--framework", metavar="NAME", multiple=True, help="Ask the package index only about this framework; may be repeated."
@@ -140,7 +140,7 @@ def update(session: Session, /, *, write: bool, no_measure: bool, framework: tup
     return 0
 
 
-def _tell_unread(session: Session, asked: Asked) -> None:
+def _tell_unread(session: Session, asked: IndexAnswers) -> None:
     if asked.unread:
         first = next(iter(asked.unread.values()))
         session.err(f"The requirements of {len(asked.unread)} wheels were not compared; the first: {first}.")

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from envbuild.compose import kept_bytecode, wheel_layer
 from envbuild.compose.layer import EPOCH
 from envbuild.compose.members import PartOfFile
-from envbuild.compose.model import Place
+from envbuild.compose.model import InstallPlace
 from envbuild.engine.client import Engine
 from envbuild.engine.containers import Workshop
 from envbuild.errors import BuildError
@@ -47,7 +47,7 @@ class Compiler:
 
     workshop: Workshop
     prefix: Prefix
-    place: Place
+    place: InstallPlace
     folder: Path
     on_progress: OnProgress
     opened: wheel_layer.OpenWheels
@@ -109,7 +109,7 @@ def compiler(
     on_progress: OnProgress,
 ) -> Iterator[Compiler]:
     """Yield a compiler for ``prefix`` of ``image``; it works within the block and keeps its files in ``folder``."""
-    place = Place(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
+    place = InstallPlace(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
     with engine.workshop(image) as workshop:
         yield Compiler(workshop=workshop, prefix=prefix, place=place, folder=folder, on_progress=on_progress, opened=opened)
 
@@ -140,7 +140,7 @@ def _dotted(path: PurePosixPath) -> str:
     return str(path.parent.parent / f"{path.name.rsplit('.', 2)[0]}.py")
 
 
-def _archive(wheel: Path, place: Place, archive: Path, opened: wheel_layer.OpenWheels) -> list[str]:
+def _archive(wheel: Path, place: InstallPlace, archive: Path, opened: wheel_layer.OpenWheels) -> list[str]:
     """Write the modules of ``wheel`` to ``archive``, a tar without its end marker, and return their paths."""
     paths = []
     with archive.open("wb") as stream:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from envbuild.compose.members import Content, Sink
-from envbuild.compose.model import Place
+from envbuild.compose.model import InstallPlace
 from envbuild.compose.wheel_zip import WheelMember, bad_wheel
 
 _ALGORITHMS = ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")
@@ -84,7 +84,7 @@ class InstalledRecord:
     Raises :class:`BuildError` (``bad-wheel``) if they are malformed or do not agree with the archive.
     """
 
-    def __init__(self, folder: str, members: Collection[WheelMember], place: Place) -> None:
+    def __init__(self, folder: str, members: Collection[WheelMember], place: InstallPlace) -> None:
         self._is_uv = place.installer == "uv"
         self._path = f"{folder}/RECORD"
         self._signatures = {f"{folder}/{name}" for name in _SIGNATURES}

@@ -12,7 +12,7 @@ from pathlib import Path
 from envbuild.compose import kept_bytecode, wheel_layer
 from envbuild.compose.bytecode import Compiler
 from envbuild.compose.members import PartOfFile
-from envbuild.compose.model import Layer, Place
+from envbuild.compose.model import InstallPlace, Layer
 from envbuild.compose.plan import Wheel, WheelLayer
 from envbuild.compose.store import LayerStore, Watch
 from envbuild.index.thread_pool import DaemonPool
@@ -111,7 +111,7 @@ class LayerJobs:
 
     def _add(self, layer: WheelLayer, wheels: Sequence[Path], code: wheel_layer.Bytecode) -> Layer:
         prefix = layer.prefix
-        place = Place(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
+        place = InstallPlace(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
         return self.store.add(
             layer.key,
             lambda stream: wheel_layer.write(stream, [(path, True) for path in wheels], place, code, self.opened),

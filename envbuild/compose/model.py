@@ -31,7 +31,7 @@ class ComposedImage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class InstallPlace:
     """Where a wheel is installed, and which installer's rules apply. ``prefix`` is the absolute path of the virtual
     environment."""
 

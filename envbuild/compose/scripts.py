@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from envbuild.compose.model import Place
+from envbuild.compose.model import InstallPlace
 
 PLACEHOLDER = b"#!python"  # the first line of a wheel's own script begins with this; installers replace it
 _LONGEST_FIRST_LINE = 127  # longest first line on Linux before 5.1; for longer ones, installers write another form of script
@@ -44,14 +44,14 @@ class Script:
     function: str
     is_gui: bool = False
 
-    def text(self, place: Place) -> bytes:
+    def text(self, place: InstallPlace) -> bytes:
         """The content of the script."""
         template = _UV if place.installer == "uv" else _PIP
         name = self.function.partition(".")[0]
         return template.format(python=interpreter(place), module=self.module, name=name, function=self.function).encode()
 
 
-def interpreter(place: Place) -> str:
+def interpreter(place: InstallPlace) -> str:
     """Return the interpreter that scripts at ``place`` name in their first line."""
     python = f"{place.prefix}/bin/python"
     if len(python) + 3 > _LONGEST_FIRST_LINE or " " in python:
@@ -59,7 +59,7 @@ def interpreter(place: Place) -> str:
     return python
 
 
-def rewrite(script: bytes, place: Place) -> bytes:
+def rewrite(script: bytes, place: InstallPlace) -> bytes:
     """Return the ``script`` of a wheel with a first line that names the interpreter instead of the placeholder.
 
     For uv, a carriage return also ends a line.
@@ -69,7 +69,7 @@ def rewrite(script: bytes, place: Place) -> bytes:
     return f"#!{interpreter(place)}\n".encode() + rest
 
 
-def is_replaced(name: str, scripts: Iterable[Script], place: Place) -> bool:
+def is_replaced(name: str, scripts: Iterable[Script], place: InstallPlace) -> bool:
     """Whether setuptools made this script for an entry point. The installer writes such a script itself."""
     if place.installer == "uv":
         found = re.fullmatch(r"(.*?)([.]exe|-script[.]py|[.]pya)?", name, re.DOTALL)
@@ -79,7 +79,7 @@ def is_replaced(name: str, scripts: Iterable[Script], place: Place) -> bool:
     return any(script.name == found[1] for script in scripts)
 
 
-def with_versions(scripts: Iterable[Script], place: Place) -> list[Script]:
+def with_versions(scripts: Iterable[Script], place: InstallPlace) -> list[Script]:
     """Return the scripts. In the names of pip's and setuptools' scripts, the Python version becomes that of ``place``.
 
     In their wheels, these names contain the version of the Python that built the wheel.

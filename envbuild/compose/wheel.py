@@ -26,7 +26,7 @@ from packaging.version import InvalidVersion, Version
 
 from envbuild.compose.installed_record import InstalledRecord
 from envbuild.compose.members import Content, InMemory
-from envbuild.compose.model import Place
+from envbuild.compose.model import InstallPlace
 from envbuild.compose.scripts import PLACEHOLDER, Script, interpreter, is_replaced, rewrite, with_versions
 from envbuild.compose.wheel_zip import WheelMember, WheelZip, bad_wheel
 from envbuild.files import PLENTY
@@ -48,7 +48,7 @@ class Entry:
     is_executable: bool = False
 
 
-def read_entries(wheel: WheelZip, place: Place, *, is_requested: bool) -> list[Entry]:
+def read_entries(wheel: WheelZip, place: InstallPlace, *, is_requested: bool) -> list[Entry]:
     """All files and folders that the installation of ``wheel`` at ``place`` makes, except parent folders. The contents of files
     are checked when they are copied.
 
@@ -77,7 +77,7 @@ class _Stream(io.RawIOBase):
 
 
 class _Source(WheelSource):
-    def __init__(self, wheel: WheelZip, place: Place) -> None:
+    def __init__(self, wheel: WheelZip, place: InstallPlace) -> None:
         self.wheel = wheel
         name = parse_wheel_filename(wheel.file.name)
         super().__init__(name.distribution, name.version)
@@ -143,7 +143,7 @@ class _Source(WheelSource):
 
 
 class _Destination(WheelDestination):
-    def __init__(self, source: _Source, place: Place) -> None:
+    def __init__(self, source: _Source, place: InstallPlace) -> None:
         self._source = source
         self._place = place
         self._site = f"{place.prefix}/lib/python{place.python}/site-packages"

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from envbuild.compose.layer import LayerWriter
 from envbuild.compose.members import COMPRESSOR, Content, InMemory, OnDisk
-from envbuild.compose.model import Layer, Place
+from envbuild.compose.model import InstallPlace, Layer
 from envbuild.compose.wheel import Entry, read_entries
 from envbuild.compose.wheel_zip import WheelZip
 from envbuild.errors import BuildError
@@ -26,8 +26,8 @@ class OpenWheels:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._guards: dict[tuple[Path, Place, bool], threading.Lock] = {}
-        self._entries: dict[tuple[Path, Place, bool], list[Entry]] = {}
+        self._guards: dict[tuple[Path, InstallPlace, bool], threading.Lock] = {}
+        self._entries: dict[tuple[Path, InstallPlace, bool], list[Entry]] = {}
         self._open = ExitStack()
 
     def __enter__(self) -> OpenWheels:
@@ -36,7 +36,7 @@ class OpenWheels:
     def __exit__(self, *_error: object) -> None:
         self._open.close()
 
-    def entries(self, file: Path, place: Place, *, is_requested: bool) -> list[Entry]:
+    def entries(self, file: Path, place: InstallPlace, *, is_requested: bool) -> list[Entry]:
         """The files and folders that installing the wheel makes; see :func:`read_entries`."""
         key = file, place, is_requested
         with self._guard:
@@ -53,7 +53,7 @@ class OpenWheels:
 def write(
     stream: BinaryIO,
     wheels: Sequence[tuple[Path, bool]],
-    place: Place,
+    place: InstallPlace,
     bytecode: Bytecode,
     opened: OpenWheels | None = None,
 ) -> Layer:
@@ -83,7 +83,7 @@ def write(
         return writer.close()
 
 
-def sources(wheel: Path, place: Place, opened: OpenWheels | None = None) -> Iterator[tuple[str, bytes]]:
+def sources(wheel: Path, place: InstallPlace, opened: OpenWheels | None = None) -> Iterator[tuple[str, bytes]]:
     """The files of ``wheel`` that are compiled: absolute path in the image, and content, in the order of paths."""
     with ExitStack() as stack:
         known = opened or stack.enter_context(OpenWheels())

@@ -41,7 +41,7 @@ class RealisedBase:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class KnownBase:
     """The matrix's facts about an image: the digest of its tag (or empty), and apt sources that replace its own if those are
     gone."""
 
@@ -49,7 +49,7 @@ class Known:
     archive: tuple[str, ...] = ()
 
 
-NOTHING_KNOWN = Known()
+NOTHING_KNOWN = KnownBase()
 
 
 def pin(
@@ -57,7 +57,7 @@ def pin(
     engine: Engine | None,
     workspace: Workspace,
     on_progress: OnProgress,
-    known: Known = NOTHING_KNOWN,
+    known: KnownBase = NOTHING_KNOWN,
 ) -> BaseLock | Missing:
     """Return the pin of this environment's base: a digest, or a package list, or what is missing and why.
 

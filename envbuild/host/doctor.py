@@ -207,7 +207,7 @@ def _driver() -> HostFinding:
     return HostFinding(id="driver", status="ok", title="NVIDIA driver", message=f"{driver.version}, up to CUDA {driver.cuda}")
 
 
-def _gpus(gpus: Sequence[nvidia.Gpu]) -> HostFinding:
+def _gpus(gpus: Sequence[nvidia.InstalledGpu]) -> HostFinding:
     if not gpus:
         return HostFinding(id="gpus", status="info", title="GPUs", message="none")
     words = [f"{g.index}: {g.name} (sm_{g.capability.replace('.', '')}, {g.memory_bytes / _GB:.0f} GB)" for g in gpus]

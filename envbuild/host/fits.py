@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from envbuild.errors import EnvbuildError
 from envbuild.host.doctor import HostFinding
-from envbuild.host.nvidia import Driver, Gpu
+from envbuild.host.nvidia import InstalledDriver, InstalledGpu
 from envbuild.matrix.types import Matrix
 from envbuild.resolve.catalogue import Filters, catalogue
 from envbuild.resolve.request.gpus import find_gpu
@@ -14,15 +14,15 @@ from envbuild.resolve.request.gpus import find_gpu
 _GB = 10**9
 
 
-def equal_sets(gpus: Sequence[Gpu]) -> list[tuple[Gpu, ...]]:
+def equal_sets(gpus: Sequence[InstalledGpu]) -> list[tuple[InstalledGpu, ...]]:
     """Group GPUs of the same model, memory and capability; the largest set first."""
-    found: dict[tuple[str, str, int], list[Gpu]] = {}
+    found: dict[tuple[str, str, int], list[InstalledGpu]] = {}
     for gpu in gpus:
         found.setdefault((gpu.name, gpu.capability, round(gpu.memory_bytes / _GB)), []).append(gpu)
     return sorted((tuple(alike) for alike in found.values()), key=lambda alike: (-len(alike), alike[0].index))
 
 
-def fits(matrix: Matrix, driver: Driver | None, gpus: Sequence[Gpu]) -> list[HostFinding]:
+def fits(matrix: Matrix, driver: InstalledDriver | None, gpus: Sequence[InstalledGpu]) -> list[HostFinding]:
     """Return one finding for each set of equal GPUs, and one more if there are several sets; none without a GPU."""
     sets = equal_sets(gpus)
     found = [_fits(matrix, driver, alike) for alike in sets]
@@ -35,11 +35,11 @@ def fits(matrix: Matrix, driver: Driver | None, gpus: Sequence[Gpu]) -> list[Hos
     return found
 
 
-def _numbers(gpus: Sequence[Gpu]) -> str:
+def _numbers(gpus: Sequence[InstalledGpu]) -> str:
     return ", ".join(str(gpu.index) for gpu in gpus)
 
 
-def _fits(matrix: Matrix, driver: Driver | None, alike: Sequence[Gpu]) -> HostFinding:
+def _fits(matrix: Matrix, driver: InstalledDriver | None, alike: Sequence[InstalledGpu]) -> HostFinding:
     gpu = alike[0]
     capability = f"sm_{gpu.capability.replace('.', '')}"
     title = f"{len(alike)} x {gpu.name}"
@@ -70,7 +70,7 @@ def _window(versions: Sequence[str]) -> Iterator[str]:
         yield f"CUDA {ordered[0]} to {ordered[-1]}" if len(ordered) > 1 else f"CUDA {ordered[0]}"
 
 
-def _nominal(matrix: Matrix, gpu: Gpu) -> Iterator[str]:
+def _nominal(matrix: Matrix, gpu: InstalledGpu) -> Iterator[str]:
     """Return the matrix's peak figures, for comparison with those of ``envbuild-smoke probe --measure``."""
     try:
         board = find_gpu(matrix, gpu.name)[0].board

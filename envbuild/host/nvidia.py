@@ -16,7 +16,7 @@ CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Driver:
+class InstalledDriver:
     """The driver's version, and the newest CUDA that it supports."""
 
     version: str
@@ -24,7 +24,7 @@ class Driver:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Gpu:
+class InstalledGpu:
     """One GPU as the driver describes it. ``capability`` is X.Y."""
 
     index: int
@@ -46,16 +46,16 @@ class Toolkit:
     cdi: tuple[str, ...]
 
 
-def driver() -> Driver | None:
+def driver() -> InstalledDriver | None:
     """Return the NVIDIA driver, or None."""
     with _nvml() as nvml:
         if nvml is None:
             return None
         number = int(nvml.nvmlSystemGetCudaDriverVersion())
-        return Driver(version=str(nvml.nvmlSystemGetDriverVersion()), cuda=f"{number // 1000}.{number % 1000 // 10}")
+        return InstalledDriver(version=str(nvml.nvmlSystemGetDriverVersion()), cuda=f"{number // 1000}.{number % 1000 // 10}")
 
 
-def gpus() -> tuple[Gpu, ...]:
+def gpus() -> tuple[InstalledGpu, ...]:
     """Return the GPUs in the driver's order. Without a driver this takes only milliseconds."""
     with _nvml() as nvml:
         if nvml is None:
@@ -97,10 +97,10 @@ def _nvml() -> Iterator[Any]:
         pynvml.nvmlShutdown()
 
 
-def _gpu(nvml: Any, index: int) -> Gpu:
+def _gpu(nvml: Any, index: int) -> InstalledGpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-    return Gpu(
+    return InstalledGpu(
         index=index,
         uuid=str(nvml.nvmlDeviceGetUUID(handle)),
         name=str(nvml.nvmlDeviceGetName(handle)),

@@ -13,7 +13,7 @@ from envbuild.jinja_settings import SHELL_COMMENTS, jinja_environment
 from envbuild.launch.hosts import Host
 from envbuild.launch.image_names import enroot_image
 from envbuild.launch.launchers import Kind, Launcher
-from envbuild.launch.settings import Settings
+from envbuild.launch.settings import BatchSettings
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 USER = "envbuild"  # the default user of images
@@ -39,7 +39,7 @@ class LaunchOrder:
     report: str = ""
     variables: tuple[tuple[str, str], ...] = ()
     arguments: tuple[str, ...] = ()
-    settings: Settings = field(default_factory=Settings)
+    settings: BatchSettings = field(default_factory=BatchSettings)
     user: str = USER
 
 

@@ -28,7 +28,7 @@ class Toleration:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class BatchSettings:
     """The settings of a batch system. If a setting is empty, the default of the site applies.
 
     ``time_s`` limits the whole job. ``cpus`` are cores per device, ``memory_mib`` is per host. With ``shared`` other jobs may

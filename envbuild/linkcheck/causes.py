@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from envbuild.linkcheck.loader import Loaded, Loader, Process
 from envbuild.linkcheck.model import ElfFacts, Gap
-from envbuild.linkcheck.rules import OF_CUDA, Rules
+from envbuild.linkcheck.rules import OF_CUDA, LinkRules
 from envbuild.linkcheck.tree import Tree
 
 _SHOWN = 3
@@ -19,7 +19,7 @@ class Causes:
     """Makes a gap of each library, version and symbol that a process lacks."""
 
     def __init__(
-        self, tree: Tree, loader: Loader, objects: Mapping[str, ElfFacts], rules: Rules, package_of: Callable[[str], str]
+        self, tree: Tree, loader: Loader, objects: Mapping[str, ElfFacts], rules: LinkRules, package_of: Callable[[str], str]
     ) -> None:
         self._tree = tree
         self._loader = loader

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from envbuild.linkcheck import causes
 from envbuild.linkcheck.loader import Loader, Process
 from envbuild.linkcheck.model import Copy, Duplicate, ElfFacts, Gap
-from envbuild.linkcheck.rules import Rules
+from envbuild.linkcheck.rules import LinkRules
 from envbuild.linkcheck.tree import Tree, folder_of_packages
 
 _PYTHONS = ("bin/python", "bin/python3")
@@ -40,7 +40,7 @@ class _Found:
 def check(
     tree: Tree,
     environment: Mapping[str, str],
-    rules: Rules,
+    rules: LinkRules,
     *,
     is_of_driver: Callable[[str], bool],
     package_of: Callable[[str], str],
@@ -110,7 +110,7 @@ def _gaps_of(process: Process, explain: causes.Causes, is_of_driver: Callable[[s
             yield from explain.symbols(loaded, lacking, process)
 
 
-def _excused(gap: Gap, rules: Rules, tree: Tree) -> Gap:
+def _excused(gap: Gap, rules: LinkRules, tree: Tree) -> Gap:
     facts = tree.facts(gap.object)
     reason = rules.excuse(gap.object, gap.needs) if gap.kind != "damaged" else ""
     if not reason and facts is not None and facts.interpreter and tree.real(facts.interpreter) is None:
@@ -118,7 +118,7 @@ def _excused(gap: Gap, rules: Rules, tree: Tree) -> Gap:
     return replace(gap, excuse=reason)
 
 
-def _duplicates(objects: Mapping[str, ElfFacts], roots: Mapping[str, Process], rules: Rules) -> tuple[Duplicate, ...]:
+def _duplicates(objects: Mapping[str, ElfFacts], roots: Mapping[str, Process], rules: LinkRules) -> tuple[Duplicate, ...]:
     """The libraries of a family of which the image has several files, and how many objects get which."""
     places: dict[str, list[str]] = {}
     for path, facts in objects.items():
@@ -146,7 +146,7 @@ def _duplicate(name: str, paths: Sequence[str], users: Mapping[str, int], object
 class _Held:
     """By folder of Python packages: the libraries that a package loads before other objects in this folder need them."""
 
-    def __init__(self, objects: Mapping[str, ElfFacts], rules: Rules) -> None:
+    def __init__(self, objects: Mapping[str, ElfFacts], rules: LinkRules) -> None:
         self._of: dict[str, dict[str, str]] = {}
         for path, facts in objects.items():
             folder = folder_of_packages(path)

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from envbuild.linkcheck.model import ElfFacts
-from envbuild.linkcheck.rules import Rules
+from envbuild.linkcheck.rules import LinkRules
 from envbuild.linkcheck.tree import folder_of_packages
 
 _COUNTED = ("native", "ptx", "nothing")
 
 
-def gpu_code(objects: Mapping[str, ElfFacts], rules: Rules) -> list[dict[str, Any]]:
+def gpu_code(objects: Mapping[str, ElfFacts], rules: LinkRules) -> list[dict[str, Any]]:
     """The GPU code of each object that has any, and the library to which the object belongs."""
     return [
         {
@@ -28,7 +28,7 @@ def gpu_code(objects: Mapping[str, ElfFacts], rules: Rules) -> list[dict[str, An
     ]
 
 
-def _library(path: str, facts: ElfFacts, rules: Rules) -> str:
+def _library(path: str, facts: ElfFacts, rules: LinkRules) -> str:
     """The family of an object; without one, the Python package that contains it; otherwise its name."""
     name = facts.soname or posixpath.basename(path)
     if family := rules.family_of(name):
@@ -73,7 +73,7 @@ def _way(code: Mapping[str, Any], capability: str) -> str:
     return "nothing" if code["whole"] else "unknown"
 
 
-def compilers(objects: Mapping[str, ElfFacts], rules: Rules) -> list[dict[str, Any]]:
+def compilers(objects: Mapping[str, ElfFacts], rules: LinkRules) -> list[dict[str, Any]]:
     """The compilers for GPUs, each with the highest compute capability that its file names; empty if it names none."""
     return [
         {"compiler": name, "object": path, "highest": _highest(facts.architectures)}

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from envbuild import files
 from envbuild.errors import InvalidInputError
-from envbuild.linkcheck.model import Driver, ElfFacts, Gap
-from envbuild.linkcheck.rules import OF_CUDA, Rules
+from envbuild.linkcheck.model import ElfFacts, Gap, RequiredDriver
+from envbuild.linkcheck.rules import OF_CUDA, LinkRules
 from envbuild.workspace import DRIVER_SYMBOLS
 
 _SHOWN = 5
@@ -79,7 +79,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def driver_needs(
-    objects: Mapping[str, ElfFacts], rules: Rules, known: DriverSymbols, toolkits: Mapping[str, str]
+    objects: Mapping[str, ElfFacts], rules: LinkRules, known: DriverSymbols, toolkits: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """For each library of the driver: the objects linked with it, those that contain its name, and the driver that has all
     symbols that linked objects need. ``lacks`` is a driver that was read and lacks one of them. ``toolkits`` has the driver
@@ -109,7 +109,7 @@ def driver_needs(
     return told
 
 
-def driver_gaps(needs: Iterable[Mapping[str, Any]], driver: Driver) -> list[Gap]:
+def driver_gaps(needs: Iterable[Mapping[str, Any]], driver: RequiredDriver) -> list[Gap]:
     """The gaps on a machine with this driver: it is no newer than a driver that was read and lacks a needed symbol."""
     return [
         Gap(
@@ -146,7 +146,7 @@ def lowest_driver(cuda: Iterable[str], floors: Mapping[str, str]) -> str:
     return max((floors[each] for each in cuda if each in floors), key=_version, default="")
 
 
-def cuda_gaps(cuda: Mapping[str, str], floors: Mapping[str, str], driver: Driver) -> list[Gap]:
+def cuda_gaps(cuda: Mapping[str, str], floors: Mapping[str, str], driver: RequiredDriver) -> list[Gap]:
     """The gaps of a driver that is older than the lowest one (``floors``) for the CUDA of the image's CUDA libraries."""
     return [
         Gap(
@@ -170,7 +170,7 @@ def cuda_notes(cuda: Mapping[str, str], floors: Mapping[str, str]) -> tuple[str,
     )
 
 
-def driver_notes(needs: Sequence[Mapping[str, Any]], driver: Driver) -> tuple[str, ...]:
+def driver_notes(needs: Sequence[Mapping[str, Any]], driver: RequiredDriver) -> tuple[str, ...]:
     """What a named driver could not be checked for."""
     if not driver.version or not driver.is_named:
         return ()

@@ -30,7 +30,7 @@ _LARGEST_IN_MEMORY = 64 << 20
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 
 
-class Kept:
+class LayerFactStore:
     """The facts of layers in a folder, one file for each layer and set of patterns. Other patterns give other files."""
 
     def __init__(self, folder: Path, wanted: Wanted) -> None:

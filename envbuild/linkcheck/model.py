@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Driver:
+class RequiredDriver:
     """The driver that an image must run on. ``version`` is empty if any driver will do; ``whose`` says where it comes from.
 
     ``is_named`` is true for a driver that the user named: notes then say what cannot be checked for it.
@@ -19,7 +19,7 @@ class Driver:
     is_named: bool = False
 
 
-NO_DRIVER = Driver()
+NO_DRIVER = RequiredDriver()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +100,7 @@ class Duplicate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Report:
+class LinkReport:
     """The result of a link check. ``facts`` are the sections beside the gaps, ready for JSON."""
 
     objects: int

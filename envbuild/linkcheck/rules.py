@@ -72,7 +72,7 @@ def _any(patterns: Iterable[str]) -> re.Pattern[str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
+class LinkRules:
     """All rules."""
 
     families: tuple[Family, ...] = ()
@@ -117,13 +117,13 @@ class Rules:
         return next((each.reason for each in found), "")
 
 
-def load(images: Path) -> Rules:
+def load(images: Path) -> LinkRules:
     """The rules of ``images/linking.yaml``; :class:`InvalidInputError` lists all problems of the file."""
     return rule_files.load(images, LINK_RULES, "The rules for links", _rules)
 
 
-def _rules(table: yaml_reader.Table, sources: set[str]) -> Rules:
-    return Rules(
+def _rules(table: yaml_reader.Table, sources: set[str]) -> LinkRules:
+    return LinkRules(
         families=tuple(_family(each) for each in table.tables("families", required=True)),
         driver=tuple(_driver(each) for each in table.tables("driver", required=True)),
         compilers=tuple(_compiler(each) for each in table.tables("compilers", required=True)),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild import disk_cache, files
-from envbuild.disk_cache import Kept
+from envbuild.disk_cache import CachedParts
 from envbuild.matrix.lazy_rows import Later
 from envbuild.workspace import Workspace
 
@@ -111,7 +111,7 @@ def _parts(matrix: Matrix) -> Iterator[list[Any]]:
         yield pack(tuple(table.releases))
 
 
-def _believed(cache: Path, entry: Path, program: str) -> Kept | None:
+def _believed(cache: Path, entry: Path, program: str) -> CachedParts | None:
     """Return the compiled copy, or None if there is none for the current sources."""
     found = disk_cache.recall(cache, program)
     if found is None:
@@ -131,7 +131,7 @@ def _paths(entry: Path, sources: Iterable[str]) -> list[Path]:
     return [entry.parent / name for name in sources]
 
 
-def _unpacked(found: Kept, compiled: Callable[[], Matrix]) -> Matrix | None:
+def _unpacked(found: CachedParts, compiled: Callable[[], Matrix]) -> Matrix | None:
     """Return the matrix of a copy, or None if the copy is damaged. If only one table in it is damaged, its rows come from
     ``compiled``."""
     try:

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from envbuild.measure.gpu_code import GpuList
-from envbuild.measure.measuring import Library, Measured
+from envbuild.measure.measuring import Measured, MeasuredLibrary
 
 # Tools that repair wheels put a hash into the names of the libraries that they add.
 _CUDART = re.compile(r"libcudart(?:-[0-9a-f]+)?\.so\.(\d{1,4}(?:\.\d{1,4})?)(?:\.\d{1,4})*")
@@ -66,7 +66,7 @@ def _list(each: GpuList) -> dict[str, Any]:
     }
 
 
-def _library(library: Library) -> dict[str, Any]:
+def _library(library: MeasuredLibrary) -> dict[str, Any]:
     needs = library.needs
     return {
         "path": library.path,

@@ -46,7 +46,7 @@ _OF_NVIDIA = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Library:
+class MeasuredLibrary:
     """One library: its path in the wheel or its file name, what it needs also of the processor, and its GPU code."""
 
     path: str
@@ -72,7 +72,7 @@ class Measured:
     version: str
     tags: tuple[str, ...]
     requires_python: str
-    libraries: tuple[Library, ...]
+    libraries: tuple[MeasuredLibrary, ...]
 
     @property
     def lists(self) -> tuple[gpu_code.GpuList, ...]:
@@ -183,16 +183,16 @@ def _bare(path: Path) -> Measured:
     )
 
 
-def _library(path: Path, name: str) -> Library:
+def _library(path: Path, name: str) -> MeasuredLibrary:
     needs = elf.read(path)
     with path.open("rb") as stream:
         number = stream.fileno()
         code = gpu_code.read_sections(lambda begin, size: os.pread(number, size, begin), needs.fatbins)
         size = os.fstat(number).st_size
-        return Library(path=name, size=size, needs=needs, code=code, processor=processor.read(stream, size))
+        return MeasuredLibrary(path=name, size=size, needs=needs, code=code, processor=processor.read(stream, size))
 
 
-def _libraries(archive: zipfile.ZipFile, folder: Path, name: str, on_progress: OnProgress) -> Iterator[Library]:
+def _libraries(archive: zipfile.ZipFile, folder: Path, name: str, on_progress: OnProgress) -> Iterator[MeasuredLibrary]:
     possible = libraries_in(archive)
     total, done = sum(each.file_size for each in possible), 0
     for member in possible:

@@ -146,7 +146,7 @@ def _origin(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
         }  # fmt: skip
         if stores:
             stage_cache.keep(tools.workspace, record.name, "origin", key, known)
-    build = provenance.Build(
+    build = provenance.BuildFacts(
         name=record.name,
         lock=record.lock,
         inputs=record.inputs,

@@ -20,7 +20,7 @@ from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.smoketest import SmokeOptions
-    from envbuild.verify.rules import Rules
+    from envbuild.verify.rules import ImportRules
 
 
 _CHECKS = 3  # increased when `verify` gets more checks, so that older stored results do not count
@@ -138,7 +138,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
     return Verified(report=known["report"], replayed=replayed, seconds=time.monotonic() - began)
 
 
-def _rules(tools: Tools, lock: Lock) -> Rules:
+def _rules(tools: Tools, lock: Lock) -> ImportRules:
     """Return the rules for imports: the file of rules, the matrix's packages and the packages that recipes ignore."""
     from packaging.utils import canonicalize_name
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from envbuild import codec, files
 from envbuild.errors import InvalidInputError, Problem, VerifyError
-from envbuild.linkcheck.model import NO_DRIVER, Driver
+from envbuild.linkcheck.model import NO_DRIVER, RequiredDriver
 from envbuild.matrix import cache
 from envbuild.model.progress import Progress
 from envbuild.pipeline import linking_sources, proofs, stage_cache
@@ -19,8 +19,8 @@ from envbuild.pipeline.tools import Tools
 from envbuild.workspace import COMPILING_RULES, DRIVER_SYMBOLS, HOST_LIBRARIES, IMPORT_RULES, LINK_RULES
 
 if TYPE_CHECKING:
-    from envbuild.linkcheck.model import LayerFacts, Report
-    from envbuild.linkcheck.rules import Rules
+    from envbuild.linkcheck.model import LayerFacts, LinkReport
+    from envbuild.linkcheck.rules import LinkRules
     from envbuild.model.lock import Lock
     from envbuild.pipeline.linking_sources import Image
 
@@ -58,7 +58,9 @@ def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: boo
     known = stage_cache.recall(tools.workspace, name, "linkcheck", key) if replay else None
     replayed = known is not None
     if known is None:
-        lowest = Driver(version=lock.environment.driver_min or "", whose="the lowest driver of the matrix for this environment")
+        lowest = RequiredDriver(
+            version=lock.environment.driver_min or "", whose="the lowest driver of the matrix for this environment"
+        )
         source = linking_sources.of_engine(tools, image)
         known = dict(codec.encode(check(tools, source, driver=lowest, features=features_of(tools, lock))))
         stage_cache.keep(tools.workspace, name, "linkcheck", key, known)
@@ -148,21 +150,21 @@ def _sentence(gap: Mapping[str, Any]) -> str:
     return f"{needs}{gap['cause']}{remedy}"
 
 
-def named_driver(tools: Tools, text: str) -> Driver:
+def named_driver(tools: Tools, text: str) -> RequiredDriver:
     """The driver that the user named; no driver for an empty text. Raises :class:`UsageError` (``bad-driver``)."""
     from envbuild.resolve.request import names
 
     version = names.find_driver(tools.matrix, text)[0] if text else ""
-    return Driver(version=version, whose="the driver that you named", is_named=True)
+    return RequiredDriver(version=version, whose="the driver that you named", is_named=True)
 
 
-def check(tools: Tools, image: Image, *, driver: Driver = NO_DRIVER, features: Collection[str] = ()) -> Report:
+def check(tools: Tools, image: Image, *, driver: RequiredDriver = NO_DRIVER, features: Collection[str] = ()) -> LinkReport:
     """Check an image. Facts of its layers are stored, so that another image with the same layers needs less time.
 
     ``driver`` is the driver that the image must run on, and ``features`` are those of its recipes.
     """
     from envbuild.linkcheck import checking, compiling, gpus, hardware, hosts, rules
-    from envbuild.linkcheck.model import Report
+    from envbuild.linkcheck.model import LinkReport
     from envbuild.linkcheck.tree import Tree
     from envbuild.verify import rules as import_rules
 
@@ -189,7 +191,7 @@ def check(tools: Tools, image: Image, *, driver: Driver = NO_DRIVER, features: C
         tree, image.environment, compiling.load(images), has_gpu_code=bool(code), features=features
     )
     bound = hosts.check(objects, hosts.load(images))
-    return Report(
+    return LinkReport(
         objects=len(objects),
         libraries=len({each.real for process in links.processes.values() for each in process.order}),
         gaps=(*links.gaps, *lacking, *hardware.driver_gaps(needs, driver), *hardware.cuda_gaps(cuda, floors, driver)),
@@ -229,12 +231,12 @@ def _toolkits(tools: Tools) -> dict[str, str]:
     return {row.version: (row.releases[0].driver_min if row.releases else "") or row.driver_min for row in tools.matrix.cuda}
 
 
-def facts_of(tools: Tools, image: Image, known: Rules) -> list[LayerFacts]:
+def facts_of(tools: Tools, image: Image, known: LinkRules) -> list[LayerFacts]:
     """The facts of the layers of an image, lowest first. Only layers without stored facts are read."""
     from envbuild.linkcheck import layer_facts
 
     wanted = known.wanted()
-    kept = layer_facts.Kept(tools.workspace.layer_facts, wanted)
+    kept = layer_facts.LayerFactStore(tools.workspace.layer_facts, wanted)
     found = {diff_id: facts for diff_id in image.layers if (facts := kept.find(diff_id)) is not None}
     lacking = [diff_id for diff_id in dict.fromkeys(image.layers) if diff_id not in found]
     if lacking:

@@ -159,7 +159,7 @@ def _pin_base(tools: Tools, environment: Environment) -> BaseLock | Missing:
     return replace(found, build_digest=bases.digest_of(image, engine, tools.on_progress))
 
 
-def known_base(matrix: Matrix, environment: Environment) -> bases.Known:
+def known_base(matrix: Matrix, environment: Environment) -> bases.KnownBase:
     """Return the matrix's facts about the base image (plain or with CUDA); none for a user's own image."""
     from envbuild.engine import bases
 
@@ -167,7 +167,7 @@ def known_base(matrix: Matrix, environment: Environment) -> bases.Known:
     if row is None or environment.base.provider == "local":
         return bases.NOTHING_KNOWN
     with_cuda = {provider.image: provider.digest for cuda in matrix.cuda for provider in cuda.providers if provider.image}
-    return bases.Known(digest=({**with_cuda, row.image: row.digest}).get(environment.base.image, ""), archive=row.archive)
+    return bases.KnownBase(digest=({**with_cuda, row.image: row.digest}).get(environment.base.image, ""), archive=row.archive)
 
 
 def _may_be_completed(tools: Tools, locked: Locked) -> bool:

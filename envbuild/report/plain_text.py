@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from envbuild.report import exchange
-from envbuild.report.shapes import Check, Group, Part, View
+from envbuild.report.shapes import Check, Group, PartReport, View
 from envbuild.report.values import duration, percent, plural, short
 from envbuild.report.view import sentence, speedup, view
 
@@ -35,7 +35,7 @@ def _body(seen: View) -> list[str]:
     return lines + _trouble_lines(seen)
 
 
-def _part_lines(part: Part) -> list[str]:
+def _part_lines(part: PartReport) -> list[str]:
     """One of several frameworks: its verdict, and below it the text of its own report."""
     seen = part.view
     if seen is None:

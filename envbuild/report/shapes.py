@@ -131,7 +131,7 @@ class Topology:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class PartReport:
     """One of several frameworks: ``title`` names the framework and its prefix, ``view`` is its own report, if there is one."""
 
     title: str
@@ -161,4 +161,4 @@ class View:
     topology: Topology | None
     facts: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     logs: tuple[tuple[str, str], ...]
-    parts: tuple[Part, ...]
+    parts: tuple[PartReport, ...]

@@ -12,7 +12,7 @@ from typing import Any
 from envbuild.report.exchange import collectives, schemes, topology
 from envbuild.report.fact_blocks import fact_blocks
 from envbuild.report.groups import groups
-from envbuild.report.shapes import CHECK_STATUSES, Check, CheckStatus, Group, Part, Row, Training, Verdict, View
+from envbuild.report.shapes import CHECK_STATUSES, Check, CheckStatus, Group, PartReport, Row, Training, Verdict, View
 from envbuild.report.values import ABSENT, items, mapping, mappings, number, percent, plural, text, with_unit, workers_of
 
 _SYNONYMS: dict[str, CheckStatus] = {"skipped": "skip", "warning": "warn", "failed": "fail", "passed": "pass"}
@@ -79,14 +79,14 @@ def speedup(row: Row) -> str:
     return f"{row.speedup:.2f} [{row.low:.2f}, {row.high:.2f}]"
 
 
-def _part(item: Mapping[str, Any]) -> Part:
+def _part(item: Mapping[str, Any]) -> PartReport:
     where = filter(
         None, (text(item.get("prefix")), python and f"Python {python}" if (python := text(item.get("python"))) else "")
     )
     titled = " ".join(filter(None, (text(item.get("framework")), text(item.get("version"))))) or "a framework"
     own = mapping(item.get("report"))
     status = "not-applicable" if item.get("status") == "not-applicable" else verdict_of(item)
-    return Part(
+    return PartReport(
         title=f"{titled} ({', '.join(found)})" if (found := list(where)) else titled,
         status=status,
         reason=text(item.get("reason")),
@@ -94,7 +94,7 @@ def _part(item: Mapping[str, Any]) -> Part:
     )
 
 
-def _of_parts(parts: tuple[Part, ...]) -> str:
+def _of_parts(parts: tuple[PartReport, ...]) -> str:
     """How many of several frameworks passed. Frameworks without a test are not counted."""
     tested = [part for part in parts if part.status != "not-applicable"]
     return f"{plural(sum(part.status == 'pass' for part in tested), 'framework')} of {len(tested)} passed, each tested alone"

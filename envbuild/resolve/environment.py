@@ -30,7 +30,7 @@ from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import join, need_of, together
 from envbuild.resolve.search.lookup import Lookup
-from envbuild.resolve.search.placement import Library, Offer, Place, offers_on, places
+from envbuild.resolve.search.placement import ChosenLibrary, Offer, Place, offers_on, places
 from envbuild.resolve.search.pythons import python_on, remote_file
 from envbuild.resolve.search.vendor_pins import choices_of
 
@@ -294,7 +294,7 @@ def _package(row: PackageRow) -> AptPackage:
     return AptPackage(name=row.name, version=row.version, repository=row.repository, url=row.url, sha256=row.sha256)
 
 
-def _version(library: Library | None) -> str | None:
+def _version(library: ChosenLibrary | None) -> str | None:
     return library.version if library else None
 
 

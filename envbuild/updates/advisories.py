@@ -58,7 +58,9 @@ class Advisories:
         total = len(wanted)
         if self._databases:
             self._on_progress(Progress(stage="audit", message="reading the database", done=0, total=total, unit="packages"))
-            packages = [database.Package(ecosystem=database.PYPI, name=each.name, version=each.version) for each in wanted]
+            packages = [
+                database.AuditedPackage(ecosystem=database.PYPI, name=each.name, version=each.version) for each in wanted
+            ]
             yield database.search(self._databases, packages)
             return
         for first in range(0, total, _AT_ONCE):

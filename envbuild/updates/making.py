@@ -16,7 +16,7 @@ from envbuild.updates import locks, markdown, rows, scratch, wheel_needs
 from envbuild.updates.advisories import Advisories
 from envbuild.updates.locks import Locks
 from envbuild.updates.model import Changes, NewRelease, UpdateRequest
-from envbuild.updates.scratch import Base, Scratch
+from envbuild.updates.scratch import Scratch, StartCommit
 from envbuild.workspace import Workspace
 
 # The days on which rows were checked and proofs were made. Two updates that differ only in them are the same.
@@ -30,7 +30,7 @@ class Update:
     ``commit`` is empty if no branch was made now. ``is_known`` is true if the branch already had the same content.
     """
 
-    base: Base
+    base: StartCommit
     branch: str
     commit: str
     paths: tuple[str, ...]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class IndexAnswers:
     """What the index has beside ``matrix``. ``unread`` has the wheels whose requirements could not be read, with the reason.
 
     With ``needs``, the wheels of new releases are measured.
@@ -63,7 +63,7 @@ def only(facts: Matrix, names: Sequence[str]) -> Matrix:
     return facts._replace(frameworks=tuple(each for each in facts.frameworks if not names or each.name in wanted))
 
 
-def ask(facts: Matrix, index: Index, downloads: Path, on_progress: OnProgress, needs: WheelNeeds | None = None) -> Asked:
+def ask(facts: Matrix, index: Index, downloads: Path, on_progress: OnProgress, needs: WheelNeeds | None = None) -> IndexAnswers:
     """Compare ``facts`` with the index. Raises :class:`BuildError` (``index-unreachable``)."""
     from envbuild.lock.metadata import MetadataReader, UnusableFileError
 
@@ -80,12 +80,12 @@ def ask(facts: Matrix, index: Index, downloads: Path, on_progress: OnProgress, n
     answers = published.ask(facts, index.project_files, on_progress)
     reader = wheel_metadata.Reader(answers, index.project_files, requires_of)
     findings = differences.compare(facts, answers, wheel_metadata.collect(facts, reader, on_progress))
-    return Asked(
+    return IndexAnswers(
         matrix=facts, published=answers, reader=reader, findings=findings, unread=unread, place=index.place, needs=needs
     )
 
 
-def propose(facts: Matrix, sources: Mapping[str, str], asked: Asked, on_progress: OnProgress) -> Rows:
+def propose(facts: Matrix, sources: Mapping[str, str], asked: IndexAnswers, on_progress: OnProgress) -> Rows:
     """Propose rows for the new releases in ``asked``: base frameworks first, then the add-ons that are based on them.
 
     A release waits while a part that belongs to it is missing: a package that it requires, its base framework, or an add-on
@@ -112,7 +112,7 @@ def propose(facts: Matrix, sources: Mapping[str, str], asked: Asked, on_progress
     )
 
 
-def _measured(after: Matrix, added: Container[Key], asked: Asked) -> tuple[Mapping[str, Any], ...]:
+def _measured(after: Matrix, added: Container[Key], asked: IndexAnswers) -> tuple[Mapping[str, Any], ...]:
     """Return the measurements of the wheels that the new rows are about."""
     rows = [(release, variant) for table in after.frameworks for release in table.releases
             for variant in release.variants if (table.name, release.version) in added]  # fmt: skip
@@ -124,7 +124,7 @@ def _measured(after: Matrix, added: Container[Key], asked: Asked) -> tuple[Mappi
 
 
 def _propose(
-    facts: Matrix, sources: Mapping[str, str], asked: Asked, held: Mapping[Key, str], on_progress: OnProgress
+    facts: Matrix, sources: Mapping[str, str], asked: IndexAnswers, held: Mapping[Key, str], on_progress: OnProgress
 ) -> tuple[Proposal, dict[Key, str]]:
     """Propose rows in the order of the frameworks' depth, and return the releases that turned out to wait."""
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()

@@ -23,7 +23,7 @@ _NONE = "0" * 40
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Base:
+class StartCommit:
     """The commit from which an update starts. ``dirty`` says whether files of the checkout differ from the commit."""
 
     commit: str
@@ -33,7 +33,7 @@ class Base:
 class Scratch:
     """The copy in ``folder``, and the workspace in it."""
 
-    def __init__(self, workspace: Workspace, folder: Path, base: Base) -> None:
+    def __init__(self, workspace: Workspace, folder: Path, base: StartCommit) -> None:
         self.base = base
         self._tree, self._index = folder / "tree", folder / "index"
         self._repository = Path(_told(workspace.root, "rev-parse", "--absolute-git-dir").strip())
@@ -113,7 +113,7 @@ class Scratch:
 
 
 @contextlib.contextmanager
-def opened(workspace: Workspace, base: Base) -> Iterator[Scratch]:
+def opened(workspace: Workspace, base: StartCommit) -> Iterator[Scratch]:
     """Provide the files of ``base`` in a temporary folder, which is removed at the end, or if this process is killed."""
     with guard.temporary_folder("envbuild-update-") as folder:
         try:
@@ -122,10 +122,10 @@ def opened(workspace: Workspace, base: Base) -> Iterator[Scratch]:
             raise files.explain_os_error(error, folder) from error
 
 
-def base_of(workspace: Workspace, revision: str) -> Base:
+def base_of(workspace: Workspace, revision: str) -> StartCommit:
     """Return the commit of ``revision``. Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``)."""
     commit = changed_since.commit_of(workspace, revision, "`envbuild update`")
-    return Base(commit=commit, dirty=bool(changed_since.changed_files(workspace, "HEAD")))
+    return StartCommit(commit=commit, dirty=bool(changed_since.changed_files(workspace, "HEAD")))
 
 
 def require_branch(workspace: Workspace, branch: str) -> None:

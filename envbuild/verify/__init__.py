@@ -40,7 +40,7 @@ from envbuild.report.values import text
 from envbuild.verify import answers, comparisons, imports, lists
 from envbuild.verify.findings import Findings, VerifyReport
 from envbuild.verify.leaks import search
-from envbuild.verify.rules import Rules
+from envbuild.verify.rules import ImportRules
 
 if TYPE_CHECKING:
     from envbuild.engine.client import Engine
@@ -61,7 +61,7 @@ def verify(
     *,
     secrets: Mapping[str, str] | None = None,
     base: str | None = None,
-    rules: Rules | None = None,
+    rules: ImportRules | None = None,
 ) -> VerifyReport:
     """Compare ``image`` with ``lock``, file by file.
 
@@ -91,11 +91,11 @@ def verify(
         comparisons.compare_secrets(told, _in_base(engine, below, [item["path"] for item in told["secrets"]]), found)
     said = list(ask_frameworks(engine, lock, info, found, on_progress)) if told is not None else []
     if told is not None:
-        trial = imports.Trial(
+        trial = imports.ImportTrial(
             engine=engine,
             lock=lock,
             info=info,
-            rules=rules or Rules(),
+            rules=rules or ImportRules(),
             on_progress=on_progress,
             with_gpus=_with_gpus(engine, lock),
         )

@@ -18,7 +18,7 @@ from envbuild.model.lock import Lock, Prefix
 from envbuild.model.progress import OnProgress, Progress
 from envbuild.verify import requirements
 from envbuild.verify.findings import Findings
-from envbuild.verify.rules import Rules
+from envbuild.verify.rules import ImportRules
 
 if TYPE_CHECKING:
     from envbuild.engine.client import Engine
@@ -34,18 +34,18 @@ _SHOWN_LIBRARIES = 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
+class ImportTrial:
     """The image whose modules are imported, and how they are judged. ``with_gpus`` is true if its containers get GPUs."""
 
     engine: Engine
     lock: Lock
     info: ImageInfo
-    rules: Rules
+    rules: ImportRules
     on_progress: OnProgress
     with_gpus: bool
 
 
-def check(trial: Trial, found: Findings) -> None:
+def check(trial: ImportTrial, found: Findings) -> None:
     """In every prefix, import the requested packages, and compare the installed packages with their requirements."""
     for prefix in trial.lock.prefixes:
         told = _ask(trial, prefix, found)
@@ -73,7 +73,7 @@ def asked_for(lock: Lock, prefix: Prefix) -> list[str]:
     return [name for name in dict.fromkeys(str(canonicalize_name(name)) for name in names) if name in locked | built]
 
 
-def _ask(trial: Trial, prefix: Prefix, found: Findings) -> dict[str, Any] | None:
+def _ask(trial: ImportTrial, prefix: Prefix, found: Findings) -> dict[str, Any] | None:
     """Return the answer of the script in the image. If the script cannot run, add a difference and return None."""
 
     def listen(line: str) -> None:
@@ -116,7 +116,7 @@ def _python(lock: Lock, prefix: Prefix) -> list[str]:
     return ["envbuild-use", Path(prefix.path).name, "python"] if several else [f"{prefix.path}/bin/python"]
 
 
-def compare_imports(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: Rules, found: Findings) -> None:
+def compare_imports(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: ImportRules, found: Findings) -> None:
     """Judge every module that was tried. A failed import is a difference; it names the missing library and the package with
     it."""
     system = lock.environment.system.name
@@ -137,7 +137,7 @@ def compare_imports(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: 
     _note_unchecked(prefix, told, found)
 
 
-def _judge(each: Mapping[str, Any], lacking: set[str], system: str, rules: Rules, found: Findings) -> str:
+def _judge(each: Mapping[str, Any], lacking: set[str], system: str, rules: ImportRules, found: Findings) -> str:
     """Describe what is wrong with one import; empty if it succeeded. If this machine cannot test the import, add a note."""
     said = str(each["said"])
     if each["outcome"] == "ok":
@@ -162,7 +162,7 @@ def _note_unchecked(prefix: Prefix, told: Mapping[str, Any], found: Findings) ->
         found.notes.append(f"not checked: {name} is not installed as a package of {prefix.path}")
 
 
-def _failure(code: int, said: str, libraries: list[str], system: str, rules: Rules) -> str:
+def _failure(code: int, said: str, libraries: list[str], system: str, rules: ImportRules) -> str:
     ended = f"killed by signal {-code}" if code < 0 else _telling_line(said) or f"ended with exit code {code}"
     return f"failed: {ended}" + (f". Missing libraries: {_named(libraries, system, rules)}" if libraries else "")
 
@@ -177,7 +177,7 @@ def _telling_line(said: str) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def _named(libraries: Iterable[str], system: str, rules: Rules) -> str:
+def _named(libraries: Iterable[str], system: str, rules: ImportRules) -> str:
     """The libraries, the packages that contain them, and how to install these packages."""
     names = sorted(libraries)
     shown = [_with_package(name, system, rules) for name in names[:_SHOWN_LIBRARIES]]
@@ -186,14 +186,14 @@ def _named(libraries: Iterable[str], system: str, rules: Rules) -> str:
     return f"{', '.join(shown)}{more}" + (f" (write `apt: [{', '.join(packages)}]` in envbuild.yaml)" if packages else "")
 
 
-def _with_package(library: str, system: str, rules: Rules) -> str:
+def _with_package(library: str, system: str, rules: ImportRules) -> str:
     package, of = rules.package_of(library, system)
     if not package:
         return f"{library} (package unknown)"
     return f"{library} in package {package}" + ("" if of == system else f" of {of}")
 
 
-def _advice(name: str, lock: Lock, rules: Rules) -> str:
+def _advice(name: str, lock: Lock, rules: ImportRules) -> str:
     """Advice if a project under ``pip:`` is a framework of the matrix: the framework's recipe installs the needed libraries."""
     framework = rules.frameworks.get(name, "")
     taken = {each.name for each in lock.environment.frameworks}

@@ -19,14 +19,14 @@ from packaging.version import InvalidVersion, Version
 from envbuild.lock.target import read_specifiers
 from envbuild.model.lock import Lock, Prefix
 from envbuild.verify.findings import Findings
-from envbuild.verify.rules import Rules
+from envbuild.verify.rules import ImportRules
 
 _SECTION = re.compile(r"\[(?P<extra>[^:\]]*)(?::(?P<marker>[^\]]*))?\]")
 # Requires-Dist of old packages puts versions in parentheses, or states one that PEP 440 does not know.
 _UNREADABLE = (InvalidRequirement, InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, InvalidVersion)
 
 
-def compare_requirements(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: Rules, found: Findings) -> None:
+def compare_requirements(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: ImportRules, found: Findings) -> None:
     """Check every requirement of every installed package: the required package is installed in an allowed version, and the
     version of Python is allowed."""
     installed = {str(each["name"]): each for each in told["distributions"]}
@@ -111,7 +111,7 @@ def _compare(
     of: Mapping[str, Any],
     installed: Mapping[str, Any],
     *,
-    rules: Rules,
+    rules: ImportRules,
     found: Findings,
 ) -> None:
     name, project = str(of["name"]), str(canonicalize_name(requirement.name))

@@ -42,7 +42,7 @@ class Contradiction:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
+class ImportRules:
     """The rules. ``libraries``: shared library → system → the package with it. ``frameworks``: project → framework of the
     matrix.
 
@@ -75,13 +75,13 @@ class Rules:
         return next(((known[name], name) for name in order if name in known), ("", ""))
 
 
-def load(images: Path) -> Rules:
+def load(images: Path) -> ImportRules:
     """The rules of ``images/imports.yaml``; :class:`InvalidInputError` lists all problems of the file."""
     return rule_files.load(images, IMPORT_RULES, "The rules for imports", _rules)
 
 
-def _rules(table: yaml_reader.Table, sources: set[str]) -> Rules:
-    return Rules(
+def _rules(table: yaml_reader.Table, sources: set[str]) -> ImportRules:
+    return ImportRules(
         skip=tuple(_skip(each, sources) for each in table.tables("skip", required=True)),
         without_gpu=tuple(_without_gpu(each, sources) for each in table.tables("without_gpu", required=True)),
         driver_libraries=table.texts("driver_libraries", required=True),

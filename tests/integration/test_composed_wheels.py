@@ -18,7 +18,7 @@ from random_wheels import installed, random_wheel
 from wheel_files import FILE, FOLDER, Part, make_wheel
 
 from envbuild.compose import wheel_layer
-from envbuild.compose.model import Place
+from envbuild.compose.model import InstallPlace
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 OLD_PIP = "pip==20.3.4"  # the installer in matrix/build_tools.yaml for Pythons that are too old for uv
@@ -114,7 +114,7 @@ def compare(tmp_path: Path, files: Sequence[Path], installer: Literal["uv", "pip
     layer = tmp_path / "layer.tar.gz"
     with layer.open("wb") as stream:
         wheel_layer.write(
-            stream, [(file, True) for file in files], Place(prefix=str(prefix), python=PYTHON, installer=installer), {}
+            stream, [(file, True) for file in files], InstallPlace(prefix=str(prefix), python=PYTHON, installer=installer), {}
         )
     root = tmp_path / "root"
     composed = root / prefix.relative_to("/")
@@ -179,7 +179,7 @@ def test_as_the_old_pip_installs_many(tmp_path: Path) -> None:
 @pytest.mark.prove
 @pytest.mark.skipif(not shutil.which("unzip"), reason="unzip is not installed")
 def test_layers_of_ten_thousand_wheels_hold_what_unzip_finds(tmp_path: Path) -> None:
-    place = Place(prefix="/opt/env", python="3.11", installer="uv")
+    place = InstallPlace(prefix="/opt/env", python="3.11", installer="uv")
     for number in range(10_000):
         file = random_wheel(tmp_path, number)
         raw, root, layer = tmp_path / "raw", tmp_path / "root", tmp_path / "layer"

@@ -11,7 +11,7 @@ import smoke_toy
 from smoke_toy import Toy, derive
 
 from envbuild.engine.client import Engine
-from envbuild.linkcheck.model import Report
+from envbuild.linkcheck.model import LinkReport
 from envbuild.pipeline import linking, linking_sources
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
@@ -28,7 +28,7 @@ def toy(engine: Engine, workspace: Workspace, tmp_path_factory: pytest.TempPathF
     smoke_toy.remove(engine, made)
 
 
-def checked(engine: Engine, workspace: Workspace, image: str) -> Report:
+def checked(engine: Engine, workspace: Workspace, image: str) -> LinkReport:
     tools = Tools(workspace)
     tools.__dict__["engine"] = engine
     return linking.check(tools, linking_sources.of_engine(tools, image))

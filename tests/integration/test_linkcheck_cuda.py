@@ -11,7 +11,7 @@ from planted_layers import plant, wheel_members
 from program import Program, fresh_root, share_bases
 
 from envbuild.linkcheck.hardware import Driver
-from envbuild.linkcheck.model import Duplicate, Gap, Report
+from envbuild.linkcheck.model import Duplicate, Gap, LinkReport
 from envbuild.pipeline import linking, linking_sources
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
@@ -44,12 +44,12 @@ def layout(program: Program) -> Path:
     return folder
 
 
-def checked(tools: Tools, layout: Path, driver: str = "", features: tuple[str, ...] = ("compile",)) -> Report:
+def checked(tools: Tools, layout: Path, driver: str = "", features: tuple[str, ...] = ("compile",)) -> LinkReport:
     wanted = Driver(version=driver, whose="the driver that you named", is_named=bool(driver))
     return linking.check(tools, linking_sources.of_layout(layout, ""), driver=wanted, features=features)
 
 
-def only_gap(report: Report) -> Gap:
+def only_gap(report: LinkReport) -> Gap:
     (gap,) = {gap.needs: gap for gap in report.gaps}.values()
     return gap
 

@@ -267,7 +267,7 @@ def send(place: Workspace, registry: Registry, each: Buildable, folder: Path, st
     source = f"{registry.host}/lab/dl"
     push(image, store, source, Tags(moving=[canonical, of_lock], fixed=[fixed]), ignore_progress)
     texts = {path: text.encode() for path, text in each.rendering.items()}
-    built = provenance.Build(
+    built = provenance.BuildFacts(
         name=each.name, lock=each.locked.digest, inputs=each.inputs, builder="docker", engine="", version="1", built_at="t",
         rendering=rendering_digest(place, None, texts), guest=guest_digest(place, each.lock, Tools(place).recipes),
         commit=git(place.root, "rev-parse", "HEAD").strip(), is_modified=False,

@@ -6,12 +6,12 @@ from typing import Any
 
 from envbuild.linkcheck import checking
 from envbuild.linkcheck.model import ElfFacts, LayerFacts
-from envbuild.linkcheck.rules import Before, Family, Optional, Rules
+from envbuild.linkcheck.rules import Before, Family, LinkRules, Optional
 from envbuild.linkcheck.tree import Tree
 
 SITE = "/opt/env/lib/python3.11/site-packages"
 LIBC = "/usr/lib/x86_64-linux-gnu/libc.so.6"
-RULES = Rules(
+RULES = LinkRules(
     families=(
         Family(name="Brush", libraries=("libbrush.so*",), symbols="brush[A-Z]", wheel="paint-brush-cu{cuda}", wheel_from_13=""),
     ),
@@ -43,7 +43,7 @@ def system() -> LayerFacts:
     )
 
 
-def links(*layers: LayerFacts, rules: Rules = RULES, **environment: str) -> checking.Links:
+def links(*layers: LayerFacts, rules: LinkRules = RULES, **environment: str) -> checking.Links:
     """Check the system with these layers above it."""
     return checking.check(
         Tree([system(), *layers]),

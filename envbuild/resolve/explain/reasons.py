@@ -18,7 +18,7 @@ from envbuild.resolve.search.build import Build
 from envbuild.resolve.search.candidates import Candidate
 from envbuild.resolve.search.compatibility import clashes, together
 from envbuild.resolve.search.lookup import Lookup
-from envbuild.resolve.search.placement import Library, Offer, Place
+from envbuild.resolve.search.placement import ChosenLibrary, Offer, Place
 from envbuild.resolve.search.release_order import wider_patch
 
 
@@ -245,7 +245,7 @@ def _driver(lookup: Lookup, environment: Environment) -> Iterator[Reason]:
     )
 
 
-def _library(name: str, need: LibraryNeed | None, chosen: Library | None, variant: Variant) -> Iterator[Reason]:
+def _library(name: str, need: LibraryNeed | None, chosen: ChosenLibrary | None, variant: Variant) -> Iterator[Reason]:
     if need is None or chosen is None:
         return
     origin = variant.origin

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.matrix.versions import version_matches
-from envbuild.resolve.request.draft import Draft, Piece
+from envbuild.resolve.request.draft import Draft, FrameworkDraft
 
 
 def settle(matrix: Matrix, draft: Draft) -> dict[str, str]:
@@ -36,7 +36,7 @@ def settle(matrix: Matrix, draft: Draft) -> dict[str, str]:
     return said
 
 
-def _has_release(table: FrameworkTable, piece: Piece) -> bool:
+def _has_release(table: FrameworkTable, piece: FrameworkDraft) -> bool:
     try:
         return any(version_matches(release.version, piece.parts.get("version", "")) for release in table.releases)
     except ValueError:  # a version that cannot be compared is refused later, with its reason

@@ -6,7 +6,7 @@ from envbuild.errors import UsageError
 from envbuild.matrix.types import FrameworkTable
 
 
-class Piece:
+class FrameworkDraft:
     """The parts that the request states for one framework. ``name`` is the name by which the request calls it."""
 
     def __init__(self, framework: FrameworkTable, name: str) -> None:
@@ -20,23 +20,23 @@ class Draft:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.pieces: list[Piece] = []
+        self.pieces: list[FrameworkDraft] = []
         self.parts: dict[str, str] = {}
         self.clauses: dict[str, str] = {}
 
-    def piece(self, framework: FrameworkTable, name: str = "") -> Piece:
+    def piece(self, framework: FrameworkTable, name: str = "") -> FrameworkDraft:
         """Return the piece of a framework; if there is none yet, make it with ``name``."""
         found = self.find(framework)
         if found is None:
-            found = Piece(framework=framework, name=name)
+            found = FrameworkDraft(framework=framework, name=name)
             self.pieces.append(found)
         return found
 
-    def find(self, framework: FrameworkTable) -> Piece | None:
+    def find(self, framework: FrameworkTable) -> FrameworkDraft | None:
         """The piece of a framework, or None if the request has not named the framework so far."""
         return next((piece for piece in self.pieces if piece.framework is framework), None)
 
-    def put(self, part: str, value: str, piece: Piece | None = None) -> None:
+    def put(self, part: str, value: str, piece: FrameworkDraft | None = None) -> None:
         """Store the value of a part: of one framework if ``piece`` is given, else of the whole request."""
         parts = self.parts if piece is None else piece.parts
         if parts.get(part, value) != value:

@@ -13,7 +13,7 @@ from envbuild.matrix.versions import NUMBERS, SPECIFIER
 from envbuild.model.words import PythonFrom
 from envbuild.resolve.request import names, packages
 from envbuild.resolve.request.bases import PROVIDERS
-from envbuild.resolve.request.draft import Draft, Piece
+from envbuild.resolve.request.draft import Draft, FrameworkDraft
 from envbuild.resolve.request.model import Request
 from envbuild.resolve.request.validation import finish
 
@@ -151,7 +151,7 @@ def _read_condition(matrix: Matrix, draft: Draft, match: re.Match[str]) -> None:
     piece.parts["version"] = ",".join(filter(None, (piece.parts.get("version", ""), *clauses)))
 
 
-def _read_label(matrix: Matrix, draft: Draft, piece: Piece, word: re.Match[str], labelled: re.Match[str]) -> None:
+def _read_label(matrix: Matrix, draft: Draft, piece: FrameworkDraft, word: re.Match[str], labelled: re.Match[str]) -> None:
     """Read the label of a build, such as ``+cu126``. Only ``==`` with a whole version may have one, because a label names one
     build of one version and PEP 440 does not allow labels in ranges."""
     label = labelled["label"]
@@ -200,7 +200,7 @@ def _read_names(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) 
                 return
 
 
-def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[Piece, str]:
+def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[FrameworkDraft, str]:
     """The piece of the framework that ``word`` begins with, and the rest of the word."""
     if not head:
         raise _no_framework(matrix, draft)
@@ -219,7 +219,7 @@ def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[Piece, s
     return draft.piece(found[0], word.removesuffix(found[1]).rstrip("-") if found[1] else word), found[1]
 
 
-def _note(draft: Draft, piece: Piece, said: packages.Distribution) -> None:
+def _note(draft: Draft, piece: FrameworkDraft, said: packages.Distribution) -> None:
     """Store what a distribution's name or its extras imply besides the framework."""
     if said.device:
         draft.put("device", said.device)
@@ -227,7 +227,7 @@ def _note(draft: Draft, piece: Piece, said: packages.Distribution) -> None:
         draft.put("cuda", said.cuda, piece)
 
 
-def _read_token(matrix: Matrix, draft: Draft, piece: Piece | None, token: str, rest: list[str]) -> None:
+def _read_token(matrix: Matrix, draft: Draft, piece: FrameworkDraft | None, token: str, rest: list[str]) -> None:
     """Read one part of a dashed name. Its form shows what it states. ``piece`` is None in a word that names no framework."""
     versions = (piece or draft.pieces[-1]).parts
     if token in ("cpu", "gpu", "cuda"):

@@ -14,7 +14,7 @@ from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.matrix.versions import around, newest_first, version_matches, version_parts, within
 from envbuild.resolve.request import addon_names, names
 from envbuild.resolve.request.bases import read_base
-from envbuild.resolve.request.draft import Draft, Piece
+from envbuild.resolve.request.draft import Draft, FrameworkDraft
 from envbuild.resolve.request.model import GpuWanted, Request, Wanted
 
 
@@ -55,7 +55,7 @@ def finish(matrix: Matrix, draft: Draft, *, hardware: tuple[str | None, list[str
     )
 
 
-def _wanted(matrix: Matrix, draft: Draft, piece: Piece, doubts: list[str], said: str) -> Wanted:
+def _wanted(matrix: Matrix, draft: Draft, piece: FrameworkDraft, doubts: list[str], said: str) -> Wanted:
     version = _exact_if_release(piece.framework, piece.parts.get("version", ""))
     _check_version(piece.framework, version, draft)
     cuda = _known_cuda(matrix, piece.parts.get("cuda", ""), doubts)

@@ -35,7 +35,7 @@ Asked = tuple[str, str]
 NOT_ASKED: Asked = ("", "")
 
 
-class Library(NamedTuple):
+class ChosenLibrary(NamedTuple):
     """A chosen release of cuDNN or NCCL. ``row`` is None for a library that the framework or an image brings. ``package`` is
     set only if apt installs the library, ``wheel`` only if it comes as a wheel."""
 
@@ -51,8 +51,8 @@ class Offer(NamedTuple):
 
     provider: Provider
     row: ProviderRow | None
-    cudnn: Library | None
-    nccl: Library | None
+    cudnn: ChosenLibrary | None
+    nccl: ChosenLibrary | None
     cuda: str = ""
 
     @property
@@ -236,7 +236,7 @@ def _plain_offer(lookup: Lookup, variant: Variant, provider: Provider) -> Offer:
         version = "" if need is None else need.prefer
         if need is not None and not version:
             version = next((row.version for row in library_releases(lookup, library, variant.cuda, need)), "")
-        found[library] = Library(version=version, row=None, package=None) if version else None
+        found[library] = ChosenLibrary(version=version, row=None, package=None) if version else None
     return Offer(provider=provider, row=None, cudnn=found["cudnn"], nccl=found["nccl"])
 
 
@@ -245,7 +245,7 @@ def _offer(
 ) -> Offer | Objection:
     if against := _base_objection(lookup, variant, system, row):
         return against
-    chosen: dict[str, Library | None] = {}
+    chosen: dict[str, ChosenLibrary | None] = {}
     for library, clauses in zip(("cudnn", "nccl"), asked, strict=True):
         found = _library(lookup, variant, system, row, asked=(library, clauses), gpus=gpus)
         if isinstance(found, Objection):
@@ -290,14 +290,14 @@ def _same_paths(what: str, variant: Variant, system: SystemRow, row: ProviderRow
 
 def _library(
     lookup: Lookup, variant: Variant, system: SystemRow, row: ProviderRow, *, asked: tuple[str, str], gpus: tuple[str, ...]
-) -> Library | Objection | None:
+) -> ChosenLibrary | Objection | None:
     """A provider's library that satisfies a need; None if nothing is needed. ``asked`` is its name and requested version."""
     library, clauses = asked
     need = variant.cudnn if library == "cudnn" else variant.nccl
     if need is None:
         return None
     if need.taken_from != "system":
-        return Library(version=need.prefer, row=None, package=None) if need.prefer else None
+        return ChosenLibrary(version=need.prefer, row=None, package=None) if need.prefer else None
     if has_fixed_libraries(row):
         return _inside_tag(variant, system, row, library, need)
     found = library_releases(lookup, library, variant.cuda, need)
@@ -318,17 +318,19 @@ def _library(
     return objection(CUDA, f"{library} for cuda {variant.cuda}", reason, variant.origin.source_of(library))
 
 
-def _brought(lookup: Lookup, variant: Variant, system: SystemRow, row: ProviderRow, release: LibraryRow) -> Library | None:
+def _brought(
+    lookup: Lookup, variant: Variant, system: SystemRow, row: ProviderRow, release: LibraryRow
+) -> ChosenLibrary | None:
     """The release as a provider brings it: by apt, as a wheel or in another way; None if the provider does not have it."""
     if row.cuda:
         wheels = [item for item in wheels_for(release, row) if item.origin.status != "known-bad"]
         usable = wheels and not variant.nvcc  # a wheel's headers are not where a compiler looks for them
-        return Library(version=release.version, row=release, package=None, wheel=wheels[0]) if usable else None
+        return ChosenLibrary(version=release.version, row=release, package=None, wheel=wheels[0]) if usable else None
     if row.provider != "apt":
-        return Library(version=release.version, row=release, package=None)
+        return ChosenLibrary(version=release.version, row=release, package=None)
     for package in packages_for(release, variant.cuda, system):
         if _installable(lookup, package) and (package.dev or not variant.nvcc):
-            return Library(version=release.version, row=release, package=package)
+            return ChosenLibrary(version=release.version, row=release, package=package)
     return None
 
 
@@ -352,12 +354,14 @@ def _installable(lookup: Lookup, package: LibraryPackage) -> bool:
     return (not name or name in lookup.repositories) and all(origin.status != "known-bad" for origin in origins)
 
 
-def _inside_tag(variant: Variant, system: SystemRow, row: ProviderRow, library: str, need: LibraryNeed) -> Library | Objection:
+def _inside_tag(
+    variant: Variant, system: SystemRow, row: ProviderRow, library: str, need: LibraryNeed
+) -> ChosenLibrary | Objection:
     """Return the library that an image already contains if it satisfies the need, else an objection. If no source names the
     library, the objection says that the library is unknown, not that it is unsuitable."""
     inside = library_inside(row, library)
     if inside and accepts(need, inside):
-        return Library(version=inside, row=None, package=None)
+        return ChosenLibrary(version=inside, row=None, package=None)
     wanted = f"{variant.package} needs {describe(need)}"
     named = row.image or f"what {row.provider} brings"
     known = f"{named} contains {library} {inside}; {wanted}"

@@ -8,13 +8,15 @@ import pytest
 
 from envbuild.cli import frame
 from envbuild.host import doctor, fits, nvidia
-from envbuild.host.nvidia import Gpu
+from envbuild.host.nvidia import InstalledGpu
 
 GB = 10**9
 
 
-def card(index: int, name: str, capability: str, memory: int = 16) -> Gpu:
-    return Gpu(index=index, uuid=f"GPU-{index}", name=name, capability=capability, memory_bytes=memory * GB, pci=str(index))
+def card(index: int, name: str, capability: str, memory: int = 16) -> InstalledGpu:
+    return InstalledGpu(
+        index=index, uuid=f"GPU-{index}", name=name, capability=capability, memory_bytes=memory * GB, pci=str(index)
+    )
 
 
 V100, A100 = "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB"

@@ -13,10 +13,10 @@ import pytest
 from wheel_files import FILE, FOLDER, LINK, Part, deflated, make_wheel, metadata, record_of, unpack, zip_file
 
 from envbuild.compose import wheel_layer
-from envbuild.compose.model import Place
+from envbuild.compose.model import InstallPlace
 from envbuild.errors import BuildError
 
-PLACE = Place(prefix="/opt/env", python="3.11", installer="uv")
+PLACE = InstallPlace(prefix="/opt/env", python="3.11", installer="uv")
 SITE = "opt/env/lib/python3.11/site-packages"
 TEXT = b"some text, some text, some text\n" * 50
 OTHER = b"other text, this is of no length of note" * 40

@@ -17,10 +17,10 @@ from random_wheels import installed, random_wheel
 from wheel_files import unpack
 
 from envbuild.compose import wheel_layer
-from envbuild.compose.model import Place
+from envbuild.compose.model import InstallPlace
 from envbuild.errors import BuildError
 
-PLACE = Place(prefix="/opt/env", python="3.11", installer="uv")
+PLACE = InstallPlace(prefix="/opt/env", python="3.11", installer="uv")
 NUMBERS = integers(0, 2**40)
 FOLDER = tempfile.TemporaryDirectory()  # one folder for all, because making a thousand folders takes longer than the wheels
 

@@ -14,7 +14,7 @@ import pytest
 from wheel_files import Part, make_wheel
 
 from envbuild.compose import overlaps, plan, wheel_layer
-from envbuild.compose.model import Layer, Place
+from envbuild.compose.model import InstallPlace, Layer
 from envbuild.compose.plan import Wheel
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError
@@ -22,7 +22,7 @@ from envbuild.lock import lock_file
 from envbuild.model.lock import Prefix
 from envbuild.workspace import find
 
-PLACE = Place(prefix="/opt/env", python="3.11", installer="uv")
+PLACE = InstallPlace(prefix="/opt/env", python="3.11", installer="uv")
 SITE = "/opt/env/lib/python3.11/site-packages"
 SIZES = {"small": 10, "large": 5_000_000, "huge": 300_000_000}
 

@@ -14,28 +14,28 @@ import pytest
 from wheel_files import FILE, FOLDER, Part, make_wheel, metadata, record_of, unpack, zip_file
 
 from envbuild.compose import wheel_layer
-from envbuild.compose.model import Place
+from envbuild.compose.model import InstallPlace
 from envbuild.errors import BuildError
 
-UV = Place(prefix="/opt/env", python="3.11", installer="uv")
-PIP = Place(prefix="/opt/env", python="3.5", installer="pip")
+UV = InstallPlace(prefix="/opt/env", python="3.11", installer="uv")
+PIP = InstallPlace(prefix="/opt/env", python="3.5", installer="pip")
 BOTH = pytest.mark.parametrize("place", [UV, PIP], ids=["uv", "pip"])
 ENTRY_POINTS = "[console_scripts]\ntool = toy.cli:main.run [all]\n[gui_scripts]\nshow = toy:show\n[plugins]\nother = toy\n"
 
 
-def site(place: Place) -> str:
+def site(place: InstallPlace) -> str:
     return f"opt/env/lib/python{place.python}/site-packages"
 
 
 def install(
-    place: Place, *files: Path, bytecode: Mapping[str, bytes | Path] | None = None
+    place: InstallPlace, *files: Path, bytecode: Mapping[str, bytes | Path] | None = None
 ) -> dict[str, tuple[int, bytes | None]]:
     stream = io.BytesIO()
     wheel_layer.write(stream, [(file, True) for file in files], place, bytecode or {})
     return unpack(stream.getvalue())
 
 
-def refused(place: Place, file: Path) -> str:
+def refused(place: InstallPlace, file: Path) -> str:
     with pytest.raises(BuildError) as caught:
         install(place, file)
     assert caught.value.code == "bad-wheel"
@@ -47,7 +47,7 @@ def data(path: str, content: bytes = b"x", mode: int = FILE | 0o644) -> Part:
 
 
 @BOTH
-def test_all_folders_above_are_there(place: Place, tmp_path: Path) -> None:
+def test_all_folders_above_are_there(place: InstallPlace, tmp_path: Path) -> None:
     found = install(place, make_wheel(tmp_path, [Part(name="toy/deep/er/a.py")]))
     above = [path for path, (_, content) in found.items() if content is None]
     assert above == [
@@ -72,7 +72,7 @@ def test_of_a_mode_only_whether_it_is_a_program_stays(mode: int, by_uv: int, by_
 
 
 @BOTH
-def test_data_goes_where_its_folder_says(place: Place, tmp_path: Path) -> None:
+def test_data_goes_where_its_folder_says(place: InstallPlace, tmp_path: Path) -> None:
     parts = [
         data("data/share/a"),
         data("data/bin/b"),
@@ -126,7 +126,7 @@ def test_scripts_get_the_interpreter(before: bytes, after: bytes, tmp_path: Path
 
 
 @BOTH
-def test_entry_points_become_programs(place: Place, tmp_path: Path) -> None:
+def test_entry_points_become_programs(place: InstallPlace, tmp_path: Path) -> None:
     parts = [data("scripts/tool", b"old"), data("scripts/tool-script.py", b"old"), data("scripts/other", b"own")]
     found = install(place, make_wheel(tmp_path, parts, entry_points=ENTRY_POINTS))
     programs = {path for path in found if path.startswith("opt/env/bin/")}
@@ -145,7 +145,7 @@ def test_entry_points_become_programs(place: Place, tmp_path: Path) -> None:
         (PIP, {"pip", "pip3", "pip3.5", "easy_install", "easy_install-3.5"}),
     ],
 )
-def test_pip_and_setuptools_get_programs_for_this_python(place: Place, wanted: set[str], tmp_path: Path) -> None:
+def test_pip_and_setuptools_get_programs_for_this_python(place: InstallPlace, wanted: set[str], tmp_path: Path) -> None:
     names = ("pip", "pip3", "pip3.9", "easy_install", "easy_install-3.2")
     text = "[console_scripts]\n" + "".join(f"{name} = toy:main\n" for name in names)
     found = install(place, make_wheel(tmp_path, entry_points=text))
@@ -153,7 +153,7 @@ def test_pip_and_setuptools_get_programs_for_this_python(place: Place, wanted: s
 
 
 @BOTH
-def test_the_installer_says_who_it_was(place: Place, tmp_path: Path) -> None:
+def test_the_installer_says_who_it_was(place: InstallPlace, tmp_path: Path) -> None:
     file = make_wheel(tmp_path)
     folder = f"{site(place)}/toy-1.0.dist-info"
     found = install(place, file)
@@ -176,7 +176,7 @@ def test_a_record_that_is_a_program(tmp_path: Path) -> None:
 
 
 @BOTH
-def test_bytecode_that_a_wheel_brings_stays(place: Place, tmp_path: Path) -> None:
+def test_bytecode_that_a_wheel_brings_stays(place: InstallPlace, tmp_path: Path) -> None:
     parts = [Part(name="toy/__pycache__/a.cpython-36.pyc", content=b"1"), data("purelib/b/__pycache__/c.pyc", b"2")]
     found = install(place, make_wheel(tmp_path, parts))
     assert found[f"{site(place)}/toy/__pycache__/a.cpython-36.pyc"] == (0o644, b"1")
@@ -244,7 +244,7 @@ def test_the_order_of_members_does_not_matter(tmp_path: Path) -> None:
         ([data("a")], "invalid"),
     ],
 )
-def test_files_without_a_place_are_refused(place: Place, parts: Sequence[Part], reason: str, tmp_path: Path) -> None:
+def test_files_without_a_place_are_refused(place: InstallPlace, parts: Sequence[Part], reason: str, tmp_path: Path) -> None:
     assert reason in refused(place, make_wheel(tmp_path, parts))
 
 
@@ -264,7 +264,7 @@ def test_files_without_a_place_are_refused(place: Place, parts: Sequence[Part], 
         "[console_scripts]\na=b:c\n[gui_scripts]\na=d:e\n",
     ],
 )
-def test_entry_points_that_make_no_sense_are_refused(place: Place, text: str, tmp_path: Path) -> None:
+def test_entry_points_that_make_no_sense_are_refused(place: InstallPlace, text: str, tmp_path: Path) -> None:
     refused(place, make_wheel(tmp_path, entry_points=text))
 
 
@@ -272,7 +272,7 @@ DIGEST = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"  # the hash of an 
 
 
 @BOTH
-def test_of_two_wheels_with_the_same_path_the_last_wins(place: Place, tmp_path: Path) -> None:
+def test_of_two_wheels_with_the_same_path_the_last_wins(place: InstallPlace, tmp_path: Path) -> None:
     """A step of a build has the same rule (see `install_in_order`). Locks list packages in the order of their names."""
     first, second = (
         make_wheel(tmp_path, [Part(name="shared.py", content=name.encode()), Part(name=f"{name}.py")], name=name)
@@ -312,7 +312,7 @@ def test_a_record_may_list_folders(tmp_path: Path) -> None:
         (f"../a,{DIGEST},0\n", "lists '../a'"),
     ],
 )
-def test_a_record_that_disagrees_is_refused(place: Place, rows: str, reason: str, tmp_path: Path) -> None:
+def test_a_record_that_disagrees_is_refused(place: InstallPlace, rows: str, reason: str, tmp_path: Path) -> None:
     own = [Part(name=path, content=content) for path, content in metadata().items()]
     record = record_of(own)
     record.content += rows.encode()
@@ -336,7 +336,7 @@ def test_a_record_that_lacks_files(tmp_path: Path) -> None:
 
 
 @BOTH
-def test_records_as_some_publishers_make_them(place: Place, tmp_path: Path) -> None:
+def test_records_as_some_publishers_make_them(place: InstallPlace, tmp_path: Path) -> None:
     """Hashes in hexadecimal (gmsh 4.15.2) or with padding, and a METADATA that was edited after RECORD was made."""
     own = [Part(name=path, content=content) for path, content in metadata().items()]
     record = record_of(own)
@@ -366,7 +366,7 @@ def test_records_as_some_publishers_make_them(place: Place, tmp_path: Path) -> N
     ],
 )
 def test_metadata_that_is_wrong_is_refused(
-    place: Place, name: str, missing: bool, content: bytes, reason: str, tmp_path: Path
+    place: InstallPlace, name: str, missing: bool, content: bytes, reason: str, tmp_path: Path
 ) -> None:
     parts = {path: Part(name=path, content=content) for path, content in metadata().items()}
     record = record_of(list(parts.values()))

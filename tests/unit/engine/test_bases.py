@@ -112,13 +112,13 @@ class Registry:
         return self.digest
 
 
-KNOWN = bases.Known(digest="sha256:" + "a" * 64, archive=("deb http://old.example/toy stone main",))
+KNOWN = bases.KnownBase(digest="sha256:" + "a" * 64, archive=("deb http://old.example/toy stone main",))
 
 
 OTHER = "sha256:" + "b" * 64
 
 
-def pinned(decided: Environment, engine: object, tmp_path: Path, known: bases.Known = KNOWN) -> BaseLock | Missing:
+def pinned(decided: Environment, engine: object, tmp_path: Path, known: bases.KnownBase = KNOWN) -> BaseLock | Missing:
     place = Workspace(root=tmp_path, output=tmp_path, home=tmp_path)
     return bases.pin(decided, cast(Engine | None, engine), place, ignore_progress, known)
 
@@ -150,6 +150,6 @@ def test_a_base_that_can_be_bootstrapped_is_pinned_by_its_packages_and_else_by_t
 def test_without_a_known_digest_the_registrys_is_taken_and_else_missed(tmp_path: Path) -> None:
     decided = environment()
     decided = replace(decided, system=replace(decided.system, bootstrap_suite=""))
-    nothing = bases.Known()
+    nothing = bases.KnownBase()
     assert pinned(decided, Registry(OTHER), tmp_path, nothing) == BaseLock(image="debian:12", digest=OTHER, bootstrap=None)
     assert isinstance(pinned(decided, Registry(), tmp_path, nothing), Missing)

@@ -13,7 +13,7 @@ import pytest
 from envbuild import procs
 from envbuild.errors import EngineError
 from envbuild.host import doctor, nvidia
-from envbuild.host.nvidia import Gpu, Toolkit
+from envbuild.host.nvidia import InstalledGpu, Toolkit
 from envbuild.workspace import Workspace
 
 USAGE = namedtuple("USAGE", "total used free")
@@ -49,9 +49,9 @@ def machine(monkeypatch):
         monkeypatch.setattr(
             shutil, "disk_usage", lambda path: USAGE(shm, 0, shm) if str(path) == "/dev/shm" else USAGE(free, 0, free)
         )
-        one = Gpu(index=0, uuid="GPU-1", name="A100", capability="8.0", memory_bytes=40 * GB, pci="0")
+        one = InstalledGpu(index=0, uuid="GPU-1", name="A100", capability="8.0", memory_bytes=40 * GB, pci="0")
         monkeypatch.setattr(nvidia, "gpus", lambda: (one,) if gpu else ())
-        monkeypatch.setattr(nvidia, "driver", lambda: nvidia.Driver(version="535.1", cuda="12.2") if gpu else None)
+        monkeypatch.setattr(nvidia, "driver", lambda: nvidia.InstalledDriver(version="535.1", cuda="12.2") if gpu else None)
         monkeypatch.setattr(nvidia, "toolkit", lambda: Toolkit(cli="", runtime="", hook="", version="", cdi=()))
 
     return make

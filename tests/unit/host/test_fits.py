@@ -6,14 +6,16 @@ import pytest
 
 from envbuild import workspace
 from envbuild.host import fits, nvidia
-from envbuild.host.nvidia import Gpu
+from envbuild.host.nvidia import InstalledGpu
 from envbuild.matrix import cache
 
 GB = 10**9
 
 
-def card(index: int, name: str, capability: str, memory: int = 16) -> Gpu:
-    return Gpu(index=index, uuid=f"GPU-{index}", name=name, capability=capability, memory_bytes=memory * GB, pci=str(index))
+def card(index: int, name: str, capability: str, memory: int = 16) -> InstalledGpu:
+    return InstalledGpu(
+        index=index, uuid=f"GPU-{index}", name=name, capability=capability, memory_bytes=memory * GB, pci=str(index)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,7 @@ def test_equal_gpus_are_one_set_and_the_largest_comes_first():
 
 def test_what_of_the_matrix_runs_here_and_what_the_gpus_should_reach(real):
     cards = [card(0, V100, "7.0"), card(1, V100, "7.0"), card(2, A100, "8.0", 40)]
-    first, second, mixed = fits.fits(real, nvidia.Driver(version="384.130", cuda="9.0"), cards)
+    first, second, mixed = fits.fits(real, nvidia.InstalledDriver(version="384.130", cuda="9.0"), cards)
     assert (first.title, first.status) == (f"2 x {V100}", "ok")
     assert "CUDA 9.0; nominal fp64 7.8, fp32 15.7, fp16 31.4 TFLOPS; memory 900 GB/s" in first.message
     assert (second.status, second.message.startswith("0 builds")) == ("warn", True)  # this driver does not support Ampere

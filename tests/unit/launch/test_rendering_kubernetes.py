@@ -10,9 +10,9 @@ from launch_orders import FULL, LAUNCHERS, PLAIN, found, text_of
 
 from envbuild.launch.hosts import Host
 from envbuild.launch.launchers import choose
-from envbuild.launch.settings import Settings, Toleration
+from envbuild.launch.settings import BatchSettings, Toleration
 
-ASKED = Settings(
+ASKED = BatchSettings(
     time_s=7200,
     cpus=8,
     memory_mib=65536,
@@ -43,8 +43,8 @@ def manifests(kind, order):
                 SITE,
                 dataclasses.replace(PLAIN, gpus=False),
                 dataclasses.replace(PLAIN, settings=ASKED, gpus=False, hosts=(Host(name="", slots=2),) * 3),
-                dataclasses.replace(PLAIN, settings=Settings(cpus=1)),
-                dataclasses.replace(PLAIN, settings=Settings(pull_secrets=("a",))),
+                dataclasses.replace(PLAIN, settings=BatchSettings(cpus=1)),
+                dataclasses.replace(PLAIN, settings=BatchSettings(pull_secrets=("a",))),
             ],
         )
     ],
@@ -101,7 +101,7 @@ def test_nothing_is_asked_for_that_nobody_asked_for():
 
 @pytest.mark.parametrize(("namespace", "address"), [("ml", "envbuild-smoke-worker-0.envbuild-smoke.ml.svc"), ("", None)])
 def test_an_mpijob_finds_rank_0_by_the_operators_name_for_it(namespace, address):
-    order = dataclasses.replace(PLAIN, settings=Settings(namespace=namespace))
+    order = dataclasses.replace(PLAIN, settings=BatchSettings(namespace=namespace))
     (job,) = manifests("mpijob", order)
     words = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["args"]
     name = job["metadata"]["name"]

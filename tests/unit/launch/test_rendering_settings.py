@@ -10,10 +10,10 @@ from envbuild.errors import UsageError
 from envbuild.launch.hosts import read_hosts
 from envbuild.launch.launchers import choose
 from envbuild.launch.settings import (
-    Settings,
+    BatchSettings,
 )
 
-ASKED = Settings(partition="gpu", account="lab", time_s=5400, cpus=6, memory_mib=64 * 1024, sbatch=("--qos=high",))
+ASKED = BatchSettings(partition="gpu", account="lab", time_s=5400, cpus=6, memory_mib=64 * 1024, sbatch=("--qos=high",))
 
 
 def directives(kind, order):
@@ -48,14 +48,14 @@ def test_slurm_takes_whole_hosts_and_all_their_memory_unless_told_otherwise():
     whole, text = directives("pyxis", PLAIN)
     assert whole["exclusive"] == "" and whole["mem"] == "0" and "cpus-per-task" not in whole
     assert "SLURM_CPUS_ON_NODE" in text
-    shared, _ = directives("pyxis", dataclasses.replace(PLAIN, settings=Settings(shared=True, cpus=2)))
+    shared, _ = directives("pyxis", dataclasses.replace(PLAIN, settings=BatchSettings(shared=True, cpus=2)))
     assert "exclusive" not in shared and "mem" not in shared and shared["cpus-per-task"] == "2"
 
 
 def test_a_shared_hosts_container_takes_no_more_than_its_share():
-    _, text = directives("docker", dataclasses.replace(PLAIN, settings=Settings(shared=True, cpus=2, memory_mib=1024)))
+    _, text = directives("docker", dataclasses.replace(PLAIN, settings=BatchSettings(shared=True, cpus=2, memory_mib=1024)))
     assert "--cpus 8" in text and "--memory 1024m" in text
-    _, whole = directives("docker", dataclasses.replace(PLAIN, settings=Settings(cpus=2, memory_mib=1024)))
+    _, whole = directives("docker", dataclasses.replace(PLAIN, settings=BatchSettings(cpus=2, memory_mib=1024)))
     assert "--cpus 8" not in whole and "--memory" not in whole
 
 
@@ -75,7 +75,7 @@ def test_each_host_of_torchrun_gets_its_own_number_of_gpus():
 
 @pytest.mark.parametrize(("via", "kind", "name"), [("mpirun", "docker", "partition"), ("slurm", "docker", "namespace")])
 def test_a_setting_that_a_launcher_cannot_use_is_refused(via, kind, name):
-    order = dataclasses.replace(PLAIN, settings=Settings(**{name: "x"}))
+    order = dataclasses.replace(PLAIN, settings=BatchSettings(**{name: "x"}))
     with pytest.raises(UsageError, match=f"does not use --{name}") as refused:
         text_of(*choose(LAUNCHERS, via, kind), order)
     assert refused.value.code == "option-unused"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from linked_trees import RULES, SITE, elf
 
 from envbuild.linkcheck import gpus
-from envbuild.linkcheck.rules import Compiler, Rules
+from envbuild.linkcheck.rules import Compiler, LinkRules
 
 
 def test_gpus_run_native_code_of_their_major_version_and_older_ptx():
@@ -46,7 +46,7 @@ def test_a_library_whose_code_is_not_read_is_not_said_to_have_none():
 
 
 def test_the_highest_gpu_of_a_compiler_is_told():
-    rules = Rules(compilers=(Compiler(name="Compiler", files=("libcompile.so*",)),))
+    rules = LinkRules(compilers=(Compiler(name="Compiler", files=("libcompile.so*",)),))
     objects = {
         "/a/libcompile.so.12": elf("", architectures=("7.5", "9.0a", "10.0f", "12.1a")),
         "/b/libcompile.so.13": elf(""),

@@ -11,12 +11,12 @@ from linked_trees import elf
 from envbuild.errors import InvalidInputError
 from envbuild.linkcheck import hardware
 from envbuild.linkcheck.hardware import DriverSymbols
-from envbuild.linkcheck.model import NO_DRIVER, Driver
-from envbuild.linkcheck.rules import DriverLibrary, Rules
+from envbuild.linkcheck.model import NO_DRIVER, RequiredDriver
+from envbuild.linkcheck.rules import DriverLibrary, LinkRules
 from envbuild.workspace import DRIVER_SYMBOLS
 
 IMAGES = Path(__file__).parents[3] / "images"
-RULES = Rules(driver=(DriverLibrary(name="Driver", library="libdriver.so.1", symbols="drv[A-Z]"),))
+RULES = LinkRules(driver=(DriverLibrary(name="RequiredDriver", library="libdriver.so.1", symbols="drv[A-Z]"),))
 KNOWN = DriverSymbols(
     libraries={"libdriver.so.1": {"drvOld": "1.0", "drvNew": "2.10", "drvLast": "3.0", "drvBetween": "3.0"}},
     drivers=("1.0", "2.10", "3.0"),
@@ -25,8 +25,8 @@ KNOWN = DriverSymbols(
 TOOLKITS = {"12.3": "2.50", "13.0": "4.0"}
 
 
-def named(version: str) -> Driver:
-    return Driver(version=version, whose="the driver that you named", is_named=True)
+def named(version: str) -> RequiredDriver:
+    return RequiredDriver(version=version, whose="the driver that you named", is_named=True)
 
 
 def needs(*wanted: str, offers: tuple[str, ...] = ()) -> list[dict[str, object]]:

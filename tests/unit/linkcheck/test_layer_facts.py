@@ -94,11 +94,11 @@ def test_what_is_no_layer_is_refused(data: bytes):
 
 
 def test_facts_are_kept_for_these_patterns_and_damage_is_read_as_absent(tmp_path: Path):
-    kept = layer_facts.Kept(tmp_path, WANTED)
+    kept = layer_facts.LayerFactStore(tmp_path, WANTED)
     facts = read(("a.so", REAL.read_bytes(), tarfile.REGTYPE), ("b", "a.so", tarfile.SYMTYPE))
     kept.keep("sha256:1", facts)
     assert kept.find("1") == facts
-    assert layer_facts.Kept(tmp_path, Wanted(re.compile(b"x"), WANTED.constants)).find("1") is None
+    assert layer_facts.LayerFactStore(tmp_path, Wanted(re.compile(b"x"), WANTED.constants)).find("1") is None
     (file,) = tmp_path.iterdir()
     for content in (b"", b"\x00" * 30, file.read_bytes()[:-9]):
         file.chmod(0o644)

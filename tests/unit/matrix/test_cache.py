@@ -66,8 +66,8 @@ def test_rows_of_two_classes_with_the_same_values_stay_two_rows() -> None:
 def test_a_table_is_read_when_it_is_first_looked_at(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.load(workspace)
     parts: list[int] = []
-    original = disk_cache.Kept.part
-    monkeypatch.setattr(disk_cache.Kept, "part", lambda self, number: parts.append(number) or original(self, number))
+    original = disk_cache.CachedParts.part
+    monkeypatch.setattr(disk_cache.CachedParts, "part", lambda self, number: parts.append(number) or original(self, number))
     found = cache.load(workspace)
     assert parts == [0]
     assert (tuple(found.gpus), tuple(found.gpus)) == (TOY.gpus, TOY.gpus)

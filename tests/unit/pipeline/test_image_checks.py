@@ -12,7 +12,7 @@ import pytest
 from envbuild import smoketest
 from envbuild.errors import TimedOutError
 from envbuild.host import nvidia
-from envbuild.host.nvidia import Driver
+from envbuild.host.nvidia import InstalledDriver
 from envbuild.model.lock import Lock
 from envbuild.pipeline import image_checks
 from envbuild.pipeline.tools import Tools
@@ -97,6 +97,6 @@ def test_a_verdict_of_this_machine_does_not_stand_for_another(world):
 
 def test_a_verdict_under_an_older_driver_does_not_stand_for_a_newer_one(world, monkeypatch):
     for version in ("384.130", "550.54"):
-        monkeypatch.setattr(nvidia, "driver", lambda version=version: Driver(version=version, cuda="9.0"))
+        monkeypatch.setattr(nvidia, "driver", lambda version=version: InstalledDriver(version=version, cuda="9.0"))
         assert not world.is_replayed(SmokeOptions())
         assert world.is_replayed(SmokeOptions())

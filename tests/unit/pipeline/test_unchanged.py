@@ -10,7 +10,7 @@ import click
 import pytest
 
 from envbuild.cli import batch
-from envbuild.cli.batch import Asked
+from envbuild.cli.batch import BatchOptions
 from envbuild.errors import BuildError
 from envbuild.pipeline import linking, linking_sources, unchanged
 from envbuild.pipeline.batch import Job
@@ -80,7 +80,7 @@ def test_trouble_with_one_environment_is_left_to_its_own_process(tools, monkeypa
         raise BuildError("No.", code="no-reason")
 
     jobs = [Job(name=name, request=name) for name in ("odd", "refused")]
-    asked = Asked(selection=Selection(), jobs=1, keep_going=True, junit=None)
+    asked = BatchOptions(selection=Selection(), jobs=1, keep_going=True, junit=None)
     with click.Context(click.Command("make")):
         found = batch.attempted(tools, jobs, cast(batch.Attempt, attempt), ["make"], asked)
     assert [(each.job.name, each.state) for each in found] == [("refused", "failed")]

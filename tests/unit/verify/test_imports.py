@@ -136,7 +136,7 @@ def distribution(name: str, version: str, *requires: str, sections: str = "", py
     return {"name": name, "version": version, "requires": list(requires), "sections": sections, "python": python}
 
 
-def compare(*distributions: dict[str, Any], known: rules.Rules = RULES, python: str = "3.11") -> Findings:
+def compare(*distributions: dict[str, Any], known: rules.ImportRules = RULES, python: str = "3.11") -> Findings:
     found = Findings()
     markers = {"python_version": python, "sys_platform": "linux", "python_full_version": f"{python}.2"}
     answer = {"distributions": list(distributions), "markers": markers}
