@@ -141,7 +141,7 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def end() -> None:
-    """End the guard, because another program replaces this process. The guard cleans up now what is still listed."""
+    """End the guard, because another program replaces this process. The guard then removes everything that is still listed."""
     _GUARD.end()
 
 

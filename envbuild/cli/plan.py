@@ -146,7 +146,7 @@ def _committed(session: Session) -> Path | None:
 def _measured(path: Path | None) -> dict[str, Any]:
     """Return the seconds that each environment took in an earlier run, and the sizes of the images.
 
-    Environments that were not made then have no time.
+    Environments that were not made in that run have no time.
     """
     if path is None:
         return {"seconds": {}}

@@ -16,7 +16,7 @@ _KEPT = ("User", "ExposedPorts", "Env", "Entrypoint", "Cmd", "Volumes", "Working
 def image(
     layers: Sequence[tuple[Layer, str]], settings: Mapping[str, Any], *, architecture: str, created: str
 ) -> ComposedImage:
-    """Make the image of ``layers``, lowest first, each with its line for the history.
+    """Make the image of ``layers``: each layer with its text in the image's history, the lowest first.
 
     ``settings`` are the skeleton's container settings as the engine reports them; ``created`` is a time as in RFC 3339. Equal
     arguments make equal bytes.

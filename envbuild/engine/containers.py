@@ -130,7 +130,7 @@ class Workshop:
         return int(api.exec_inspect(made["Id"])["ExitCode"]), output.decode(errors="replace")
 
     def take(self, path: str, into: Path) -> None:
-        """Write a tar that holds the file at ``path`` to the file ``into``."""
+        """Copy the file at ``path`` out of the container. ``into`` is a tar file that then contains it."""
         pieces, _ = self._client.api.get_archive(self._container, path)
         with into.open("wb") as stream:
             for piece in pieces:

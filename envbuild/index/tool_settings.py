@@ -42,7 +42,7 @@ def uv_variables(settings: Settings) -> dict[str, str]:
 
 
 def pip_variables(settings: Settings) -> dict[str, str]:
-    """Return variables for pip of any version. Variables for package sources that only this machine has are set to empty."""
+    """Return variables for pip of any version. They switch off package sources that only this machine has."""
     values = {
         "PIP_CONFIG_FILE": os.devnull,
         "PIP_FIND_LINKS": "",

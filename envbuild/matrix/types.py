@@ -54,7 +54,7 @@ class Requirement(NamedTuple):
 
 
 class BadCapability(NamedTuple):
-    """GPUs on which the binaries start, and are known not to work."""
+    """GPUs on which the binaries start, but are known to fail."""
 
     capabilities: tuple[str, ...]
     reason: str

@@ -30,10 +30,10 @@ def compare_framework(lock: Lock, framework: Framework, told: Mapping[str, Any],
     who = named(lock, framework)
     version = str(told.get("version") or "")
     if _own_version(version) != _own_version(framework.version):
-        found.wrong(f"{who} version", f"expected {framework.version}, it reports {version or 'none'}")
+        found.wrong(f"{who} version", f"expected {framework.version}, but it reports {version or 'none'}")
     for prefix in (each for each in lock.prefixes if framework.name in each.frameworks and told.get("python")):
         if not _same_release(str(told["python"]), prefix.python.version):
-            found.wrong(f"{who} Python", f"expected {prefix.python.version}, it runs under {told['python']}")
+            found.wrong(f"{who} Python", f"expected {prefix.python.version}, but it runs under {told['python']}")
     _compare_cuda(lock, framework, told, found)
 
 
@@ -46,7 +46,7 @@ def _compare_cuda(lock: Lock, framework: Framework, told: Mapping[str, Any], fou
     elif expected is not None and cuda == UNKNOWN:
         found.notes.append(f"not compared: {who} does not report its CUDA version")
     elif expected is not None and not any(_same_release(str(cuda), each) for each in (expected, libraries) if each):
-        found.wrong(f"{who} CUDA", f"expected {expected}, it was built with {cuda}")
+        found.wrong(f"{who} CUDA", f"expected {expected}, but it was built with {cuda}")
     elif expected is None and cuda and cuda != UNKNOWN:
         found.notes.append(f"{who} was built with CUDA {cuda}, but this environment is for CPUs")
     if len(environment.frameworks) == 1 or framework.cuda_libraries == "system":
@@ -54,7 +54,7 @@ def _compare_cuda(lock: Lock, framework: Framework, told: Mapping[str, Any], fou
             if wanted and not told.get(name):
                 found.notes.append(f"not compared: {who} does not report its {name} version")
             elif wanted and not _same_release(str(told[name]), wanted):
-                found.wrong(f"{who} {name}", f"expected {wanted}, it reports {told[name]}")
+                found.wrong(f"{who} {name}", f"expected {wanted}, but it reports {told[name]}")
     if expected is not None:
         _compare_architectures(lock, framework, told.get("arch_list") or [], found)
 

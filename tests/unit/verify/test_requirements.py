@@ -71,8 +71,8 @@ def test_each_framework_is_asked_for_itself(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"cuda_build": "9.0"}, "other CUDA: expected 12.4, it was built with 9.0"),
-        ({"version": "2.1"}, "other version: expected 2.0, it reports 2.1"),
+        ({"cuda_build": "9.0"}, "other CUDA: expected 12.4, but it was built with 9.0"),
+        ({"version": "2.1"}, "other version: expected 2.0, but it reports 2.1"),
         ({"arch_list": ["sm_60", "sm_80", "compute_90"]}, ""),
         ({"arch_list": ["sm_60", "sm_90", "compute_90"]}, "other GPU code: no native code for 8.6"),
         ({"arch_list": ["sm_60", "sm_86", "compute_100"]}, "other GPU code: no PTX for 9.0"),
@@ -88,7 +88,7 @@ def test_each_is_compared_with_its_own_cuda(change: dict[str, Any], expected: st
 def test_what_uses_the_image_s_cuda_has_its_cudnn() -> None:
     lock, found = joint(), Findings()
     answers.compare_framework(lock, lock.environment.frameworks[0], {**TOY, "cudnn": "7.6.5"}, found)
-    assert [str(each) for each in found.problems] == ["toy cudnn: expected 7.4.2, it reports 7.6.5"]
+    assert [str(each) for each in found.problems] == ["toy cudnn: expected 7.4.2, but it reports 7.6.5"]
 
 
 def test_of_several_prefixes_a_difference_names_the_one_and_the_python_must_be_its_own() -> None:
@@ -104,9 +104,9 @@ def test_of_several_prefixes_a_difference_names_the_one_and_the_python_must_be_i
     for framework, told in zip(lock.environment.frameworks, (TOY, OTHER), strict=True):
         answers.compare_framework(lock, framework, {**told, "version": "0.1", "python": "3.11.9"}, found)
     assert [str(problem) for problem in found.problems] == [
-        "old: toy version: expected 1.0, it reports 0.1",
-        "new: other version: expected 2.0, it reports 0.1",
-        "new: other Python: expected 3.13, it runs under 3.11.9",
+        "old: toy version: expected 1.0, but it reports 0.1",
+        "new: other version: expected 2.0, but it reports 0.1",
+        "new: other Python: expected 3.13, but it runs under 3.11.9",
     ]
 
 
