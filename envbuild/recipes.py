@@ -67,7 +67,7 @@ class Feature:
 class Recipe:
     """How one framework is installed.
 
-    ``requirements`` are locked beside the framework. ``apt_runtime`` are Debian packages of the image; ``apt_build`` are
+    ``requirements`` are locked together with the framework. ``apt_runtime`` are Debian packages of the image; ``apt_build`` are
     installed only to build sdists. ``{python}`` in a name stands for the version of a Python that the distribution
     carries. ``large`` are patterns over canonical project names: each matching project gets its own layer, in the order of the
     patterns. ``module`` is the module that must be importable.

@@ -33,7 +33,7 @@ class Skeleton:
 
 
 def skeleton(engine: Engine, foundation: str, whole: str) -> Skeleton:
-    """Read from the engine the image ``whole``, which was built upon the image ``foundation``."""
+    """Read from the engine the image ``whole``, which was built on the image ``foundation``."""
     below, layers = diff_ids(engine, foundation), diff_ids(engine, whole)
     if layers[: len(below)] != below:
         raise EngineError("The engine built two stages of the same Dockerfile on different layers.", code="refused")

@@ -101,7 +101,7 @@ class Duplicate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkReport:
-    """The result of a link check. ``facts`` are the sections beside the gaps, ready for JSON."""
+    """The result of a link check. ``facts`` are all sections except the gaps, ready for JSON."""
 
     objects: int
     libraries: int

@@ -32,7 +32,8 @@ from envbuild.model.words import CudaLibraries, PythonFrom
 class LibraryNeed(NamedTuple):
     """The cuDNN or NCCL that a framework needs: at least ``minimum``, below ``below``, preferably ``prefer``.
 
-    ``taken_from`` says who brings it: ``system`` (installed beside CUDA), ``wheels``, or ``bundled`` in the framework's binary.
+    ``taken_from`` says where it comes from: ``system`` (installed with CUDA), ``wheels``, or ``bundled`` (in the framework's
+    binary).
     """
 
     minimum: str

@@ -157,7 +157,7 @@ class AptStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AptLock:
-    """Everything that apt installs upon a bootstrapped base, step by step.
+    """Everything that apt installs on a bootstrapped base, step by step.
 
     ``snapshots`` are the addresses of the archives' state at the time of locking, for packages that mirrors no longer have.
     ``unchecked`` lists the checks of package indices that apt skipped because of the locking machine's configuration.

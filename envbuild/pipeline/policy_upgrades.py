@@ -80,7 +80,7 @@ class _Finder:
             except PublishError:
                 return ""
             except EnvbuildError:
-                continue  # the version is not on the index, or does not fit beside the others
+                continue  # the version is not on the index, or does not fit the others
             return f"{package} {version}: `envbuild lock {name} --upgrade --package {wanted}`"
         return ""
 

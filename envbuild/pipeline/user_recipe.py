@@ -80,7 +80,7 @@ def pinned_differences(recipe: UserRecipe, lock: Lock) -> list[Problem]:
 def _differences(custom: Custom, lock: Lock) -> Iterator[str]:
     held = lock.environment.custom
     if held is None:
-        yield "the lock beside it was not made for an envbuild.yaml"
+        yield "the lock next to it was not made for an envbuild.yaml"
         return
     for field, key in _PINNED.items():
         now, then = getattr(custom, field), getattr(held, field)

@@ -61,7 +61,7 @@ def _against(version: str, table: str, rules: Sequence[SiteRule]) -> SiteRule | 
 
 
 def _frameworks(matrix: Matrix, rules: Sequence[SiteRule]) -> tuple[FrameworkTable, ...]:
-    """The frameworks. The releases of those that no rule is about, nor upon one of these, are not read."""
+    """The frameworks. Releases are read only of frameworks that a rule is about, and of their add-ons."""
     excluded = [(name, clauses, rule) for rule in rules for said, clauses in rule.frameworks for name in _names(matrix, said)]
     if not excluded:
         return matrix.frameworks

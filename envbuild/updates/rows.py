@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexAnswers:
-    """What the index has beside ``matrix``. ``unread`` has the wheels whose requirements could not be read, with the reason.
+    """What the index has in addition to ``matrix``. ``unread`` has the wheels with unreadable requirements, and the reason.
 
     With ``needs``, the wheels of new releases are measured.
     """

@@ -10,7 +10,7 @@ What cannot be compared, and what is compared instead:
   for files that the wheel's own RECORD lacks.
 - A package built from source has no wheel in the lock. Its version is compared, and its files with the RECORD that its build
   made.
-- Bytecode beside a recorded source was compiled in the image. Only the source is compared.
+- Bytecode next to a recorded source was compiled in the image. Only the source is compared.
 - The distribution's packages are compared by exact version if the lock has versions. Their files are compared by dpkg's own
   checksums (MD5), which leave configuration files out.
 - An interpreter or a CUDA that the build unpacked, and files that it compiled outside of any package, are compared with the

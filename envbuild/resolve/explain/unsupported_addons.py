@@ -1,4 +1,4 @@
-"""Refuses an add-on if its requested release does not support the framework that is named beside it.
+"""Refuses an add-on if its requested release does not support another framework of the request.
 
 The refusal applies only if the request does not name the base framework that the release needs.
 """
@@ -77,7 +77,7 @@ def _refusal(matrix: Matrix, request: Request, wanted: Wanted, other: FrameworkT
 def _with_other_release(
     matrix: Matrix, request: Request, wanted: Wanted, other: FrameworkTable, newest: str
 ) -> tuple[str, Environment] | None:
-    """The nearest release of the add-on that satisfies the request upon the named framework, and its environment."""
+    """The nearest release of the add-on that satisfies the request and is based on the named framework, and its environment."""
     near = nearest_versions([release.version for release in other.releases], newest)
     for version in near[:_TRIED]:
         again = wanted._replace(framework=other, version=f"==={version}")

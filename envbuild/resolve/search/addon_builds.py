@@ -1,4 +1,4 @@
-"""Finds the builds of add-ons upon releases of their base framework, and words upstream's statements about such pairs."""
+"""Finds the builds of add-ons for releases of their base framework, and words upstream's statements about such pairs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from envbuild.resolve.search.lookup import Lookup
 
 
 def builds_upon(lookup: Lookup, pairs: Pairs, below: Release) -> tuple[Variant, ...]:
-    """The builds of an add-on upon one release of its base framework."""
+    """The builds of an add-on that are based on one release of its base framework."""
     # The cached value also holds ``pairs``, so that no other object can get the same id.
     return lookup.once("upon", (id(pairs), below.version), lambda: (pairs, tuple(upon(pairs, below))))[1]
 
 
 def siblings(lookup: Lookup, build: Build) -> Sequence[Variant]:
-    """The builds of the same release; for an add-on, the builds upon the same release of its base framework."""
+    """The builds of the same release; for an add-on, those on the same release of its base framework."""
     release, variant = build.release, build.variant
     pairs = pairs_with(release, variant.upon[0][0]) if variant.upon else None
     if pairs is None or {variant.upon[0][1]} == {pairs.taken, pairs.taken_cuda}:
@@ -29,7 +29,7 @@ def siblings(lookup: Lookup, build: Build) -> Sequence[Variant]:
 
 
 def held_variants(lookup: Lookup, framework: Framework) -> Iterator[Variant]:
-    """The variants of the matrix that a framework of an earlier decision can be: for an add-on, the variants upon the base
+    """The variants of the matrix that a framework of an earlier decision can be: for an add-on, the variants on the base
     framework that the decision pins; else all variants that its release has today."""
     release = _release(lookup.matrix, framework.name, framework.version)
     if release is None:
@@ -57,7 +57,7 @@ def pins_upon(matrix: Matrix, variant: Variant) -> tuple[str, ...]:
 
 
 def warnings(builds: Sequence[Build]) -> Iterator[str]:
-    """Warn about each add-on upon a release of its base framework that upstream allows but has not tested with it."""
+    """Warn about each add-on that is based on a release which upstream allows but has not tested with it."""
     for build in builds:
         if word_of(build.release, build.variant) == "allowed":
             yield (

@@ -25,7 +25,7 @@ class Candidate(NamedTuple):
 
 
 def build_objections(lookup: Lookup, request: Request, build: Build) -> list[Objection]:
-    """The objections to one build that hold in every place and beside any other build."""
+    """The objections to one build that hold in every place and together with any other build."""
     found = [status_objection(build.row, build.variant.origin), *cuda_objections(request, build)]
     if (cuda := lookup.cuda.get(build.variant.cuda)) is not None:
         found.append(status_objection(cuda.key, cuda.origin))

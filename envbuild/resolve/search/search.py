@@ -189,7 +189,7 @@ class Search:
         return not versions[wanted.framework.name] and any(versions.values())
 
     def _upon_others(self, release: Release, others: Sequence[Wanted], wide: bool) -> Iterator[Variant]:
-        """The builds of an add-on's release upon other releases of its base framework than the default.
+        """The builds of an add-on's release that are based on other releases of its base framework than the default.
 
         Only base releases that the request accepts are used, or all of them if ``wide``. Tested pairs come first, then the
         others; both in the order of choice.
