@@ -45,7 +45,7 @@ def document(
 def _statement(name: str, finding: Vulnerability, accepted: Mapping[str, str] | None) -> dict[str, Any]:
     """Return the statement about one finding: the advisory names the version. Unless the site's policy says more, it is unknown
     whether the image uses the code."""
-    mended = f"Fixed in {', '.join(finding.fixed_in)}." if finding.fixed_in else "No release fixes it."
+    fix = f"Fixed in {', '.join(finding.fixed_in)}." if finding.fixed_in else "No release fixes it."
     aliases = {"aliases": list(finding.aliases)} if finding.aliases else {}
     summary = {"description": finding.summary} if finding.summary else {}
     status = accepted or {
@@ -56,7 +56,7 @@ def _statement(name: str, finding: Vulnerability, accepted: Mapping[str, str] | 
         "vulnerability": {"name": finding.advisory, **aliases, **summary},
         "products": [{"@id": f"{_OURS}/environments/{quote(name)}", "subcomponents": [{"@id": _url(finding)}]}],
         **status,
-        **({"action_statement": mended} if status["status"] == "affected" else {}),
+        **({"action_statement": fix} if status["status"] == "affected" else {}),
     }
 
 

@@ -70,7 +70,7 @@ def _text(name: str, found: Audit) -> str:
     lines = [f"{name}: {about if found.checked else 'no package was checked'}, by {found.database}"]
     rows = []
     for each in found.findings:
-        mended = f"fixed in {', '.join(each.fixed_in)}" if each.fixed_in else "there is no release with a fix"
-        rows.append([each.ecosystem, each.package, each.version, each.advisory, " ".join(each.aliases), mended])
+        fix = f"fixed in {', '.join(each.fixed_in)}" if each.fixed_in else "there is no release with a fix"
+        rows.append([each.ecosystem, each.package, each.version, each.advisory, " ".join(each.aliases), fix])
     lines += [wording.columns(rows, indent="  ")] if rows else []
     return "\n".join([*lines, *(f"  not checked: {what}" for what in found.unchecked)])

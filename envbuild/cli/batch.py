@@ -35,7 +35,7 @@ Attempt = Callable[["Tools", "Job", "RenderingWatch"], tuple[Mapping[str, Any], 
 _OWN = ("names", "every", "pattern", "revision", "jobs", "keep_going", "junit", "release")
 _DEFAULT_JOBS = 2
 _CONDITION = re.compile("[<>=!~]")
-_PIN = re.compile("[^<>=!~, ]+==[^<>=!~, ]+")  # a package in one version is a whole request, not a condition of another
+_PIN = re.compile("[^<>=!~, ]+==[^<>=!~, ]+")  # `package==version` is a request by itself, not a condition on another
 _ALSO = "--also"
 
 

@@ -100,7 +100,7 @@ class Tree:
         return path if path in self._files else None
 
     def _folder(self, path: str, depth: int) -> str | None:
-        """The path of a folder without links; None if a link does not end.
+        """The path of a folder without links; None if its links form a loop.
 
         Folders are followed in a loop, from the top: a path may have more folders than Python allows calls.
         """

@@ -30,7 +30,7 @@ def require_policy(tools: Tools) -> Policy:
 
 
 def check(tools: Tools, policy: Policy, name: str, questions: Questions, *, upgrades: bool) -> Judgement:
-    """Judge the lock of ``name``. With ``upgrades``, the least upgrade of each finding is looked up, which asks the package
+    """Judge the lock of ``name``. With ``upgrades``, the smallest upgrade for each finding is looked up, which asks the package
     index.
 
     Raises :class:`InvalidInputError` (``no-lock``) if there is no lock.

@@ -1,4 +1,4 @@
-"""Finds the least change that mends what a policy does not allow. Only changes that resolve are named."""
+"""Finds the smallest change that fixes what a policy does not allow. Only changes that resolve are named."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RELEASES = 80  # newer releases of a framework
 
 
 def with_upgrades(tools: Tools, policy: Policy, locked: Locked, judged: Judgement, *, today: str) -> Judgement:
-    """Return the judgement with the least upgrade of each finding that has one. Asks the package index for packages."""
+    """Return the judgement with the smallest upgrade for each finding that has one. Asks the package index for packages."""
     if not judged.findings:
         return judged
     finder = _Finder(tools, policy, locked, today)
@@ -34,8 +34,8 @@ def with_upgrades(tools: Tools, policy: Policy, locked: Locked, judged: Judgemen
     for each in judged.findings:
         if each.rule == "vulnerabilities":
             by_package.setdefault(each.package, []).append(each)
-    mended = {package: finder.of_package(package, found) for package, found in by_package.items()}
-    findings = tuple(replace(each, upgrade=finder.of(each, mended)) for each in judged.findings)
+    fixed = {package: finder.of_package(package, found) for package, found in by_package.items()}
+    findings = tuple(replace(each, upgrade=finder.of(each, fixed)) for each in judged.findings)
     return replace(judged, findings=findings)
 
 
@@ -47,11 +47,11 @@ class _Finder:
         self._environment = locked.lock.environment
         self._elsewhere: str | None = None
 
-    def of(self, finding: PolicyFinding, mended: Mapping[str, str]) -> str:
-        """The least change for a finding, as a sentence or a command; empty if none is known."""
+    def of(self, finding: PolicyFinding, fixed: Mapping[str, str]) -> str:
+        """The smallest change for a finding, as a sentence or a command; empty if none is known."""
         name = self._tools.cli_name(self._environment.name)
         if finding.rule == "vulnerabilities":
-            return mended[finding.package]
+            return fixed[finding.package]
         if finding.rule == "evidence":
             return f"`envbuild evidence {name} --prove --kinds {finding.subject}` proves it, on a suitable machine"
         if finding.rule == "lock":
@@ -63,7 +63,7 @@ class _Finder:
         return ""
 
     def of_package(self, package: str, findings: Sequence[PolicyFinding]) -> str:
-        """The least version of a package that mends all ``findings`` about it and that can be locked."""
+        """The lowest version of a package that fixes all ``findings`` about it and that can be locked."""
         pinned = {canonicalize_name(each.name) for prefix in self._locked.lock.prefixes for each in prefix.artifacts}
         if canonicalize_name(package) not in pinned:
             return ""
@@ -98,7 +98,7 @@ class _Finder:
         return [f"{name}=={min(versions)}" for name, versions in held.items() if len(versions) == 1 and name not in changed]
 
     def _offered(self, package: str, findings: Sequence[PolicyFinding]) -> list[str]:
-        """The versions on the index that mend all ``findings`` about a package, the least first, without yanked ones."""
+        """The versions on the index that fix all ``findings`` about a package, the lowest first, without yanked ones."""
         from envbuild.lock.available_versions import version_of
 
         project = str(canonicalize_name(package))
@@ -189,7 +189,7 @@ def _at_least(version: str, held: str, least: str) -> bool:
 
 
 def least_versions(findings: Sequence[PolicyFinding], offered: Sequence[Version] | None = None) -> list[str]:
-    """Return the versions that mend all ``findings`` about one package, the least first: those that are ``offered``, else those
+    """Return the versions that fix all ``findings`` about one package, the lowest first: those that are ``offered``, else those
     that the advisories name.
 
     An advisory may name a fixed version for each series of releases. A version counts as fixed if it is at least the fixed

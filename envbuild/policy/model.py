@@ -176,7 +176,7 @@ class Facts:
 class PolicyFinding:
     """Something that the policy does not allow. ``subject`` is what an exception has to name; ``aliases`` are its other names.
 
-    ``at`` is the place in the policy, as ``file:line``. ``upgrade`` is the least change that mends it, empty if none is known.
+    ``at`` is the place in the policy, as ``file:line``. ``upgrade`` is the smallest change that fixes it, or empty.
     """
 
     rule: Rule

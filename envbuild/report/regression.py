@@ -51,7 +51,7 @@ def find_regression(a: Mapping[str, Any], b: Mapping[str, Any]) -> Regression:
 
 
 def word(old: Figure, new: Figure) -> str:
-    """Compare two figures of which more is better."""
+    """Compare two figures; a higher figure is better."""
     (before, low, high), (after, least, most) = old, new
     if before is None or low is None or high is None or after is None or least is None or most is None or not before:
         return "not judged, because there is no confidence interval"

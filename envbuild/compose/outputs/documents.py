@@ -101,7 +101,7 @@ def tags(client: Client) -> list[str]:
         if not following:
             break
         url = client.absolute(answer.url, following)
-    else:  # a part of the tags would pass for all of them
+    else:  # an incomplete list must not be taken for a complete one
         raise PublishError(
             f"The list of the tags of {client.repository} has more than {_PAGES} pages.",
             code="too-long",

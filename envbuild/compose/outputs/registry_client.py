@@ -72,7 +72,7 @@ def parse(text: str) -> Repository:
 
 
 class _PassingError(Exception):
-    """A temporary failure: the next attempt perhaps succeeds. ``reason`` is the error to raise if no attempt does."""
+    """A temporary failure: the next attempt may succeed. ``reason`` is the error to raise if no attempt succeeds."""
 
     def __init__(self, reason: PublishError, retry_after: str = "") -> None:
         super().__init__(reason.message)

@@ -1,4 +1,4 @@
-"""Finds and ranks the alternatives of a refused request: the least change first, then the nearest environment."""
+"""Finds and ranks the alternatives of a refused request: the smallest change first, then the nearest environment."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _weight(changed: _Changed) -> int:
 
 
 def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]:
-    """Environments that nearly satisfy the request, the least change first; one for each set of changed parts.
+    """Environments that nearly satisfy the request, the smallest change first; one for each set of changed parts.
 
     ``cores`` are sets of conflicting parts, so every alternative changes at least one part of each set. For a GPU request, the
     last alternative is the same request for the CPU, if such an environment exists.
@@ -111,7 +111,7 @@ def _instead_of_what(request: Request) -> str:
 
 
 def _ways(request: Request, cores: Sequence[_Changed]) -> Iterator[_Changed]:
-    """Sets of parts to change, the least change first. Each set changes at least one part of every core."""
+    """Sets of parts to change, the smallest change first. Each set changes at least one part of every core."""
     parts = sorted(asked(request), key=lambda part: list(_WEIGHTS).index(part.kind))
     sizes = [
         sorted(
