@@ -176,7 +176,7 @@ def _cell(
 
 
 def _changing(lookup: Lookup, variant: Variant, gpu: GpuWanted | None) -> set[str]:
-    """Return the driver versions at which the answer for this build and this GPU can change. At all other versions it stays the same."""
+    """Return the driver versions at which the answer for this build and this GPU can change. Elsewhere it stays the same."""
     row = lookup.cuda.get(variant.cuda)
     found = {each.driver_min for each in (row, lookup.native_rule(row)) if each is not None} if row is not None else set()
     branches = {int(each.branch) for each in lookup.matrix.drivers if each.origin.status == "known-bad"}
