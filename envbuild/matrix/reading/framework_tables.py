@@ -1,5 +1,4 @@
-"""Reads ``frameworks/<name>.yaml``. Releases and variants inherit the values of their series, so that each release read has all
-its values."""
+"""Reads ``frameworks/<name>.yaml``. Releases and variants inherit values of their series, so each release is complete."""
 
 from __future__ import annotations
 

@@ -299,9 +299,9 @@ def test_damaged_wheels(tmp_path):
     cases = {
         "truncated": (whole[:-200], "is truncated, or no wheel"),
         "half": (whole[: len(whole) // 2], "is truncated, or no wheel"),
-        "damaged": (bytes(flipped), "is no readable wheel"),
+        "damaged": (bytes(flipped), "is not a readable wheel"),
         "a size that cannot be": (_lying(whole, "widget/libwidget.so", 2**32 - 2), "which cannot be"),
-        "a smaller size": (_lying(whole, "widget/libwidget.so", 100), "is no readable wheel|cut off|CRC"),
+        "a smaller size": (_lying(whole, "widget/libwidget.so", 100), "is not a readable wheel|cut off|CRC"),
         "a place far behind the end": (_placed_at(whole, 2**55), "at byte 36028797018963968, but only"),
         "no metadata": (whole.replace(b"METADATA", b"METADATE"), "has 0 METADATA files"),
         "a project that is a path": (_saying("/tmp/x/owned", "1.0"), "which its file name contradicts"),
