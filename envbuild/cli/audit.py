@@ -39,8 +39,8 @@ def command(
 ) -> int:
     """List known vulnerabilities of the packages that NAME's lock pins and that its local image contains.
 
-    Old environments have known vulnerabilities by design, so findings alone are not a failure. A service that does not answer
-    is one. Packages that could not be checked are listed; with --strict they count as findings.
+    Old environments have known vulnerabilities by design, so findings alone are not a failure, but a service that does not
+    answer is one. Packages that could not be checked are listed; with --strict they count as findings.
     """
     from envbuild import codec
     from envbuild.audit import audit

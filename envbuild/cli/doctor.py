@@ -36,7 +36,7 @@ def command(session: Session, /, offline: Path | None) -> int:
     rendering still work.
 
     With --offline it reads every file of a bundle, and says which environments can be built from it on this machine. The exit
-    code is 5 if one cannot. A damaged base stops no build where mmdebstrap makes it again from the bundle's Debian packages.
+    code is 5 if one cannot. A damaged base does not matter if mmdebstrap can make it again from the Debian packages.
     """
     return _machine(session) if offline is None else _bundle(session, offline)
 

@@ -25,7 +25,7 @@ def command() -> None:
 @options.common
 @click.pass_obj
 def up(session: Session) -> int:
-    """Start the private engine, as root. If it runs already, nothing happens."""
+    """Start the private engine, as root. If it is already running, nothing happens."""
     from envbuild.engine import private_engine
 
     with display(session) as shown:

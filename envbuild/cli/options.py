@@ -268,7 +268,7 @@ def judging(function: F) -> F:
             "--min-speedup",
             default="",
             metavar="N:X,…",
-            help="Fail if the speedup of N devices is below R; written N:R, e.g. 2:1.2.",
+            help="Fail if the speedup of N devices is below X, e.g. 2:1.2.",
         ),
         click.option(
             "--devices",
@@ -323,7 +323,7 @@ def measuring(function: F) -> F:
             "--min-efficiency",
             default="",
             metavar="N:X,…",
-            help="Fail if the speedup of N devices, divided by N, is below R; written N:R, e.g. 2:0.8.",
+            help="Fail if the speedup of N devices, divided by N, is below X, e.g. 2:0.8.",
         ),
         click.option(
             "--sync",
