@@ -49,7 +49,7 @@ _MOUNT = re.compile(r"[^:]+:/[^:]*(:ro|:rw)?")
     show_default=True,
     help="The GPUs of the container; auto means all GPUs, if the image uses GPUs and the machine has some.",
 )
-@click.option("--cdi", is_flag=True, help="Name GPUs to Docker by their CDI names, as for Podman.")
+@click.option("--cdi", is_flag=True, help="Name GPUs to Docker as the Container Device Interface (CDI) does, as for Podman.")
 @options.shm_size
 @click.option(
     "--user",
