@@ -147,7 +147,7 @@ def lowest_driver(cuda: Iterable[str], floors: Mapping[str, str]) -> str:
 
 
 def cuda_gaps(cuda: Mapping[str, str], floors: Mapping[str, str], driver: RequiredDriver) -> list[Gap]:
-    """The gaps of a driver that is older than the lowest one (``floors``) for the CUDA of the image's CUDA libraries."""
+    """The gaps of a driver that is too old for the image's CUDA libraries. ``floors`` has the lowest driver of each CUDA."""
     return [
         Gap(
             kind="driver",

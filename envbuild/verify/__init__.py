@@ -173,7 +173,7 @@ def _compare_lists(lock: Lock, told: dict[str, Any], found: Findings) -> lists.L
 
 
 def _unusable(error: EngineError, where: str, found: Findings) -> None:
-    """If the engine could not start a program, note a difference of the image. If the engine itself failed, raise ``error``."""
+    """If a program of the image cannot be started, report that as a finding. If the engine itself failed, raise ``error``."""
     if error.code != "refused":
         raise error
     found.wrong(where, f"cannot be started: {error.message}")

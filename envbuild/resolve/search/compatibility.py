@@ -355,7 +355,7 @@ def _package_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
 
 
 def package_clashes(builds: Sequence[Build], pythons: Sequence[str]) -> Iterator[Objection]:
-    """The requirements that keep builds out of one set of packages on every one of ``pythons``; none if one of these serves."""
+    """The requirements because of which builds cannot share one set of packages. None if they can on one of ``pythons``."""
     pins = _joint_pins(builds)
     packages = {python: contradiction(pins, python) for python in pythons}
     if packages and all(packages.values()):
