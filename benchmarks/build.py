@@ -113,7 +113,8 @@ def prepare(tools: Tools, name: str, scratch: Path) -> Case:
         tools.engine.build(context, tag=base, build_args=arguments, dockerfile=skeleton.DOCKERFILE, target=skeleton.BELOW)
 
     (by_hand / "tools").mkdir(parents=True)
-    shutil.copy(context / "tools/uv", by_hand / "tools/uv")
+    if lock.prefixes[0].backend == "uv":
+        shutil.copy(context / "tools/uv", by_hand / "tools/uv")
     pip = lock.prefixes[0].pip
     assert pip is not None
     shutil.copy(tools.index.fetch_artifact(pip, tools.workspace.downloads), by_hand / "tools/pip.whl")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from envbuild import files, guard
+from envbuild import files
 from envbuild.compose import bytecode, downloads, engine_image, image, layer_jobs, overlaps, plan, skeleton, wheel_layer
 from envbuild.compose.downloads import Downloads
 from envbuild.compose.model import ComposedImage, Layer
@@ -188,11 +188,10 @@ class Composer:
         """Start to make the layers, and return their jobs by key. ``stack`` closes what the jobs use."""
         writers = DaemonPool(_CONVERTERS)
         jobs: dict[str, Future[Layer]] = {layer.key: Future() for layer in lacking}
-        for number, prefix in enumerate(self.lock.prefixes):
+        for prefix in self.lock.prefixes:
             layers = [layer for layer in lacking if layer.prefix == prefix]
             if not layers:
                 continue
-            folder = stack.enter_context(guard.temporary_folder(f"envbuild-bytecode-{number}-"))
             opened = stack.enter_context(wheel_layer.OpenWheels())
             making = layer_jobs.LayerJobs(
                 layers={layer.key: layer for layer in layers},
@@ -205,7 +204,7 @@ class Composer:
             )
             making.begin_files()
             if making.needs_bytecode:
-                compiler = bytecode.compiler(self.engine, foundation, prefix, folder, opened=opened, on_progress=self._tell)
+                compiler = bytecode.compiler(self.engine, foundation, prefix, opened=opened, on_progress=self._tell)
                 started = stack.enter_context(compiler) if making.needs_compiler else None
                 self._compiling.append(DaemonPool(1).submit(making.compile_all, started))
         return jobs

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,28 +38,35 @@ def find(store: LayerStore, layer: WheelLayer, wheel: Wheel) -> dict[str, PartOf
         return None
 
 
-def keep(store: LayerStore, layer: WheelLayer, wheel: Wheel, code: Mapping[str, PartOfFile]) -> None:
-    """Put the bytecode of ``wheel`` into the store."""
-    store.add(_key(layer, wheel), functools.partial(_write, code=code), about=f"the bytecode of {wheel.filename}")
+def keep(
+    store: LayerStore, layer: WheelLayer, wheel: Wheel, code: Callable[[], Iterable[tuple[str, bytes]]]
+) -> dict[str, PartOfFile]:
+    """Put the bytecode of ``wheel`` into the store, and return it as :func:`find` does.
+
+    ``code`` yields it by absolute path. It is not called if another process has put the bytecode there meanwhile.
+    """
+    places: dict[str, tuple[int, int]] = {}
+    write = functools.partial(_write, code=code, places=places)
+    file = store.blob(store.add(_key(layer, wheel), write, about=f"the bytecode of {wheel.filename}").digest)
+    return {path: PartOfFile(file, *place) for path, place in places.items()} or dict(parts(file))
 
 
-def parts(file: Path, begin: int = 0) -> Iterator[tuple[str, PartOfFile]]:
-    """The files in a tar that begins at ``begin`` of ``file``, by absolute path."""
-    with file.open("rb") as stream:
-        stream.seek(begin)
-        with tarfile.open(fileobj=stream) as archive:
-            for found in archive:
-                if found.isreg():
-                    yield f"/{found.name.lstrip('/')}", PartOfFile(file, found.offset_data, found.size)
+def parts(file: Path) -> Iterator[tuple[str, PartOfFile]]:
+    """The files in the tar ``file``, by absolute path."""
+    with tarfile.open(file) as archive:
+        for found in archive:
+            if found.isreg():
+                yield f"/{found.name.lstrip('/')}", PartOfFile(file, found.offset_data, found.size)
 
 
-def _write(stream: BinaryIO, *, code: Mapping[str, PartOfFile]) -> Layer:
+def _write(stream: BinaryIO, *, code: Callable[[], Iterable[tuple[str, bytes]]], places: dict[str, tuple[int, int]]) -> Layer:
     digest, size = hashlib.sha256(), 0
-    for path in sorted(code):
-        part = code[path]
-        for piece in (header(path, tarfile.REGTYPE, 0o644, part.size), *part.pieces(), bytes(-part.size % _BLOCK)):
-            digest.update(piece)
-            size += stream.write(piece)
+    for path, content in code():
+        head = header(path, tarfile.REGTYPE, 0o644, len(content))
+        places[path] = size + len(head), len(content)
+        whole = b"".join((head, content, bytes(-len(content) % _BLOCK)))
+        digest.update(whole)
+        size += stream.write(whole)
     end = bytes(2 * _BLOCK)
     digest.update(end)
     size += stream.write(end)

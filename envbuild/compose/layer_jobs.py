@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from envbuild.compose import kept_bytecode, wheel_layer
 from envbuild.compose.bytecode import Compiler
@@ -16,6 +17,8 @@ from envbuild.compose.model import InstallPlace, Layer
 from envbuild.compose.plan import Wheel, WheelLayer
 from envbuild.compose.store import LayerStore, Watch
 from envbuild.index.thread_pool import DaemonPool
+
+_READERS = 3  # wheels whose sources are read at the same time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,43 +60,36 @@ class LayerJobs:
                 self.downloads[wheel].add_done_callback(functools.partial(self._begin, layer, {}))
 
     def compile_all(self, compiler: Compiler | None) -> None:
-        """Compile the wheels as they arrive, several in one run if possible, and write each layer as soon as it is complete.
+        """Compile the wheels as they arrive, several at the same time, and write each layer as soon as it is complete.
 
-        Bytecode that the store has is taken from there. ``compiler`` is None if the store has all of it. New bytecode is kept
-        by another thread, so that the next wheels need not wait for it.
+        Bytecode that the store has is taken from there. ``compiler`` is None if the store has all of it.
         """
-        keeper = DaemonPool(1)
-        keeping: list[Future[None]] = []
+        pool = DaemonPool(_READERS)
         try:
             waiting = [layer for layer in self.layers.values() if layer.holds != "files"]
             layer_of = {wheel: layer for layer in waiting for wheel in layer.wheels}
-            left = {self.downloads[wheel]: wheel for wheel in layer_of}
             code: dict[Wheel, dict[str, PartOfFile]] = {}
+            left: dict[Future[Any], Wheel] = {self.downloads[wheel]: wheel for wheel in layer_of}
             while left:
-                arrived, _ = wait(left, return_when=FIRST_COMPLETED)
-                batch = [wheel for download, wheel in left.items() if download in arrived]
-                left = {download: wheel for download, wheel in left.items() if download not in arrived}
-                new = self._compiled(compiler, [wheel for wheel in batch if wheel not in self.kept])
-                code |= new | {wheel: self.kept[wheel] for wheel in batch if wheel in self.kept}
+                for done in wait(left, return_when=FIRST_COMPLETED).done:
+                    wheel, result = left.pop(done), done.result()
+                    if done is not self.downloads[wheel]:
+                        code[wheel] = result
+                    elif wheel in self.kept:
+                        code[wheel] = self.kept[wheel]
+                    else:
+                        assert compiler is not None
+                        compiled = functools.partial(compiler.compiled, result)
+                        left[pool.submit(kept_bytecode.keep, self.store, layer_of[wheel], wheel, compiled)] = wheel
                 for layer in [layer for layer in waiting if code.keys() >= set(layer.wheels)]:
                     waiting.remove(layer)
                     self._begin(layer, {path: part for wheel in layer.wheels for path, part in code[wheel].items()})
-                for wheel, made in new.items():
-                    keeping.append(keeper.submit(kept_bytecode.keep, self.store, layer_of[wheel], wheel, made))
             if compiler is not None:
                 compiler.workshop.close()
-            for done in keeping:
-                done.result()
         except BaseException as error:  # reading the result raises it again
             for job in self.jobs.values():
                 with contextlib.suppress(InvalidStateError):
                     job.set_exception(error)
-
-    def _compiled(self, compiler: Compiler | None, wheels: Sequence[Wheel]) -> dict[Wheel, dict[str, PartOfFile]]:
-        if not wheels:
-            return {}
-        assert compiler is not None
-        return dict(zip(wheels, compiler.compiled([self.downloads[wheel].result() for wheel in wheels]), strict=True))
 
     def _begin(self, layer: WheelLayer, code: wheel_layer.Bytecode, _download: Future[Path] | None = None) -> None:
         self.writers.submit(self._write, layer, code)

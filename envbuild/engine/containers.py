@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild import guard
+from envbuild.engine.dialogue import Dialogue
 from envbuild.engine.docker_client import open_client
 from envbuild.engine.model import Mount, RunResult
 from envbuild.errors import EngineError, TimedOutError
@@ -107,7 +108,7 @@ def _once(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], No
 
 
 class Workshop:
-    """A running container in which commands run one after the other; make one with :func:`workshop`."""
+    """A running container in which programs run; make one with :func:`workshop`."""
 
     def __init__(self, client: DockerClient, container: str) -> None:
         self._client = client
@@ -118,23 +119,9 @@ class Workshop:
         """Start the container."""
         self._client.api.start(self._container)
 
-    def deliver(self, archive: Iterator[bytes]) -> None:
-        """Unpack a tar at the root of the container."""
-        self._client.api.put_archive(self._container, "/", archive)
-
-    def run(self, argv: Sequence[str]) -> tuple[int, str]:
-        """Run a command as root; returns its exit code and what it printed."""
-        api: Any = self._client.api
-        made = api.exec_create(self._container, list(argv), user="0")
-        output: bytes = api.exec_start(made["Id"])
-        return int(api.exec_inspect(made["Id"])["ExitCode"]), output.decode(errors="replace")
-
-    def take(self, path: str, into: Path) -> None:
-        """Copy the file at ``path`` out of the container. ``into`` is a tar file that then contains it."""
-        pieces, _ = self._client.api.get_archive(self._container, path)
-        with into.open("wb") as stream:
-            for piece in pieces:
-                stream.write(piece)
+    def talk(self, argv: Sequence[str], env: Mapping[str, str]) -> Dialogue:
+        """Start a program as root that answers requests. Several may run at the same time."""
+        return Dialogue(self._client, self._container, argv, env)
 
     def close(self) -> None:
         """Remove the container; do nothing if it was removed before."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, as_completed
 from queue import SimpleQueue
@@ -13,33 +14,48 @@ T = TypeVar("T")
 PIECE_S = 0.5
 
 
+_Job = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
+
+
 class DaemonPool:
-    """Like ``ThreadPoolExecutor``, but the interpreter can end without finishing queued work."""
+    """Like ``ThreadPoolExecutor``, but the interpreter can end without finishing queued work.
+
+    When nothing refers to the pool any more, its threads finish the queued work and end.
+    """
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._started = False
         self._guard = threading.Lock()
-        self._jobs: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
 
     def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
         """Run ``function(*args)`` in a thread; the future gets its result or exception."""
         with self._guard:
             if not self._started:
                 for number in range(self._workers):
-                    threading.Thread(target=self._work, name=f"index-{number}", daemon=True).start()
+                    # The threads refer to the queue only, so that the pool can be dropped while they wait.
+                    threading.Thread(target=_work, args=(self._jobs,), name=f"index-{number}", daemon=True).start()
+                weakref.finalize(self, _end, self._jobs, self._workers).atexit = False
                 self._started = True
         future: Future[T] = Future()
         self._jobs.put((future, function, args))
         return future
 
-    def _work(self) -> None:
-        while True:
-            future, function, args = self._jobs.get()
-            try:
-                future.set_result(function(*args))
-            except BaseException as error:  # raised again when the result is read
-                future.set_exception(error)
+
+def _work(jobs: SimpleQueue[_Job | None]) -> None:
+    while (job := jobs.get()) is not None:
+        future, function, args = job
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:  # raised again when the result is read
+            future.set_exception(error)
+        del job, future, function, args  # while the thread waits, it must not keep what it worked with
+
+
+def _end(jobs: SimpleQueue[_Job | None], workers: int) -> None:
+    for _ in range(workers):
+        jobs.put(None)
 
 
 def finished(futures: Iterable[Future[T]]) -> Iterator[Future[T]]:

@@ -16,6 +16,7 @@ from engine_toy import nap, sleeping
 
 from envbuild.engine import bases, containers
 from envbuild.engine.client import Engine
+from envbuild.engine.dialogue import EndedError
 from envbuild.engine.model import Mount
 from envbuild.errors import EngineError, TimedOutError
 
@@ -258,3 +259,27 @@ def wait_for(condition, seconds: float = 120.0) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not come to pass in time"
         time.sleep(0.05)
+
+
+def test_a_program_in_a_workshop_answers_until_it_ends(engine, image):
+    """More bytes than all buffers between here and there hold, and output of both kinds."""
+    with engine.workshop(image) as workshop:
+        talk = workshop.talk(["sh", "-c", 'head -c 3000000; echo "last $WORDS" >&2; exit 3'], {"WORDS": "words"})
+        sent = os.urandom(3000000)
+        sending = threading.Thread(target=talk.send, args=(sent,))
+        sending.start()
+        assert bytes(talk.receive(1)) + bytes(talk.receive(2999999)) == sent
+        sending.join()
+        with pytest.raises(EndedError, match="last words"):
+            talk.receive(1)
+        talk.close()
+    assert ours(engine) == []
+
+
+def test_the_end_of_a_workshop_ends_its_programs(engine, image):
+    with engine.workshop(image) as workshop:
+        talk = workshop.talk(["cat"], {})
+        talk.send(b"words")
+        assert talk.receive(5) == b"words"
+    with pytest.raises(EndedError):
+        talk.receive(1)

@@ -1,10 +1,10 @@
-"""The module to which a bytecode file belongs, and the wheels that are compiled together."""
+"""The module to which a bytecode file belongs."""
 
 from __future__ import annotations
 
 import pytest
 
-from envbuild.compose.bytecode import batches, source_of
+from envbuild.compose.bytecode import source_of
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,3 @@ from envbuild.compose.bytecode import batches, source_of
 )
 def test_the_module_of_a_file_of_bytecode(bytecode: str, source: str) -> None:
     assert source_of(bytecode) == source
-
-
-def test_wheels_that_hold_the_same_path_are_compiled_apart() -> None:
-    assert batches([["/e/a.py", "/e/tests.py"], ["/e/b.py"], ["/e/tests.py"], []]) == [[0, 1, 3], [2]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,6 @@ from wheel_files import Part, make_wheel
 
 from envbuild.compose import kept_bytecode, layer_jobs, wheel_layer
 from envbuild.compose.bytecode import Compiler
-from envbuild.compose.members import PartOfFile
 from envbuild.compose.model import Layer
 from envbuild.compose.plan import Wheel, wheel_layers
 from envbuild.compose.store import LayerStore
@@ -38,22 +37,16 @@ class Container:
 class FromNames:
     """Replaces the compiler; the bytecode of a wheel is the name of its file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         self.workshop = Container()
-        self.folder = folder
 
-    def compiled(self, wheels: list[Path]) -> list[dict[str, PartOfFile]]:
-        found = []
-        for wheel in wheels:
-            made = self.folder / f"{wheel.parent.name}.code"  # a path of its own: another thread may still read the last one
-            made.write_text(wheel.name)
-            found.append({f"/opt/env/lib/{wheel.stem}.pyc": PartOfFile(made, 0, len(wheel.name))})
-        return found
+    def compiled(self, wheel: Path) -> Iterator[tuple[str, bytes]]:
+        yield f"/opt/env/lib/{wheel.stem}.pyc", wheel.name.encode()
 
 
 class Failing(FromNames):
-    def compiled(self, wheels: list[Path]) -> list[dict[str, PartOfFile]]:
-        raise BuildError(f"{len(wheels)} wheels cannot be compiled.", code="no-bytecode")
+    def compiled(self, wheel: Path) -> Iterator[tuple[str, bytes]]:
+        raise BuildError(f"{wheel.name} cannot be compiled.", code="no-bytecode")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +71,7 @@ def made(prefix: Prefix, folder: Path, order: list[Wheel], compiler: FromNames |
     """The layers, lowest first, if the wheels arrive in this order."""
     making = begun(prefix, folder / "store", sorted(order, key=lambda wheel: wheel.sha256))
     making.begin_files()
-    compiling = DaemonPool(1).submit(making.compile_all, cast(Compiler, compiler or FromNames(folder)))
+    compiling = DaemonPool(1).submit(making.compile_all, cast(Compiler, compiler or FromNames()))
     for wheel in order:
         (folder / wheel.sha256).mkdir(exist_ok=True)
         file = make_wheel(folder / wheel.sha256, [Part(name="toy/a.py", content=wheel.filename.encode())])
@@ -100,7 +93,7 @@ def test_a_layer_with_one_wheel_less_compiles_nothing(prefix: Prefix, tmp_path: 
     """Compiled bytecode is kept, and equals bytecode that is compiled again."""
     made(prefix, tmp_path, [HUGE, SMALL, OTHER])
     assert not begun(prefix, tmp_path / "store", [HUGE, OTHER]).needs_compiler
-    again = made(prefix, tmp_path, [HUGE, OTHER], Failing(tmp_path))
+    again = made(prefix, tmp_path, [HUGE, OTHER], Failing())
     (tmp_path / "new").mkdir()
     assert again == made(prefix, tmp_path / "new", [HUGE, OTHER])
 
@@ -137,7 +130,7 @@ def test_a_failed_download_is_the_error_of_the_layer(prefix: Prefix, tmp_path: P
     making.begin_files()
     for download in making.downloads.values():
         download.set_exception(BuildError("The index does not answer.", code="index-unreachable"))
-    making.compile_all(cast(Compiler, FromNames(tmp_path)))
+    making.compile_all(cast(Compiler, FromNames()))
     for job in making.jobs.values():
         with pytest.raises(BuildError, match="does not answer"):
             result_of(job)
@@ -148,7 +141,7 @@ def test_a_compiler_that_fails_ends_all_layers_that_wait_for_it(prefix: Prefix, 
     file = make_wheel(tmp_path, [Part(name="toy/a.py")])
     for download in making.downloads.values():
         download.set_result(file)
-    making.compile_all(cast(Compiler, Failing(tmp_path)))
+    making.compile_all(cast(Compiler, Failing()))
     for job in making.jobs.values():
         with pytest.raises(BuildError, match="cannot be compiled"):
             result_of(job)

@@ -37,3 +37,19 @@ def test_what_a_job_raises_is_raised(error: Exception) -> None:
     future.set_exception(error)
     with pytest.raises(type(error)):
         result_of(future)
+
+
+def test_the_threads_of_a_dropped_pool_finish_their_work_and_end() -> None:
+    before, begun, go = set(threading.enumerate()), threading.Event(), threading.Event()
+    pool = DaemonPool(2)
+    first = pool.submit(lambda: begun.set() or go.wait(60))
+    rest = [pool.submit(int, number) for number in range(5)]
+    assert begun.wait(60)
+    threads = set(threading.enumerate()) - before
+    assert len(threads) == 2
+    del pool
+    go.set()
+    assert [result_of(each) for each in (first, *rest)] == [True, 0, 1, 2, 3, 4]
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
