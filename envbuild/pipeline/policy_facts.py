@@ -186,7 +186,7 @@ def _proofs(tools: Tools, locked: Locked) -> Iterator[PolicyProof]:
     for kind in kinds:
         same = report is not None and evidence.kind_of_smoke(report) == kind
         yield PolicyProof(kind=kind, machines=tuple(machines_of(report)) if report is not None and same else ())
-    newest: dict[tuple[str, ...], gathered_reports.Report] = {}
+    newest: dict[tuple[str, ...], gathered_reports.AcceptedReport] = {}
     for each in gathered_reports.held(tools, name):
         if each.status != "inconclusive":
             machine = (each.kind, *(each.gpus or (each.processor,)))

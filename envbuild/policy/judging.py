@@ -197,7 +197,8 @@ def _base(policy: Policy, rule: Allowed, name: str) -> Iterator[PolicyFinding]:
     denied = any(fnmatchcase(name, each) for each in rule.denied)
     if denied or (rule.allowed and not any(fnmatchcase(name, each) for each in rule.allowed)):
         why = "is denied" if denied else f"is not one of {', '.join(rule.allowed)}"
-        yield PolicyFinding(rule="bases", subject=name, message=f"the base image {name} {why}", at=f"{policy.where}:{rule.line}")
+        text = f"the base image {name} {why}"
+        yield PolicyFinding(rule="bases", subject=name, message=text, at=f"{policy.where}:{rule.line}")
 
 
 def _evidence(policy: Policy, facts: Facts) -> Iterator[_Found]:

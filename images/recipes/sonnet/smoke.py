@@ -96,14 +96,16 @@ class _Replicated(tensorflow.Mirrored):
 def _network(sonnet, tf, net):
     """Return a Sonnet 2 module; its class is made here, because its base class exists only after Sonnet is imported.
 
+    The weights start at 0 until they are assigned: with deterministic algorithms, TensorFlow draws random numbers only from a seed.
     Sonnet's running averages correct for their start value, so a running variance is 0 before the first step. Here it starts at
     1, as in other frameworks.
     """
+    zeros = sonnet.initializers.Zeros()
     make = {
         'conv': lambda layer: sonnet.Conv2D(layer.shape[0], layer.kernel, stride=layer.stride, with_bias=layer.bias,
-                                            padding=lambda size: [layer.pad, layer.pad]),
+                                            padding=lambda size: [layer.pad, layer.pad], w_init=zeros),
         'norm': lambda layer: sonnet.BatchNorm(True, True, decay_rate=nets.KEPT, eps=nets.EPSILON),
-        'dense': lambda layer: sonnet.Linear(layer.shape[0]),
+        'dense': lambda layer: sonnet.Linear(layer.shape[0], w_init=zeros),
     }
 
     class Network(sonnet.Module):
