@@ -237,7 +237,7 @@ def test_the_jobs_of_github_run_on_empty_machines(machines: Machines) -> None:
     assert planned() == {"all": [GPU, CPU], "gpu": [GPU]}
     assert "2 of 2 images must be made again" in (out / "summary").read_text()
     require(run("build", "test ! -e /tmp/runner/cosign.key; cp /tmp/runner/junit.xml /out/", **{"matrix.names": CPU}))
-    assert CPU in (out / "junit.xml").read_text() and f"# {CPU}" in (out / "summary").read_text()
+    assert CPU in (out / "junit.xml").read_text() and " pass: opencv" in (out / "summary").read_text()
     there = tags(machines)
     assert CPU in there and not any(tag.startswith("tf-") for tag in there), there
     assert planned() == {"all": [GPU], "gpu": [GPU]}, "what was published is not made again"
