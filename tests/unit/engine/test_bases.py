@@ -134,12 +134,12 @@ def test_a_base_that_can_only_be_pulled_is_pinned_by_the_known_digest_on_every_m
 def test_a_base_that_can_be_bootstrapped_is_pinned_by_its_packages_and_else_by_the_known_digest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bootstrap, "plan", lambda workspace, suite: made_of(a="1"))
+    monkeypatch.setattr(bootstrap, "plan", lambda workspace, suite, components: made_of(a="1"))
     made = BaseLock(image="debian:12", digest=None, bootstrap=made_of(a="1"))
     assert pinned(environment(), Registry(OTHER), tmp_path) == made
     assert pinned(environment(), None, tmp_path) == made
 
-    def unreachable(workspace: Workspace, suite: str) -> Bootstrap:
+    def unreachable(workspace: Workspace, suite: str, components: tuple[str, ...]) -> Bootstrap:
         raise BuildError("no mirror", code="base-unreachable")
 
     monkeypatch.setattr(bootstrap, "plan", unreachable)

@@ -15,7 +15,8 @@ from overlay_files import HEAD, TOY_ENTRY, overlay
 from test_render import TEMPLATES
 
 from envbuild import codec
-from envbuild.errors import ConflictError, InvalidInputError
+from envbuild.build_preparation import require_complete
+from envbuild.errors import BuildError, ConflictError, InvalidInputError
 from envbuild.lock.cuda_mismatch import other_cuda
 from envbuild.matrix import checks
 from envbuild.matrix.reading.loader import load_files
@@ -225,3 +226,13 @@ def test_the_compiler_alone_says_nothing_about_the_libraries() -> None:
     lock = with_packages(toys.cpu(), apt=())
     held = (*lock.prefixes[0].artifacts, toys.artifact("nvidia-cuda-runtime-cu11", "11.0.1"))
     assert other_cuda(replace(lock, prefixes=(replace(lock.prefixes[0], artifacts=held),))) == ()
+
+
+def test_without_pinned_packages_nothing_is_built() -> None:
+    """The sources of a pulled image do not have these components."""
+    tools = (toys.artifact("uv", "0.9.2"),)
+    pulled = replace(toys.cpu(), tools=tools)
+    require_complete(pulled)
+    with pytest.raises(BuildError, match="does not pin the Debian packages") as caught:
+        require_complete(replace(with_packages(pulled), tools=tools))
+    assert caught.value.code == "incomplete-lock"
