@@ -72,6 +72,20 @@ class LaterSteps(unittest.TestCase):
         self.assertEqual(self.judge('momentum', reduced=True)['status'], 'fail')
         self.assertEqual(self.judge('skip', reduced=True)['status'], 'fail')
 
+    def test_the_training_at_the_end_of_the_run_counts_as_well(self):
+        healthy, faulty = self.judge(), self.judge('momentum')
+        both = later_steps.joined(healthy, healthy)
+        self.assertEqual((both['status'], len(both['detail']['steps'])), ('pass', 2 * STEPS))
+        self.assertIn('; so it is again at the end of the run', both['message'])
+        made = later_steps.joined(healthy, faulty)
+        self.assertEqual((made['status'], made['detail']['hypothesis']['id'], made['value']), ('fail', 'some-steps', faulty['value']))
+        self.assertTrue(made['message'].startswith('right at first, but at the end of the run the weights after'), made['message'])
+
+    def test_a_reduced_precision_that_is_in_use_at_the_end_only_is_a_warning(self):
+        warned = dict(self.judge(), status='warn')
+        for first, again, status in (('pass', warned, 'warn'), ('warn', self.judge(), 'warn')):
+            self.assertEqual(later_steps.joined(dict(self.judge(), status=first), again)['status'], status)
+
 
 if __name__ == '__main__':
     unittest.main()
