@@ -89,7 +89,8 @@ class Adapter(load(os.environ["DETECTION_OF"])):  # type: ignore[misc]
         if changed != sync:
             self.alone.add(id(handle))
         if FAULT == BUCKET and self.name == "pytorch" and handle["run"] is not handle["model"]:
-            handle["run"].register_comm_hook(self, _exchange_first_bucket)
+            # The hook is a lambda, because PyTorch checks the annotations of hooks.
+            handle["run"].register_comm_hook(self, lambda _state, bucket: _exchange_first_bucket(self, bucket))
         return handle
 
     def put(self, handle: Any, images: Any, labels: Any) -> Any:
