@@ -22,39 +22,75 @@ from envbuild.index.thread_pool import DaemonPool, result_of
 from envbuild.model.lock import Prefix
 from envbuild.model.progress import OnProgress, Progress
 
+STABLE = (3, 11)  # the first Python 3 whose bytecode does not depend on what else is in the process
 CHUNK = 1 << 18  # bytes of sources in a request: some 50 ms of work
+BATCH = 400  # modules that one process of compileall compiles, as in step.sh; they decide about some bytes
+_BATCHES = 4  # in a request
 _AHEAD = 2  # requests of one wheel that wait for each processor, so that no processor waits for sources
 # The same bytecode as `compile` of step.sh, for the same reasons: the hash of the source stands in it, or before Python 3.7
-# its time. No file is written in the container. A module that cannot be compiled is not an error: it gets no bytecode.
+# its time. A module that cannot be compiled is not an error: it gets no bytecode.
+#
+# Python 2 and Pythons from STABLE on compile in this process, without files. In between, marshal marks each name that something
+# else in the process refers to, so that only compileall itself gives the bytecode of compileall. Each wheel has its own
+# processes there, so that the bytes do not depend on the order in which wheels arrive.
 _PROGRAM = """
-import io, marshal, struct, sys
+import io, marshal, os, struct, subprocess, sys
 source, sink = io.open(0, "rb", closefd=False), io.open(1, "wb", closefd=False)
 try:
-    from importlib import util
-    from os import fsdecode
-    place, magic = util.cache_from_source, util.MAGIC_NUMBER
+    from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
 except ImportError:
-    import imp
-    place, magic, fsdecode = (lambda path: path + "c"), imp.get_magic(), (lambda path: path)
-
-def compiled(path, content):
-    if sys.version_info < (3,):
-        content = content.replace(b"\\r\\n", b"\\n").replace(b"\\r", b"\\n")
-    module = compile(content, path, "exec", 0, True)
-    code = marshal.dumps(module)  # of a variable: marshal marks objects that have several references
-    if sys.version_info >= (3, 7):
-        return magic + struct.pack("<I", 3) + util.source_hash(content) + code
-    told = struct.pack("<I", EPOCH)
-    return magic + told + (struct.pack("<I", len(content) & 0xFFFFFFFF) if sys.version_info >= (3,) else b"") + code
-
+    pass
 try:
-    from os import sched_getaffinity
-    processors = len(sched_getaffinity(0))
-except ImportError:
+    processors = len(os.sched_getaffinity(0))
+except AttributeError:
     from multiprocessing import cpu_count
     processors = cpu_count()
+is_slow = (3,) <= sys.version_info < STABLE
+
+def by_compileall(modules):
+    paths = [os.fsdecode(name) for name, _ in modules]
+    for path, (_, content) in zip(paths, modules):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as stream:
+            stream.write(content)
+        os.utime(path, (WHEN, WHEN))
+    argv = [sys.executable] + ["-S"] * sys.flags.no_site + ["-m", "compileall", "-qq"]
+    size, nowhere = BATCH, subprocess.DEVNULL
+    environment = dict(os.environ, SOURCE_DATE_EPOCH=str(WHEN))
+    for running in [
+        subprocess.Popen(argv + paths[at:at + size], env=environment, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+        for at in range(0, len(paths), size)
+    ]:
+        running.wait()
+    for path in paths:
+        target = cache_from_source(path)
+        try:
+            with open(target, "rb") as stream:
+                yield os.fsencode(target), stream.read()
+            os.unlink(target)
+        except EnvironmentError:
+            yield b"", b""
+        os.unlink(path)
+
+def here(modules):
+    for name, content in modules:
+        try:
+            if sys.version_info < (3,):
+                import imp
+                target, head = name + b"c", imp.get_magic() + struct.pack("<I", WHEN)
+                module = compile(content.replace(b"\\r\\n", b"\\n").replace(b"\\r", b"\\n"), name, "exec", 0, True)
+            else:
+                path = os.fsdecode(name)
+                target = os.fsencode(cache_from_source(path))
+                head = MAGIC_NUMBER + struct.pack("<I", 3) + source_hash(content)
+                module = compile(content, path, "exec", 0, True)
+            made = head + marshal.dumps(module)  # of a variable: marshal marks what is referred to several times
+        except Exception:
+            target, made = b"", b""
+        yield target, made
+
 source.read(1)
-sink.write(b"READY" + struct.pack(">I", processors))
+sink.write(b"READY" + struct.pack(">I", 1 if is_slow else processors))
 sink.flush()
 while True:
     head = source.read(4)
@@ -64,16 +100,10 @@ while True:
     for _ in range(*struct.unpack(">I", head)):
         sizes = struct.unpack(">II", source.read(8))
         modules.append([source.read(size) for size in sizes])
-    for path, content in modules:
-        try:
-            path = fsdecode(path)
-            made, target = compiled(path, content), place(path)
-            target = target if isinstance(target, bytes) else target.encode("utf-8", "surrogateescape")
-        except Exception:
-            made, target = b"", b""
+    for target, made in by_compileall(modules) if is_slow else here(modules):
         sink.write(struct.pack(">II", len(target), len(made)) + target + made)
     sink.flush()
-""".replace("EPOCH", str(EPOCH))
+"""
 
 _Modules = list[tuple[str, bytes]]
 
@@ -82,7 +112,7 @@ _Modules = list[tuple[str, bytes]]
 class Compiler:
     """Compiles for ``prefix`` in ``workshop``, a container with the interpreter. Threads may share it.
 
-    One program for each processor runs in the container. The ``idle`` ones wait for modules.
+    One program for each processor runs in the container, or one that starts others. The ``idle`` ones wait for modules.
     """
 
     workshop: Workshop
@@ -100,8 +130,10 @@ class Compiler:
         Raises :class:`BuildError` (``no-bytecode``) if the container fails.
         """
         self.on_progress(Progress(stage="build", message=f"compiling the bytecode of {wheel.name}"))
+        version = tuple(int(part) for part in self.prefix.python.version.split("."))
+        most = (BATCH * _BATCHES, 1 << 60) if (3,) <= version < STABLE else (1 << 30, CHUNK)
         running: deque[Future[_Modules]] = deque()
-        for chunk in _chunks(wheel_layer.sources(wheel, self.place, self.opened)):
+        for chunk in _chunks(wheel_layer.sources(wheel, self.place, self.opened), *most):
             running.append(self.pool.submit(self._compile, chunk))
             if len(running) > _AHEAD * self.processors:
                 yield from result_of(running.popleft())
@@ -179,7 +211,8 @@ def _dotted(path: PurePosixPath) -> str:
 def _dialogue(workshop: Workshop, prefix: Prefix) -> tuple[Dialogue, int]:
     """Start a program that compiles; returns it, and the number of processors that the container has."""
     # -S, because uv's prefixes need no site module; the site module of pip's finds the standard library.
-    argv = [f"{prefix.path}/bin/python", *(("-S",) if prefix.backend == "uv" else ()), "-W", "ignore", "-c", _PROGRAM]
+    program = _PROGRAM.replace("WHEN", str(EPOCH)).replace("STABLE", str(STABLE)).replace("BATCH", str(BATCH))
+    argv = [f"{prefix.path}/bin/python", *(("-S",) if prefix.backend == "uv" else ()), "-W", "ignore", "-c", program]
     found = workshop.talk(argv, {"LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"})
     try:
         found.send(b"?")
@@ -200,14 +233,14 @@ def _received(dialogue: Dialogue) -> tuple[str, bytes]:
     return dialogue.receive(length).decode(), bytes(dialogue.receive(size))
 
 
-def _chunks(modules: Iterable[tuple[str, bytes]]) -> Iterator[_Modules]:
-    """Divide the modules into requests."""
+def _chunks(modules: Iterable[tuple[str, bytes]], most: int, most_bytes: int) -> Iterator[_Modules]:
+    """Divide the modules into requests of at most this number, and about this number of bytes."""
     chunk: _Modules = []
     size = 0
     for path, content in modules:
         chunk.append((path, content))
         size += len(content)
-        if size >= CHUNK:
+        if len(chunk) == most or size >= most_bytes:
             yield chunk
             chunk, size = [], 0
     if chunk:

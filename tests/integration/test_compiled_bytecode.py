@@ -103,14 +103,18 @@ def compiler(machine: Machine, prefix: Prefix) -> Iterator[bytecode.Compiler]:
         yield found
 
 
-@pytest.mark.parametrize("size", [1, 100, bytecode.CHUNK])
-def test_bytecode_equals_that_of_compileall(wheel: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+@pytest.mark.parametrize(("size", "stable"), [(1, (3, 11)), (100, (3, 11)), (bytecode.CHUNK, (3, 11)), (1, (3, 99))])
+def test_bytecode_equals_that_of_compileall(
+    wheel: Path, prefix: Prefix, monkeypatch: pytest.MonkeyPatch, size: int, stable: tuple[int, int]
+) -> None:
     """However the modules are divided among the programs. Modules that cannot be compiled get no bytecode."""
     monkeypatch.setattr(bytecode, "CHUNK", size)
+    monkeypatch.setattr(bytecode, "STABLE", stable)
     machine = Machine()
     with compiler(machine, prefix) as compiling:
         found = dict(compiling.compiled(wheel))
     assert 1 <= len(machine.running) <= compiling.processors
+    assert not [*Path(prefix.path).rglob("*.py*c"), *Path(prefix.path).rglob("*.py")]
     site = Path(prefix.path) / f"lib/python{prefix.python.version}/site-packages"
     for name, content in SOURCES.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
