@@ -11,7 +11,7 @@ import re
 import stat
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 STORED, DEFLATED = 0, 8
 Read = Callable[[int, int], bytes]
@@ -34,8 +34,7 @@ class ZipError(ValueError):
     """An invalid archive; the message is the end of a sentence."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class Member(NamedTuple):
     """A file or folder of an archive. ``begin`` is the offset of its ``packed`` bytes.
 
     ``mode`` is its Unix mode, 0 if unknown; ``size`` and ``crc`` are those of the unpacked content.
@@ -167,6 +166,8 @@ def _decode_name(raw: bytes, flags: int) -> str:
 
 def _read_extra(data: bytes, name: str) -> dict[int, bytes]:
     extra: dict[int, bytes] = {}
+    if not data:
+        return extra
     at = 0
     while at + 4 <= len(data):
         kind, size = struct.unpack("<2H", data[at : at + 4])
@@ -182,10 +183,12 @@ def _read_extra(data: bytes, name: str) -> dict[int, bytes]:
 def _widen(extra: dict[int, bytes], name: str, fields: tuple[tuple[int, int], ...]) -> list[int]:
     """Return the fields. A field with its largest value is replaced by the value in the zip64 field, if there is one."""
     wide = extra.get(_EXTRA_ZIP64)
+    if wide is None:
+        return [value for value, _ in fields]
     values = []
     for value, width in fields:
         unknown = _MAX32 if width == 8 else _MAX16
-        if wide is None or value != unknown:
+        if value != unknown:
             values.append(value)
             continue
         if len(wide) < width:
@@ -256,11 +259,14 @@ def _folders_above(name: str) -> Iterator[str]:
 def _check_local(read: Read, member: Member, flags: int, following: int) -> Member:
     """The member with ``begin`` set to the offset of its data, after comparison with the local header. ``following`` is the
     offset of the next member."""
-    head = read(member.begin, 30)
+    # Most headers have no further fields, so that one read is enough.
+    head = read(member.begin, max(30, min(30 + len(member.name.encode()), following - member.begin)))
     if len(head) < 30 or head[:4] != _LOCAL:
         raise ZipError(f"{member.name!r} is not where the directory says")
-    _, its_flags, method, _, _, crc, packed, size, name_size, extra_size = struct.unpack("<5H3L2H", head[4:])
-    rest = read(member.begin + 30, name_size + extra_size)
+    _, its_flags, method, _, _, crc, packed, size, name_size, extra_size = struct.unpack("<5H3L2H", head[4:30])
+    rest = head[30 : 30 + name_size + extra_size]
+    if len(rest) < name_size + extra_size:
+        rest += read(member.begin + 30 + len(rest), name_size + extra_size - len(rest))
     try:
         name = rest[:name_size].decode("utf-8")
     except UnicodeDecodeError:
@@ -282,7 +288,7 @@ def _check_local(read: Read, member: Member, flags: int, following: int) -> Memb
     elif end != following:
         kind = "overlaps what follows it" if end > following else "is followed by bytes that belong to no member"
         raise ZipError(f"{member.name!r} {kind}")
-    return replace(member, begin=begin)
+    return member._replace(begin=begin)
 
 
 def _possible_descriptors(crc: int, packed: int, size: int) -> Iterator[bytes]:
