@@ -72,13 +72,15 @@ class Composer:
         ``bad-wheel``).
         """
         self.downloads.begin()
-        foundation = self.build(skeleton.BELOW).id
+        foundation = DaemonPool(1).submit(lambda: self.build(skeleton.BELOW).id)
         upper = DaemonPool(1).submit(self._upper, foundation)
-        below = [engine_image.unpacked_layer(diff_id) for diff_id in skeleton.diff_ids(self.engine, foundation)]
-        planned = [layer for prefix in self.lock.prefixes for layer in self._planned(prefix, foundation)]
-        lacking = [layer for layer in planned if self.store.find(layer.key) is None]
         with contextlib.ExitStack() as stack:
-            jobs = self._begin_layers(lacking, foundation, stack)
+            planned = [layer for prefix in self.lock.prefixes for layer in self._planned(prefix, foundation)]
+            lacking = [layer for layer in planned if self.store.find(layer.key) is None]
+            jobs, making = self._begin_files(lacking, stack)
+            diff_ids = skeleton.diff_ids(self.engine, result_of(foundation))
+            below = [engine_image.unpacked_layer(diff_id) for diff_id in diff_ids]
+            self._begin_compilers(making, result_of(foundation), stack)
             if self.for_engine:
                 for layer in below:
                     self.on_layer(layer)
@@ -98,9 +100,9 @@ class Composer:
         composed = image.image(layers, whole.settings, architecture=whole.architecture, created=self.created)
         return Composed(image=composed, layers=len(layers), made=len(jobs))
 
-    def _upper(self, foundation: str) -> tuple[skeleton.Skeleton, dict[str, Layer]]:
+    def _upper(self, foundation: Future[str]) -> tuple[skeleton.Skeleton, dict[str, Layer]]:
         """Return the skeleton, and by diff id those of its layers that are in the store."""
-        whole = skeleton.skeleton(self.engine, foundation, self.build("").id)
+        whole = skeleton.skeleton(self.engine, result_of(foundation), self.build("").id)
         checked = DaemonPool(1).submit(self.check, whole.image)
         wanted = whole.above if self.for_engine else (*whole.below, *whole.above)
         tell = engine_image.tell_nobody if self.for_engine else self.on_layer
@@ -150,10 +152,13 @@ class Composer:
         assert found is not None
         return found
 
-    def _planned(self, prefix: Prefix, foundation: str) -> Sequence[WheelLayer]:
-        python = plan.interpreter(self.lock, prefix) or self._ask_interpreter(prefix, foundation)
+    def _planned(self, prefix: Prefix, foundation: Future[str]) -> Sequence[WheelLayer]:
+        """The layers of ``prefix``. Most locks tell them, so that this need not wait for the engine."""
+        python = plan.interpreter(self.lock, prefix) or self._ask_interpreter(prefix, result_of(foundation))
         wheels = [downloads.wheel(artifact) for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
-        return plan.wheel_layers(prefix, plan.ranked([*wheels, *self._built(prefix)], self.order[prefix.name]), python)
+        return plan.wheel_layers(
+            prefix, plan.ranked([*wheels, *self._built(prefix, foundation)], self.order[prefix.name]), python
+        )
 
     def _ask_interpreter(self, prefix: Prefix, foundation: str) -> str:
         """Ask the interpreter for its version, and when and with which compiler it was made."""
@@ -163,10 +168,11 @@ class Composer:
             raise BuildError(f"The Python of {prefix.path} does not start: {done.output.strip()[-300:]}", code="no-bytecode")
         return done.output
 
-    def _built(self, prefix: Prefix) -> list[Wheel]:
+    def _built(self, prefix: Prefix, foundation: Future[str]) -> list[Wheel]:
         """Build the wheels of source packages in a stage of the skeleton; return them in the folder for such wheels."""
         if not downloads.has_sdists(prefix):
             return []
+        result_of(foundation)  # the stage has the same steps, which the engine would run twice at the same time
         stage = self.build("sdists")
         folder = f"/wheels/{prefix.name}"
         done = self.engine.run(stage.id, ["true"], entrypoint=[], network="none", collect=[folder])
@@ -182,32 +188,41 @@ class Composer:
             self.downloads.files[sha256] = future
         return found
 
-    def _begin_layers(
-        self, lacking: Sequence[WheelLayer], foundation: str, stack: contextlib.ExitStack
-    ) -> dict[str, Future[Layer]]:
-        """Start to make the layers, and return their jobs by key. ``stack`` closes what the jobs use."""
+    def _begin_files(
+        self, lacking: Sequence[WheelLayer], stack: contextlib.ExitStack
+    ) -> tuple[dict[str, Future[Layer]], list[tuple[Prefix, layer_jobs.LayerJobs]]]:
+        """Start to make the layers that need no engine; return the jobs of all layers by key, and what makes them.
+
+        ``stack`` closes what the jobs use.
+        """
         writers = DaemonPool(_CONVERTERS)
         jobs: dict[str, Future[Layer]] = {layer.key: Future() for layer in lacking}
+        found = []
         for prefix in self.lock.prefixes:
             layers = [layer for layer in lacking if layer.prefix == prefix]
-            if not layers:
-                continue
-            opened = stack.enter_context(wheel_layer.OpenWheels())
-            making = layer_jobs.LayerJobs(
-                layers={layer.key: layer for layer in layers},
-                downloads={wheel: self.downloads.files[wheel.sha256] for layer in layers for wheel in layer.wheels},
-                jobs=jobs,
-                writers=writers,
-                store=self.store,
-                opened=opened,
-                on_begin=self.on_begin,
-            )
-            making.begin_files()
-            if making.needs_bytecode:
-                compiler = bytecode.compiler(self.engine, foundation, prefix, opened=opened, on_progress=self._tell)
-                started = stack.enter_context(compiler) if making.needs_compiler else None
-                self._compiling.append(DaemonPool(1).submit(making.compile_all, started))
-        return jobs
+            if layers:
+                making = layer_jobs.LayerJobs(
+                    layers={layer.key: layer for layer in layers},
+                    downloads={wheel: self.downloads.files[wheel.sha256] for layer in layers for wheel in layer.wheels},
+                    jobs=jobs,
+                    writers=writers,
+                    store=self.store,
+                    opened=stack.enter_context(wheel_layer.OpenWheels()),
+                    on_begin=self.on_begin,
+                )
+                making.begin_files()
+                found.append((prefix, making))
+        return jobs, found
+
+    def _begin_compilers(
+        self, making: Sequence[tuple[Prefix, layer_jobs.LayerJobs]], foundation: str, stack: contextlib.ExitStack
+    ) -> None:
+        """Start to make the layers with bytecode. ``stack`` removes the containers."""
+        for prefix, layers in making:
+            if layers.needs_bytecode:
+                compiler = bytecode.compiler(self.engine, foundation, prefix, opened=layers.opened, on_progress=self._tell)
+                started = stack.enter_context(compiler) if layers.needs_compiler else None
+                self._compiling.append(DaemonPool(1).submit(layers.compile_all, started))
 
     def _tell(self, news: Progress) -> None:
         with self._said:

@@ -165,7 +165,7 @@ def _composed(
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
     try:
-        yield Composer(
+        composed = Composer(
             engine=engine,
             store=plan.store,
             lock=plan.lock,
@@ -180,6 +180,8 @@ def _composed(
             check=check,
             for_engine=for_engine,
         ).compose()
+        sys.setswitchinterval(before)
+        yield composed
     finally:
         sys.setswitchinterval(before)
         for tag in tags:
