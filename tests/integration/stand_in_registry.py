@@ -209,7 +209,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._receive(name, query, body)
 
     def _receive(self, name: str, query: dict[str, list[str]], body: bytes) -> None:
-        """Take a part of an upload (PATCH), or the rest of an upload and its digest."""
+        """Take a part of an upload (PATCH), or the rest of an upload and its digest, or forget it (DELETE)."""
+        if self.command == "DELETE":
+            self.registry.unfinished = b""
+            self._answer(204)
+            return
         if self.command == "PATCH":
             self.registry.unfinished = body
             self._answer(202, Location=f"/v2/{name}/blobs/uploads/1?state=y")

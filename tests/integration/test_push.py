@@ -156,6 +156,7 @@ def test_a_layer_that_the_registry_has_is_not_sent_to_its_end(registry, store):
     registry.blobs.setdefault("lab/env", {})[f"sha256:{layer.digest}"] = content
     assert written_slowly(store, registry) == layer
     assert registry.received < layer.size and not registry.count("PUT", "/uploads/")
+    assert registry.count("DELETE", "/uploads/") == 1
 
 
 @pytest.mark.parametrize("method", ["PATCH", "PUT"])
@@ -170,6 +171,10 @@ def test_a_layer_that_cannot_be_sent_in_pieces_is_sent_as_a_whole(registry, stor
 def test_an_unfinished_layer_is_not_in_the_registry(registry, store):
     assert written_slowly(store, registry, is_whole=False) is None
     assert not registry.blobs.get("lab/env") and not store.entries()
+    end = time.monotonic() + 60
+    while not registry.count("DELETE", "/uploads/"):  # the sender notices it a moment later
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_registry_that_refuses_is_known_before_anything_is_made(registry, store):
@@ -458,3 +463,20 @@ def test_a_real_registry_takes_a_layer_while_it_is_written(real_registry, store)
             assert time.monotonic() < end, "the registry does not get the layer"
             time.sleep(0.05)
     assert blob.content == content
+
+
+def test_a_real_registry_forgets_an_unfinished_layer(real_registry, store, tmp_path):
+    def parts() -> list[Path]:
+        return list(tmp_path.rglob("_uploads/*/data"))
+
+    def write(stream: BinaryIO) -> Layer:
+        stream.write(bytes(3 << 20))
+        end = time.monotonic() + 60
+        while not parts():
+            assert time.monotonic() < end, "the registry does not get the layer"
+            time.sleep(0.05)
+        raise BuildError("The wheel is damaged.", code="bad-wheel")
+
+    with pytest.raises(BuildError), pushes.EarlyPush(store, f"{real_registry}/lab/env") as early:
+        store.add(composed.key("f"), write, watch=early.follow)
+    assert not parts()

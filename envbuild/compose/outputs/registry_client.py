@@ -6,6 +6,7 @@ https://distribution.github.io/distribution/spec/auth/token/.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import threading
@@ -32,7 +33,7 @@ from envbuild.compose.outputs.registry_errors import (
     too_long,
     unreachable,
 )
-from envbuild.compose.outputs.registry_session import Header, Session, is_local
+from envbuild.compose.outputs.registry_session import Header, Session, is_local, with_digest
 from envbuild.errors import PublishError
 
 T = TypeVar("T")
@@ -218,16 +219,31 @@ class Client:
             raise _PassingError(self._unreachable(error)) from error
         kind = {"Content-Type": "application/octet-stream"}
         passing = (*_TRANSIENT, *_UPLOAD_LOST)
-        return self._once("PUT", _with_digest(location, digest), (201,), headers=kind, body=body, passing=passing)
+        return self._once("PUT", with_digest(location, digest), (201,), headers=kind, body=body, passing=passing)
 
     def upload_unfinished(self, pieces: Callable[[], Iterator[bytes]], digest: Callable[[], str]) -> None:
-        """Send a blob that is still being written, once. ``pieces`` reads it to its end; then ``digest`` knows its digest."""
+        """Send a blob that is still being written, once. ``pieces`` reads it to its end; then ``digest`` knows its digest.
+
+        If ``pieces`` raises, the request is ended, because the answer names the upload that the registry must then forget.
+        """
+        failed: list[Exception] = []
+
+        def until_failure() -> Iterator[bytes]:
+            try:
+                yield from pieces()
+            except Exception as error:
+                failed.append(error)
+
         began = self._once("POST", self.url("blobs/uploads/"), (202,))
         kind = {"Content-Type": "application/octet-stream"}
         location = self.absolute(began.url, began.headers.get("Location", ""))
-        sent = self._once("PATCH", location, (202, 204), headers=kind, body=Unsized(pieces))
+        sent = self._once("PATCH", location, (202, 204), headers=kind, body=Unsized(until_failure))
         location = self.absolute(sent.url, sent.headers.get("Location", location))
-        self._once("PUT", _with_digest(location, digest()), (201,), headers=kind, body=b"")
+        if failed:
+            with contextlib.suppress(PublishError, _PassingError):  # some registries cannot do that
+                self._once("DELETE", location, (204,))
+            raise failed[0]
+        self._once("PUT", with_digest(location, digest()), (201,), headers=kind, body=b"")
 
     def _try(self, attempt: Callable[[], T]) -> T:
         for number in range(1, _ATTEMPTS + 1):
@@ -382,8 +398,3 @@ def _trust(session: requests.Session, host: str) -> str | None:
     for certificate in sorted(folder.glob("*.cert")):
         session.cert = (str(certificate), str(certificate.with_suffix(".key")))
     return next((str(path) for path in sorted(folder.glob("*.crt"))), None)
-
-
-def _with_digest(location: str, digest: str) -> str:
-    """The address that ends the upload at ``location``."""
-    return f"{location}{'&' if '?' in location else '?'}digest=sha256:{digest}"

@@ -61,3 +61,8 @@ def is_local(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def with_digest(location: str, digest: str) -> str:
+    """The address that ends the upload at ``location``."""
+    return f"{location}{'&' if '?' in location else '?'}digest=sha256:{digest}"
