@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from envbuild.build import BuildRecord
     from envbuild.smoketest import SmokeOptions
 
+_NOT_LINKED = "objects in the image need libraries or symbols that it lacks; the warning says how to list them"
 _OF_IMAGES: tuple[Kind, ...] = ("built", "verified", "linked", "smoke-cpu", "smoke-gpu")
 # Codes of errors which mean that this machine cannot run a stage. The environment then has not failed.
 _OUT_OF_REACH = ("base-unreachable", "source-unreachable", "index-unreachable", "lock-incomplete", "not-fetched")
@@ -149,6 +150,8 @@ def _attempt(  # noqa: PLR0917 - the results of each step
         return Attempt(name=name, state=state, held=held, lacking=lacking, why=problem.message, exit_code=code)
     if smoked is not None and smoked.status in {"fail", "error"}:
         return Attempt(name=name, state="failed", held=held, lacking=lacking, why=smoked.sentence, exit_code=smoked.exit_code)
+    if "linked" in lacking and "verified" in held:  # the image was there, so the check of its libraries has found gaps
+        return Attempt(name=name, state="failed", held=held, lacking=lacking, why=_NOT_LINKED, exit_code=8)
     if fetched is not None and fetched.contradicted:
         return Attempt(name=name, state="failed", held=held, lacking=lacking, why=fetched.failed[0], exit_code=7)
     reasons = []
