@@ -33,6 +33,7 @@ class Registry:
     faults: dict[str, list[int]] = field(default_factory=dict)
     break_uploads: int = 0
     break_downloads: int = 0
+    misread_uploads: int = 0  # uploads of which another digest is computed
     silent: str = (
         ""  # the digest of a blob, or "uploads": their requests get no answer until `goes_on` is set or 100 seconds are over
     )
@@ -220,7 +221,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body, self.registry.unfinished = body or self.registry.unfinished, b""
         digest = query["digest"][0]
-        if digest != f"sha256:{hashlib.sha256(body).hexdigest()}":
+        misread, self.registry.misread_uploads = self.registry.misread_uploads, max(0, self.registry.misread_uploads - 1)
+        if misread or digest != f"sha256:{hashlib.sha256(body).hexdigest()}":
             self._answer(400, b'{"errors":[{"code":"DIGEST_INVALID","message":"another digest"}]}')
             return
         self.registry.blobs[name][digest] = body

@@ -243,6 +243,19 @@ def test_a_push_that_failed_goes_on_with_what_is_missing(registry, store, image)
     require_whole(registry, image)
 
 
+def test_a_layer_that_the_registry_misread_is_sent_once_more(registry, store, image):
+    registry.misread_uploads = 1
+    pushed(image, store, registry)
+    require_whole(registry, image)
+    assert registry.count("PUT", "/uploads/") == 3 + 1 + 1, "three layers, the configuration, and the one that was misread"
+    registry.manifests.clear()
+    registry.blobs.clear()
+    registry.misread_uploads = 100
+    with pytest.raises(PublishError, match="DIGEST_INVALID"):
+        pushed(image, store, registry)
+    assert not registry.manifests
+
+
 def test_a_failure_that_stays_ends_with_one_error(registry, store, image):
     registry.faults["POST"] = [503] * 1000
     waits: list[float] = []

@@ -28,6 +28,7 @@ from envbuild.compose.outputs.registry_errors import (
     broken_off,
     insecure,
     is_never_connected,
+    is_other_digest,
     other_size,
     refused,
     too_long,
@@ -208,8 +209,18 @@ class Client:
                 raise _PassingError(self._unreachable(error)) from error
 
     def upload(self, digest: str, body: Body | bytes) -> None:
-        """Send a blob in one piece. After a temporary failure, send it again from the beginning as a new upload."""
-        self._try(lambda: self._upload_once(digest, body))
+        """Send a blob in one piece. After a temporary failure, send it again from the beginning as a new upload.
+
+        If the registry computes another digest, send it once more: docker-registry 2.8 once did so when three clients sent the
+        same layers at the same time. The cause is unknown.
+        """
+        try:
+            self._try(lambda: self._upload_once(digest, body))
+        except PublishError as error:
+            if not is_other_digest(error):
+                raise
+            if self.ask("HEAD", self.url(f"blobs/sha256:{digest}"), (200, 404)).status_code == 404:
+                self._try(lambda: self._upload_once(digest, body))
 
     def _upload_once(self, digest: str, body: Body | bytes) -> requests.Response:
         began = self._once("POST", self.url("blobs/uploads/"), (202,))

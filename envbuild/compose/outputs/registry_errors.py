@@ -16,6 +16,7 @@ CERTIFICATES = Path("/etc/docker/certs.d")
 _AGAIN = "Run the command again."
 _AGAIN_WITH_LAYERS = "Run the command again: it transfers only the layers that are still missing."
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
+_OTHER_DIGEST = "DIGEST_INVALID"  # an error code of the distribution specification
 _LONGEST = 300  # characters of a registry's message
 
 
@@ -89,6 +90,11 @@ def refused(
         code="registry-refused",
         hint=_AGAIN_WITH_LAYERS if has_layers else _AGAIN,
     )
+
+
+def is_other_digest(error: PublishError) -> bool:
+    """Whether a registry refused an upload because it computed another digest."""
+    return error.code == "registry-refused" and _OTHER_DIGEST in error.message
 
 
 def other_size(repository: Repository, digest: str) -> PublishError:
