@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from queue import Empty, SimpleQueue
 
-from envbuild.compose import wheel_layer
+from envbuild.compose import compile_program, wheel_layer
 from envbuild.compose.layer import EPOCH
 from envbuild.compose.model import InstallPlace
 from envbuild.engine.client import Engine
@@ -22,89 +22,9 @@ from envbuild.index.thread_pool import DaemonPool, result_of
 from envbuild.model.lock import Prefix
 from envbuild.model.progress import OnProgress, Progress
 
-STABLE = (3, 11)  # the first Python 3 whose bytecode does not depend on what else is in the process
 CHUNK = 1 << 18  # bytes of sources in a request: some 50 ms of work
-BATCH = 400  # modules that one process of compileall compiles, as in step.sh; they decide about some bytes
 _BATCHES = 4  # in a request
 _AHEAD = 2  # requests of one wheel that wait for each processor, so that no processor waits for sources
-# The same bytecode as `compile` of step.sh, for the same reasons: the hash of the source stands in it, or before Python 3.7
-# its time. A module that cannot be compiled is not an error: it gets no bytecode.
-#
-# Python 2 and Pythons from STABLE on compile in this process, without files. In between, marshal marks each name that something
-# else in the process refers to, so that only compileall itself gives the bytecode of compileall. Each wheel has its own
-# processes there, so that the bytes do not depend on the order in which wheels arrive.
-_PROGRAM = """
-import io, marshal, os, struct, subprocess, sys
-source, sink = io.open(0, "rb", closefd=False), io.open(1, "wb", closefd=False)
-try:
-    from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
-except ImportError:
-    pass
-try:
-    processors = len(os.sched_getaffinity(0))
-except AttributeError:
-    from multiprocessing import cpu_count
-    processors = cpu_count()
-is_slow = (3,) <= sys.version_info < STABLE
-
-def by_compileall(modules):
-    paths = [os.fsdecode(name) for name, _ in modules]
-    for path, (_, content) in zip(paths, modules):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb") as stream:
-            stream.write(content)
-        os.utime(path, (WHEN, WHEN))
-    argv = [sys.executable] + ["-S"] * sys.flags.no_site + ["-m", "compileall", "-qq"]
-    size, nowhere = BATCH, subprocess.DEVNULL
-    environment = dict(os.environ, SOURCE_DATE_EPOCH=str(WHEN))
-    for running in [
-        subprocess.Popen(argv + paths[at:at + size], env=environment, stdin=nowhere, stdout=nowhere, stderr=nowhere)
-        for at in range(0, len(paths), size)
-    ]:
-        running.wait()
-    for path in paths:
-        target = cache_from_source(path)
-        try:
-            with open(target, "rb") as stream:
-                yield os.fsencode(target), stream.read()
-            os.unlink(target)
-        except EnvironmentError:
-            yield b"", b""
-        os.unlink(path)
-
-def here(modules):
-    for name, content in modules:
-        try:
-            if sys.version_info < (3,):
-                import imp
-                target, head = name + b"c", imp.get_magic() + struct.pack("<I", WHEN)
-                module = compile(content.replace(b"\\r\\n", b"\\n").replace(b"\\r", b"\\n"), name, "exec", 0, True)
-            else:
-                path = os.fsdecode(name)
-                target = os.fsencode(cache_from_source(path))
-                head = MAGIC_NUMBER + struct.pack("<I", 3) + source_hash(content)
-                module = compile(content, path, "exec", 0, True)
-            made = head + marshal.dumps(module)  # of a variable: marshal marks what is referred to several times
-        except Exception:
-            target, made = b"", b""
-        yield target, made
-
-source.read(1)
-sink.write(b"READY" + struct.pack(">I", 1 if is_slow else processors))
-sink.flush()
-while True:
-    head = source.read(4)
-    if len(head) < 4:
-        break
-    modules = []
-    for _ in range(*struct.unpack(">I", head)):
-        sizes = struct.unpack(">II", source.read(8))
-        modules.append([source.read(size) for size in sizes])
-    for target, made in by_compileall(modules) if is_slow else here(modules):
-        sink.write(struct.pack(">II", len(target), len(made)) + target + made)
-    sink.flush()
-"""
-
 _Modules = list[tuple[str, bytes]]
 
 
@@ -131,7 +51,7 @@ class Compiler:
         """
         self.on_progress(Progress(stage="build", message=f"compiling the bytecode of {wheel.name}"))
         version = tuple(int(part) for part in self.prefix.python.version.split("."))
-        most = (BATCH * _BATCHES, 1 << 60) if (3,) <= version < STABLE else (1 << 30, CHUNK)
+        most = (compile_program.BATCH * _BATCHES, 1 << 60) if (3,) <= version < compile_program.STABLE else (1 << 30, CHUNK)
         running: deque[Future[_Modules]] = deque()
         for chunk in _chunks(wheel_layer.sources(wheel, self.place, self.opened), *most):
             running.append(self.pool.submit(self._compile, chunk))
@@ -211,7 +131,7 @@ def _dotted(path: PurePosixPath) -> str:
 def _dialogue(workshop: Workshop, prefix: Prefix) -> tuple[Dialogue, int]:
     """Start a program that compiles; returns it, and the number of processors that the container has."""
     # -S, because uv's prefixes need no site module; the site module of pip's finds the standard library.
-    program = _PROGRAM.replace("WHEN", str(EPOCH)).replace("STABLE", str(STABLE)).replace("BATCH", str(BATCH))
+    program = compile_program.text(EPOCH)
     argv = [f"{prefix.path}/bin/python", *(("-S",) if prefix.backend == "uv" else ()), "-W", "ignore", "-c", program]
     found = workshop.talk(argv, {"LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"})
     try:

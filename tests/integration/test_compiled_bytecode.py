@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 from wheel_files import Part, make_wheel
 
-from envbuild.compose import bytecode, wheel_layer
+from envbuild.compose import bytecode, compile_program, wheel_layer
 from envbuild.engine.client import Engine
 from envbuild.engine.dialogue import EndedError
 from envbuild.errors import BuildError
@@ -109,7 +109,7 @@ def test_bytecode_equals_that_of_compileall(
 ) -> None:
     """However the modules are divided among the programs. Modules that cannot be compiled get no bytecode."""
     monkeypatch.setattr(bytecode, "CHUNK", size)
-    monkeypatch.setattr(bytecode, "STABLE", stable)
+    monkeypatch.setattr(compile_program, "STABLE", stable)
     machine = Machine()
     with compiler(machine, prefix) as compiling:
         found = dict(compiling.compiled(wheel))

@@ -21,7 +21,6 @@ from envbuild.compose.outputs.bounded_adapter import BoundedAdapter
 from envbuild.compose.outputs.credentials import DOCKER_HUB, Credentials
 from envbuild.compose.outputs.registry_bodies import Body, Unsized
 from envbuild.compose.outputs.registry_errors import (
-    CERTIFICATES,
     UNTRUSTED,
     Repository,
     bad_reference,
@@ -34,7 +33,7 @@ from envbuild.compose.outputs.registry_errors import (
     too_long,
     unreachable,
 )
-from envbuild.compose.outputs.registry_session import Header, Session, is_local, with_digest
+from envbuild.compose.outputs.registry_session import Header, Session, is_local, trust, with_digest
 from envbuild.errors import PublishError
 
 T = TypeVar("T")
@@ -115,7 +114,7 @@ class Client:
         self._session = Session(repository)
         self._session.mount("https://", BoundedAdapter(pool_maxsize=8))
         self._session.mount("http://", BoundedAdapter(pool_maxsize=8))
-        self._verify = _trust(self._session, repository.host)
+        self._verify = trust(self._session, repository.host)
         self._base = self._find_base()
 
     def close(self) -> None:
@@ -396,16 +395,3 @@ class Client:
             return token
         except (requests.RequestException, ValueError, LookupError, AttributeError) as error:
             raise _PassingError(self._unreachable(error)) from error
-
-
-def _trust(session: requests.Session, host: str) -> str | None:
-    """Return the file of the CA that Docker trusts for this registry, if any. Set the client certificate from the same folder.
-
-    Pass the CA with each request, because requests ignores a session's setting if REQUESTS_CA_BUNDLE is set.
-    """
-    folder = CERTIFICATES / host
-    if not folder.is_dir():
-        return None
-    for certificate in sorted(folder.glob("*.cert")):
-        session.cert = (str(certificate), str(certificate.with_suffix(".key")))
-    return next((str(path) for path in sorted(folder.glob("*.crt"))), None)

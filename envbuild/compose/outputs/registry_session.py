@@ -9,7 +9,7 @@ from urllib.parse import urljoin, urlsplit
 import requests
 from requests.auth import AuthBase
 
-from envbuild.compose.outputs.registry_errors import Repository, insecure, is_web_page, no_registry
+from envbuild.compose.outputs.registry_errors import CERTIFICATES, Repository, insecure, is_web_page, no_registry
 
 _DOCUMENTS = re.compile("/v2/.+/(?:manifests|tags)/")
 
@@ -66,3 +66,16 @@ def is_local(host: str) -> bool:
 def with_digest(location: str, digest: str) -> str:
     """The address that ends the upload at ``location``."""
     return f"{location}{'&' if '?' in location else '?'}digest=sha256:{digest}"
+
+
+def trust(session: requests.Session, host: str) -> str | None:
+    """Return the file of the CA that Docker trusts for this registry, if any. Set the client certificate from the same folder.
+
+    Pass the CA with each request, because requests ignores a session's setting if REQUESTS_CA_BUNDLE is set.
+    """
+    folder = CERTIFICATES / host
+    if not folder.is_dir():
+        return None
+    for certificate in sorted(folder.glob("*.cert")):
+        session.cert = (str(certificate), str(certificate.with_suffix(".key")))
+    return next((str(path) for path in sorted(folder.glob("*.crt"))), None)

@@ -111,7 +111,7 @@ def test_wrong_rows_are_refused(tmp_path: Path, old: str, new: str, problem: str
 def test_libraries_of_an_older_minor_or_another_major_version_are_a_problem(tmp_path: Path, cuda: str) -> None:
     changed = matrix(tmp_path, (SETS.splitlines()[3], f'    cuda: "{cuda}"'))
     said = [problem.message for problem in checks.check(changed)]
-    assert any(f"CUDA 11.4 by debian brings CUDA {cuda}" in message for message in said), said
+    assert any(f"CUDA 11.4 from provider debian brings CUDA {cuda}" in message for message in said), said
 
 
 def test_it_is_never_the_default_beside_another_base(tmp_path: Path) -> None:
