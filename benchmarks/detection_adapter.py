@@ -296,42 +296,6 @@ def _cut_mxnet(adapter: Any) -> None:
     kind.broadcast, kind.pushpull = broadcast, pushpull
 
 
-def _cut_horovod_pytorch(_adapter: Any) -> None:
-    """Let Horovod's optimizer give back the gradients beyond the first bucket as they are."""
-    from horovod.torch import optimizer
-
-    kind = optimizer._DistributedOptimizer  # its methods are copied into the class of each optimizer that is wrapped
-    whole = kind._allreduce_grad_async
-
-    def _allreduce_grad_async(self: Any, parameter: Any) -> Any:
-        every = [each for group in self.param_groups for each in group["params"]]
-        late = _second({place: 4 * each.numel() for place, each in enumerate(every)})
-        if any(every[place] is parameter for place in late):
-            return (lambda: parameter.grad), None  # Horovod calls the first of the two to get the result
-        return whole(self, parameter)
-
-    kind._allreduce_grad_async = _allreduce_grad_async
-
-
-def _cut_horovod_tensorflow(_adapter: Any) -> None:
-    """Let Horovod's gradient tape give back the gradients beyond the first bucket as they are."""
-    from horovod import tensorflow
-
-    make = tensorflow._make_allreduce_grads_fn
-
-    def _make_allreduce_grads_fn(*arguments: Any, **options: Any) -> Any:
-        whole = make(*arguments, **options)
-
-        def exchange(gradients: Any, *rest: Any, **more: Any) -> Any:
-            late = _second({place: 4 * each.shape.num_elements() for place, each in enumerate(gradients)})
-            means = whole(gradients, *rest, **more)
-            return [own if place in late else means[place] for place, own in enumerate(gradients)]
-
-        return exchange
-
-    tensorflow._make_allreduce_grads_fn = _make_allreduce_grads_fn
-
-
 def _cut_horovod_mxnet(_adapter: Any) -> None:
     """Let Horovod's trainer exchange only the gradients of the first bucket. It divides sums by the number of processes."""
     from horovod import mxnet
@@ -356,8 +320,6 @@ def _cut_horovod_mxnet(_adapter: Any) -> None:
 
 CUT = {
     "horovod+mxnet": _cut_horovod_mxnet,
-    "horovod+pytorch": _cut_horovod_pytorch,
-    "horovod+tensorflow": _cut_horovod_tensorflow,
     "numpy": _cut_numpy,
     "jax": _cut_jax,
     "pytorch": lambda _adapter: None,  # a hook of each model
