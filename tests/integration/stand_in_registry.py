@@ -34,6 +34,7 @@ class Registry:
     break_uploads: int = 0
     break_downloads: int = 0
     misread_uploads: int = 0  # uploads of which another digest is computed
+    misread_manifests: int = 0  # the same for manifests
     silent: str = (
         ""  # the digest of a blob, or "uploads": their requests get no answer until `goes_on` is set or 100 seconds are over
     )
@@ -285,6 +286,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _manifest(self, reference: str, body: bytes) -> None:
         if self.command == "DELETE":
             self._delete(reference)
+            return
+        if self.command == "PUT" and self.registry.misread_manifests:
+            self.registry.misread_manifests -= 1
+            self._answer(400, b'{"errors":[{"code":"DIGEST_INVALID","message":"another digest"}]}')
             return
         if self.command == "PUT":
             told = json.loads(body)

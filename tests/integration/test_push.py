@@ -256,6 +256,18 @@ def test_a_layer_that_the_registry_misread_is_sent_once_more(registry, store, im
     assert not registry.manifests
 
 
+@pytest.mark.parametrize(("faults", "misread"), [([500], 0), ([], 1)])
+def test_what_follows_the_layers_is_repeated_too(registry, store, image, faults, misread):
+    """docker-registry 2.8 answers so while it writes a link for another client."""
+    pushed(image, store, registry)
+    registry.manifests.clear()
+    registry.asked.clear()
+    registry.faults["PUT"], registry.misread_manifests = faults, misread
+    push(image, store, to(registry), CI, ignore_progress)  # pauses as it does for users
+    require_whole(registry, image)
+    assert registry.count("PUT", "/manifests/") == 2 and not registry.count("PUT", "/uploads/")
+
+
 def test_a_failure_that_stays_ends_with_one_error(registry, store, image):
     registry.faults["POST"] = [503] * 1000
     waits: list[float] = []

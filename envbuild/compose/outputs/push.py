@@ -310,9 +310,10 @@ class _Push:
         try:
             for future in finished(futures):
                 future.result()
-        finally:  # after an error or Ctrl-C, transfers end after one more piece; do not wait for a silent registry
+        except BaseException:  # an error or Ctrl-C: transfers end after one more piece; do not wait for a silent registry
             self._stopped.set()
             wait(futures, timeout=PATIENCE_S)
+            raise
 
     def send(self, layer: Layer) -> None:
         """Send a layer unless the registry has it."""
