@@ -31,9 +31,12 @@ class Adapter(object):
     def _cuda(self):
         """Return the CUDA release. For cupy-cuda12x it is only '12': the package's own CUDA runtime may be of any 12.x."""
         site = os.path.dirname(os.path.dirname(os.path.abspath(self.cupy.__file__)))
-        majors = [re.match(r'cupy_cuda(\d+)x-', entry) for entry in sorted(os.listdir(site))]
-        number = self.cupy.cuda.runtime.runtimeGetVersion()     # needs no GPU
-        return next((match.group(1) for match in majors if match), '%d.%d' % (number // 1000, number % 1000 // 10))
+        matches = [re.match(r'cupy_cuda(\d+)x-', entry) for entry in sorted(os.listdir(site))]
+        majors = [match.group(1) for match in matches if match]
+        if majors:
+            return majors[0]
+        number = self.cupy.cuda.runtime.runtimeGetVersion()     # without a driver, releases from CuPy 13 on raise here
+        return '%d.%d' % (number // 1000, number % 1000 // 10)
 
     def exercise(self):
         if self.ctx.kind != 'cuda':
