@@ -38,6 +38,20 @@ class Adapter(object):
         if not cntk.try_set_default_device(self.device):
             raise RuntimeError('CNTK does not take the device %s' % self.device)
         self.semantics = {'gradient': 'mean', 'exchange': self._exchange()}
+        if self.together:
+            self._exchange_once()
+
+    def _exchange_once(self):
+        """Train one parameter with the distributed learner.
+
+        CNTK 2.7 divides by zero (SIGFPE) if a process has trained alone before its first step with this learner.
+        """
+        cntk, one = self.cntk, np.ones((1, 1), 'float32')
+        x, wanted = cntk.input_variable(1), cntk.input_variable(1)
+        made = cntk.times(x, cntk.parameter(init=0 * one))
+        learner = cntk.sgd(made.parameters, cntk.learning_parameter_schedule(.1, 0))
+        shared = cntk.train.distributed.data_parallel_distributed_learner(learner)
+        cntk.Trainer(made, (cntk.squared_error(made, wanted), None), [shared]).train_minibatch({x: one, wanted: one})
 
     def _exchange(self):
         if self.together:
