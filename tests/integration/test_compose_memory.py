@@ -16,10 +16,10 @@ ALLOWED = 64 << 20  # bytes of address space in addition to those in use when th
 PROGRAM = """
 import pathlib, re, resource, sys
 from envbuild.compose import wheel_layer
-from envbuild.compose.model import Place
+from envbuild.compose.model import InstallPlace
 now = 1024 * int(re.search(r"VmSize:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text()).group(1))
 resource.setrlimit(resource.RLIMIT_AS, (now + int(sys.argv[2]), resource.RLIM_INFINITY))
-place = Place(prefix="/opt/env", python="3.11", installer="uv")
+place = InstallPlace(prefix="/opt/env", python="3.11", installer="uv")
 with open("/dev/null", "wb") as stream:
     layer = wheel_layer.write(stream, [(pathlib.Path(sys.argv[1]), True)], place, {})
 print(layer.unpacked)

@@ -10,7 +10,7 @@ import pytest
 from planted_layers import plant, wheel_members
 from program import Program, fresh_root, share_bases
 
-from envbuild.linkcheck.hardware import Driver
+from envbuild.linkcheck.model import RequiredDriver
 from envbuild.linkcheck.model import Duplicate, Gap, LinkReport
 from envbuild.pipeline import linking, linking_sources
 from envbuild.pipeline.tools import Tools
@@ -45,7 +45,7 @@ def layout(program: Program) -> Path:
 
 
 def checked(tools: Tools, layout: Path, driver: str = "", features: tuple[str, ...] = ("compile",)) -> LinkReport:
-    wanted = Driver(version=driver, whose="the driver that you named", is_named=bool(driver))
+    wanted = RequiredDriver(version=driver, whose="the driver that you named", is_named=bool(driver))
     return linking.check(tools, linking_sources.of_layout(layout, ""), driver=wanted, features=features)
 
 

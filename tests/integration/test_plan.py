@@ -436,7 +436,8 @@ def test_a_web_page_is_no_answer_of_a_registry(place, published, monkeypatch):
         published.web_page = status
         with pytest.raises(PublishError, match=words) as caught:
             against(place, published)
-        assert "<" not in f"{caught.value.message}{caught.value.hint}" and bool(waits) == (status == 502)
+        assert "<" not in f"{caught.value.message}{caught.value.hint}"
+        assert status != 502 or waits
     published.web_page = 0
     published.manifests = {reference: b"<html>" for reference in published.manifests if ":sha256:" not in reference}
     monkeypatch.setattr("stand_in_registry.MANIFEST", "text/html")  # the page comes later, in place of the manifests only
