@@ -10,8 +10,7 @@ import pytest
 from planted_layers import plant, wheel_members
 from program import Program, fresh_root, share_bases
 
-from envbuild.linkcheck.model import RequiredDriver
-from envbuild.linkcheck.model import Duplicate, Gap, LinkReport
+from envbuild.linkcheck.model import Duplicate, Gap, LinkReport, RequiredDriver
 from envbuild.pipeline import linking, linking_sources
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
