@@ -23,7 +23,7 @@ from envbuild.model.lock import Prefix
 from envbuild.model.progress import OnProgress, Progress
 
 CHUNK = 1 << 18  # bytes of sources in a request: some 50 ms of work
-_BATCHES = 4  # in a request
+_BATCHES = 4  # batches in a request
 _AHEAD = 2  # requests of one wheel that wait for each processor, so that no processor waits for sources
 _Modules = list[tuple[str, bytes]]
 
@@ -45,13 +45,15 @@ class Compiler:
     idle: SimpleQueue[Dialogue] = field(default_factory=SimpleQueue)
 
     def compiled(self, wheel: Path) -> Iterator[tuple[str, bytes]]:
-        """Yield the bytecode of ``wheel``: absolute path in the image, and content. Sources are read a little ahead.
+        """Compile the modules of ``wheel``, and yield the bytecode of each: its absolute path in the image, and its content.
+
+        While the first modules are compiled, the next ones are already sent to the container.
 
         Raises :class:`BuildError` (``no-bytecode``) if the container fails.
         """
         self.on_progress(Progress(stage="build", message=f"compiling the bytecode of {wheel.name}"))
-        version = tuple(int(part) for part in self.prefix.python.version.split("."))
-        most = (compile_program.BATCH * _BATCHES, 1 << 60) if (3,) <= version < compile_program.STABLE else (1 << 30, CHUNK)
+        in_batches = compile_program.depends_on_company(self.prefix.python.version)
+        most = (compile_program.BATCH * _BATCHES, 1 << 60) if in_batches else (1 << 30, CHUNK)
         running: deque[Future[_Modules]] = deque()
         for chunk in _chunks(wheel_layer.sources(wheel, self.place, self.opened), *most):
             running.append(self.pool.submit(self._compile, chunk))
@@ -129,7 +131,7 @@ def _dotted(path: PurePosixPath) -> str:
 
 
 def _dialogue(workshop: Workshop, prefix: Prefix) -> tuple[Dialogue, int]:
-    """Start a program that compiles; returns it, and the number of processors that the container has."""
+    """Start a program that compiles. Return it, and how many of them may run at the same time."""
     # -S, because uv's prefixes need no site module; the site module of pip's finds the standard library.
     program = compile_program.text(EPOCH)
     argv = [f"{prefix.path}/bin/python", *(("-S",) if prefix.backend == "uv" else ()), "-W", "ignore", "-c", program]

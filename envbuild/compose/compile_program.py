@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 STABLE = (3, 11)  # the first Python 3 whose bytecode does not depend on what else is in the process
-BATCH = 400  # modules that one process of compileall compiles, as in step.sh; they decide about some bytes
-# The same bytecode as `compile` of step.sh, for the same reasons: the hash of the source stands in it, or before Python 3.7
-# its time. A module that cannot be compiled is not an error: it gets no bytecode.
+BATCH = 400  # modules that one process of compileall compiles, as in step.sh; another number changes some bytes
+# It makes the same bytecode as `compile` of step.sh, which contains the hash of the source, or before Python 3.7 its time. A
+# module that cannot be compiled is not an error: it gets no bytecode.
 #
-# Python 2 and Pythons from STABLE on compile in this process, without files. In between, marshal marks each name that something
-# else in the process refers to, so that only compileall itself gives the bytecode of compileall. Each wheel has its own
-# processes there, so that the bytes do not depend on the order in which wheels arrive.
+# On Python 2 and from STABLE on, the program compiles in its own process, without files. On the Pythons between, some bytes
+# depend on what else is in the process, because marshal marks names that are used elsewhere: only compileall itself makes its
+# bytes. It is started anew for each wheel, so that the order in which wheels arrive does not matter.
 _PROGRAM = """
 import io, marshal, os, struct, subprocess, sys
 source, sink = io.open(0, "rb", closefd=False), io.open(1, "wb", closefd=False)
@@ -61,7 +61,7 @@ def here(modules):
                 target = os.fsencode(cache_from_source(path))
                 head = MAGIC_NUMBER + struct.pack("<I", 3) + source_hash(content)
                 module = compile(content, path, "exec", 0, True)
-            made = head + marshal.dumps(module)  # of a variable: marshal marks what is referred to several times
+            made = head + marshal.dumps(module)  # `module` must be a variable: marshal marks objects with several references
         except Exception:
             target, made = b"", b""
         yield target, made
@@ -81,6 +81,11 @@ while True:
         sink.write(struct.pack(">II", len(target), len(made)) + target + made)
     sink.flush()
 """
+
+
+def depends_on_company(python: str) -> bool:
+    """Whether the bytecode of a module depends on which other modules the same process compiles; ``python`` is like ``3.9``."""
+    return (3,) <= tuple(int(part) for part in python.split(".")) < STABLE
 
 
 def text(epoch: int) -> str:

@@ -153,7 +153,7 @@ class Composer:
         return found
 
     def _planned(self, prefix: Prefix, foundation: Future[str]) -> Sequence[WheelLayer]:
-        """The layers of ``prefix``. Most locks tell them, so that this need not wait for the engine."""
+        """The layers of ``prefix``. This waits for the engine only if the lock does not say enough about its Python."""
         python = plan.interpreter(self.lock, prefix) or self._ask_interpreter(prefix, result_of(foundation))
         wheels = [downloads.wheel(artifact) for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
         return plan.wheel_layers(
@@ -172,7 +172,7 @@ class Composer:
         """Build the wheels of source packages in a stage of the skeleton; return them in the folder for such wheels."""
         if not downloads.has_sdists(prefix):
             return []
-        result_of(foundation)  # the stage has the same steps, which the engine would run twice at the same time
+        result_of(foundation)  # else the engine would run the steps that both stages share twice
         stage = self.build("sdists")
         folder = f"/wheels/{prefix.name}"
         done = self.engine.run(stage.id, ["true"], entrypoint=[], network="none", collect=[folder])

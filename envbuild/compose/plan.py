@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from envbuild.compose import compile_program
 from envbuild.compose.wheel_layer import RULES
 from envbuild.model.lock import Lock, Prefix
 
@@ -19,9 +20,9 @@ _LARGE = 1_000_000
 # The bytecode of wheels of even more bytes is in a separate layer. So the layers with their files can be loaded while all other
 # layers are made, and stay the same when the interpreter changes.
 _HUGE = 50_000_000
-# Added to the keys of layers with bytecode of these Pythons. Their bytecode also depends on which modules one process compiles;
-# at first that was decided by the order in which wheels arrived.
-_UNSTABLE, _BATCHES = ((3,), (3, 11)), ", each wheel by itself"
+# Added to the keys of layers whose bytecode depends on which modules one process compiles. Layers with the keys without it are
+# older: there, the order in which wheels arrived decided that.
+_BATCHES = ", each wheel by itself"
 _MOST = 80  # layers of wheels in an image; engines take 127 layers in all
 _PYTHON_PACKAGE = re.compile(r"(lib)?python[0-9.]+(-(minimal|stdlib|distutils|lib2to3))?")
 
@@ -82,7 +83,7 @@ def wheel_layers(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> tuple[
     still being made. The bytecode of each wheel lies beside its modules or directly above them, so that a later wheel with the
     same path replaces both. ``python`` identifies the interpreter, which makes the bytecode.
     """
-    if _UNSTABLE[0] <= tuple(int(part) for part in prefix.python.version.split(".")) < _UNSTABLE[1]:
+    if compile_program.depends_on_company(prefix.python.version):
         python += _BATCHES
     sizes = sorted((wheel.size for wheel in wheels), reverse=True)
     limit = max(_LARGE, sizes[_MOST - 1]) if len(sizes) >= _MOST else _LARGE

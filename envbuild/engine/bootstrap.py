@@ -90,7 +90,7 @@ def reference(bootstrap: Bootstrap) -> str:
 
 
 def mirror(workspace: Workspace, suite: str, components: tuple[str, ...] = ()) -> list[apt.Source]:
-    """Return the host's sources for ``suite`` that answer now, with ``components`` beside main.
+    """Return the host's sources for ``suite`` that answer now, with ``components`` in addition to main.
 
     Raises :class:`BuildError` (``base-unreachable``).
     """

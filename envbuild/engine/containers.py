@@ -108,7 +108,7 @@ def _once(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], No
 
 
 class Workshop:
-    """A running container in which programs run; make one with :func:`workshop`."""
+    """A container that is kept running, so that programs can be started in it; :func:`workshop` makes one."""
 
     def __init__(self, client: DockerClient, container: str) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""A program in a running container that answers requests, over one connection to the engine."""
+"""Talks to a program in a container: requests go to its standard input, and its answers come from its standard output."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class EndedError(Exception):
 
 
 class Dialogue:
-    """What is sent goes to the standard input of the program; what it writes to its standard output can be received.
+    """A program that runs in a container and answers requests.
 
-    The program must wait for its first input before it writes, because the SDK would swallow bytes that arrive together with
-    the engine's answer.
+    The program must wait for its first input before it writes: bytes that arrive together with the engine's own answer would
+    be lost in the Docker SDK.
     """
 
     def __init__(self, client: DockerClient, container: str, argv: Sequence[str], env: Mapping[str, str]) -> None:

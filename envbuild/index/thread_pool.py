@@ -50,7 +50,7 @@ def _work(jobs: SimpleQueue[_Job | None]) -> None:
             future.set_result(function(*args))
         except BaseException as error:  # raised again when the result is read
             future.set_exception(error)
-        del job, future, function, args  # while the thread waits, it must not keep what it worked with
+        del job, future, function, args  # so that a waiting thread keeps nothing alive
 
 
 def _end(jobs: SimpleQueue[_Job | None], workers: int) -> None:

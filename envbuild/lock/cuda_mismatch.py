@@ -26,7 +26,7 @@ def is_possible(content: bytes) -> bool:
 def other_cuda(lock: Lock) -> tuple[str, ...]:
     """Return a line for each set of packages with libraries of another CUDA release than its environment's."""
     environment = lock.environment
-    has_libraries = environment.base.wheels or environment.base.apt  # else its CUDA is only that of the compiler
+    has_libraries = environment.base.wheels or environment.base.apt  # without libraries, it is only the compiler's version
     cuda = (environment.base.cuda if has_libraries else "") or environment.cuda
     if cuda is None:
         return ()

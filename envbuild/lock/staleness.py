@@ -11,7 +11,7 @@ from envbuild import codec
 from envbuild.lock.comparison import differing
 from envbuild.model.environment import Environment, Framework
 
-_LIBRARIES = re.compile(r"\b(cudnn|nccl)\b")  # in the names of wheels; which release is used is a preference
+_LIBRARIES = re.compile(r"\b(cudnn|nccl)\b")  # wheels of these may change: the matrix only prefers a release
 
 
 def outdated(held: Environment, today: Environment) -> Iterator[str]:

@@ -252,8 +252,8 @@ class WheelSet(NamedTuple):
 class PackageSet(NamedTuple):
     """The packages with which a Debian release brings one CUDA version.
 
-    ``components`` are the parts of the distribution's archive, beside main, that have them. ``build_packages`` bring nvcc and
-    the headers, for compiling. The versions are those of the Debian release; locks pin them.
+    ``components`` are the parts of Debian's archive that have them, in addition to main. ``build_packages`` bring nvcc and the
+    headers, for compiling. No versions are stated: locks pin those that the archive has.
     """
 
     name: str

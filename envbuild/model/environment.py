@@ -139,7 +139,7 @@ class Base:
     that belong to them, ``apt`` the system's packages that they need. ``cuda`` is the version of the libraries, and of the
     compiler, if it is a later minor version than the frameworks are built for.
     With the provider `debian`, ``apt`` are the distribution's packages of CUDA. ``components`` are the parts of its archive,
-    beside main, that have them; ``build_apt`` are its packages for compiling, which do not stay in the image.
+    in addition to main, that have them; ``build_apt`` are its packages for compiling, which do not stay in the image.
     """
 
     provider: Provider

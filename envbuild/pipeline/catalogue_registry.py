@@ -89,8 +89,8 @@ def _stated(
 
 
 def _is_ours(tools: Tools, client: Client, name: str, digest: str) -> bool:
-    """Whether the image is made of the inputs of this checkout. An image with another rendering or guest can have the lock's
-    tag."""
+    """Whether this checkout would make the same image. The tag names only the lock, so it can belong to an image that was made
+    from other recipes or with another smoke test."""
     from envbuild.compose.outputs import digests
 
     try:

@@ -95,7 +95,7 @@ def features_of(tools: Tools, lock: Lock) -> frozenset[str]:
 def link_and_warn(tools: Tools, lock: Lock, digest: str, image: str) -> Linked | None:
     """Check the image as :func:`link_image` does; report gaps as a warning and return None.
 
-    Wheels contain libraries that nothing loads, so the smoke test decides even if there are gaps.
+    A gap need not matter: some wheels contain libraries that no program loads. So the smoke test decides.
     """
     try:
         return link_image(tools, lock, digest, image, replay=True)

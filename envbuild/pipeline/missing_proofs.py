@@ -150,7 +150,7 @@ def _attempt(  # noqa: PLR0917 - the results of each step
         return Attempt(name=name, state=state, held=held, lacking=lacking, why=problem.message, exit_code=code)
     if smoked is not None and smoked.status in {"fail", "error"}:
         return Attempt(name=name, state="failed", held=held, lacking=lacking, why=smoked.sentence, exit_code=smoked.exit_code)
-    if "linked" in lacking and "verified" in held:  # the image was there, so the check of its libraries has found gaps
+    if "linked" in lacking and "verified" in held:  # so the image could be checked, and gaps were found
         return Attempt(name=name, state="failed", held=held, lacking=lacking, why=_NOT_LINKED, exit_code=8)
     if fetched is not None and fetched.contradicted:
         return Attempt(name=name, state="failed", held=held, lacking=lacking, why=fetched.failed[0], exit_code=7)

@@ -249,7 +249,7 @@ class Client:
         sent = self._once("PATCH", location, (202, 204), headers=kind, body=Unsized(until_failure))
         location = self.absolute(sent.url, sent.headers.get("Location", location))
         if failed:
-            with contextlib.suppress(PublishError, _PassingError):  # some registries cannot do that
+            with contextlib.suppress(PublishError, _PassingError):  # some registries cannot delete an upload
                 self._once("DELETE", location, (204,))
             raise failed[0]
         self._once("PUT", with_digest(location, digest()), (201,), headers=kind, body=b"")
@@ -298,7 +298,8 @@ class Client:
         if answer.status_code in expected:
             return answer
         refusal = self._refused(method, answer)
-        # docker-registry 2.8 reads links that it is writing for another client: it answers 500, or this for a manifest.
+        # docker-registry 2.8 can read a file while it writes it for another client. It then answers 500, or refuses the digest
+        # of a manifest.
         if answer.status_code in passing or ("/manifests/" in url and is_other_digest(refusal)):
             raise _PassingError(refusal, answer.headers.get("Retry-After", ""))
         raise refusal

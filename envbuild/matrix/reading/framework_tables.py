@@ -1,4 +1,4 @@
-"""Reads ``frameworks/<name>.yaml``. Releases and variants inherit values of their series, so each release is complete."""
+"""Reads ``frameworks/<name>.yaml``. What a release or a variant does not state, its series states for it."""
 
 from __future__ import annotations
 

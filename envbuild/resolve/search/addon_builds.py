@@ -1,4 +1,4 @@
-"""Finds the builds of add-ons for releases of their base framework, and words upstream's statements about such pairs."""
+"""Finds the builds of an add-on that fit a release of its base framework, and says what upstream states about such a pair."""
 
 from __future__ import annotations
 
