@@ -478,11 +478,25 @@ def test_a_real_registry_takes_it_and_gives_it_back(real_registry, store, image,
         assert found["Digest"] == told.digest
 
 
-def test_a_real_registry_takes_a_layer_while_it_is_written(real_registry, store):
+def wait_for_an_upload(folder: Path) -> None:
+    end = time.monotonic() + 60
+    while not list(folder.rglob("_uploads/*/data")):
+        assert time.monotonic() < end, "the registry does not get the layer"
+        time.sleep(0.05)
+
+
+def test_a_real_registry_takes_a_layer_while_it_is_written(real_registry, store, tmp_path):
     content, layer = composed.blob(composed.tarred({"f": random.Random(14).randbytes(3 << 20)}))
     address = f"http://{real_registry}/v2/lab/env/blobs/sha256:{layer.digest}"
+
+    def write(stream: BinaryIO) -> Layer:
+        stream.write(content[: 2 << 20])
+        wait_for_an_upload(tmp_path)
+        stream.write(content[2 << 20 :])
+        return layer
+
     with pushes.EarlyPush(store, f"{real_registry}/lab/env") as early:
-        store.add(composed.key("f"), composed.writer(content, layer), watch=early.follow)
+        store.add(composed.key("f"), write, watch=early.follow)
         end = time.monotonic() + 60
         while (blob := requests.get(address, timeout=60)).status_code != 200:
             assert time.monotonic() < end, "the registry does not get the layer"
@@ -491,17 +505,11 @@ def test_a_real_registry_takes_a_layer_while_it_is_written(real_registry, store)
 
 
 def test_a_real_registry_forgets_an_unfinished_layer(real_registry, store, tmp_path):
-    def parts() -> list[Path]:
-        return list(tmp_path.rglob("_uploads/*/data"))
-
     def write(stream: BinaryIO) -> Layer:
         stream.write(bytes(3 << 20))
-        end = time.monotonic() + 60
-        while not parts():
-            assert time.monotonic() < end, "the registry does not get the layer"
-            time.sleep(0.05)
+        wait_for_an_upload(tmp_path)
         raise BuildError("The wheel is damaged.", code="bad-wheel")
 
     with pytest.raises(BuildError), pushes.EarlyPush(store, f"{real_registry}/lab/env") as early:
         store.add(composed.key("f"), write, watch=early.follow)
-    assert not parts()
+    assert not list(tmp_path.rglob("_uploads/*/data"))
