@@ -21,11 +21,12 @@ TEXTS = {
         This check fails if a rank raised an exception, was killed (137 or SIGKILL usually means that the memory limit was
         reached) or crashed. The message names the rank that failed first; the other ranks only lost their connection to it.'''),
     'HANG': ('nothing stands still', '''
-        This check fails if no rank made progress for --stall seconds, or if the run exceeded --timeout. Seconds in which ranks
-        of this machine waited for a processor do not count, up to five times the limit. The message names the rank and the
-        phase; the report's logs contain the stacks of all ranks. On GPUs, a common cause is copying between GPUs
+        This check fails if no rank made progress for --stall seconds, or if a signal or a debugger has stopped a rank. Seconds
+        in which ranks of this machine waited for a processor do not count, up to five times the limit. The message names the
+        rank and the phase; the report's logs contain the stacks of all ranks. On GPUs, a common cause is copying between GPUs
         while an IOMMU or ACS is active (try NCCL_P2P_DISABLE=1). Between machines, common causes are a firewall or a wrong
-        network interface (NCCL_SOCKET_IFNAME).'''),
+        network interface (NCCL_SOCKET_IFNAME). The check is inconclusive if the run exceeded --timeout before this was
+        certain: on a busy machine, a healthy run may need longer.'''),
     'COLL': ('collective operations give exact results', '''
         The test runs all-reduce, broadcast and all-gather on whole numbers, whose sums are exact, in several sizes and types.
         It compares every element on every rank.'''),

@@ -27,10 +27,15 @@ def ending(n, outcome):
     where = 'rank %d in phase "%s" (%s)' % (outcome.blame, blamed['where'], blamed['state'])
     detail = {'ranks': outcome.ranks}
     if outcome.kind in ('stalled', 'timeout'):
-        what = 'no rank makes progress' if outcome.kind == 'stalled' else 'the time limit has passed'
         others = '; '.join('rank %d in "%s" (%s)' % (r['rank'], r['where'], r['state']) for r in outcome.ranks if r is not blamed)
-        return [check('HANG', n, 'fail', '%s: check %s%s' % (what, where, ', the others: ' + others if others else ''),
-                      detail=detail, next_step='The stacks of all ranks are in the report\'s logs.')]
+        where += ', the others: ' + others if others else ''
+        if outcome.kind == 'stalled':
+            return [check('HANG', n, 'fail', 'no rank makes progress: check ' + where, detail=detail,
+                          next_step='The stacks of all ranks are in the report\'s logs.')]
+        return [check('HANG', n, 'inconclusive', ('the time limit has passed before all was tested; the last progress was %.1f s ago: '
+                                                  '%s') % (outcome.silent_s, where), detail=detail,
+                      next_step='Use a larger --timeout, or a machine that is less busy. The stacks of all ranks are in the '
+                                "report's logs.")]
     error = (results[outcome.blame] or {}).get('error')
     if error is None:
         hint = next((words for sign, words in HINTS if sign in blamed['state']), 'The last output of this rank is in the '

@@ -1,8 +1,8 @@
 """Watches the ranks of one launch until the launch ends, and finds the rank that caused a failure.
 
 A launch ends in one of four ways: all ranks are done; a rank ended early; no rank made progress for `stall_s` seconds (a hang;
-seconds in which the ranks waited for a processor do not count); the time limit of the whole run is over. In the last two cases,
-every rank first prints its stacks.
+seconds in which the ranks waited for a processor do not count); the time limit of the whole run is over (that is no hang, unless
+a rank is stopped). In the last two cases, every rank first prints its stacks.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -79,10 +79,14 @@ class Rank(object):
 
 
 class Outcome(object):
-    """How a launch ended: `kind` is done, failed, stalled or timeout; `blame` names the rank at fault."""
+    """How a launch ended: `kind` is done, failed, stalled or timeout; `blame` names the rank at fault.
+
+    `silent_s` are the seconds since the last progress of any rank.
+    """
 
     def __init__(self, kind, ranks, seconds, blame=None, states=()):
         self.kind, self.seconds, self.blame = kind, seconds, blame
+        self.silent_s = now() - max(rank.monitor.last_time for rank in ranks)
         seen = dict(zip(ranks, states))
         self.results = [rank.result() for rank in ranks]
         self.logs = [files.tail(rank.log) for rank in ranks]
@@ -181,7 +185,7 @@ class Watchdog(object):
         """No rank makes progress, or the time is over: let all ranks print their stacks, and find the rank to blame.
 
         That is a rank that a signal or a debugger has stopped, or else one that has died meanwhile (some die when they are asked
-        for their stacks), or else the rank whose last progress is the oldest.
+        for their stacks), or else the rank whose last progress is the oldest. A stopped rank is a hang at the time limit, too.
         """
         states = [rank.state(with_children=True) for rank in self.ranks]
         for rank in self.ranks:
@@ -191,7 +195,8 @@ class Watchdog(object):
         frozen = [rank.number for rank, state in zip(self.ranks, states) if processes.is_stopped(state)]
         dead = sorted((rank for rank in self.ranks if has_died(rank)), key=order_of_failure)
         oldest = min(self.ranks, key=lambda rank: rank.monitor.last_time).number
-        return self._outcome(kind, (frozen + [rank.number for rank in dead] + [oldest])[0], states)
+        blame = (frozen + [rank.number for rank in dead] + [oldest])[0]
+        return self._outcome('stalled' if frozen else kind, blame, states)
 
 
 def order_of_failure(rank):
