@@ -118,14 +118,14 @@ def _options(parser):
     add('--option', action='append', default=[], metavar='KEY=VALUE', help=('an option for the adapter, in addition to '
                                                                             'the options in the lock'))
     add('--counts', type=_counts, default='auto', help='numbers of devices to test, for example 1,2,4 (default: auto)')
-    add('--device', choices=('auto', 'cpu', 'cuda'), default='auto')
+    add('--device', choices=('auto', 'cpu', 'cuda'), default='auto', help='where to train (default: auto, which is GPUs for a GPU image)')
     add('--devices', default='auto', metavar='0,1|UUID|all', help='which GPUs to use, in this order (default: the largest '
                                                                   'set of equal GPUs). Two ranks share a GPU that is '
-                                                                  'named twice; this tests function, not speed')
+                                                                  'named twice: results are checked, speeds mean nothing')
     add('--allow-cpu', action='store_true', help='if there is no GPU, run a GPU image on the CPU')
     add('--expect', choices=('cpu', 'gpu', 'any'), default='any', help=('where the run must take place: with gpu, a run '
-                                                                        'without a GPU fails; with cpu, a GPU image may '
-                                                                        'run on the CPU'))
+                                                                        'without a GPU fails; with cpu, a GPU image that '
+                                                                        '--allow-cpu runs on the CPU can pass'))
     add('--expect-gpus', type=_any_number, default=0, metavar='N', help='fail if there are fewer GPUs than this')
     add('--threads', type=_positive, default=0, help=('CPU threads per device (default: number of cores / largest number '
                                                       'of devices)'))
@@ -135,10 +135,10 @@ def _options(parser):
                                                                             'has several (default: 900)'))
     add('--stall', type=float, default=60, metavar='S', help=('stop if no rank makes progress for this time (default: 60); '
                                                                     'time without a processor does not count'))
-    add('--stall-first', type=float, default=300, metavar='S', help=('the same limit while the framework is imported '
-                                                                     '(default: 300)'))
+    add('--stall-first', type=float, default=300, metavar='S', help=('the same limit until the framework is imported and '
+                                                                     'the first step is done (default: 300)'))
     add('--strict', action='store_true', help='end with exit code 5 if there are warnings')
-    add('--seed', type=int, default=7)
+    add('--seed', type=int, default=7, help='seed of the start weights and the generated images (default: 7)')
 
 
 def _probe_options(look):
@@ -175,13 +175,15 @@ def _run_options(parser):
     add('--scaling', type=_scaling, default='weak', help='weak: a fixed batch per device; strong: a fixed total batch')
     add('--batch', type=_positive, default=0, help=('images per device when speed is measured (default: 64 on CPUs, 256 '
                                                     'on GPUs)'))
-    add('--epochs', type=_positive, default=0, help='default: 2')
+    add('--epochs', type=_positive, default=0, help='how often to train on all training images (default: 2)')
     add('--train-images', type=_positive, default=0, help='number of training images (default: 8192)')
-    add('--test-images', type=_positive, default=0, help='default: 2048')
-    add('--rounds', type=_positive, default=9)
-    add('--round-seconds', type=float, default=0)
-    add('--warmup-max', type=_positive, default=60)
-    add('--min-accuracy', type=float, default=None, help='the default depends on the data and the network')
+    add('--test-images', type=_positive, default=0, help='number of images for the accuracy (default: 2048)')
+    add('--rounds', type=_positive, default=9, help='how often to measure the speed (default: 9)')
+    add('--round-seconds', type=float, default=0, metavar='S', help=('length of one measurement (default: 0.25 on CPUs, 0.5 '
+                                                                     'on GPUs)'))
+    add('--warmup-max', type=_positive, default=60, metavar='N', help='most steps before the speed is measured (default: 60)')
+    add('--min-accuracy', type=float, default=None, metavar='SHARE', help=('the test fails below this accuracy, from 0 to 1 '
+                                                                           '(the default depends on data and network)'))
     add('--min-speedup', type=_floors, default={}, help='on GPUs, required speedup as DEVICES:RATIO, for example 2:1.2,4:2.0')
     add('--min-efficiency', type=_floors, default={}, help=('required speedup divided by the number of devices, for '
                                                             'example 2:0.8'))
@@ -209,9 +211,9 @@ def _parser():
     _probe_options(look)
     _inner(verbs)
     two = verbs.add_parser('diff', help='compare two reports, and say whether the second is worse', description=_diff.__doc__)
-    two.add_argument('a')
-    two.add_argument('b')
-    two.add_argument('--tolerance', type=_share, default=diff.TOLERANCE)
+    two.add_argument('a', help='the earlier report')
+    two.add_argument('b', help='the later report')
+    two.add_argument('--tolerance', type=_share, default=diff.TOLERANCE, help='how much lower the speed may be (default: %s)' % diff.TOLERANCE)
     explain = verbs.add_parser('explain', help='explain what a check means')
     explain.add_argument('id', nargs='?', default='')
     return parser
@@ -271,7 +273,7 @@ def _explain(key):
 
 
 def _diff(options):
-    """Exit status 0: the second report is not worse. 1: it failed or is worse. 3: it proves nothing, or the reports have nothing in common."""
+    """Exit status 0: the second report is not worse. 1: it failed or is worse. 3: it is inconclusive, or the reports have nothing in common."""
     try:
         old, new = (baseline.read(options[key], whole=True) for key in ('a', 'b'))
     except baseline.Unreadable as error:

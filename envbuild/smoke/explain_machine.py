@@ -3,9 +3,10 @@ from __future__ import absolute_import, division, print_function
 
 TEXTS = {
     'DEVICES': ('the requested devices exist', '''
-        A GPU image needs a GPU. Without a GPU the result is inconclusive, never a pass, because nothing was proved.
-        --allow-cpu tests the framework on the CPU and says so in the report; --expect cpu says that you want this. With a
-        single GPU, larger --counts are inconclusive too, because data parallelism needs two GPUs.'''),
+        A GPU image needs a GPU. Without a GPU the result is inconclusive, never a pass, because nothing was proved. With
+        --allow-cpu, the framework is tested on the CPU if there is no GPU, and the result stays inconclusive. With --expect
+        cpu as well, it can pass: the CPU is what you wanted. With a single GPU, larger --counts are inconclusive too, because
+        data parallelism needs two GPUs.'''),
     'DRIVER': ('the driver can run this image\'s CUDA', '''
         libcuda must load and initialise, and must support the CUDA version with which the framework was built. From CUDA 11
         on, any minor version of the same major version is enough. Each error code of cuInit that occurs in containers has its
@@ -18,8 +19,8 @@ TEXTS = {
         large enough. A driver cannot compile PTX of a newer CUDA. Without native code and PTX, the framework stops with "no
         kernel image is available".'''),
     'VISIBLE': ('environment variables name GPUs that exist', '''
-        NVIDIA_VISIBLE_DEVICES tells the container toolkit which GPUs to pass to the container. CUDA_VISIBLE_DEVICES tells
-        CUDA which of these to use; inside a container, numbers start at 0 again. At the first entry that does not exist, CUDA
+        NVIDIA_VISIBLE_DEVICES tells the container toolkit which GPUs to pass to the container. CUDA_VISIBLE_DEVICES tells CUDA
+        which of these to use; inside a container, numbers start at 0 again. At the first entry that does not exist, CUDA
         silently stops reading and uses only the GPUs before it.'''),
     'MIG': ('no GPU is divided into MIG slices', '''
         With Multi-Instance GPU (MIG), a process sees only one slice of a GPU. Slices cannot access each other's memory, so
@@ -27,8 +28,7 @@ TEXTS = {
         (nvidia-smi -mig 0).'''),
     'MPS': ('no MPS server shares the GPUs', '''
         With the Multi-Process Service (MPS), several users share a GPU, and each may be limited to a part of its
-        multiprocessors (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE). Results stay right, but measured speeds are those of a shared
-        GPU.'''),
+        multiprocessors (CUDA_MPS_ACTIVE_THREAD_PERCENTAGE). Results stay right, but measured speeds are those of a shared GPU.'''),
     'MIXED': ('all GPUs are equal', '''
         In synchronous training, every step takes as long as the slowest device. So the test groups GPUs of the same model,
         memory and compute capability, uses the largest group, and names the others. --devices all uses all GPUs together,
@@ -47,8 +47,8 @@ TEXTS = {
         Heat, power brakes and clocks that a person has set (nvidia-smi -ac, -lgc) make a GPU slower than usual. A power limit
         under load is normal and not reported. The test also reads the clocks during training.'''),
     'PCIE': ('all PCIe lanes are used', '''
-        A board that is not fully inserted, or is in a slot with fewer lanes, exchanges data with the host at half the speed
-        or less. The check compares the number of lanes, not the PCIe generation, because an idle link lowers its generation.'''),
+        A board that is not fully inserted, or is in a slot with fewer lanes, exchanges data with the host at half the speed or
+        less. The check compares the number of lanes, not the PCIe generation, because an idle link lowers its generation.'''),
     'PEER': ("GPUs can access each other's memory", '''
         With peer access, two GPUs exchange data directly, over NVLink or a PCIe switch. Without it, they exchange data
         through the host's memory. That is slower but gives right results, so it is only a warning. The abbreviations are
@@ -88,16 +88,17 @@ TEXTS = {
     'VERSION': ('the framework has the version in the lock', '''
         The check compares the version that the imported framework reports with the image's lock.'''),
     'BUILD': ('a GPU image has a GPU build of the framework', '''
-        A CPU build in a GPU image imports and trains without any error, but on the CPU. The test asks the framework with
-        which CUDA it was built.'''),
+        A CPU build in a GPU image imports and trains without any error, but on the CPU. The test asks the framework with which
+        CUDA it was built.'''),
     'CUDNN': ('the loaded cuDNN has the version in the lock', '''
         After training, each rank looks up which libcudnn is mapped into its memory, and asks this file for its version. It
-        must be the version in the lock, and the same on all ranks. A mismatch is usually caused by another copy earlier on
-        the library path: "Loaded runtime CuDNN library: 7.0.5 but source was compiled with 7.1.4". If cuDNN is part of the
-        framework's own file, the test asks the framework.'''),
+        must be the version in the lock, and the same on all ranks. A mismatch is usually caused by another copy earlier on the
+        library path: "Loaded runtime CuDNN library: 7.0.5 but source was compiled with 7.1.4". If cuDNN is linked statically
+        into the framework, the test asks the framework for the version.'''),
     'NCCL': ('the loaded NCCL has the version in the lock', '''
-        The test does the same as for cuDNN. Ranks with different versions of NCCL hang or fail at the first collective
-        operation.'''),
+        After training, each rank looks up which libnccl is mapped into its memory, and asks this file for its version. It must
+        be the version in the lock, and the same on all ranks. Ranks with different versions of NCCL hang or fail at the first
+        collective operation.'''),
     'LIBS': ('each CUDA library is loaded once', '''
         If one process loads two files of the same library (one from the image's CUDA, one from a wheel), this leads to
         undefined symbols, wrong versions and crashes. The message names both files.'''),

@@ -122,6 +122,9 @@ def test_other_faults_fail_their_own_check(guest: Guest, tmp_path: Path, fault: 
         # The message ends with these words; which rank and mode it names depends on chance.
         ("unexchanged-in-bench", "): nothing is exchanged"),
         ("summed-later", "): gradients are summed"),
+        ("bfloat16-after-some-steps", "): the gradients are rounded to bfloat16"),
+        ("bfloat16-sum-after-some-steps", "): the gradients are rounded to bfloat16"),
+        ("float16-after-some-steps", "): the gradients are rounded to float16"),
     ],
 )
 def test_what_is_timed_is_checked_and_the_fault_is_named(guest: Guest, tmp_path: Path, fault: str, words: str) -> None:

@@ -24,6 +24,7 @@ UNTOLD = .20                # nothing can be decided if rounding alone causes a 
 # An error is smooth if a learning rate and a weight decay explain most of it. Errors of arithmetic are not: random numbers leave
 # nearly everything unexplained. So the limit for a smooth error, in exact arithmetic, can be narrower than the limits above.
 SMOOTH_APART, SMOOTH_LEFT = 2e-3, .5
+ROUNDED = .75               # a gradient was rounded if more of its numbers are nearer to rounded ones (rank.rounded)
 LEAST_LOSS = 1e-3           # smaller losses have few digits and may be equal by chance
 LEAST_EQUAL = 3
 LATE = .25                  # as a share of a lap; a loss that is ready can be read in less than a thousandth
@@ -112,7 +113,7 @@ def single(n, own, precisions=()):
         for entry in [entry for entry in measured['single'] or () if entry['rounding'] <= UNTOLD]:
             held = HOLDS <= entry['holds'] <= 1 / HOLDS and entry['apart'] <= MOST_ROUNDED
             lost = not held if precisions and net.normalised else entry['apart'] > most + 2 * entry['rounding']
-            lost = lost or (is_exact(net, precisions) and is_smooth(entry))
+            lost = lost or (is_exact(net, precisions) and (is_smooth(entry) or bool(rounded_to(entry))))
             wrong, told = wrong + ([dict(entry, limit=most)] if lost else []), told + 1
     if not wrong:
         seen = any(measured['single'] for measured in looks)
@@ -122,7 +123,8 @@ def single(n, own, precisions=()):
     return [check('EXCHANGE', n, 'fail', 'the timed steps of one device (rank %d) do not change its weights by the '
                                          'gradient of its images: the difference is %.4g %% of the gradient%s' % (
                       worst['rank'], min(100 * worst['apart'], 9999), '; each step counts %.3g times' % worst['holds'] if scaled
-                      else '; it is ' + as_if(worst) if is_smooth(worst) else ''),
+                      else '; it is ' + as_if(worst) if is_smooth(worst) else '; the gradients are rounded to %s' % rounded_to(worst)
+                      if rounded_to(worst) else ''),
                   value=worst['apart'], limit=worst['limit'], unit='of the gradient', detail={'worst': worst},
                   next_step=('If the check ORACLE passes, steps after the first ones leave out some work, and their speed '
                              'means nothing.'))]
@@ -134,6 +136,12 @@ def is_smooth(entry):
     return bool(smooth) and entry['apart'] > SMOOTH_APART + 4 * entry['rounding'] and smooth['left'] < SMOOTH_LEFT
 
 
+def rounded_to(entry):
+    """The half-precision type to which the gradient was rounded; '' if it was not."""
+    share, name = max([(share, name) for name, share in (entry.get('rounded') or {}).items()] or [(0.0, '')])
+    return name if share > ROUNDED else ''
+
+
 def as_if(entry):
     """Describe a smooth error."""
     return 'as if each step counted %.4g times, with a weight decay of %.2g' % (1 + entry['smooth']['scale'], entry['smooth']['decay'])
@@ -142,7 +150,7 @@ def as_if(entry):
 def _averaged(n, entries, most):
     """Make the check EXCHANGE from all conclusive entries; `most` is the limit for their difference from the mean gradient."""
     wrong = [entry for entry in entries if entry['apart'] > most + 2 * entry['rounding'] or entry['parameter_apart'] > PARAMETER_APART
-             or (most == EXACT_APART and is_smooth(entry))]
+             or (most == EXACT_APART and (is_smooth(entry) or rounded_to(entry)))]
     worst = max(wrong or [entry for entry in entries if entry['rounding'] < .01] or entries, key=lambda entry: max(entry['apart'] / most, entry['parameter_apart'] / PARAMETER_APART))
     common = dict(value=worst['apart'], limit=most, unit='of the difference between devices', detail={'worst': worst})
     if worst['apart'] >= NOT_FINITE:
@@ -157,6 +165,8 @@ def _averaged(n, entries, most):
         why = likely
     elif is_smooth(worst):
         why = as_if(worst)
+    elif most == EXACT_APART and rounded_to(worst):
+        why = 'the gradients are rounded to %s' % rounded_to(worst)
     elif worst['apart'] <= most + 2 * worst['rounding']:
         why = 'parameter %s has the largest error' % worst['parameter']
     else:

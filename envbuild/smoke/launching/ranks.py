@@ -62,7 +62,7 @@ def add_options(parser):
                                                           "report. The command reads the launcher's variables; these "
                                                           'options override them.')
     add = group.add_argument
-    add('--rank', type=int, metavar='N')
+    add('--rank', type=int, metavar='N', help='the number of this process, from 0')
     add('--world-size', type=int, metavar='N', help='the number of processes that were started')
     add('--local-rank', type=int, metavar='N', help='the number of this process on its host')
     add('--master', default='', metavar='HOST[:PORT]', help=('address of rank 0 (default: MASTER_ADDR and MASTER_PORT, or '

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..clock import now
 from ..networks import refnet
+from . import rounded
 from .match import fingerprint
 
 LR = 0.05               # a learning rate so large that rounding of the weights does not hide the step
@@ -56,8 +57,7 @@ def exchange(session, alone, batch, tries):
         for copy, row in enumerate(moved):
             every = [dict(look.compare(got, singles[turn], rate, copy, len(moved), turn), of=words, looks=len(row))
                      for turn, got in zip(TURNS, row)]
-            worst = [max(every, key=lambda entry: entry[key]) for key in ('apart', 'parameter_apart')]
-            found += worst if worst[0] is not worst[1] else worst[:1]
+            found += _telling(every)
     return [dict(entry, rank=rank) for rank, entries in enumerate(session.ctx.group.gather(found)) for entry in entries]
 
 
@@ -80,8 +80,7 @@ def single(session, alone, batch, rates):
         session.heart.beat()
     for rate in rates:
         row = look.gradients(alone, lambda: session.adapter.put(alone, images, labels), rate, IN_A_ROW)[0]
-        found.append(max([dict(look.beside(got, truth[turn], rate, turn), looks=len(row)) for turn, got in zip(TURNS, row)],
-                         key=lambda entry: entry['apart']))
+        found += _telling([dict(look.beside(got, truth[turn], rate, turn), looks=len(row)) for turn, got in zip(TURNS, row)])
     return [dict(entry, rank=rank) for rank, entries in enumerate(ctx.group.gather(found)) for entry in entries]
 
 
@@ -148,7 +147,8 @@ class _Look(object):
         `turn` is the number of the weights that the step started from.
         """
         if not (np.isfinite(singles).all() and np.isfinite(got).all()):
-            return {'lr': rate, 'apart': NOT_FINITE, 'rounding': 0.0, 'others': {}, 'parameter': '', 'parameter_apart': NOT_FINITE}
+            return {'lr': rate, 'apart': NOT_FINITE, 'rounding': 0.0, 'others': {}, 'parameter': '', 'parameter_apart': NOT_FINITE,
+                    'rounded': {}}
         mean, n = singles.mean(axis=0), len(singles)
         spread = np.sqrt(((singles - mean) ** 2).mean(axis=0))
         unit = max(float(np.linalg.norm(spread)), 1e-300)
@@ -156,14 +156,16 @@ class _Look(object):
         apart = dict((name, _finite(np.linalg.norm(got - other) / unit)) for name, other in self._others(singles, mean, n, copy, copies))
         name, worst = self._worst(got - mean, spread, rounding)
         return {'lr': rate, 'apart': apart.pop('mean'), 'rounding': float(np.linalg.norm(rounding) / unit), 'others': apart,
-                'parameter': name, 'parameter_apart': worst, 'smooth': _smooth(got - mean, mean, self._at_starts[turn])}
+                'parameter': name, 'parameter_apart': worst, 'smooth': _smooth(got - mean, mean, self._at_starts[turn]),
+                'rounded': rounded.nearer(got, singles, rounding + self._rounding(LR))}
 
     def beside(self, got, truth, rate, turn):
         """Return how far a gradient is from the true one, as a share of the true one, and the share of it that is contained."""
         size = max(float(np.linalg.norm(truth)), 1e-300)
         return {'lr': rate, 'apart': _finite(np.linalg.norm(got - truth) / size), 'holds': _finite(got.dot(truth) / size / size),
                 'rounding': float(np.linalg.norm(self._rounding(rate)) / size),
-                'smooth': _smooth(got - truth, truth, self._at_starts[turn])}
+                'smooth': _smooth(got - truth, truth, self._at_starts[turn]),
+                'rounded': rounded.nearer(got, truth[None], self._rounding(rate))}
 
     def _rounding(self, rate):
         """How much rounding of the weights can change each number of a gradient."""
@@ -187,6 +189,13 @@ class _Look(object):
                 beyond = np.linalg.norm(difference[part]) - 2 * np.linalg.norm(rounding[part])
                 worst = max(worst, (_finite(beyond / np.linalg.norm(spread[part])), name))
         return worst[1], max(0.0, worst[0])
+
+
+def _telling(every):
+    """Return the entries that are furthest from the gradient, furthest in one parameter, and most like rounded; each once."""
+    picked = [max(every, key=lambda entry: entry['apart']), max(every, key=lambda entry: entry.get('parameter_apart', 0.0)),
+              max(every, key=lambda entry: max(list(entry['rounded'].values()) or [0.0]))]
+    return [entry for place, entry in enumerate(picked) if not any(entry is other for other in picked[:place])]
 
 
 def _smooth(difference, gradient, weights):

@@ -6,7 +6,7 @@ import unittest
 import boot  # noqa: F401
 import numpy as np
 from envbuild_smoke.judging import timed
-from envbuild_smoke.networks import nets, refnet
+from envbuild_smoke.networks import nets, refnet, rounding
 from envbuild_smoke.rank import timed as looking
 
 
@@ -125,7 +125,11 @@ class Session(object):
             handle['last'] = [refnet.loss_and_gradient(nets.LENET, handle['p'], *[Session.ctx.shard(array, place, handle['n']) for array in batch])[1]
                               for place in range(handle['n'])]
             parts = parts or handle['last']
+            if 'own' in handle:
+                parts = [dict((name, half(array, handle['own'])) for name, array in part.items()) for part in parts]
             mean = dict((name, sum(part[name] for part in parts) / handle['divide']) for name in nets.LENET.names)
+            if 'mean' in handle:
+                mean = dict((name, half(array, handle['mean'])) for name, array in mean.items())
             decayed = dict((name, mean[name] + np.float32(handle.get('decay', 0)) * handle['p'][name]) for name in mean)
             lr *= handle.get('rate', 1)
             refnet.update(handle['p'], handle['v'], decayed, np.float32(lr), np.float32(0.9))
@@ -138,6 +142,10 @@ class Session(object):
         drain = staticmethod(lambda: None)
         copies = staticmethod(lambda handle: 1)
         weights = staticmethod(lambda handle, copy: dict((name, array.copy()) for name, array in handle['p'].items()))
+
+
+def half(array, kind):
+    return rounding.cut(array, rounding.MANTISSA[kind]).astype('float32')
 
 
 def handle(n, divide, momentum=0.0):
@@ -249,6 +257,25 @@ class Looking(unittest.TestCase):
             self.assertIn('each step counts 1.01 times' if 'rate' in fault else 'gradient; it is ' + words, made['message'])
         healthy = self.apart(2, .01)
         self.assertFalse(timed.is_smooth(healthy), healthy)
+
+    def test_gradients_in_half_precision_fail_where_arithmetic_is_exact(self):
+        """Their error is as small as that of a ReLU that switches."""
+        for kind, name in (('bf16', 'bfloat16'), ('fp16', 'float16')):
+            for way in ('own', 'mean'):
+                found = self.apart(2, .01, **{way: kind})
+                self.assertLess(found['apart'], timed.EXACT_APART)
+                self.assertEqual(timed.rounded_to(found), name, (way, found))
+                statuses = [timed.exchange(2, own(bench([dict(found, rank=0)])), [], exact)[0]['status'] for exact in (False, True)]
+                self.assertEqual(statuses, ['pass', 'fail'], (way, found))
+                self.assertIn('the gradients are rounded to ' + name, timed.exchange(2, own(bench([dict(found, rank=0)])), [], True)[0]['message'])
+            draw = np.random.RandomState(5)
+            batch = draw.randint(0, 256, (32, 1, 28, 28)).astype('uint8'), draw.randint(0, 10, 32)
+            alone = looking.single(Session(), dict(handle(1, 1, .01), own=kind), batch, (.05,))
+            made, = timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': alone}]}}])
+            self.assertIn('the gradients are rounded to ' + name, made['message'])
+        for healthy in [self.apart(2, momentum) for momentum in (0.0, .01, .1)] + self.single(1):
+            self.assertFalse(timed.rounded_to(healthy), healthy)
+            self.assertTrue(healthy['rounded'] or healthy['lr'] < .05, healthy)
 
     def test_devices_that_still_work_after_a_lap_make_its_time_wrong(self):
         for late, count in (({'dp': 1e-4}, 0), ({'dp': .2, 'input': 3.0}, 1), ({}, 0)):

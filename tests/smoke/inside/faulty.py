@@ -140,6 +140,10 @@ class Adapter(Healthy):
             gradient = dict((name, np.zeros_like(g)) for name, g in gradient.items())
         if self.fault == 'skipped-fc2_b-on-rank-1' and self.ctx.rank == 1:
             gradient = dict(gradient, fc2_b=np.zeros_like(gradient['fc2_b']))
+        if self.fault == 'bfloat16-after-some-steps' and self.done >= LATER:
+            gradient = dict((name, short(g)) for name, g in gradient.items())
+        if self.fault == 'float16-after-some-steps' and self.done >= LATER:
+            gradient = dict((name, g.astype('float16').astype('float32')) for name, g in gradient.items())
         if self.fault == 'half-exchange' or (self.fault == 'half-exchange-later' and self.steps > LONG_LATER):
             gradient = dict((name, g.astype('float16').astype('float32')) for name, g in gradient.items())
         gradient = Healthy.exchange(self, gradient)
@@ -167,6 +171,8 @@ class Adapter(Healthy):
         if self.fault == 'summed-later' and self.done >= LATER:
             return Healthy.average(self, flat) * np.float32(self.ctx.world)
         mean = Healthy.average(self, flat)
+        if self.fault == 'bfloat16-sum-after-some-steps' and self.done >= LATER:
+            return short(mean)
         if self.fault == 'gradients-summed':
             return mean * np.float32(self.ctx.world)
         if self.fault == 'race' and self.ctx.world > 1:
