@@ -288,6 +288,6 @@ def _show(session: Session, repository: str, told: Published) -> None:
     session.out(f"  layers      {wording.size(pushed.sent)} sent, {there} of {pushed.layers} layers were already there")
     session.out(f"  statements  {told.new} attached, {told.attached - told.new} of {told.attached} were already attached")
     if told.held:
-        session.out("  tags        not moved: the release moves them")
+        session.out("  tags        not moved: --release moves them when all images are pushed")
     else:
         session.out(f"  tags        {', '.join(told.tags)}")

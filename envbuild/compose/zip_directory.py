@@ -117,10 +117,10 @@ def _read_end64(read: Read, locator: int) -> tuple[int, tuple[int, ...]]:
     if disk or disks > 1:
         raise ZipError("it is one part of a divided archive")
     if at + 56 > locator:
-        raise ZipError("the end of its directory is not where its locator says")
+        raise ZipError("the zip64 end record is not at the offset in the zip64 locator")
     signature, size, _, _, *fields = struct.unpack("<4sQ2H2L4Q", read(at, 56))
     if signature != _END64 or at + 12 + size != locator:
-        raise ZipError("the end of its directory is not where its locator says")
+        raise ZipError("the zip64 end record is not at the offset in the zip64 locator")
     return at, tuple(fields)
 
 

@@ -48,7 +48,7 @@ def keep(folder: Path, summaries: Sequence[Mapping[str, Any]], *, replace: bool 
         differences = differing(old, each) if old is not None else []
         if differences and not replace:
             raise InvalidInputError(
-                f"{path} has another {', '.join(differences)} of {each['filename']}.",
+                f"{path} already records another {', '.join(differences)} of {each['filename']}.",
                 code="measured-file",
                 hint="If the new measurement is right, repeat it with --record --replace.",
             )

@@ -266,7 +266,7 @@ def _metadata(archive: zipfile.ZipFile) -> str:
     if len(found) != 1:
         raise DamagedError(f"has {len(found)} METADATA files instead of one")
     if found[0].file_size > _METADATA_BYTES:
-        raise DamagedError(f"has a METADATA of {found[0].file_size} bytes")
+        raise DamagedError(f"has a METADATA file of {found[0].file_size} bytes; the limit is {_METADATA_BYTES}")
     return archive.read(found[0]).decode("utf-8", errors="replace")
 
 

@@ -114,7 +114,7 @@ def _lists_removed() -> Iterator[dict[RegistryDocument, str]]:
         raise
     except KeyboardInterrupt as interrupt:
         raise InterruptedByUserError(
-            "Stopped because you interrupted the command; what it had removed from the registry stays removed.",
+            "You interrupted the command. It had already removed some images from the registry; they stay removed.",
             hint="Run the same command again to continue.",
             details=_removed_lines(done),
         ) from interrupt

@@ -18,7 +18,7 @@ from envbuild.yaml_reader import Table
 
 SCHEMA = 1
 LARGEST = 1 << 20  # bytes: a policy is written by people
-_KINDS = ("locked", "downloaded", "rendered", "built", "verified", "smoke-cpu", "smoke-gpu")
+_KINDS = ("locked", "downloaded", "rendered", "built", "verified", "linked", "smoke-cpu", "smoke-gpu")
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?(MB|GB|MiB|GiB)")
 _UNITS = {"MB": 10**6, "GB": 10**9, "MiB": 1 << 20, "GiB": 1 << 30}
 _CONDITION = r"(>=|<=|==|!=|<|>)\d{1,4}(\.\d{1,4}){0,2}"

@@ -204,7 +204,7 @@ def test_data_files(tmp_path):
     text = (folder / "widget-gpu.json").read_text()
     assert kept.read(folder) == [second, first]
     other = summary(tmp_path, "1.4.0", native=(50,))
-    with pytest.raises(InvalidInputError, match=r"has another sha256, (size, )?gpu_code of widget_gpu-1\.4\.0"):
+    with pytest.raises(InvalidInputError, match=r"already records another sha256, (size, )?gpu_code of widget_gpu-1\.4\.0"):
         kept.keep(folder, [other])
     assert (folder / "widget-gpu.json").read_text() == text, "nothing replaces it unasked"
     kept.keep(folder, [other], replace=True)
