@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from envbuild import files, git_sources, sbom
-from envbuild.engine import debs
+from envbuild.engine import package_store
 from envbuild.errors import BuildError, InvalidInputError
 from envbuild.image_inputs import BuildInputs, contents, guest_files, mode_of, step_files, users_files
 from envbuild.lock import installers, lock_file
@@ -185,9 +185,9 @@ def _sources(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> dict[
 
 def _put_packages(folder: Path, workspace: Workspace, lock: Lock) -> None:
     """Add the Debian packages of each step from the store, and a list of their hashes from the lock."""
-    store, name = debs.Store(workspace), lock.environment.name
+    store, name = package_store.Store(workspace), lock.environment.name
     for step in lock.apt.steps if lock.apt else ():
-        _put(folder, f"apt/{step.name}/SHA256SUMS", debs.sums(step.packages).encode())
+        _put(folder, f"apt/{step.name}/SHA256SUMS", package_store.sums(step.packages).encode())
         for package in step.packages:
             source = store.path(package)
             if not source.is_file():
@@ -196,7 +196,7 @@ def _put_packages(folder: Path, workspace: Workspace, lock: Lock) -> None:
                     code="package-missing",
                     hint=f"`envbuild fetch {name}` fetches it; then repeat the command.",
                 )
-            debs.link(source, folder / "apt" / step.name / package.filename)
+            package_store.link(source, folder / "apt" / step.name / package.filename)
 
 
 def _put(folder: Path, path: str, content: bytes, mode: int = 0o644) -> None:

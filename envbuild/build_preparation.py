@@ -10,7 +10,7 @@ from pathlib import Path
 
 from envbuild import build_secret
 from envbuild.build_context import assemble, require_tools
-from envbuild.engine import apt, bases, bootstrap, debs, package_check
+from envbuild.engine import bases, bootstrap, host_apt, package_check, package_store
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.image_inputs import BuildInputs
@@ -102,7 +102,7 @@ def provide_base(
     """
     engine.require_builder()
     require_complete(lock)
-    have = debs.collector(workspace, lock, on_progress)
+    have = package_store.collector(workspace, lock, on_progress)
     return bases.provide(lock.base, lock.environment, engine, workspace, on_progress, have), have
 
 
@@ -111,15 +111,15 @@ def _apt_secrets(lock: Lock, workspace: Workspace, on_progress: OnProgress) -> d
     repositories = lock.environment.base.repositories
     if lock.apt is not None and not repositories:
         return {}
-    secrets = apt.build_secrets()
+    secrets = host_apt.build_secrets()
     if lock.base.bootstrap is None:  # the base image has its own apt sources
         return secrets
-    options = apt.host_options()
-    if apt.dates_ignored(options):
+    options = host_apt.host_options()
+    if host_apt.dates_ignored(options):
         told = "apt on this machine does not check the dates of package indexes, so apt in the build does not, either"
         on_progress(Progress(stage="base", message=told, warning=True))
     sources = bootstrap.mirror(workspace, lock.base.bootstrap.suite, lock.environment.base.components)
-    return secrets | {"envbuild-apt": bootstrap.source_lines(apt.with_host_options(sources, options))}
+    return secrets | {"envbuild-apt": bootstrap.source_lines(host_apt.with_host_options(sources, options))}
 
 
 def _tell_notes(real: bases.RealisedBase, on_progress: OnProgress) -> None:

@@ -197,7 +197,9 @@ def _shown(summary: Mapping[str, Any], measured: Measured) -> list[str]:
         rows.append(["GPU code", "none"])
     else:
         rows.append(["GPU code", f"native {' '.join(code['native']) or 'none'}; PTX {' '.join(code['ptx']) or 'none'}"])
-        rows.append(["", f"{code['certainty']}: {code['share']:.0%} of the fat binaries that do not belong to CUDA's libraries"])
+        rows.append(
+            ["", f"{code['certainty']}: {code['share']:.0%} of the fat binaries that do not belong to CUDA's libraries"]
+        )
         others = sorted({each for one in code["lists"] for each in one["native"]} - set(code["native"]))
         if others:
             rows.append(["", f"other kernels in it also have {' '.join(others)}"])

@@ -39,7 +39,7 @@ def command(
 
     In a checkout the files are written next to the lock. With an installed package they are written to ./NAME, with the lock.
     """
-    from envbuild.pipeline.render import copied, render
+    from envbuild.pipeline.render_environments import copied, render
 
     if bool(names) == every:
         raise errors.UsageError(

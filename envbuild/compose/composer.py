@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from envbuild import files
-from envbuild.compose import bytecode, downloads, engine_image, image, layer_jobs, overlaps, plan, skeleton, wheel_layer
+from envbuild.compose import bytecode, downloads, engine_image, image, layer_jobs, layer_plan, overlaps, skeleton, wheel_layer
 from envbuild.compose.downloads import Downloads
+from envbuild.compose.layer_plan import Wheel, WheelLayer
 from envbuild.compose.model import ComposedImage, Layer
-from envbuild.compose.plan import Wheel, WheelLayer
 from envbuild.compose.store import LayerStore, Watch
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
@@ -154,10 +154,10 @@ class Composer:
 
     def _planned(self, prefix: Prefix, foundation: Future[str]) -> Sequence[WheelLayer]:
         """The layers of ``prefix``. This waits for the engine only if the lock does not say enough about its Python."""
-        python = plan.interpreter(self.lock, prefix) or self._ask_interpreter(prefix, result_of(foundation))
+        python = layer_plan.interpreter(self.lock, prefix) or self._ask_interpreter(prefix, result_of(foundation))
         wheels = [downloads.wheel(artifact) for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
-        return plan.wheel_layers(
-            prefix, plan.ranked([*wheels, *self._built(prefix, foundation)], self.order[prefix.name]), python
+        return layer_plan.wheel_layers(
+            prefix, layer_plan.ranked([*wheels, *self._built(prefix, foundation)], self.order[prefix.name]), python
         )
 
     def _ask_interpreter(self, prefix: Prefix, foundation: str) -> str:

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from envbuild.compose import plan
-from envbuild.compose.plan import Wheel
+from envbuild.compose import layer_plan
+from envbuild.compose.layer_plan import Wheel
 from envbuild.compose.store import LayerStore
 from envbuild.index.thread_pool import DaemonPool
 from envbuild.model.lock import Artifact, Lock, Prefix
@@ -44,11 +44,11 @@ class Downloads:
         pool = DaemonPool(_AT_A_TIME)
         for prefix in self.lock.prefixes:
             pinned = [artifact for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
-            python = plan.interpreter(self.lock, prefix)
+            python = layer_plan.interpreter(self.lock, prefix)
             wanted = {artifact.sha256 for artifact in pinned}
             if python is not None and not has_sdists(prefix):
-                wheels = plan.ranked(map(wheel, pinned), self.order[prefix.name])
-                layers = plan.wheel_layers(prefix, wheels, python)
+                wheels = layer_plan.ranked(map(wheel, pinned), self.order[prefix.name])
+                layers = layer_plan.wheel_layers(prefix, wheels, python)
                 wanted = {w.sha256 for layer in layers if self.store.find(layer.key) is None for w in layer.wheels}
             for artifact in sorted(pinned, key=lambda each: -(each.size or 0)):
                 if artifact.sha256 in wanted and artifact.sha256 not in self.files:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from envbuild.compose.layer import header
+from envbuild.compose.layer_plan import Wheel, WheelLayer
 from envbuild.compose.members import PartOfFile
 from envbuild.compose.model import Layer
-from envbuild.compose.plan import Wheel, WheelLayer
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from envbuild.compose import kept_bytecode, wheel_layer
 from envbuild.compose.bytecode import Compiler
+from envbuild.compose.layer_plan import Wheel, WheelLayer
 from envbuild.compose.members import PartOfFile
 from envbuild.compose.model import InstallPlace, Layer
-from envbuild.compose.plan import Wheel, WheelLayer
 from envbuild.compose.store import LayerStore, Watch
 from envbuild.index.thread_pool import DaemonPool
 

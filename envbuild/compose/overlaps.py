@@ -23,9 +23,9 @@ from typing import Any, BinaryIO
 from envbuild.compose import estargz
 from envbuild.compose.bytecode import source_of
 from envbuild.compose.layer import LayerWriter
+from envbuild.compose.layer_plan import Wheel, WheelLayer
 from envbuild.compose.members import COMPRESSOR, PIECE, Sink, compressed
 from envbuild.compose.model import Layer
-from envbuild.compose.plan import Wheel, WheelLayer
 from envbuild.compose.store import LayerStore
 from envbuild.compose.unpack import DamagedError, unpacked
 from envbuild.errors import BuildError

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from envbuild import network, procs
-from envbuild.engine import apt
+from envbuild.engine import host_apt
 from envbuild.errors import BuildError
 from envbuild.model.lock import DebianPackage
 
@@ -37,7 +37,7 @@ NO_DATES = "the dates of the indices"  # the lock names it if it was not checked
 class Archive:
     """The packages of ``sources``: a suite, its updates and its security fixes. ``folder`` is an empty folder for apt."""
 
-    def __init__(self, folder: Path, sources: Sequence[apt.Source], architecture: str) -> None:
+    def __init__(self, folder: Path, sources: Sequence[host_apt.Source], architecture: str) -> None:
         self._folder = folder
         self._sources = tuple(sources)
         self._apt = _private_apt(folder, sources, architecture)
@@ -58,7 +58,7 @@ class Archive:
         if answer.code != 0:
             first = self._sources[0]
             raise BuildError(
-                f"Cannot fetch the package lists of {first.suite} from {first.uri}: {apt.reason(answer.output)}.",
+                f"Cannot fetch the package lists of {first.suite} from {first.uri}: {host_apt.reason(answer.output)}.",
                 code="base-unreachable",
                 hint="Check the network and the proxy in this machine's apt configuration. envbuild ignores options such "
                 "as `trusted=yes` of its sources, because pinned packages must come from signed indices.",
@@ -126,7 +126,7 @@ class Archive:
         found = [self._package(match) for match in _PRINTED_URI.finditer(answer.output)]
         if answer.code != 0:
             raise BuildError(
-                f"apt cannot install {', '.join(asked)} on {self._sources[0].suite}: {apt.reason(answer.output)}.",
+                f"apt cannot install {', '.join(asked)} on {self._sources[0].suite}: {host_apt.reason(answer.output)}.",
                 code="unknown-package" if _UNKNOWN.search(answer.output) else "packages-unavailable",
                 hint="Correct the names under `apt` and `apt_build` in envbuild.yaml, or in the recipe.",
             )
@@ -167,7 +167,7 @@ class Archive:
             path=f"{source.archive}/{uri.removeprefix(source.root)}",
         )
 
-    def _date(self, source: apt.Source) -> datetime.datetime | None:
+    def _date(self, source: host_apt.Source) -> datetime.datetime | None:
         """Return the date in the index of one source."""
         lists = self._folder / "state" / "lists"
         for path in lists.glob(f"*_dists_{source.suite.replace('/', '_')}_*Release"):
@@ -180,11 +180,11 @@ def _options(*options: str) -> list[str]:
     return [word for option in options for word in ("-o", option)]
 
 
-def _private_apt(folder: Path, sources: Sequence[apt.Source], architecture: str) -> list[str]:
+def _private_apt(folder: Path, sources: Sequence[host_apt.Source], architecture: str) -> list[str]:
     for name in ("state/lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()
-    key = {"signed-by": apt.keyring()} if apt.keyring() else {}
+    key = {"signed-by": host_apt.keyring()} if host_apt.keyring() else {}
     (folder / "sources.list").write_text("".join(f"{source.line(**key)}\n" for source in sources), encoding="utf-8")
     options = {
         "Dir::State": folder / "state",
@@ -205,4 +205,4 @@ def _private_apt(folder: Path, sources: Sequence[apt.Source], architecture: str)
         "Acquire::ForceHash": "SHA256",
     }
     words = _options(*(f"{key_}={value}" for key_, value in options.items()), *_STRICT)
-    return ["apt-get", *apt.TIMEOUTS, *words]
+    return ["apt-get", *host_apt.TIMEOUTS, *words]

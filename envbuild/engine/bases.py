@@ -11,7 +11,7 @@ from typing import Literal
 from envbuild import files
 from envbuild.engine import bootstrap, package_check
 from envbuild.engine.client import Engine
-from envbuild.engine.debs import Store, mirror_servers
+from envbuild.engine.package_store import Store, mirror_servers
 from envbuild.errors import BuildError, EngineError, EnvbuildError, Problem
 from envbuild.files import tell_nobody
 from envbuild.index.deadlines import Clock, TookTooLongError, watched

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from envbuild import codec, files, network, procs
-from envbuild.engine import apt
+from envbuild.engine import host_apt
 from envbuild.engine.apt_archive import Archive
-from envbuild.engine.debs import Store, link
+from envbuild.engine.package_store import Store, link
 from envbuild.errors import BuildError, EngineError
 from envbuild.model.lock import Bootstrap, DebianPackage
 from envbuild.model.progress import OnProgress, Progress, as_news
@@ -89,24 +89,24 @@ def reference(bootstrap: Bootstrap) -> str:
     return f"envbuild/base:{bootstrap.suite}-{key(bootstrap)}"
 
 
-def mirror(workspace: Workspace, suite: str, components: tuple[str, ...] = ()) -> list[apt.Source]:
+def mirror(workspace: Workspace, suite: str, components: tuple[str, ...] = ()) -> list[host_apt.Source]:
     """Return the host's sources for ``suite`` that answer now, with ``components`` in addition to main.
 
     Raises :class:`BuildError` (``base-unreachable``).
     """
     if procs.find("apt-get") is None:
         raise BuildError(f"This machine has no apt, so there is no mirror for {suite}.", code="base-unreachable")
-    found = apt.sources_for(suite, apt.host_sources(), codename=apt.codename(), components=components)
+    found = host_apt.sources_for(suite, host_apt.host_sources(), codename=host_apt.codename(), components=components)
     if not found:
         raise BuildError(
             f"The apt configuration of this machine names no Debian mirror for {suite}.",
             code="base-unreachable",
             hint="Add a Debian source under /etc/apt/sources.list.d, or let the engine pull the base image.",
         )
-    return apt.answering(found, workspace.bases)
+    return host_apt.answering(found, workspace.bases)
 
 
-def source_lines(sources: Sequence[apt.Source]) -> bytes:
+def source_lines(sources: Sequence[host_apt.Source]) -> bytes:
     """Return the sources as a file for a build's secret. It never becomes part of an image."""
     return "".join(f"{source.line()}\n" for source in sources).encode()
 
@@ -117,7 +117,9 @@ def archive(workspace: Workspace, suite: str, components: tuple[str, ...] = ()) 
 
     Raises :class:`BuildError` (``base-unreachable``).
     """
-    return _updated(workspace, mirror(workspace, suite, components), dates_matter=not apt.dates_ignored(apt.host_options()))
+    return _updated(
+        workspace, mirror(workspace, suite, components), dates_matter=not host_apt.dates_ignored(host_apt.host_options())
+    )
 
 
 @functools.lru_cache(maxsize=4)
@@ -128,7 +130,7 @@ def snapshot_archive(workspace: Workspace, suite: str, snapshots: tuple[str, ...
     """
     endings = {"debian": ("", "-updates"), "debian-security": ("-security",)}
     wanted = [
-        apt.Source(uri=url, suite=f"{suite}{ending}", components=("main", *components))
+        host_apt.Source(uri=url, suite=f"{suite}{ending}", components=("main", *components))
         for url in snapshots
         for ending in endings.get(url.rstrip("/").split("/")[-2], ())
     ]
@@ -136,12 +138,12 @@ def snapshot_archive(workspace: Workspace, suite: str, snapshots: tuple[str, ...
         raise BuildError(
             f"The snapshot archive has no {suite}, or apt is not installed here to read it.", code="base-unreachable"
         )
-    return _updated(workspace, apt.answering(wanted, workspace.bases), dates_matter=False)
+    return _updated(workspace, host_apt.answering(wanted, workspace.bases), dates_matter=False)
 
 
-def _updated(workspace: Workspace, sources: Sequence[apt.Source], *, dates_matter: bool) -> Archive:
+def _updated(workspace: Workspace, sources: Sequence[host_apt.Source], *, dates_matter: bool) -> Archive:
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(apt.folder_in(workspace.bases))
+        folder = stack.enter_context(host_apt.folder_in(workspace.bases))
         made = Archive(folder, sources, architecture())
         made.update(dates_matter=dates_matter)
         atexit.register(stack.pop_all().close)

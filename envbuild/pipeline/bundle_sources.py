@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envbuild import files, git_sources
-from envbuild.engine import debs
+from envbuild.engine import package_store
 from envbuild.errors import EnvbuildError
 from envbuild.model.lock import Lock, SourceArchive
 from envbuild.model.progress import Progress
@@ -58,7 +58,7 @@ def copying(source: Path, sha256: str) -> Put:
 def _deb(tools: Tools, pin: fetching.Pin) -> Put:
     def put(target: Path, on_bytes: Callable[[int], None]) -> None:
         assert pin.deb is not None
-        bundle_folder.copy(debs.Store(tools.workspace).get(pin.deb, pin.origins), target, pin.sha256, on_bytes)
+        bundle_folder.copy(package_store.Store(tools.workspace).get(pin.deb, pin.origins), target, pin.sha256, on_bytes)
 
     return put
 

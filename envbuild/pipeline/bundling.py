@@ -14,7 +14,7 @@ from pathlib import Path
 
 import envbuild
 from envbuild import codec, files, guard, image_inputs
-from envbuild.engine import bases, bootstrap, debs
+from envbuild.engine import bases, bootstrap, package_store
 from envbuild.errors import (
     BuildError,
     EngineError,
@@ -185,7 +185,7 @@ class _Run:
         device = self._target.folder.stat().st_dev
         home = next(parent for parent in (self._tools.workspace.home, *self._tools.workspace.home.parents) if parent.exists())
         # Debian packages and bases also stay in the cache folder, for builds of this machine.
-        cached = {path.stem for path in debs.Store(self._tools.workspace).folder.glob("*.deb")}
+        cached = {path.stem for path in package_store.Store(self._tools.workspace).folder.glob("*.deb")}
         twice = [each for each in left if each.kind == "Debian package" and each.sha256 not in cached]
         bases_size = sum(
             {sha256: size for _, locked in self._chosen for sha256, size in self._base_sizes(locked.lock)}.values()
@@ -295,7 +295,7 @@ class _Run:
     def _base(self, tools: Tools, lock: Lock) -> BundledFile | None:
         """Add the base as a tar file, for machines without mmdebstrap; None if this machine has no mmdebstrap either."""
         assert lock.base.bootstrap is not None
-        have = debs.collector(tools.workspace, lock, tools.on_progress)
+        have = package_store.collector(tools.workspace, lock, tools.on_progress)
         try:
             rootfs = bases.root_file_system(lock.base.bootstrap, tools.workspace, tools.on_progress, have)
         except EngineError as error:

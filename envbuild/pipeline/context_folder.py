@@ -24,12 +24,12 @@ def write_context(tools: Tools, locked: Locked, folder: Path) -> tuple[str, ...]
     :func:`require_free` first.
     """
     from envbuild import build_context, build_preparation
-    from envbuild.engine import debs
+    from envbuild.engine import package_store
 
     lock = locked.lock
     incomplete_locks.require_complete(tools, lock)
     build_preparation.require_complete(lock)
-    have = debs.collector(tools.workspace, lock, tools.on_progress)
+    have = package_store.collector(tools.workspace, lock, tools.on_progress)
     have(lock.step_debs())
     text = rendering.render_text(tools, lock)
     base, notes = _base(tools, lock, have)

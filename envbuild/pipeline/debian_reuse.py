@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from envbuild.engine import bootstrap, debs
+from envbuild.engine import bootstrap, package_store
 from envbuild.engine.apt_archive import Archive
 from envbuild.errors import BuildError
 from envbuild.lock import gaps
@@ -82,13 +82,16 @@ class _Archives:
 
         Of the packages that both the store and the mirror lack, only the smallest is fetched: the snapshots have all or none.
         """
-        store = debs.Store(self._tools.workspace)
+        store = package_store.Store(self._tools.workspace)
         absent = [package for package in packages if not store.holds(package)]
         if absent:
             mirror = self._mirror()
             absent = [package for package in absent if mirror is None or not mirror.lists(package)]
         if absent:
-            store.get(min(absent, key=lambda package: package.size), debs.servers_of(self._like, debs.host_mirrors(self._like)))
+            store.get(
+                min(absent, key=lambda package: package.size),
+                package_store.servers_of(self._like, package_store.host_mirrors(self._like)),
+            )
 
     def install(self, present: Sequence[DebianPackage], asked: Sequence[str]) -> tuple[DebianPackage, ...]:
         """Return what apt would install for ``asked`` if ``present`` is installed."""

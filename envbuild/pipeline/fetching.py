@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from envbuild import files
-from envbuild.engine import debs
+from envbuild.engine import package_store
 from envbuild.errors import BuildError, EnvbuildError, UsageError
 from envbuild.model.lock import Artifact, DebianPackage, Lock, Missing
 from envbuild.model.progress import Progress
@@ -52,7 +52,7 @@ class Pin:
     artifact: Artifact | None = None
     url: str = ""
     deb: DebianPackage | None = None
-    origins: tuple[debs.PackageServer, ...] = ()
+    origins: tuple[package_store.PackageServer, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +91,7 @@ def pins(lock: Lock) -> tuple[Pin, ...]:
         for url, sha256 in remote
         if url and sha256
     ]
-    asked = debs.servers_of(lock, debs.host_mirrors(lock)) if lock.apt else ()
+    asked = package_store.servers_of(lock, package_store.host_mirrors(lock)) if lock.apt else ()
     found += [Pin(filename=each.filename, sha256=each.sha256, size=each.size, deb=each, origins=asked) for each in lock.debs()]
     return tuple({pin.sha256: pin for pin in found}.values())
 
@@ -120,7 +120,7 @@ class _Run:
         self._pins = {name: pins(each.lock) for name, each in locked.items()}
         self._notes = tools.workspace.home / "fetched"
         self._had = frozenset(_read(self._notes)) if into is None else frozenset()
-        self._store = debs.Store(tools.workspace)
+        self._store = package_store.Store(tools.workspace)
         self._store.sweep()
         self._whole: dict[str, bool] = {}
         self._failed: dict[str, EnvbuildError] = {}

@@ -99,7 +99,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
     known = stage_cache.recall(tools.workspace, name, "verify", key) if replay else None
     if known is None:
         from envbuild import verify
-        from envbuild.engine import apt
+        from envbuild.engine import host_apt
         from envbuild.verify import leaks
 
         record = build.read_record(tools.workspace, name)
@@ -108,7 +108,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
             lock,
             image,
             tools.on_progress,
-            secrets=leaks.secret_strings(tools.index.build_secrets() | apt.build_secrets()),
+            secrets=leaks.secret_strings(tools.index.build_secrets() | host_apt.build_secrets()),
             base=base or (record.base.image if record is not None and record.image == image else None),
             rules=_rules(tools, lock),
         )

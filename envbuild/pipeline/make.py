@@ -14,7 +14,7 @@ from envbuild.model.lock import Lock
 from envbuild.pipeline import building, image_checks, linking, locking, proofs, resolving
 from envbuild.pipeline.constraints import Constraints
 from envbuild.pipeline.image_checks import Smoked
-from envbuild.pipeline.render import render_locked
+from envbuild.pipeline.render_environments import render_locked
 from envbuild.pipeline.rendering import Rendering
 from envbuild.pipeline.stored_locks import Locked, read_locked
 from envbuild.pipeline.tools import Tools

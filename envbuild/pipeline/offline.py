@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envbuild import build_secret, files, git_sources
-from envbuild.engine import bootstrap, debs
+from envbuild.engine import bootstrap, package_store
 from envbuild.errors import BuildError, Problem, UsageError
 from envbuild.index.client import Index
 from envbuild.model.lock import Artifact, Lock
@@ -129,7 +129,7 @@ class Offline:
 
     def _fill_caches(self, tools: Tools, environment: BundledEnvironment, lock: Lock) -> None:
         workspace = tools.workspace
-        store = debs.Store(workspace)
+        store = package_store.Store(workspace)
         for package in lock.debs():
             if not store.holds(package):
                 bundle_folder.copy(self.bundle.path(package.sha256), store.path(package), package.sha256)

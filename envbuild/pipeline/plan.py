@@ -252,7 +252,7 @@ def _shards(
 
 def _large_layers(lock: Lock) -> dict[str, SharedLayer]:
     """Return the layers of the largest wheels, by key. They take longest to make, and do not depend on the interpreter."""
-    from envbuild.compose import plan as layer_plan
+    from envbuild.compose import layer_plan
 
     found = {}
     for prefix in lock.prefixes:

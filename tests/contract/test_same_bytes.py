@@ -16,7 +16,7 @@ _PROGRAM = """
 import dataclasses, hashlib, io, sys, tarfile, zipfile
 from pathlib import Path
 from envbuild import build_context, image_inputs, recipes, workspace
-from envbuild.engine import debs
+from envbuild.engine import package_store
 from envbuild.lock import lock_file
 from envbuild.pipeline.tools import Tools
 from envbuild.render import render
@@ -32,7 +32,7 @@ locks = ((p.parent.name, p.read_text()) for p in sorted(place.environments.glob(
 name = next(name for name, text in locks if not any(word in text for word in fetches))
 locked = dataclasses.replace(lock_file.read(place.lock_file(name)), tools=Tools(place).build_tools)
 for package in (package for step in locked.apt.steps for package in step.packages):
-    held = debs.Store(place).path(package)
+    held = package_store.Store(place).path(package)
     held.parent.mkdir(parents=True, exist_ok=True)
     held.write_text(package.filename)
 known = recipes.load(place)

@@ -17,7 +17,7 @@ import test_render_apt as toy
 from test_render_apt import base, site  # noqa: F401 - fixtures
 
 from envbuild import build_secret
-from envbuild.engine import apt, bases
+from envbuild.engine import bases, host_apt
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.model.lock import BaseLock, Lock
@@ -56,7 +56,7 @@ def old(engine: Engine, base: bases.RealisedBase, site: toy.Site, tmp_path: Path
     )
     tag = f"{TAG}-base"
     engine.build(folder, tag=tag)
-    mirror = apt.sources_for("bookworm", apt.host_sources(), codename=apt.codename())
+    mirror = host_apt.sources_for("bookworm", host_apt.host_sources(), codename=host_apt.codename())
     lines = [*(source.line() for source in mirror), f"deb [signed-by=/usr/share/keyrings/toy.asc] {site.url}/old ./"]
     yield Old(tag=tag, archive=(*lines, DEAD.replace("main", "contrib")))
     engine.remove_image(TAG)
@@ -78,9 +78,9 @@ def built(engine: Engine, old: Old, lock: Lock, folder: Path, stage: str) -> str
     assert text.count("apt-install") >= 4 and "Check-Valid-Until" not in text
     toy.put_step(folder)
     (folder / "Dockerfile").write_text(toy._until(text, stage))
-    host = apt.build_secrets().get(apt.CONF_SECRET, b"")
+    host = host_apt.build_secrets().get(host_apt.CONF_SECRET, b"")
     return engine.build(
-        folder, tag=TAG, secrets=build_secret.joined({apt.CONF_SECRET: host + CONF}), build_args={"BASE_IMAGE": old.tag}
+        folder, tag=TAG, secrets=build_secret.joined({host_apt.CONF_SECRET: host + CONF}), build_args={"BASE_IMAGE": old.tag}
     ).id
 
 
@@ -109,7 +109,7 @@ def test_sources_that_take_the_place_of_dead_ones_leave_nothing_but_themselves(
     assert toys <= set(packages.split())
     assert [line for line in sources.splitlines() if not line.startswith("#")] == list(old.archive)
     assert set(left.split()) <= {"/etc/apt/sources.list.d:", "/tmp:"}
-    words = leaks.secret_strings({apt.CONF_SECRET: CONF})
+    words = leaks.secret_strings({host_apt.CONF_SECRET: CONF})
     assert "proxy-password" in words.values()
     found = Findings()
     info = engine.image(image)

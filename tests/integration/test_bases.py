@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from engine_toy import environment, processes
 
-from envbuild.engine import apt, bases, bootstrap, debs
+from envbuild.engine import bases, bootstrap, host_apt, package_store
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.model.lock import BaseLock, Bootstrap, Missing
@@ -40,7 +40,7 @@ def mirror() -> None:
     for program in ("mmdebstrap", "apt-get"):
         if not Path("/usr/bin", program).exists():
             unavailable(f"{program} is not installed: apt-get install --no-install-recommends mmdebstrap")
-    if not apt.sources_for("bookworm", apt.host_sources(), codename=apt.codename()):
+    if not host_apt.sources_for("bookworm", host_apt.host_sources(), codename=host_apt.codename()):
         unavailable("this machine's apt names no Debian mirror")
 
 
@@ -58,21 +58,21 @@ def place(tmp_path: Path) -> Workspace:
     return Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
 
 
-def addresses(sources: list[apt.Source]) -> set[str]:
+def addresses(sources: list[host_apt.Source]) -> set[str]:
     return {source.uri.partition("://")[2].partition("/")[0] for source in sources}
 
 
-def stored(place: Workspace, planned: Bootstrap) -> debs.Store:
+def stored(place: Workspace, planned: Bootstrap) -> package_store.Store:
     """A store with the files of these packages."""
-    store = debs.Store(place)
-    mirrors = apt.sources_for(planned.suite, apt.host_sources(), codename=apt.codename())
-    store.collect(planned.packages, debs.mirror_servers(mirrors), ignore_progress)
+    store = package_store.Store(place)
+    mirrors = host_apt.sources_for(planned.suite, host_apt.host_sources(), codename=host_apt.codename())
+    store.collect(planned.packages, package_store.mirror_servers(mirrors), ignore_progress)
     return store
 
 
 def sources_of(workspace: Workspace, suite: str) -> bytes:
     """The apt sources of this machine's mirror, in the form of a build secret."""
-    return bootstrap.source_lines(apt.with_host_options(bootstrap.mirror(workspace, suite), apt.host_options()))
+    return bootstrap.source_lines(host_apt.with_host_options(bootstrap.mirror(workspace, suite), host_apt.host_options()))
 
 
 # --- bootstrapped ----------------------------------------------------------------------------------------------------
@@ -157,10 +157,11 @@ def test_a_base_that_is_not_the_pinned_one_stops_the_build(engine, workspace, de
 def test_killed_in_the_middle_the_next_run_succeeds_and_leaves_this_machines_apt_alone(place, workspace, package_list):
     planned = bootstrap.plan(workspace, "bookworm")
     code = (
-        "from pathlib import Path; from envbuild.engine import bootstrap, debs; from envbuild.workspace import Workspace\n"
+        "from pathlib import Path; from envbuild.engine import bootstrap, package_store\n"
+        "from envbuild.workspace import Workspace\n"
         f"r = Path({str(place.root)!r}); w = Workspace(root=r, output=r, home=Path({str(place.home)!r}))\n"
         "p = bootstrap.plan(w, 'bookworm')\n"
-        "bootstrap.make(w, p, debs.Store(w), lambda news: print(news.message, flush=True))\n"
+        "bootstrap.make(w, p, package_store.Store(w), lambda news: print(news.message, flush=True))\n"
     )
     stored(place, planned)
     env = {**os.environ, "PYTHONPATH": str(workspace.root)}
@@ -197,14 +198,14 @@ def test_without_a_mirror_the_pinned_base_that_was_made_before_serves(engine, wo
         pytest.skip("the engine pulled the base")
     pinned = bases.pin(environment(), None, workspace, ignore_progress)
     assert isinstance(pinned, BaseLock)
-    monkeypatch.setattr(apt, "host_sources", list)
+    monkeypatch.setattr(host_apt, "host_sources", list)
     real = bases.provide(pinned, environment(), engine, workspace, ignore_progress)
     assert real.image_id == debian12.image_id
 
 
 def test_a_mirror_out_of_reach_is_named_within_seconds(place, engine, monkeypatch):
-    unreachable = apt.Source(uri="http://mirror.invalid/debian", suite="bookworm")
-    monkeypatch.setattr(apt, "host_sources", lambda: [unreachable])
+    unreachable = host_apt.Source(uri="http://mirror.invalid/debian", suite="bookworm")
+    monkeypatch.setattr(host_apt, "host_sources", lambda: [unreachable])
     planned = Bootstrap(suite="bookworm", architecture="amd64", variant="minbase", packages=())
     lock = BaseLock(image="debian:12", digest=None, bootstrap=planned)
     started = time.monotonic()

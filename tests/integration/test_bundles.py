@@ -19,7 +19,7 @@ import verify_locks
 
 from envbuild import build_secret, cli, git_sources, network, procs
 from envbuild.custom.reading import UserRecipe
-from envbuild.engine import bootstrap, debs
+from envbuild.engine import bootstrap, package_store
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UsageError
 from envbuild.index.client import Index
 from envbuild.lock import lock_file
@@ -80,7 +80,7 @@ def deb(workspace: Workspace, name: str) -> DebianPackage:
     content = f"the package {name}".encode()
     path = f"debian/pool/{name}_1_all.deb"
     made = DebianPackage(name=name, version="1", sha256=sha256(content), architecture="all", size=len(content), path=path)
-    store = debs.Store(workspace)
+    store = package_store.Store(workspace)
     store.folder.mkdir(parents=True, exist_ok=True)
     store.path(made).write_bytes(content)
     return made
@@ -265,7 +265,7 @@ def test_a_machine_without_anything_gets_all_from_the_bundle_and_changes_nothing
         "files/builder-1.0-py3-none-any.whl": b"the file of builder",
         f"fetched/{build_secret.fetched_name(URL)}": b"an interpreter",
     }
-    assert all(debs.Store(machine.workspace).holds(package) for package in lock.debs())
+    assert all(package_store.Store(machine.workspace).holds(package) for package in lock.debs())
     made = git_sources.archive(
         REPOSITORY, REVISION, machine.workspace.downloads / "sources", machine.on_progress, sha256=lock.sources[0].sha256
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from envbuild.engine import apt, bootstrap
+from envbuild.engine import bootstrap, host_apt
 from envbuild.errors import BuildError
 from envbuild.matrix.reading.loader import load_files
 from envbuild.workspace import Workspace
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.network, pytest.mark.slow]
 def place(tmp_path: Path) -> Workspace:
     from conftest import unavailable
 
-    if not apt.sources_for("bookworm", apt.host_sources(), codename=apt.codename()):
+    if not host_apt.sources_for("bookworm", host_apt.host_sources(), codename=host_apt.codename()):
         unavailable("this machine's apt names no Debian mirror")
     return Workspace(root=tmp_path, output=tmp_path, home=tmp_path / "home")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from engine_toy import nap, processes, sleeping
 
-from envbuild.engine import apt, bases, bootstrap, private_engine, private_network
+from envbuild.engine import bases, bootstrap, host_apt, private_engine, private_network
 from envbuild.engine.choice import connect
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError, EngineError, UsageError
@@ -143,7 +143,7 @@ def test_its_builds_and_containers_reach_the_network(place, workspace, debian12,
         f"FROM {reference}\n"
         "RUN --mount=type=secret,id=envbuild-apt,target=/etc/apt/sources.list.d/envbuild.list apt-get -q update\n"
     )
-    mirror = apt.with_host_options(bootstrap.mirror(workspace, "bookworm"), apt.host_options())
+    mirror = host_apt.with_host_options(bootstrap.mirror(workspace, "bookworm"), host_apt.host_options())
     sources = bootstrap.source_lines(mirror) if debian12.how == "bootstrapped" else b""
     built = engine.build(tmp_path, tag="t:1", secrets={"envbuild-apt": sources})
     assert engine.run(built.id, ["sh", "-c", "test -s /etc/resolv.conf"]).code == 0

@@ -14,7 +14,7 @@ import pytest
 
 from envbuild import build_context, build_secret, recipes
 from envbuild import workspace as workspaces
-from envbuild.engine import apt, bases, bootstrap
+from envbuild.engine import bases, bootstrap, host_apt
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.model.environment import AptPackage, AptRepository, ComputeCapability
@@ -80,7 +80,9 @@ sha256sum /srv/ml/toy-nccl_*.deb | cut -d' ' -f1 > /srv/ml/sha256
 mkdir "/srv/http:" && ln -s /srv "/srv/http:/toy.invalid"  # what it is asked for as a proxy
 """
 
-MIRROR = apt.with_host_options(apt.sources_for("bookworm", apt.host_sources(), codename=apt.codename()), apt.host_options())
+MIRROR = host_apt.with_host_options(
+    host_apt.sources_for("bookworm", host_apt.host_sources(), codename=host_apt.codename()), host_apt.host_options()
+)
 
 NVCC = r"""#!/bin/sh
 set -eu

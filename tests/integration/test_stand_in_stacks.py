@@ -24,7 +24,7 @@ import uv
 
 from envbuild import build_context, build_secret, image_inputs, recipes, sbom
 from envbuild import workspace as workspaces
-from envbuild.engine import apt, bases, bootstrap
+from envbuild.engine import bases, bootstrap, host_apt
 from envbuild.engine.client import Engine
 from envbuild.errors import BuildError
 from envbuild.index.client import Index
@@ -82,7 +82,7 @@ def debian(engine: Engine, workspace: Workspace) -> bases.RealisedBase:
 @pytest.fixture(scope="module")
 def sources(workspace: Workspace) -> bytes:
     """The apt sources of this machine's mirror, as in builds whose lock pins no packages."""
-    return bootstrap.source_lines(apt.with_host_options(bootstrap.mirror(workspace, "bullseye"), apt.host_options()))
+    return bootstrap.source_lines(host_apt.with_host_options(bootstrap.mirror(workspace, "bullseye"), host_apt.host_options()))
 
 
 def _derived(
@@ -90,7 +90,7 @@ def _derived(
 ) -> str:
     folder.mkdir(exist_ok=True)
     (folder / "Dockerfile").write_text(BASE.replace("PACKAGES", packages).replace("COMMAND", command))
-    secrets = {**apt.build_secrets(), "envbuild-apt": sources}
+    secrets = {**host_apt.build_secrets(), "envbuild-apt": sources}
     return engine.build(folder, tag=tag, secrets=secrets, build_args={"BASE_IMAGE": base.reference}).id
 
 
@@ -166,7 +166,7 @@ def test_a_stack_is_built_to_the_last_step(
                 {
                     "envbuild-env": _settings(site),
                     "envbuild-apt": sources + f"deb [trusted=yes] {site.url}/ubuntu ./\n".encode(),
-                    **{name: value for name, value in apt.build_secrets().items() if name == "envbuild-apt-conf"},
+                    **{name: value for name, value in host_apt.build_secrets().items() if name == "envbuild-apt-conf"},
                 }
             ),
             build_args={"BASE_IMAGE": ubuntu, "SOURCE_DATE_EPOCH": "1577836800"},

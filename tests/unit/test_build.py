@@ -11,7 +11,7 @@ from render_locks import RECIPES
 from verify_locks import lock as make_lock
 
 from envbuild import build, build_context, build_preparation, image_inputs
-from envbuild.engine import debs
+from envbuild.engine import package_store
 from envbuild.engine.model import BuiltImage
 from envbuild.errors import BuildError, EngineError, InvalidInputError
 from envbuild.lock import lock_file
@@ -294,7 +294,7 @@ def test_a_missing_debian_package_is_named_with_what_fetches_it(place, lock, ind
     package = DebianPackage(name="tini", version="0.19", sha256="a" * 64, path="debian/pool/main/t/tini/tini_0.19_amd64.deb")
     step = AptStep(name="system", asked=("tini",), packages=(package,))
     lock = dataclasses.replace(lock, apt=AptLock(snapshots=(), steps=(step,)))
-    store = debs.Store(place)
+    store = package_store.Store(place)
     with pytest.raises(BuildError, match=re.escape(f"tini_0.19_amd64.deb, which {lock.environment.name} installs")) as caught:
         assemble(place, lock, {"Dockerfile": ""}, index)
     assert (caught.value.code, str(store.path(package)) in caught.value.message) == ("package-missing", True)

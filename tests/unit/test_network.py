@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from envbuild import git_sources, network
-from envbuild.engine import apt, choice, debs, registry
+from envbuild.engine import choice, host_apt, package_store, registry
 from envbuild.errors import BuildError
 from envbuild.index.client import Index
 from envbuild.index.settings import read_settings
@@ -34,13 +34,13 @@ def test_every_place_that_reaches_out_asks_first(workspace: Workspace, monkeypat
     monkeypatch.setenv("PIP_INDEX_URL", f"https://{ELSEWHERE}/simple")
     index = Index(read_settings())
     package = DebianPackage(name="a", version="1", sha256="0" * 64, size=1, path="debian/pool/a_1_all.deb")
-    server = debs.PackageServer(archive="debian", root=f"http://{ELSEWHERE}/")
-    source = apt.Source(uri=f"http://{ELSEWHERE}/debian", suite="bookworm")
+    server = package_store.PackageServer(archive="debian", root=f"http://{ELSEWHERE}/")
+    source = host_apt.Source(uri=f"http://{ELSEWHERE}/debian", suite="bookworm")
     with network.forbidden():
         assert ELSEWHERE in refused(lambda: choice.connect(workspace, {"DOCKER_HOST": f"ssh://somebody@{ELSEWHERE}"}))
         assert ELSEWHERE in refused(lambda: index.project_files("numpy"))
-        assert "a_1_all.deb" in refused(lambda: debs.Store(workspace).get(package, [server]))
-        assert "mirror" in refused(lambda: apt.answering([source], workspace.bases))
+        assert "a_1_all.deb" in refused(lambda: package_store.Store(workspace).get(package, [server]))
+        assert "mirror" in refused(lambda: host_apt.answering([source], workspace.bases))
         assert "x.git" in refused(
             lambda: git_sources.archive("https://example.org/x.git", "abc", workspace.downloads, ignore_progress)
         )

@@ -149,7 +149,9 @@ def _ranged(context: Context, layers: Sequence[Table], framework: FrameworkTable
     taken = default or next(iter((*for_cpu, *tested, *allowed)), "")
     if taken not in (*tested, *allowed):
         known = (
-            f"{framework.name} {taken} is neither tested nor allowed" if taken else f"no version of {framework.name} is listed as tested or allowed"
+            f"{framework.name} {taken} is neither tested nor allowed"
+            if taken
+            else f"no version of {framework.name} is listed as tested or allowed"
         )
         of["default"].problem(known, "default")
         return None

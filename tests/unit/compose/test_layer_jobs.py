@@ -13,8 +13,8 @@ from wheel_files import Part, make_wheel
 
 from envbuild.compose import kept_bytecode, layer_jobs, wheel_layer
 from envbuild.compose.bytecode import Compiler
+from envbuild.compose.layer_plan import Wheel, wheel_layers
 from envbuild.compose.model import Layer
-from envbuild.compose.plan import Wheel, wheel_layers
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError
 from envbuild.index.thread_pool import DaemonPool, result_of

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from wheel_files import Part, make_wheel
 
-from envbuild.compose import overlaps, plan, wheel_layer
+from envbuild.compose import layer_plan, overlaps, wheel_layer
+from envbuild.compose.layer_plan import Wheel
 from envbuild.compose.model import InstallPlace, Layer
-from envbuild.compose.plan import Wheel
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError
 from envbuild.lock import lock_file
@@ -41,7 +41,7 @@ def composed(prefix: Prefix, folder: Path, order: Sequence[str], contents: dict[
         made = [Part(name=path, content=content) for path, content in parts.items()]
         files[f"{number:064x}"] = make_wheel(folder / name, made, name=name.replace("-", "_"))
         wheels.append(Wheel(filename=files[f"{number:064x}"].name, sha256=f"{number:064x}", size=SIZES[name.split("-")[1]]))
-    plans = plan.wheel_layers(prefix, plan.ranked(wheels, order), "python")
+    plans = layer_plan.wheel_layers(prefix, layer_plan.ranked(wheels, order), "python")
     layers: list[Layer] = []
     for each in plans:
         code = {
@@ -105,7 +105,7 @@ def test_damage_of_any_byte_is_told_and_changes_no_winner(prefix: Prefix, tmp_pa
     contents["a-huge"]["shared/b.py"] = b"4"
     seen: list[object] = []
 
-    def on_damaged(plans: list[plan.WheelLayer], layers: list[Layer], store: LayerStore) -> Layer | None:
+    def on_damaged(plans: list[layer_plan.WheelLayer], layers: list[Layer], store: LayerStore) -> Layer | None:
         whole = real(plans, layers, store)
         for layer in layers:
             blob = store.blob(layer.digest)

@@ -13,7 +13,7 @@ import pytest
 from lock_universe import environment
 
 from envbuild import codec
-from envbuild.engine import apt, bases, bootstrap
+from envbuild.engine import bases, bootstrap, host_apt
 from envbuild.errors import BuildError
 from envbuild.model.lock import BaseLock, Bootstrap, DebianPackage
 from envbuild.model.progress import ignore_progress
@@ -148,7 +148,7 @@ def test_the_last_few_bases_of_a_suite_are_kept_and_nothing_of_another_layout(tm
 
 
 def test_the_apt_secret_has_a_line_for_each_source():
-    sources = [apt.Source(uri="http://mirror.example/debian", suite=suite) for suite in ("bookworm", "bookworm-updates")]
+    sources = [host_apt.Source(uri="http://mirror.example/debian", suite=suite) for suite in ("bookworm", "bookworm-updates")]
     assert bootstrap.source_lines(sources).decode().splitlines() == [
         "deb http://mirror.example/debian bookworm main",
         "deb http://mirror.example/debian bookworm-updates main",

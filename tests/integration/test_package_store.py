@@ -16,8 +16,8 @@ import pytest
 from archive_server import ArchiveServer, serve
 
 from envbuild import files
-from envbuild.engine import apt, debs
-from envbuild.engine.debs import PackageServer, Store
+from envbuild.engine import host_apt, package_store
+from envbuild.engine.package_store import PackageServer, Store
 from envbuild.errors import BuildError
 from envbuild.model.lock import DebianPackage
 from envbuild.model.progress import ignore_progress
@@ -138,14 +138,14 @@ def test_all_that_cannot_be_had_is_told_at_once(place, mirror, asked):
 
 
 def test_without_apt_the_snapshots_serve_all_the_same(place, snapshot, asked, monkeypatch):
-    monkeypatch.setattr(debs, "APT_HELPER", "/nowhere")
+    monkeypatch.setattr(package_store, "APT_HELPER", "/nowhere")
     snapshot.files[on("snapshot")] = CONTENT
     assert Store(place).get(package(), asked).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("helper", [debs.APT_HELPER, "/nowhere"], ids=["apt", "requests"])
+@pytest.mark.parametrize("helper", [package_store.APT_HELPER, "/nowhere"], ids=["apt", "requests"])
 def test_a_server_that_answers_only_after_a_moment_is_asked_again(place, monkeypatch, helper):
-    monkeypatch.setattr(debs, "APT_HELPER", helper)
+    monkeypatch.setattr(package_store, "APT_HELPER", helper)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -175,7 +175,7 @@ def test_a_run_killed_while_it_fetches_leaves_nothing_that_counts(place, mirror,
     mirror.stalled.add(on("mirror"))
     wanted = package()
     code = (
-        "import sys; from pathlib import Path; from envbuild.engine.debs import Store, PackageServer; "
+        "import sys; from pathlib import Path; from envbuild.engine.package_store import Store, PackageServer; "
         "from envbuild.model.lock import DebianPackage; from envbuild.workspace import Workspace\n"
         f"r = Path({str(place.root)!r}); p = DebianPackage.from_line({wanted.to_line()!r})\n"
         f"o = [PackageServer(archive='debian', root={asked[0].root!r})]\n"
@@ -208,7 +208,7 @@ def test_packages_that_another_run_fetches_are_waited_for_and_not_fetched_again(
 
 
 def test_apts_own_lists_are_not_touched(place, asked):
-    before = sorted(Path("/var/lib/apt/lists").glob("*")) if apt.codename() else []
+    before = sorted(Path("/var/lib/apt/lists").glob("*")) if host_apt.codename() else []
     with pytest.raises(BuildError):
         Store(place).get(package(), asked)
-    assert (sorted(Path("/var/lib/apt/lists").glob("*")) if apt.codename() else []) == before
+    assert (sorted(Path("/var/lib/apt/lists").glob("*")) if host_apt.codename() else []) == before

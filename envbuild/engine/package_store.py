@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from envbuild import files, network, procs
-from envbuild.engine import apt
+from envbuild.engine import host_apt
 from envbuild.errors import BuildError, EnvbuildError, Problem, TimedOutError
 from envbuild.index.thread_pool import DaemonPool, finished
 from envbuild.model.lock import DebianPackage, Lock
@@ -50,22 +50,22 @@ class PackageServer:
         return self.root + quote(package.path.partition("/")[2])
 
 
-def mirror_servers(sources: Iterable[apt.Source]) -> list[PackageServer]:
+def mirror_servers(sources: Iterable[host_apt.Source]) -> list[PackageServer]:
     """Return the mirrors in apt's ``sources``."""
     return [PackageServer(archive=source.archive, root=source.root) for source in sources]
 
 
-def servers_of(lock: Lock, sources: Iterable[apt.Source]) -> tuple[PackageServer, ...]:
+def servers_of(lock: Lock, sources: Iterable[host_apt.Source]) -> tuple[PackageServer, ...]:
     """Return the servers for the packages of ``lock``, in order: this machine's mirrors, then the snapshots."""
     urls = [url.rstrip("/") for url in (lock.apt.snapshots if lock.apt else ())]
     snapshots = [PackageServer(archive=url.split("/")[-2], root=f"{url}/", is_snapshot=True) for url in urls]
     return tuple(dict.fromkeys([*mirror_servers(sources), *snapshots]))
 
 
-def host_mirrors(lock: Lock) -> list[apt.Source]:
+def host_mirrors(lock: Lock) -> list[host_apt.Source]:
     """Return this machine's apt mirrors of the lock's suite, without contacting them; none without apt."""
     suite = lock.base.bootstrap.suite if lock.base.bootstrap else ""
-    return apt.sources_for(suite, apt.host_sources(), codename=apt.codename()) if suite else []
+    return host_apt.sources_for(suite, host_apt.host_sources(), codename=host_apt.codename()) if suite else []
 
 
 class Store:
@@ -224,7 +224,7 @@ def _by_apt(url: str, target: Path, size: int) -> str:
     """Download with apt, which knows this machine's proxies, certificates and passwords."""
     limit = [f"--fsize={size + _SLACK}", "--"]
     bounded = [prlimit, *limit] if (prlimit := procs.find("prlimit")) else []
-    argv = [*bounded, APT_HELPER, *apt.TIMEOUTS, "-o", "APT::Sandbox::User=root", "download-file", url, str(target)]
+    argv = [*bounded, APT_HELPER, *host_apt.TIMEOUTS, "-o", "APT::Sandbox::User=root", "download-file", url, str(target)]
     try:
         answer = procs.run(argv, timeout_s=_DEADLINE_S)
     except TimedOutError:
@@ -232,7 +232,7 @@ def _by_apt(url: str, target: Path, size: int) -> str:
     if answer.code == 0:
         return ""
     told = [line for line in answer.output.splitlines() if line.startswith("E: ") and line != "E: Download Failed"]
-    return " ".join((told or [apt.reason(answer.output)])[0].removeprefix("E: ").split())
+    return " ".join((told or [host_apt.reason(answer.output)])[0].removeprefix("E: ").split())
 
 
 def _by_requests(url: str, target: Path, size: int) -> str:

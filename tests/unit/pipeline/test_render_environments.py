@@ -17,9 +17,9 @@ from envbuild.cli import frame
 from envbuild.errors import EnvbuildError, InvalidInputError, UnknownNameError
 from envbuild.model.lock import BaseLock
 from envbuild.model.resolution import Resolution
-from envbuild.pipeline import locking, render, resolving
+from envbuild.pipeline import locking, render_environments, resolving
 from envbuild.pipeline.constraints import Constraints
-from envbuild.pipeline.render import Rendering
+from envbuild.pipeline.render_environments import Rendering
 from envbuild.pipeline.resolving import resolve_request
 from envbuild.pipeline.tools import Tools
 from envbuild.workspace import Workspace
@@ -48,7 +48,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tool
 
 
 def rendered(tools: Tools, text: str = NAME) -> Rendering:
-    (found,) = render.render(tools, [text], Constraints())
+    (found,) = render_environments.render(tools, [text], Constraints())
     return found
 
 
@@ -71,7 +71,7 @@ def checks(tools: Callable[..., Tools], monkeypatch: pytest.MonkeyPatch) -> list
 def test_nothing_is_checked_where_nothing_changed(tools, checks):
     first = rendered(tools())
     assert first.kept and first.folder.name == NAME and "Dockerfile" in first.files
-    assert list(render.render(tools(), [], Constraints())) == [first]
+    assert list(render_environments.render(tools(), [], Constraints())) == [first]
     assert checks == []
 
 
@@ -108,7 +108,7 @@ def test_a_request_is_resolved_again_once_an_environment_has_its_name(tools, res
 
 
 def test_options_are_never_taken_for_the_request_alone(tools, resolved):
-    list(render.render(tools(), ["widget-1.2"], Constraints(python="3.6")))
+    list(render_environments.render(tools(), ["widget-1.2"], Constraints(python="3.6")))
     assert resolved == ["widget-1.2"]
 
 
@@ -186,7 +186,7 @@ def test_any_other_text_is_resolved(tools, text):
 
 def test_no_rendering_is_written_where_one_of_the_names_is_unknown(tools):
     with pytest.raises(UnknownNameError):
-        list(render.render(tools(), [NAME, "no-such"], Constraints()))
+        list(render_environments.render(tools(), [NAME, "no-such"], Constraints()))
     assert not (tools().workspace.rendering(NAME) / "Dockerfile").exists()
 
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from envbuild.engine import apt
-from envbuild.engine.apt import Source
+from envbuild.engine import host_apt
+from envbuild.engine.host_apt import Source
 
 DEB822 = """\
 Types: deb
@@ -55,11 +55,11 @@ deb [arch=amd64 trusted=yes] http://mirror.example/debian bookworm contrib main 
 deb http://mirror.example/debian bookworm contrib
 """
     options = (("arch", "amd64"), ("trusted", "yes"))
-    assert apt.parse_list(text) == [Source(uri="http://mirror.example/debian", suite="bookworm", options=options)]
+    assert host_apt.parse_list(text) == [Source(uri="http://mirror.example/debian", suite="bookworm", options=options)]
 
 
 def test_deb822_sources():
-    found = apt.parse_deb822(DEB822)
+    found = host_apt.parse_deb822(DEB822)
     assert [(s.uri.split("/")[2], s.suite) for s in found] == [
         ("mirror.example", "bookworm"),
         ("mirror.example", "bookworm-updates"),
@@ -71,7 +71,7 @@ def test_deb822_sources():
 
 @pytest.mark.parametrize("suite", ["bullseye", "bookworm", "trixie"])
 def test_a_suite_comes_from_the_mirror_that_carries_the_hosts_own(suite):
-    found = apt.sources_for(suite, apt.parse_deb822(DEB822), codename="bookworm")
+    found = host_apt.sources_for(suite, host_apt.parse_deb822(DEB822), codename="bookworm")
     assert [(s.uri, s.suite) for s in found] == [
         ("http://mirror.example/debian", suite),
         ("http://mirror.example/debian", f"{suite}-updates"),
@@ -80,48 +80,50 @@ def test_a_suite_comes_from_the_mirror_that_carries_the_hosts_own(suite):
 
 
 def test_components_beside_main_are_those_that_are_asked_for():
-    found = apt.sources_for("trixie", apt.parse_deb822(DEB822), codename="bookworm", components=("contrib", "non-free"))
+    found = host_apt.sources_for(
+        "trixie", host_apt.parse_deb822(DEB822), codename="bookworm", components=("contrib", "non-free")
+    )
     assert {source.components for source in found} == {("main", "contrib", "non-free")}
     assert found[0].line() == "deb http://mirror.example/debian trixie main contrib non-free"
-    assert apt.sources_for("trixie", apt.parse_deb822(DEB822), codename="bookworm")[0].line().endswith(" trixie main")
+    assert host_apt.sources_for("trixie", host_apt.parse_deb822(DEB822), codename="bookworm")[0].line().endswith(" trixie main")
 
 
 def test_a_third_partys_source_is_no_mirror():
-    other = apt.parse_deb822(DEB822)[3:4]
-    assert apt.sources_for("bookworm", other, codename="bookworm") == []
+    other = host_apt.parse_deb822(DEB822)[3:4]
+    assert host_apt.sources_for("bookworm", other, codename="bookworm") == []
 
 
 def test_a_source_that_names_the_suite_counts_before_the_hosts_mirror():
     own = Source(uri="http://archive.example/old", suite="bullseye", options=(("trusted", "yes"),))
-    found = apt.sources_for("bullseye", [*apt.parse_deb822(DEB822), own], codename="bookworm")
+    found = host_apt.sources_for("bullseye", [*host_apt.parse_deb822(DEB822), own], codename="bookworm")
     assert (found[0].uri, found[0].suite) == (own.uri, own.suite)
 
 
 @pytest.mark.parametrize("option", ["trusted", "allow-insecure", "allow-weak", "check-valid-until", "check-date"])
 def test_what_a_host_does_not_check_is_not_taken_over(option):
     own = Source(uri="http://archive.example/old", suite="bullseye", options=((option, "yes"),))
-    assert apt.sources_for("bullseye", [own], codename="bookworm")[0].options == ()
+    assert host_apt.sources_for("bullseye", [own], codename="bookworm")[0].options == ()
 
 
 def test_no_debian_host_and_no_debian_source():
     ubuntu = [Source(uri="http://mirror.example/ubuntu", suite="noble")]
-    assert apt.sources_for("bookworm", ubuntu, codename="") == []
+    assert host_apt.sources_for("bookworm", ubuntu, codename="") == []
 
 
 def test_security_alone_is_no_mirror():
     only = [Source(uri="http://mirror.example/debian-security", suite="bookworm-security")]
-    assert apt.sources_for("bookworm", only, codename="bookworm") == []
+    assert host_apt.sources_for("bookworm", only, codename="bookworm") == []
 
 
 def test_whether_a_host_minds_dates():
-    assert apt.dates_ignored({"Acquire::Check-Valid-Until": "false"})
-    assert apt.dates_ignored({"Acquire::Check-Date": "0"})
-    assert not apt.dates_ignored({"Acquire::Check-Date": "true", "Acquire::http::Proxy": "false"})
+    assert host_apt.dates_ignored({"Acquire::Check-Valid-Until": "false"})
+    assert host_apt.dates_ignored({"Acquire::Check-Date": "0"})
+    assert not host_apt.dates_ignored({"Acquire::Check-Date": "true", "Acquire::http::Proxy": "false"})
 
 
 def test_date_checks_go_along():
     options = {"Acquire::Check-Valid-Until": "false", "Acquire::http::Proxy": "http://proxy.example:3142"}
-    (source,) = apt.with_host_options([Source(uri="http://mirror.example/debian", suite="trixie")], options)
+    (source,) = host_apt.with_host_options([Source(uri="http://mirror.example/debian", suite="trixie")], options)
     assert source.line() == "deb [check-valid-until=no] http://mirror.example/debian trixie main"
     assert source.line(signed_by="/k.gpg").startswith("deb [check-valid-until=no signed-by=/k.gpg] ")
 
@@ -134,14 +136,14 @@ Acquire::http::Proxy-Auto-Detect "/usr/local/bin/find-a-proxy";
 Acquire::https::Proxy "";
 Acquire::Check-Valid-Until "false";
 """
-    monkeypatch.setattr(apt.procs, "find", lambda _: "/usr/bin/apt-config")
-    monkeypatch.setattr(apt.procs, "run", lambda *_, **__: SimpleNamespace(output=dump))
+    monkeypatch.setattr(host_apt.procs, "find", lambda _: "/usr/bin/apt-config")
+    monkeypatch.setattr(host_apt.procs, "run", lambda *_, **__: SimpleNamespace(output=dump))
     said = b'Acquire::http::Proxy "http://me:word@proxy.example:3142";\nAcquire::http::Proxy::mirror.example "DIRECT";\n'
-    assert apt.build_secrets() == {"envbuild-apt-conf": said}
-    monkeypatch.setattr(apt.procs, "run", lambda *_, **__: SimpleNamespace(output='APT::Architecture "amd64";'))
-    assert apt.build_secrets() == {}
-    monkeypatch.setattr(apt.procs, "find", lambda _: None)
-    assert apt.build_secrets() == {}
+    assert host_apt.build_secrets() == {"envbuild-apt-conf": said}
+    monkeypatch.setattr(host_apt.procs, "run", lambda *_, **__: SimpleNamespace(output='APT::Architecture "amd64";'))
+    assert host_apt.build_secrets() == {}
+    monkeypatch.setattr(host_apt.procs, "find", lambda _: None)
+    assert host_apt.build_secrets() == {}
 
 
 def test_host_files_are_read_in_apts_order(tmp_path):
@@ -151,13 +153,13 @@ def test_host_files_are_read_in_apts_order(tmp_path):
     (parts / "b.sources").write_text("Types: deb\nURIs: http://third.example/d\nSuites: bookworm\nComponents: main\n")
     (parts / "a.list").write_text("deb http://second.example/debian bookworm main\n")
     (parts / "c.list.save").write_text("deb http://never.example/debian bookworm main\n")
-    assert [s.uri.split("/")[2].split(".")[0] for s in apt.host_sources(tmp_path)] == ["first", "second", "third"]
+    assert [s.uri.split("/")[2].split(".")[0] for s in host_apt.host_sources(tmp_path)] == ["first", "second", "third"]
 
 
 def test_codename(tmp_path):
     release = tmp_path / "os-release"
     release.write_text('ID=debian\nVERSION_CODENAME=bookworm\nPRETTY_NAME="x"\n')
-    assert apt.codename(release) == "bookworm"
+    assert host_apt.codename(release) == "bookworm"
     release.write_text("ID=ubuntu\nVERSION_CODENAME=noble\n")
-    assert apt.codename(release) == ""
-    assert apt.codename(tmp_path / "absent") == ""
+    assert host_apt.codename(release) == ""
+    assert host_apt.codename(tmp_path / "absent") == ""

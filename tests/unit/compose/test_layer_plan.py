@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from envbuild.compose.plan import Wheel, interpreter, wheel_layers
+from envbuild.compose.layer_plan import Wheel, interpreter, wheel_layers
 from envbuild.lock import lock_file
 from envbuild.model.lock import Lock, Prefix
 from envbuild.workspace import find
