@@ -371,14 +371,15 @@ def _provenance(context: Context, tables: list[Table], parents: _Parents, ours: 
 
 
 def _pythons(own: Table, parents: _Parents) -> tuple[str, ...]:
-    """The variant's own list, else the release's, else the series'."""
-    levels = (own, parents.release, parents.series)
+    """The variant's own list, else that of the release, the series or the framework."""
+    levels = (own, parents.release, parents.series, parents.framework)
     return minors(next((table for table in levels if "python" in table), own), "python", required=True)
 
 
 def _handed_down(context: Context, variant: Table | None, parents: _Parents, key: str) -> tuple[Requirement, ...]:
-    """The release's list, or the series' list if the release has none, followed by the variant's own list."""
-    level = parents.release if key in parents.release else parents.series
+    """The list of the release, else of the series, else of the framework, followed by the variant's own list."""
+    levels = (parents.release, parents.series, parents.framework)
+    level = next((table for table in levels if key in table), parents.series)
     ours = requirement_list(context, variant, key, "") if variant else ()
     return requirement_list(context, level, key, "") + ours
 

@@ -1,7 +1,8 @@
-"""The status of a release and the status of a build in its series: the worse one counts."""
+"""What a build takes from its release, its series and its framework; of two statuses, the worse one counts."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,29 @@ def test_the_worse_of_release_and_series_holds_unless_the_release_speaks_of_the_
 ) -> None:
     found = build(series, release).origin
     assert (found.status, found.note) == (status, note)
+
+
+LEVELS = """
+defaults: {source: ["https://example.org/thing"], checked: "2026-11-21", status: ok}
+framework: {name: thing, title: Thing, short: thing, aliases: [thing], recipe: thing, python: ["3.6"]%s}
+series:
+  - series: "1.0"
+    variants:
+      cpu: {package: thing, cuda_libraries: none, glibc: "2.17"}
+    releases:
+      - {version: "1.0.0", released: "2019-12-05"%s}
+%s"""
+
+
+@pytest.mark.parametrize("nearest", [1, 2, 3])
+def test_a_build_takes_its_lists_from_the_nearest_level_that_has_them(nearest: int) -> None:
+    said = [{"requirements": [f"own-{n}"], "constraints": [f"numpy<{n}"], "asks": [f"six<{n}"]} for n in range(1, nearest + 1)]
+    framework, series, release = [*said, {}, {}][:3]
+    inline = ["".join(f", {key}: {json.dumps(value)}" for key, value in each.items()) for each in (framework, release)]
+    lines = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in series.items())
+    sources = read_sources(TOY)
+    sources["thing.yaml"] = (LEVELS % (*inline, lines)).encode()
+    found = next(row for row in compile_matrix(sources).frameworks if row.name == "thing").releases[0].variants[0]
+    got = [each.requirement for each in (*found.requirements, *found.constraints, *found.asks)]
+    assert got == [f"own-{nearest}", f"numpy<{nearest}", f"six<{nearest}"]
+    assert found.python == ("3.6",)
