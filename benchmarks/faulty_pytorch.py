@@ -8,7 +8,7 @@ label           one label of each batch is wrong
 noise=SIZE      each gradient gets relative noise of this size
 autocast        layers compute in bfloat16; `--option autocast=yes` does the same beside another fault
 silent-NAME, frozen-NAME      rank 1 has a gradient of zero for the parameter NAME, or never updates it
-fp16, bf16      gradients are exchanged in 16 bits
+fp16, bf16      gradients are exchanged in 16 bits; fp16-later, bf16-later: from step 41 of a model on
 by-fewer        the sum of gradients is divided by the number of ranks minus one
 kept-fp16       weights are rounded to float16 after each step
 state-lost      rank 1 loses its optimizer's state before each step
@@ -133,8 +133,9 @@ class Adapter(load(str(RECIPE))):
             future = self.torch.futures.Future()
             future.set_result(bucket.buffer())
             return future
-        if self.fault in HALVES:
-            return getattr(hooks, HALVES[self.fault])(None, bucket)
+        half, _, when = self.fault.partition("-")
+        if half in HALVES and (later or not when):
+            return getattr(hooks, HALVES[half])(None, bucket)
         if self.fault == "uneven-later" and later:
             bucket.buffer().mul_(1.1 if self.ctx.rank else 0.9)
         done = hooks.allreduce_hook(None, bucket)

@@ -30,6 +30,8 @@ OF_TRAINING = {
     "lr-rank=1.05": ({"ORACLE", "REPLICA"}, "learning-rate-rank-1"),
     "frozen-conv1_w": ({"ORACLE", "REPLICA"}, "frozen-conv1_w-rank-1"),
 }
+# With this torch, Gloo cannot exchange bfloat16: test_faults.py has that fault.
+OF_TIMED_STEPS = {"": None, "fp16-later": "the gradients are rounded to float16"}
 OF_BUCKETS = {
     "": None,
     "not-exchanged": "bucket-not-exchanged",
@@ -64,6 +66,17 @@ def test_a_fault_of_training_fails_and_is_named(with_torch: Guest, tmp_path: Pat
     failed, cause = OF_TRAINING[fault]
     assert (answer.code, answer.failed()) == (1 if failed else 0, failed), answer.out
     assert (answer.check("ORACLE", 2)["detail"]["hypothesis"] or {}).get("id") == cause
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("fault", OF_TIMED_STEPS)
+def test_a_fault_of_timed_steps_fails_and_is_named(with_torch: Guest, tmp_path: Path, fault: str) -> None:
+    adapter = REPOSITORY / "benchmarks" / "faulty_pytorch.py"
+    chosen = ("--adapter", adapter, "--option", f"fault={fault}", "--counts", "2", "--phases", "bench", "--rounds", "3")
+    answer = with_torch.run("run", *chosen, folder=tmp_path)
+    exchange, words = answer.check("EXCHANGE", 2), OF_TIMED_STEPS[fault]
+    assert (answer.code, exchange["status"]) == ((1, "fail") if words else (0, "pass")), answer.out
+    assert (words or "average the gradients of 2 devices") in exchange["message"]
 
 
 @pytest.mark.prove
