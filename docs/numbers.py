@@ -51,6 +51,9 @@ def table() -> str:
     lines = ["| environments | |", "|---|---|"]
     lines.append(f"| in the matrix, each with its sources | {len(known):,} |")
     lines.append(f"| committed with lock and Dockerfile | {sum(not row['orphan'] for row in kept)} |")
+    locks = (json.loads(path.read_text()) for path in (ROOT / "images" / "environments").glob("*/lock.json"))
+    incomplete = sum(bool(lock.get("missing")) for lock in locks)
+    lines.append(f"| of these, with a lock that lacks some files: their source could not be reached, or publishes no hashes | {incomplete} |")
     lines += [f"| {words} | {sum(kind in row['kinds'] for row in kept)} |" for kind, words in KINDS.items()]
     return "\n".join(lines) + "\n"
 
