@@ -22,6 +22,7 @@ from envbuild.cli import frame
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+INCOMPLETE = "of these, with a lock that lacks some files: their source could not be reached, or publishes no hashes"
 BEGIN, END = "<!-- numbers begin: made by `make docs` from the evidence -->\n", "<!-- numbers end -->"
 # Kind of proof → the words for it in README.
 KINDS = {
@@ -53,7 +54,7 @@ def table() -> str:
     lines.append(f"| committed with lock and Dockerfile | {sum(not row['orphan'] for row in kept)} |")
     locks = (json.loads(path.read_text()) for path in (ROOT / "images" / "environments").glob("*/lock.json"))
     incomplete = sum(bool(lock.get("missing")) for lock in locks)
-    lines.append(f"| of these, with a lock that lacks some files: their source could not be reached, or publishes no hashes | {incomplete} |")
+    lines.append(f"| {INCOMPLETE} | {incomplete} |")
     lines += [f"| {words} | {sum(kind in row['kinds'] for row in kept)} |" for kind, words in KINDS.items()]
     return "\n".join(lines) + "\n"
 
