@@ -146,16 +146,23 @@ def is_about(ecosystem: str, ours: str) -> bool:
 
 
 def _findings(record: Mapping[str, Any], wanted: Mapping[tuple[str, str], Sequence[AuditedPackage]]) -> Iterator[Vulnerability]:
+    """Yield the findings of one record. Then raise :class:`ValueError` if one is unknown."""
     if record.get("withdrawn"):
         return
     known = {ecosystem for ecosystem, _ in wanted}
+    unknown: ValueError | None = None
     for affected in record.get("affected") or ():
         package = affected.get("package") or {}
         ecosystem, name = str(package.get("ecosystem", "")), str(package.get("name", ""))
         for ours in (one for one in known if is_about(ecosystem, one)):
             for each in wanted.get((ours, _name(ours, name)), ()):
-                if affects(affected, each.version, ours):
-                    yield _finding(record, affected, each)
+                try:
+                    if affects(affected, each.version, ours):
+                        yield _finding(record, affected, each)
+                except ValueError as error:
+                    unknown = error
+    if unknown is not None:
+        raise unknown
 
 
 def _name(ecosystem: str, name: str) -> str:
@@ -165,16 +172,19 @@ def _name(ecosystem: str, name: str) -> str:
 def affects(affected: Mapping[str, Any], version: str, ecosystem: str = PYPI) -> bool:
     """Whether an ``affected`` object covers ``version``, by its list of versions or by a range in the ecosystem's order.
 
-    Raises :class:`ValueError` if ``version`` or a bound of a range cannot be parsed; then the answer is unknown.
+    Raises :class:`ValueError` if the answer is unknown: ``version`` or a bound of a range cannot be parsed, or the object has
+    neither versions nor a range in this order (but commits, for example).
     """
     order = _order_of(ecosystem)
     listed = affected.get("versions") or ()
+    ranges = [each for each in affected.get("ranges") or () if each.get("type") == "ECOSYSTEM"]
+    if not listed and not ranges:
+        raise ValueError("the advisory has neither versions nor a range of versions")
     if version in listed:
         return True
     ours = order(version)
     if any(_same(ours, other, order) for other in listed):
         return True
-    ranges = [each for each in affected.get("ranges") or () if each.get("type") == "ECOSYSTEM"]
     return any(_within(ours, each.get("events") or (), order) for each in ranges)
 
 

@@ -40,6 +40,7 @@ def command(
     from envbuild.attest import keys
     from envbuild.pipeline import exporting, resolving, running
 
+    options.require_registry_for_key(repository)
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news)
         environment = resolving.resolve_buildable(tools, [name], options.chosen(values)).environment

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from envbuild.cli.session import Session
 from envbuild.errors import UsageError
@@ -165,6 +166,16 @@ def image_source(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def require_registry_for_key(repository: str) -> None:
+    """Raise :class:`UsageError` if ``--key`` is on the command line and no registry is named: no signature would be checked.
+
+    A key in the environment says only which key to use if there is a registry.
+    """
+    given = click.get_current_context().get_parameter_source("key_file")
+    if given is ParameterSource.COMMANDLINE and not repository:
+        raise UsageError("--key needs --from.", hint=f"Name the registry with --from HOST/REPOSITORY or {REGISTRY}.")
 
 
 def signing(function: F) -> F:

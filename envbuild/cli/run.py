@@ -146,6 +146,7 @@ def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
     from envbuild.attest import keys
     from envbuild.pipeline.running import RunOptions
 
+    options.require_registry_for_key(values["repository"])
     if values["no_mount"] and values["folder"]:
         raise UsageError("--no-mount and --folder cannot be combined.")
     for option, pattern, texts in (

@@ -50,6 +50,11 @@ def can_compile(base: ProviderRow, variant: Variant) -> bool:
     return base.compiles or not variant.nvcc
 
 
+def has_its_cuda(base: ProviderRow, variant: Variant) -> bool:
+    """Whether a base has exactly the CUDA version of a build, or the build also runs on a later minor version."""
+    return base.cuda in ("", variant.cuda) or not variant.exact_cuda
+
+
 def has_fixed_libraries(base: ProviderRow) -> bool:
     """Whether cuDNN and NCCL are already in a base: an image, or a set of files."""
     return base.provider == "tag" or bool(base.files)
@@ -98,6 +103,7 @@ class Serving:
             variant.cudnn,
             variant.nccl,
             variant.nvcc,
+            variant.exact_cuda,
         )
         if key not in self._found:
             found = list(self._search(variant))
@@ -116,7 +122,7 @@ class Serving:
                 continue
             cuda = self._cuda.get(variant.cuda)
             for provider in bases_on(cuda, system) if cuda else ():
-                if can_compile(provider, variant) and cuda is not None:
+                if can_compile(provider, variant) and has_its_cuda(provider, variant) and cuda is not None:
                     brought = [self._brought(name, need, cuda, system, provider) for name, need in needs(variant)]
                     if None not in brought:
                         yield Served(system, provider, tuple(item for packages in brought for item in packages or ()))

@@ -85,6 +85,8 @@ class Variant(NamedTuple):
     ``asks`` are requirements that only serve to find conflicts with other frameworks, which then need separate prefixes. They
     are not locked.
     ``contradicts`` lists the fields that differ from the files on the index, and why the row is right.
+    With ``exact_cuda``, CUDA libraries of a later minor version cannot stand in: the package compiles code with headers of
+    exactly ``cuda``.
     ``beside_wheels`` is set for joined builds only: the package of a build that brings CUDA as wheels.
     ``only_ptx`` are GPUs that are not in ``sass`` because an add-on has only PTX for them, while its base has native code.
     """
@@ -121,6 +123,7 @@ class Variant(NamedTuple):
     asks: tuple[Requirement, ...] = ()
     beside_wheels: str = ""
     optional_nvcc: bool = False
+    exact_cuda: bool = False
     only_ptx: tuple[str, ...] = ()
 
     def pins(self, version: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import yaml
@@ -10,6 +11,7 @@ from envbuild.errors import UsageError
 from envbuild.jinja_settings import jinja_environment
 from envbuild.workspace import Workspace
 
+_BRANCH = re.compile(r"(?!.*(\.\.|//|/$|\.lock$))[A-Za-z0-9_][A-Za-z0-9._/+-]*")
 # The path at which each CI system looks for its pipeline.
 PATHS = {"github": ".github/workflows/images.yml", "gitlab": ".gitlab-ci.yml"}
 
@@ -33,6 +35,8 @@ def text(workspace: Workspace, system: str, pipeline: Pipeline) -> str:
     for value in (pipeline.repository, pipeline.branch):
         if set(value) & set("\"'\\{}#$` ") or not value.isprintable():
             raise UsageError(f"{value!r} cannot be written into a pipeline.", hint="Leave out quotes, braces, spaces, # and $.")
+    if not _BRANCH.fullmatch(pipeline.branch):  # an empty name would be that of merge requests in GitLab
+        raise UsageError(f"{pipeline.branch!r} is not the name of a branch.", hint="Name the branch whose pushes publish.")
     if set(pipeline.install) & set("\"'\\{}#") or not pipeline.install.isprintable() or not _is_plain(pipeline.install):
         raise UsageError(
             f"{pipeline.install!r} cannot be written into a pipeline.",

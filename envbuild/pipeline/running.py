@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from envbuild import files, procs
-from envbuild.errors import EngineError, SmokeFailedError, SmokeInconclusiveError, UsageError
+from envbuild.errors import EngineError, InvalidInputError, SmokeFailedError, SmokeInconclusiveError, UsageError
 from envbuild.pipeline import plan
 from envbuild.pipeline.batch import Job
 from envbuild.pipeline.plan import Buildable
@@ -73,11 +73,12 @@ class Start:
 
 
 def candidate(tools: Tools, request: str, environment: Environment) -> Buildable:
-    """The environment with the tags of its image. Raises :class:`UsageError` (``no-image``) if the image cannot be
-    built."""
+    """The environment with the tags of its image. Raises :class:`InvalidInputError` (``no-lock``) if it has no
+    lock, and :class:`UsageError` if the image cannot be built for another reason."""
     found, skipped = plan.candidates(tools, [Job(name=environment.name, request=request)])
     if not found:
-        raise UsageError(f"{environment.name} cannot be run: {skipped[0].message}.", code=skipped[0].code)
+        error = InvalidInputError if skipped[0].code == "no-lock" else UsageError
+        raise error(f"{environment.name} cannot be run: {skipped[0].message}.", code=skipped[0].code)
     return found[0]
 
 

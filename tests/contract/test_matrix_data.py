@@ -286,6 +286,16 @@ def test_the_sentence_the_tool_exists_for(facts: Matrix) -> None:
     assert keys == {"EB693B3035CD5710E231E123A4B469963BF863CC", "AE09FE4BBD223A84B2CCFCE3F60F4B3D7FA2AF80"}
 
 
+@pytest.mark.parametrize("version", ["12.0", "12.1", "12.2", "12.3"])
+def test_cupy_compiles_with_headers_of_exactly_its_cuda(facts: Matrix, version: str) -> None:
+    """Debian has CUDA 12.4, which other builds for 12.0 to 12.3 run on."""
+    with pytest.raises(ConflictError, match=f"cupy-cuda{version}"):
+        answer(facts, f"cupy-cuda{version}", base="debian")
+    assert answer(facts, f"cupy-cuda{version}").base.provider in ("tag", "wheels")
+    assert answer(facts, "cupy-12", base="debian").cuda == "11.8"
+    assert answer(facts, "mxnet-1.9.1-cuda11.2", base="debian").base.provider == "debian"
+
+
 def test_it_fits_the_two_gpu_server(facts: Matrix) -> None:
     assert answer(facts, "tf-1.12-cuda9", driver="384.130", gpu="GTX 1080 Ti").name == "tf-1.12.0-cuda9.0-py35-ubuntu16.04"
 

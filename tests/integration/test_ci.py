@@ -282,6 +282,8 @@ def test_a_size_is_one_word_of_the_shell(program):
         (("--to", "nowhere"), 11),
         (("--to", "h.example/r", "--branch", 'a"b'), 2),
         (("--to", "h.example/r", "--branch", "$(id)"), 2),
+        (("--to", "h.example/r", "--branch", ""), 2),
+        (("--to", "h.example/r", "--branch", "a..b"), 2),
         *((("--to", "h.example/r", "--install", text), 2) for text in ("[x", "true", "- x", "x:", "&a b", "x ")),
     ],
 )

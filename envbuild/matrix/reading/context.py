@@ -136,16 +136,28 @@ def date(table: Table, key: str, default: str | None = None, *, whole: bool = Fa
 def requirement_list(context: Context, table: Table, key: str, source: str) -> tuple[Requirement, ...]:
     """PEP 508 strings, or mappings that limit them to some Pythons."""
 
+    def checked(text: str, where: Table, name: str) -> str:
+        from packaging import requirements
+
+        try:
+            requirements.Requirement(text)
+        except requirements.InvalidRequirement:
+            if text:  # a missing text has its own problem
+                where.problem(f"{text!r} is not a requirement: write it as name>=1.2,<2", name)
+        return text
+
     def from_table(item: Table) -> Requirement:
         found = Requirement(
-            requirement=item.text("requirement", pattern=r"\S.*"),
+            requirement=checked(item.text("requirement", pattern=r"\S.*"), item, "requirement"),
             python=item.text("python", "", pattern=SPECIFIER),
             source=context.document(item, "source", source),
         )
         item.finish()
         return found
 
-    return table.mixed(key, lambda text: Requirement(requirement=text, python="", source=source), from_table)
+    return table.mixed(
+        key, lambda text: Requirement(requirement=checked(text, table, key), python="", source=source), from_table
+    )
 
 
 def descending(rows: Iterable[T], key: Callable[[T], str]) -> tuple[T, ...]:

@@ -348,6 +348,7 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
         choices=requirement_list(context, of("choices"), "choices", ""),
         asks=_handed_down(context, of("asks"), parents, "asks"),
         nvcc=of("nvcc").boolean("nvcc"),
+        exact_cuda=of("exact_cuda").boolean("exact_cuda"),
     )
     if found.nvcc and not (found.repository and libraries == "system"):
         tables[0].problem("`nvcc` is only for builds from a `repository` that use the image's CUDA (cuda_libraries: system)")

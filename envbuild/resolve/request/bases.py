@@ -11,13 +11,19 @@ from envbuild.model.words import Provider
 from envbuild.resolve.request.draft import Draft
 
 PROVIDERS = tuple(word for word in get_args(Provider))
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
+# The form of https://pkg.go.dev/github.com/distribution/reference: an image with a host, a tag or a digest.
+_IMAGE = re.compile(
+    r"(?=.{1,255}$)([A-Za-z0-9.-]+(:[0-9]{1,5})?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
+)
 
 
 def read_base(draft: Draft, base: str | None, systems: tuple[str, ...]) -> tuple[str, str]:
     """The requested provider, and the image if the base is an image of the user's own; both empty if no base is named."""
     said = draft.get("base")
     text = (base or "").strip()
+    if base is not None and not text:
+        raise UsageError("--base is empty.", hint="Name a provider or an image, or leave the option out.")
     slug = draft.get("image")
     if not text and slug:
         raise UnknownNameError(
@@ -28,7 +34,7 @@ def read_base(draft: Draft, base: str | None, systems: tuple[str, ...]) -> tuple
     if not text or text.lower() in PROVIDERS:
         return _provider(draft, text.lower(), said), ""
     if not _IMAGE.fullmatch(text) or not re.search(r"[/:@]", text):
-        raise _unknown(text, "it is neither a provider nor an image with a tag", " Write an image as name:tag.")
+        raise _unknown(text, "neither a provider nor an image with a tag", " Write an image as name:tag.")
     if said or (slug and slug != image_slug(text).lower()):
         raise UsageError(f"{draft.text!r} names a different base than {text}.", code="contradiction", hint="Name one base.")
     if len(systems) != 1 or not re.fullmatch(r"==\d+\.\d+", draft.get("python")):

@@ -188,6 +188,7 @@ def together(builds: Sequence[Build]) -> Variant:
         glibc=max((variant.glibc for variant in variants), key=numbers),
         nvcc=any(variant.nvcc for variant in variants),
         optional_nvcc=any(variant.optional_nvcc for variant in variants),
+        exact_cuda=any(variant.exact_cuda for variant in variants),
         systems=tuple(sorted(set.intersection(*allowed))) if allowed else (),
         beside_wheels=next(wheels, ""),
     )

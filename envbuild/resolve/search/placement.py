@@ -15,6 +15,7 @@ from envbuild.matrix.placement import (
     can_compile,
     has_fixed_libraries,
     has_glibc,
+    has_its_cuda,
     is_for,
     library_inside,
     packages_for,
@@ -112,6 +113,7 @@ def places(
         variant.nvcc,
         variant.beside_wheels,
         variant.optional_nvcc,
+        variant.exact_cuda,
         image,
         asked,
         supply,
@@ -272,6 +274,11 @@ def _base_objection(lookup: Lookup, variant: Variant, system: SystemRow, row: Pr
             return bad
     if row.wheels and variant.beside_wheels:
         return _same_paths("CUDA", variant, system, row)
+    if not has_its_cuda(row, variant):
+        reason = (
+            f"brings CUDA {row.cuda}, but {variant.package} ({variant.name}) compiles code with headers of CUDA {variant.cuda}"
+        )
+        return objection(BASE, key, reason, variant.origin.source_of("exact_cuda"))
     if not can_compile(row, variant):
         lack = "the wheels have no nvcc" if row.wheels else "no document says that it contains a compiler"
         reason = f"{lack}, and {variant.package} ({variant.name}) is compiled by nvcc"

@@ -50,7 +50,11 @@ def test_listed_versions_also_of_a_local_build() -> None:
     assert database.affects({"versions": ["2.6.0"]}, "2.6.0+cu126")
     assert database.affects({"versions": ["2.6"]}, "2.6.0")
     assert not database.affects({"versions": ["2.6.1"]}, "2.6.0+cu126")
-    assert not database.affects({"ranges": [{"type": "GIT", "events": [{"introduced": "0"}]}]}, "1.0")
+    git = {"type": "GIT", "events": [{"introduced": "0"}]}
+    assert not database.affects({"ranges": [git], "versions": ["2.0"]}, "1.0")
+    for unknown in ({"ranges": [git]}, {}):
+        with pytest.raises(ValueError, match="neither versions nor a range"):
+            database.affects(unknown, "1.0")
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -302,7 +302,7 @@ def test_a_decision_is_stale_once_its_pair_is_known_bad(read):
         ('{allows: "newer"}', "is not a condition on versions"),
         ('{known_bad: [{versions: ">=1", why: "no"}]}', "needs a `source`: the report"),
         ('{test: ["1.0.1"]}', "unknown key, did you mean tested?"),
-        ('{allows: ">=9"}', "no below is tested or allowed"),
+        ('{allows: ">=9"}', "no version of below is listed as tested or allowed"),
     ],
 )
 def test_mistakes_in_ranges_are_told(read, upon, problem):

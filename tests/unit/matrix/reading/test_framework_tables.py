@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from envbuild.errors import InvalidInputError
 from envbuild.matrix.reading.loader import compile_matrix, read_sources
 from envbuild.matrix.types import Variant
 
@@ -72,3 +73,11 @@ def test_a_build_takes_its_lists_from_the_nearest_level_that_has_them(nearest: i
     got = [each.requirement for each in (*found.requirements, *found.constraints, *found.asks)]
     assert got == [f"own-{nearest}", f"numpy<{nearest}", f"six<{nearest}"]
     assert found.python == ("3.6",)
+
+
+@pytest.mark.parametrize("key", ["requirements", "constraints", "asks"])
+def test_what_is_no_requirement_is_named_with_its_line(key: str) -> None:
+    sources = read_sources(TOY)
+    sources["thing.yaml"] = (LEVELS % ("", "", f'    {key}: ["numpy<<2"]\n')).encode()
+    with pytest.raises(InvalidInputError, match=r"thing.yaml:\d+: .*'numpy<<2' is not a requirement"):
+        compile_matrix(sources)
