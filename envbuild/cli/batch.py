@@ -101,7 +101,7 @@ def asked(names: tuple[str, ...], values: dict[str, Any], *, always: bool = Fals
         )
     from envbuild.pipeline.batch_selection import Selection
 
-    selection = Selection(texts=names, every=every, pattern=pattern, revision=revision)
+    selection = Selection(texts=names, every=every, pattern=pattern, revision=revision, has_changed_since=True)
     return BatchOptions(selection=selection, jobs=jobs or _DEFAULT_JOBS, keep_going=keep_going, junit=junit)
 
 

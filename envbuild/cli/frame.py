@@ -216,6 +216,8 @@ def _usage(wrong: click.UsageError) -> UsageError:
     path = wrong.ctx.command_path if wrong.ctx is not None else "envbuild"
     hint = f"`{path} --help` lists the options."
     near: Sequence[str] = getattr(wrong, "possibilities", None) or ()
+    if wrong.ctx is not None and _lacks_command(wrong):
+        return UsageError(_needed_command(wrong.ctx), code="missing-command", hint=f"`{path} --help` describes each command.")
     if isinstance(wrong, click.NoSuchOption):
         message = f"{path} has no option {wrong.option_name}."
         if near:
@@ -229,6 +231,19 @@ def _usage(wrong: click.UsageError) -> UsageError:
     if "extra argument" in wrong.message:
         hint = f"Write a request of several words as one argument, in quotes. {hint}"
     return UsageError(wrong.format_message(), hint=hint)
+
+
+def _lacks_command(wrong: click.UsageError) -> bool:
+    """Whether a group of commands was called without one of them. If options were given, click raises no error of its own."""
+    if isinstance(wrong, click.exceptions.NoArgsIsHelpError):
+        return True
+    return type(wrong) is click.UsageError and wrong.message == "Missing command."
+
+
+def _needed_command(context: click.Context) -> str:
+    group = context.command
+    commands = f": {', '.join(group.list_commands(context))}" if isinstance(group, click.Group) else ""
+    return f"`{context.command_path}` needs a command{commands}."
 
 
 def _asks_json(argv: Sequence[str]) -> bool:

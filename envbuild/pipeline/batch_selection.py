@@ -16,12 +16,16 @@ from envbuild.pipeline.unchanged_renderings import RenderingWatch
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """What the command line asks for. ``pattern`` and ``revision`` are empty if they were not given."""
+    """What the command line asks for. ``pattern`` and ``revision`` are empty if they were not given.
+
+    ``has_changed_since`` says whether the command has the option `--changed-since`.
+    """
 
     texts: tuple[str, ...] = ()
     every: bool = False
     pattern: str = ""
     revision: str = ""
+    has_changed_since: bool = False
 
 
 def select(tools: Tools, selection: Selection, constraints: Constraints) -> list[Job]:
@@ -32,9 +36,8 @@ def select(tools: Tools, selection: Selection, constraints: Constraints) -> list
     """
     chooses = selection.every or bool(selection.pattern) or bool(selection.revision)
     if bool(selection.texts) == chooses:
-        raise UsageError(
-            "Name environments, or use --all, --match or --changed-since.", hint="`envbuild list` shows the names."
-        )
+        ways = "--all, --match or --changed-since" if selection.has_changed_since else "--all or --match"
+        raise UsageError(f"Name environments, or use {ways}.", hint="`envbuild list` shows the names.")
     if selection.texts:
         return _named(tools, selection.texts, constraints)
     if selection.revision and tools.offline is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from envbuild import files
-from envbuild.errors import BuildError, Conflict, ConflictError, UsageError
+from envbuild.errors import BuildError, Conflict, ConflictError, InvalidInputError, Problem, UsageError
 from envbuild.model.environment import Environment
 from envbuild.model.lock import Missing
 from envbuild.model.resolution import Resolution
@@ -17,6 +18,16 @@ from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.custom.writing import Wishes
+
+# The option of `init` that fills each key.
+_OPTIONS = {
+    "name": "--name",
+    "frameworks": "--framework",
+    "python": "--python",
+    "pip": "--pip",
+    "apt": "--apt",
+    "services": "--service",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,13 +55,29 @@ def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started
     name = wishes.name or user_recipe.free_name(tools, folder)
     wishes = replace(wishes, name=name, frameworks=wishes.frameworks or (first_choice(tools),))
     text = writing.text(wishes, tuple(services))
-    recipe = reading.read(text, path, services)
+    try:
+        recipe = reading.read(text, path, services)
+    except InvalidInputError as error:
+        raise _bad_options(error.problems) from error
     user_recipe.require_free_name(tools, recipe)
     resolution = resolving.resolve_request(tools, recipe.request, Constraints(**recipe.insists))
     resolving.require_recipes(tools, resolution.environment)
     unchecked = _require_lockable(tools, user_recipe.named(resolution, recipe))
     files.write_atomic(path, text)
     return Started(path=path, environment=resolution.environment, unchecked=unchecked)
+
+
+def _bad_options(problems: Sequence[Problem]) -> UsageError:
+    """Return an error that names the options of `init` instead of lines in a file that was not written."""
+    told = []
+    for each in problems:
+        key, _, message = each.message.partition(": ")
+        told.append(Problem(where=_OPTIONS.get(key.partition("[")[0], key), line=0, message=message))
+    return UsageError(
+        f"{told[0]}.",
+        problems=told if len(told) > 1 else (),
+        hint="Correct the option and run the command again. Nothing was written.",
+    )
 
 
 def _require_lockable(tools: Tools, resolution: Resolution) -> str:

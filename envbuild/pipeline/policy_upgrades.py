@@ -53,7 +53,7 @@ class _Finder:
         if finding.rule == "vulnerabilities":
             return fixed[finding.package]
         if finding.rule == "evidence":
-            return f"`envbuild evidence {name} --prove --kinds {finding.subject}` proves it, on a suitable machine"
+            return f"`envbuild evidence {name} --prove --kinds {finding.subject}`, on a suitable machine"
         if finding.rule == "lock":
             return f"`envbuild lock {name} --relock`"
         if finding.rule in ("site", "end_of_life", "bases"):

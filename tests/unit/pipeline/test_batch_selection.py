@@ -52,6 +52,13 @@ def test_a_pattern_chooses_among_all_by_the_canonical_name(tools):
     assert names(tools, every=True, pattern="*-plain1") == ["other-1-cpu-py36-plain1", NAME]
 
 
+@pytest.mark.parametrize("has_it", [False, True])
+def test_without_a_selection_the_error_names_the_options_that_the_command_has(tools, has_it):
+    with pytest.raises(UsageError) as told:
+        names(tools, has_changed_since=has_it)
+    assert ("--changed-since" in told.value.message) == has_it
+
+
 def test_a_pattern_without_a_match_is_an_unknown_name(tools):
     with pytest.raises(UnknownNameError) as told:
         names(tools, pattern="tf-*")

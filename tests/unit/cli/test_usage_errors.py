@@ -1,0 +1,69 @@
+"""Errors of the command line name what the user wrote, and only options that the command has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import widget_world
+
+from envbuild.cli import frame
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENVBUILD_HOME", str(tmp_path / "home"))
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    """Run a command that must end with a usage error, and return its message."""
+    code = frame.run([*argv, "--json"])
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (code, error["exit_code"]) == (2, 2)
+    return error["message"]
+
+
+@pytest.mark.parametrize(
+    ("group", "commands"),
+    [
+        ("registry", "list, prune"),
+        ("matrix", "check, measure, show, update"),
+        ("engine", "down, status, up"),
+        ("data", "fetch, list"),
+        ("cache", "list, prune, verify"),
+    ],
+)
+def test_a_group_without_a_command_names_its_commands(group: str, commands: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, group) == f"`envbuild {group}` needs a command: {commands}."
+    assert frame.run([group]) == 2
+    assert capsys.readouterr().err.splitlines()[0] == f"error: `envbuild {group}` needs a command: {commands}."
+
+
+@pytest.mark.parametrize("argv", [("bake", "--to", "h.example/r"), ("check", "--policy", "POLICY")])
+def test_without_names_only_options_of_the_command_are_named(
+    argv: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("schema: 1\nevidence: {required: [{kind: linked}]}\n")
+    root = widget_world.make_root(tmp_path)
+    words = [str(policy) if word == "POLICY" else word for word in argv]
+    assert refused(capsys, *words, "--root", str(root)) == "Name environments, or use --all or --match."
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--service", "nosuch"), "--service: 'nosuch' is not a service; there are web."),
+        (("--apt", "A_B"), "--apt: 'A_B' does not have the expected form."),
+        (("--name", "X_Y"), "--name: 'X_Y' does not have the expected form."),
+        (("--pip", ""), "--pip: text expected, found nothing."),
+    ],
+)
+def test_init_names_its_options_and_not_lines_of_a_file_that_it_did_not_write(
+    words: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = widget_world.make_root(tmp_path)
+    folder = tmp_path / "x3"
+    assert refused(capsys, "init", str(folder), "--framework", "wd-1.2-cpu", *words, "--root", str(root)) == message
+    assert not folder.exists()
