@@ -5,12 +5,14 @@ This module uses no matrix, lock or engine. :mod:`envbuild.pipeline.proofs` deci
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from envbuild import codec, files
+from envbuild.errors import InvalidInputError, Problem
 from envbuild.pipeline import stage_cache
 
 Kind = Literal["locked", "downloaded", "rendered", "built", "verified", "linked", "smoke-cpu", "smoke-gpu"]
@@ -28,6 +30,7 @@ RESTS_ON: Mapping[Kind, tuple[Part, ...]] = {
     "smoke-cpu": ("lock", "rendering", "guest"),
     "smoke-gpu": ("lock", "rendering", "guest"),
 }
+_SCHEMA = 1
 _LATER: Any = {"left_out_if_default": True}
 
 
@@ -177,8 +180,15 @@ def read(path: Path, name: str) -> Evidence:
     Raises :class:`InvalidInputError` for a file that is not evidence.
     """
     if not path.exists():
-        return Evidence(schema=1, name=name, proofs=())
-    return codec.decode(Evidence, stage_cache.read_json(path), path.name)
+        return Evidence(schema=_SCHEMA, name=name, proofs=())
+    held = codec.decode(Evidence, stage_cache.read_json(path), str(path))
+    if problems := [Problem(where=f"{path}{place}", line=0, message=told) for place, told in _wrong_values(held, name)]:
+        raise InvalidInputError(
+            f"{path} does not have the expected form.",
+            hint="envbuild writes this file: delete it, and prove the environment again with `envbuild evidence NAME --prove`.",
+            problems=problems,
+        )
+    return held
 
 
 def write(path: Path, held: Evidence) -> bool:
@@ -192,6 +202,25 @@ def write(path: Path, held: Evidence) -> bool:
         return False
     files.write_atomic(path, text)
     return True
+
+
+def _wrong_values(held: Evidence, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the place of each value that has the right type but cannot be true, and what is wrong with it."""
+    if held.schema != _SCHEMA:
+        yield ".schema", f"schema must be {_SCHEMA}, the one this envbuild reads, not {held.schema}"
+    if held.name != name:
+        yield ".name", f"name must be {name!r}, the name of the file, not {held.name!r}"
+    for place in ("proofs", "unproved", "contradicted"):
+        for index, each in enumerate(getattr(held, place)):
+            if not _is_date(each.date):
+                yield f".{place}[{index}].date", f"{each.date!r} is not a date such as 2026-11-22"
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return datetime.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _ordered(proofs: Sequence[Proof]) -> tuple[Proof, ...]:

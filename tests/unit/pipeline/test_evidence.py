@@ -130,6 +130,37 @@ def test_broken_evidence_is_one_error_with_its_place(tmp_path):
     assert caught.value.problems[0].line == 2
 
 
+def test_evidence_of_another_shape_is_refused_with_its_full_path(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text('{"schema": 1, "name": "x"}')
+    with pytest.raises(InvalidInputError) as caught:
+        evidence.read(path, "x")
+    assert str(path) in caught.value.message
+    assert [str(each) for each in caught.value.problems] == [f"{path}.proofs: missing"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "place", "told"),
+    [
+        ({"schema": 2}, ".schema", "schema must be 1"),
+        ({"name": "y"}, ".name", "name must be 'x'"),
+        ({"proofs": (proof("locked", date="<b>x"),)}, ".proofs[0].date", "'<b>x' is not a date"),
+        ({"proofs": (proof("locked", date="2999-99-99"),)}, ".proofs[0].date", "is not a date"),
+        ({"proofs": (proof("locked", date="20261122"),)}, ".proofs[0].date", "is not a date"),
+        ({"contradicted": (proof("built", date=""),)}, ".contradicted[0].date", "is not a date"),
+    ],
+)
+def test_evidence_with_impossible_values_is_refused(tmp_path, changed, place, told):
+    path = tmp_path / "x.json"
+    evidence.write(path, dataclasses.replace(with_all(proof("locked")), **changed))
+    with pytest.raises(InvalidInputError) as caught:
+        evidence.read(path, "x")
+    assert str(path) in caught.value.message
+    (problem,) = caught.value.problems
+    assert problem.where == f"{path}{place}"
+    assert told in problem.message
+
+
 def test_a_stored_answer_is_replayed_for_the_same_key_only(workspace):
     stage_cache.keep(workspace, "x", "smoke", {"image": "1"}, {"status": "pass"})
     assert stage_cache.recall(workspace, "x", "smoke", {"image": "1"}) == {"status": "pass"}
