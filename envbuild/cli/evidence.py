@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from envbuild import errors
 from envbuild.cli import given_options, options, wording
@@ -23,6 +24,8 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     from envbuild.pipeline.evidence import KINDS
 
     words = [word.strip() for word in value.split(",") if word.strip()]
+    if not words and ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE:
+        raise errors.UsageError("--kinds names no kind of proof.", hint=f"The kinds are {', '.join(KINDS)}.")
     chosen = {click.Choice(KINDS).convert(word, param, ctx) for word in words}
     return tuple(kind for kind in KINDS if kind in chosen) if words else KINDS
 
@@ -102,18 +105,9 @@ def command(  # noqa: PLR0917 - click's signature
 
     if bool(names) == (every or bool(pattern)):
         raise errors.UsageError("Name environments, or use --all.", hint="`envbuild evidence --all` shows every environment.")
-    unused = [] if prove else given_options.among("kinds", "keep_images")
-    if unused:
-        raise errors.UsageError(
-            f"{' and '.join(unused)} cannot be used without --prove.",
-            hint="Add --prove to run the stages whose proofs are missing.",
-        )
-    if check and (prove or record):
-        raise errors.UsageError(
-            "--check writes nothing, so it cannot be combined with --prove or --record.",
-            hint="Run --prove or --record first, and then --check.",
-        )
+    _require_compatible(is_proving=prove, is_checking=check)
     attempts: list[Attempt] = []
+    notes: list[str] = []
     with display(session) as shown:
         tools = session.tools(names, on_progress=shown.news, start_engine=start_engine)
         if check:
@@ -125,6 +119,8 @@ def command(  # noqa: PLR0917 - click's signature
             def tell(done: Attempt) -> None:
                 shown.line(_line(done))
 
+            if given_options.among("kinds"):
+                notes = [note for name in wanted for note in missing_proofs.explain_skipped(tools, name, kinds)]
             attempts = missing_proofs.prove_again(
                 tools,
                 wanted,
@@ -133,7 +129,9 @@ def command(  # noqa: PLR0917 - click's signature
                 keep_images=keep_images,
                 on_done=tell,
             )
-    changed = evidence_upkeep.prune_evidence(tools, wanted) if prune and not check else []
+    for note in notes:
+        session.err(f"note: {note}")
+    changed = evidence_upkeep.prune_evidence(tools, wanted) if prune else []
     changed += evidence_upkeep.record_evidence(tools, wanted) if record else []
     rows = [evidence_upkeep.survey_evidence(tools, name) for name in wanted]
     if check:
@@ -146,6 +144,22 @@ def command(  # noqa: PLR0917 - click's signature
         raise _not_proved(failed, attempts)
     _tell(session, tools, rows, attempts, list(dict.fromkeys(changed)), quiet=prune or record)
     return 0
+
+
+def _require_compatible(*, is_proving: bool, is_checking: bool) -> None:
+    """Raise :class:`UsageError` for options that would have no effect with the others."""
+    unused = [] if is_proving else given_options.among("kinds", "keep_images", "start_engine")
+    if unused:
+        raise errors.UsageError(
+            f"{' and '.join(unused)} cannot be used without --prove.",
+            hint="Add --prove to run the stages whose proofs are missing.",
+        )
+    writing = given_options.among("prove", "prune", "record") if is_checking else []
+    if writing:
+        raise errors.UsageError(
+            f"--check writes nothing, so it cannot be combined with {' or '.join(writing)}.",
+            hint=f"Run the command first with {' and '.join(writing)}, and then with --check.",
+        )
 
 
 def _tell(

@@ -73,15 +73,39 @@ def prove_again(
     return attempts
 
 
-def _lacking(tools: Tools, name: str, kinds: Sequence[Kind]) -> tuple[Kind, ...]:
+def explain_skipped(tools: Tools, name: str, kinds: Sequence[Kind]) -> list[str]:
+    """Return a sentence for each of ``kinds`` that ``name`` lacks and that is not proved here, because it does not apply."""
+    if stored_locks.read_locked(tools, name) is None:
+        return []
+    uses_gpu, has_gpu = _uses_gpu(tools, name), _has_gpu()
+    wanted = set(kinds) - set(proofs.held_kinds(tools, name))
+    found = []
+    if "smoke-gpu" in wanted and not uses_gpu:
+        found.append(f"smoke-gpu does not apply to {name}, because it uses no GPU.")
+    elif "smoke-gpu" in wanted and not has_gpu:
+        found.append(f"smoke-gpu of {name} is not proved here, because this machine has no GPU.")
+    if "smoke-cpu" in wanted and uses_gpu and has_gpu:
+        found.append(f"smoke-cpu of {name} is not proved here, because its smoke test runs on the GPUs of this machine.")
+    return found
+
+
+def _uses_gpu(tools: Tools, name: str) -> bool:
+    locked = stored_locks.read_locked(tools, name)
+    return locked is not None and locked.lock.environment.cuda is not None
+
+
+def _has_gpu() -> bool:
     from envbuild.host import nvidia
 
+    return bool(nvidia.gpus())
+
+
+def _lacking(tools: Tools, name: str, kinds: Sequence[Kind]) -> tuple[Kind, ...]:
     held = proofs.held_kinds(tools, name)
     wanted = [kind for kind in kinds if kind not in held]
-    locked = stored_locks.read_locked(tools, name)
-    of_gpu = locked is not None and locked.lock.environment.cuda is not None and bool(nvidia.gpus())
     # One smoke test is run: on the GPUs if the image and this machine have them, else on the CPU.
-    return tuple(kind for kind in wanted if kind != ("smoke-cpu" if of_gpu else "smoke-gpu"))
+    skipped = "smoke-cpu" if _uses_gpu(tools, name) and _has_gpu() else "smoke-gpu"
+    return tuple(kind for kind in wanted if kind != skipped)
 
 
 def _offline(tools: Tools, name: str, lacking: Sequence[Kind]) -> None:

@@ -67,3 +67,18 @@ def test_init_names_its_options_and_not_lines_of_a_file_that_it_did_not_write(
     folder = tmp_path / "x3"
     assert refused(capsys, "init", str(folder), "--framework", "wd-1.2-cpu", *words, "--root", str(root)) == message
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--prune", "--check"), "--check writes nothing, so it cannot be combined with --prune."),
+        (("--start-engine",), "--start-engine cannot be used without --prove."),
+        (("--prove", "--kinds", ""), "--kinds names no kind of proof."),
+        (("--prove", "--kinds", " , "), "--kinds names no kind of proof."),
+    ],
+)
+def test_options_of_evidence_that_would_have_no_effect(
+    words: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(capsys, "evidence", "wd-1.2-cpu", *words, "--root", str(widget_world.make_root(tmp_path))) == message

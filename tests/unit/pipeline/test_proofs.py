@@ -265,6 +265,26 @@ def test_what_is_lacking_is_proved_and_no_more(world, stage):
     assert again(world, "rendered", "built").state == "proved"
 
 
+@pytest.mark.parametrize(
+    ("kind", "uses_gpu", "has_gpu", "told"),
+    [
+        ("smoke-gpu", False, True, ["smoke-gpu does not apply"]),
+        ("smoke-gpu", False, False, ["smoke-gpu does not apply"]),
+        ("smoke-gpu", True, False, ["this machine has no GPU"]),
+        ("smoke-gpu", True, True, []),
+        ("smoke-cpu", True, True, ["runs on the GPUs"]),
+        ("smoke-cpu", True, False, []),
+        ("smoke-cpu", False, True, []),
+        ("built", False, False, []),
+    ],
+)
+def test_a_kind_that_is_not_tried_is_told(world, monkeypatch, kind, uses_gpu, has_gpu, told):
+    monkeypatch.setattr(missing_proofs, "_uses_gpu", lambda *_: uses_gpu)
+    monkeypatch.setattr(missing_proofs, "_has_gpu", lambda: has_gpu)
+    found = missing_proofs.explain_skipped(world, NAME, [kind])
+    assert [part in sentence for part, sentence in zip(told, found, strict=True)] == [True] * len(told)
+
+
 def test_what_this_machine_cannot_do_is_no_failure(world, stage):
     stage["built"] = BuildError("out of reach", code="base-unreachable")
     attempt = again(world, "rendered", "built", "verified")
