@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from envbuild.errors import UsageError
 
 if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
+
+_NOT_OF_AN_ADDRESS = re.compile(r"[\x00-\x20\x7f\"'<>\\^`{|}]")
 
 
 @click.command("catalogue")
@@ -91,6 +94,7 @@ def command(  # noqa: PLR0917 - click passes every option
     from envbuild.compose.outputs import registry_client
     from envbuild.pipeline import cataloguing, site_folder
 
+    _require_web_address(url)
     if registry:
         registry_client.parse(registry)  # before all environments are read, which takes long
     trusted = _trusted(key_files, registry)
@@ -121,6 +125,21 @@ def command(  # noqa: PLR0917 - click passes every option
         }
     )
     return 0
+
+
+def _require_web_address(url: str) -> None:
+    """Raise :class:`UsageError` if ``url`` is given and is not the address of a web site: pages and feed link to it."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a bad port, or a bad IPv6 address
+        good = False
+    if url and (not good or _NOT_OF_AN_ADDRESS.search(url)):
+        raise UsageError(
+            f"--url must be the address of a web site, not {url!r}.", hint="For example: --url https://lab.example.org/images"
+        )
 
 
 def _trusted(key_files: Sequence[Path], registry: str) -> tuple[PublicKey, ...]:

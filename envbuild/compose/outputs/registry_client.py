@@ -23,6 +23,7 @@ from envbuild.compose.outputs.registry_bodies import Body, Unsized
 from envbuild.compose.outputs.registry_errors import (
     UNTRUSTED,
     Repository,
+    bad_name,
     bad_reference,
     broken_off,
     insecure,
@@ -50,7 +51,7 @@ _UPLOAD_LOST = (404, 409, 416)  # the registry no longer knows the upload, or ha
 _TOKEN = re.compile("[!-~]+")
 _REFERENCE = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|sha256:[0-9a-f]{64}")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
-_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+_HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
 _TARGET = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*")
 
 
@@ -63,12 +64,11 @@ def parse(text: str) -> Repository:
             code="repository-name",
             hint=f"Write {text.rpartition('@')[2]}, and log in with `docker login`.",
         )
-    if not _TARGET.fullmatch(name) or not _HOST.fullmatch(host) or not ("." in host or ":" in host or host == "localhost"):
-        raise PublishError(
-            f"{text!r} is not the name of a repository.",
-            code="repository-name",
-            hint="Write HOST/REPOSITORY in lower case and without a tag, for example registry.example.org/lab/images",
-        )
+    found = _HOST.fullmatch(host)
+    if not _TARGET.fullmatch(name) or not found or not ("." in host or ":" in host or host == "localhost"):
+        raise bad_name(text)
+    if found[1] and not 0 < int(found[1]) < 65536:
+        raise bad_name(text, f"A port is a number from 1 to 65535, not {found[1]}.")
     return Repository(host=host, name=name)
 
 

@@ -31,6 +31,15 @@ class Repository:
         return f"{self.host}/{self.name}"
 
 
+def bad_name(text: str, why: str = "") -> PublishError:
+    """The error for a ``text`` that does not name a repository. ``why`` is the reason, as a sentence, if it is not the form."""
+    return PublishError(
+        f"{text!r} is not the name of a repository.",
+        code="repository-name",
+        hint=why or "Write HOST/REPOSITORY in lower case and without a tag, for example registry.example.org/lab/images",
+    )
+
+
 def insecure(repository: Repository, address: str) -> PublishError:
     """The error for a registry that got a request by https and answers with an address without TLS."""
     return PublishError(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import widget_world
 
-from envbuild.cli import frame
+from envbuild.cli import catalogue, frame
 
 
 @pytest.fixture(autouse=True)
@@ -82,3 +82,26 @@ def test_options_of_evidence_that_would_have_no_effect(
     words: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refused(capsys, "evidence", "wd-1.2-cpu", *words, "--root", str(widget_world.make_root(tmp_path))) == message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)",
+        "notaurl",
+        "ftp://a.example",
+        "https://",
+        "https:///path",
+        "http://a.example:99999",
+        "http://[::1",
+        'https://a.example/"><script>',
+    ],
+)
+def test_the_address_of_a_catalogue_is_one_of_a_web_site(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = refused(capsys, "catalogue", "-o", str(tmp_path / "site"), "--url", url)
+    assert message == f"--url must be the address of a web site, not {url!r}."
+
+
+@pytest.mark.parametrize("url", ["", "https://a.example", "http://localhost:8000/x/", "https://[::1]:8443/lab"])
+def test_a_web_address_is_accepted(url: str) -> None:
+    catalogue._require_web_address(url)

@@ -91,3 +91,16 @@ def test_other_failures_of_the_first_connection_are_repeated_as_before():
     with pytest.raises(PublishError, match="Connection reset by peer"):
         made.ask("HEAD", made.url("manifests/x"), (200,))
     assert len(waits) == 5
+
+
+@pytest.mark.parametrize("host", ["localhost:99999", "localhost:0", "r.example.org:65536", "[::1]:70000"])
+def test_a_port_that_there_cannot_be_is_no_name_of_a_repository(host: str) -> None:
+    with pytest.raises(PublishError, match="is not the name of a repository") as told:
+        parse(f"{host}/a")
+    assert told.value.code == "repository-name"
+    assert told.value.hint == f"A port is a number from 1 to 65535, not {host.rpartition(':')[2]}."
+
+
+@pytest.mark.parametrize("host", ["localhost:65535", "localhost", "[::1]:5000", "r.example.org"])
+def test_a_host_with_or_without_a_port_is_kept(host: str) -> None:
+    assert parse(f"{host}/a").host == host
