@@ -136,7 +136,11 @@ def _read(path: Path, code: str) -> bytes:
     try:
         return files.read_bytes(path)
     except OSError as error:
-        raise InvalidInputError(f"The key {path} cannot be read: {error.strerror or error}.", code=code) from error
+        raise InvalidInputError(
+            f"The key {path} cannot be read: {error.strerror or error}.",
+            code=code,
+            hint="Name an existing key file that you may read.",
+        ) from error
 
 
 def _why(error: Exception) -> str:

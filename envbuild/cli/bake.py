@@ -63,6 +63,7 @@ def command(
     from envbuild.pipeline import bake_file
     from envbuild.pipeline.batch_selection import Selection, select
 
+    output_file.require_output(output, force=force)
     if names and pattern:
         raise UsageError("Name environments, or give --match.", hint="--all means all environments.")
     registry_client.parse(repository)

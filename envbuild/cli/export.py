@@ -37,6 +37,7 @@ def command(
 
     With a registry that has the image, the file names it by its digest; else by the tag that `envbuild make` gives it here.
     """
+    output_file.require_output(folder, force=force)
     from envbuild.attest import keys
     from envbuild.pipeline import exporting, resolving, running
 

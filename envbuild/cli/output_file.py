@@ -21,3 +21,11 @@ def write(path: Path, text: str, *, force: bool) -> None:
             hint="Choose another folder, or move the existing file away.",
         ) from error
     files.write_atomic(path, text)
+
+
+def require_output(path: Path | None, *, force: bool) -> None:
+    """Raise :class:`UsageError` if there is no file that ``force`` could replace."""
+    if force and path is None:
+        raise UsageError(
+            "--force cannot be used without -o.", hint="Without -o, the text is printed. Name the place to write with -o."
+        )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from envbuild.cli import make, options
+from envbuild.cli import given_options, make, options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 from envbuild.errors import SmokeFailedError, SmokeInconclusiveError, UsageError
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _PORT = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})")
 _USER = re.compile(r"auto|image|[0-9]+:[0-9]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(=.*)?", re.DOTALL)
+_GPU = r"(?:[0-9]+|(?:GPU|MIG)-[A-Za-z0-9-]+)"  # an index or a UUID, as `nvidia-smi -L` shows them
+_GPUS = re.compile(f"auto|all|none|{_GPU}(?:,{_GPU})*")
 _MOUNT = re.compile(r"[^:]+:/[^:]*(:ro|:rw)?")
 
 
@@ -148,10 +150,10 @@ def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
 
     options.require_registry_for_key(values["repository"])
     if values["no_mount"] and values["folder"]:
-        raise UsageError("--no-mount and --folder cannot be combined.")
+        raise UsageError("--no-mount and --folder cannot be combined.", hint="Leave one of them out.")
     for option, pattern, texts in (
         ("--user", _USER, [values["user"]]), ("--env", _VARIABLE, values["variables"]), ("--mount", _MOUNT, values["mounts"]),
-        ("--gpus", re.compile("auto|none|[A-Za-z0-9-]+(,[A-Za-z0-9-]+)*"), [values["gpus"]]),
+        ("--gpus", _GPUS, [values["gpus"]]),
     ):  # fmt: skip
         if wrong := [text for text in texts if not pattern.fullmatch(text)]:
             raise UsageError(f"{option} cannot be {wrong[0]!r}.", hint="`envbuild run --help` shows the allowed form.")
@@ -177,6 +179,12 @@ def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
 
 def _require_apptainer(*, user: str, variables: tuple[str, ...], **_others: Any) -> None:
     """Raise :class:`UsageError` for what Apptainer cannot do."""
+    if unused := given_options.among("cdi", "shm_size"):
+        raise UsageError(
+            f"{' and '.join(unused)} cannot be used with Apptainer.",
+            hint="Apptainer shares /dev/shm with this machine, and gives the container its GPUs with --nv. "
+            f"Leave {' and '.join(unused)} out.",
+        )
     if user not in ("auto", "image"):
         raise UsageError(
             "With Apptainer, every command runs as you, so --user cannot choose another user.", hint="Leave --user out."

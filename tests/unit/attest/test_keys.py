@@ -149,3 +149,10 @@ def test_without_the_libraries_the_extra_is_named(tmp_path, monkeypatch):
     with pytest.raises(UsageError) as caught:
         keys.public_key(tmp_path / "a.pub")
     assert caught.value.code == "no-cryptography" and "envbuild[sign]" in caught.value.hint
+
+
+def test_a_missing_key_file_is_told_with_a_hint(tmp_path: Path) -> None:
+    for read in (keys.public_key, lambda path: keys.signing_key(path, "")):
+        with pytest.raises(InvalidInputError, match="No such file") as told:
+            read(tmp_path / "none.pub")
+        assert told.value.hint == "Name an existing key file that you may read."

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import widget_world
 
-from envbuild.cli import catalogue, frame
+from envbuild.cli import catalogue, frame, run
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     """Run a command that must end with a usage error, and return its message."""
-    code = frame.run([*argv, "--json"])
+    code = frame.run(["--json", *argv])
     error = json.loads(capsys.readouterr().out)["error"]
     assert (code, error["exit_code"]) == (2, 2)
     return error["message"]
@@ -36,6 +36,8 @@ def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 )
 def test_a_group_without_a_command_names_its_commands(group: str, commands: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(capsys, group) == f"`envbuild {group}` needs a command: {commands}."
+    assert frame.run([group, "--json"]) == 2
+    assert f"needs a command: {commands}." in json.loads(capsys.readouterr().out)["error"]["message"]
     assert frame.run([group]) == 2
     assert capsys.readouterr().err.splitlines()[0] == f"error: `envbuild {group}` needs a command: {commands}."
 
@@ -105,3 +107,32 @@ def test_the_address_of_a_catalogue_is_one_of_a_web_site(url: str, tmp_path: Pat
 @pytest.mark.parametrize("url", ["", "https://a.example", "http://localhost:8000/x/", "https://[::1]:8443/lab"])
 def test_a_web_address_is_accepted(url: str) -> None:
     catalogue._require_web_address(url)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("export", "NAME", "--format", "compose", "--force"), "--force cannot be used without -o."),
+        (("bake", "NAME", "--to", "h.example/r", "--force"), "--force cannot be used without -o."),
+        (("run", "--gpus", "x", "NAME"), "--gpus cannot be 'x'."),
+        (("run", "--gpus=-1", "NAME"), "--gpus cannot be '-1'."),
+        (("run", "--gpus=all,0", "NAME"), "--gpus cannot be 'all,0'."),
+        (("run", "--with", "apptainer", "--shm-size", "4g", "NAME"), "--shm-size cannot be used with Apptainer."),
+        (
+            ("run", "--with", "apptainer", "--cdi", "--shm-size", "4g", "NAME"),
+            "--cdi and --shm-size cannot be used with Apptainer.",
+        ),
+        (("run", "--no-mount", "--folder", "/", "NAME"), "--no-mount and --folder cannot be combined."),
+    ],
+)
+def test_options_that_would_have_no_effect(
+    words: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = str(widget_world.make_root(tmp_path))
+    argv = ["wd-1.2-cpu" if word == "NAME" else word for word in words]
+    assert refused(capsys, argv[0], "--root", root, *argv[1:]) == message
+
+
+@pytest.mark.parametrize("text", ["auto", "all", "none", "0", "0,1", "GPU-1a2b3c4d-0000", "MIG-1a2b,GPU-3c"])
+def test_gpus_are_indexes_or_uuids(text: str) -> None:
+    assert run._GPUS.fullmatch(text)
