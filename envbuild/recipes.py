@@ -109,7 +109,7 @@ def load(workspace: Workspace) -> dict[str, Recipe]:
     found = _read_all(workspace, workspace.recipes.glob(f"[!{_NO_RECIPE}]*"), problems)
     for recipe in found.values():
         _check_adapters(recipe, found, workspace.recipes.relative_to(workspace.root), problems)
-    yaml_reader.raise_for(problems, "The recipes")
+    yaml_reader.raise_for(problems, "The recipes", is_plural=True)
     return found
 
 
@@ -117,7 +117,7 @@ def load_some(workspace: Workspace, names: Iterable[str]) -> dict[str, Recipe]:
     """Read the existing recipes of ``names``, without checking the adapters that they import."""
     problems: list[Problem] = []
     found = _read_all(workspace, (workspace.recipes / name for name in names), problems)
-    yaml_reader.raise_for(problems, "The recipes")
+    yaml_reader.raise_for(problems, "The recipes", is_plural=True)
     return found
 
 

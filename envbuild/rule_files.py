@@ -18,7 +18,7 @@ T = TypeVar("T")
 def load(images: Path, file: str, what: str, read: Callable[[yaml_reader.Table, set[str]], T]) -> T:
     """Return what ``read`` makes of the file's top table and the names of its sources.
 
-    ``what`` names the rules in messages. :class:`InvalidInputError` lists all problems of the file.
+    ``what`` names the rules in messages, in the plural. :class:`InvalidInputError` lists all problems of the file.
     """
     path = images / file
     problems: list[Problem] = []
@@ -31,7 +31,7 @@ def load(images: Path, file: str, what: str, read: Callable[[yaml_reader.Table, 
         table.schema(SCHEMA)
         found = read(table, _sources(table))
         table.finish()
-    yaml_reader.raise_for(problems, what)
+    yaml_reader.raise_for(problems, what, is_plural=True)
     assert found is not None  # a file without a top table has a problem
     return found
 

@@ -68,7 +68,7 @@ def load(workspace: Workspace) -> dict[str, Stack]:
     """Every stack of the workspace by name; :class:`InvalidInputError` lists the problems of all of them at once."""
     problems: list[Problem] = []
     found = [_read(path, workspace.root, problems) for path in sorted(workspace.stacks.glob("*.yaml"))]
-    yaml_reader.raise_for(problems, "The stacks")
+    yaml_reader.raise_for(problems, "The stacks", is_plural=True)
     return {stack.name: stack for stack in found if stack is not None}
 
 

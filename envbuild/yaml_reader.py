@@ -219,6 +219,13 @@ class Table:
         """Mark keys as known, because other code reads them or because they are overridden."""
         self._known.update(keys)
 
+    def refuse(self, keys: Collection[str], why: str) -> None:
+        """Note the problem ``why`` for each of ``keys`` that the table has: these keys are known, but not allowed here."""
+        self.allow(*keys)
+        for key in keys:
+            if key in self:
+                self.problem(why, key)
+
     def is_text(self, key: str) -> bool:
         """Whether the value is a scalar, for fields with a short and a long form."""
         return isinstance(self._items.get(key), yaml.ScalarNode)
@@ -316,9 +323,10 @@ def load(content: bytes | str, where: str, problems: list[Problem]) -> Table | N
     return Table(node, where, problems)
 
 
-def raise_for(problems: list[Problem], what: str, then: str = "") -> None:
+def raise_for(problems: list[Problem], what: str, then: str = "", *, is_plural: bool = False) -> None:
     """Raise one :class:`InvalidInputError` with all problems, in the order of files and lines, if there are any.
 
+    ``what`` is the subject of the sentence; ``is_plural`` says whether it is plural.
     ``then`` is the end of the hint: it says what will be checked after these problems are solved.
     """
     if not problems:
@@ -326,7 +334,7 @@ def raise_for(problems: list[Problem], what: str, then: str = "") -> None:
     unique = sorted(set(problems), key=lambda problem: (problem.where, problem.line, problem.message))
     count = f"{len(unique)} problems; the first" if len(unique) > 1 else "a problem"
     raise InvalidInputError(
-        f"{what} has {count}: {unique[0]}",
+        f"{what} {'have' if is_plural else 'has'} {count}: {unique[0]}",
         hint=f"Correct the lines named and run the command again{then}.",
         problems=unique,
     )

@@ -66,7 +66,8 @@ def command(
 
 def _text(name: str, found: Audit) -> str:
     packages = {(finding.ecosystem, finding.package) for finding in found.findings}
-    about = f"{len(found.findings)} advisories about {len(packages)} of {found.checked} packages"
+    advisories = "1 advisory" if len(found.findings) == 1 else f"{len(found.findings)} advisories"
+    about = f"{advisories} about {len(packages)} of {found.checked} package{'' if found.checked == 1 else 's'}"
     lines = [f"{name}: {about if found.checked else 'no package was checked'}, by {found.database}"]
     rows = []
     for each in found.findings:

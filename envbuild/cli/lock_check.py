@@ -47,13 +47,16 @@ def run(session: Session, names: Sequence[str], constraints: dict[str, str | Non
     session.document({**document, "findings": [asdict(each) for each in findings]} if online else document)
     for each in findings:
         session.err(f"note: {each.environment}: {each.filename}: {each.message}")
-    count = f"{len(canonical)} lock{'s' if len(canonical) != 1 else ''}"
-    session.out(f"{count} exist, and the matrix accepts them")
+    session.out(_accepted(len(canonical)))
     if online:
         files = {(a.index, a.filename) for each in held for p in each.lock.prefixes for a in p.files}
         files |= {(a.index, a.filename) for each in held for a in each.lock.tools}
         session.out(f"{len(files)} files looked up: the indexes still offer every one, unchanged")
     return 0
+
+
+def _accepted(count: int) -> str:
+    return "1 lock exists, and the matrix accepts it" if count == 1 else f"{count} locks exist, and the matrix accepts them"
 
 
 def _broken(

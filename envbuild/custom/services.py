@@ -26,7 +26,7 @@ def load_services(workspace: Workspace) -> dict[str, Service]:
             table.problem(f"{path.stem}.sh, which starts it, is missing")
         service = _service(table, path.stem)
         found[service.name] = service
-    yaml_reader.raise_for(problems, "The services")
+    yaml_reader.raise_for(problems, "The services", is_plural=True)
     return found
 
 

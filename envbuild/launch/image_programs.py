@@ -69,7 +69,7 @@ def load_programs(workspace: Workspace) -> dict[str, Program]:
             program = _program(each)
             found[program.name] = program
         table.finish()
-    yaml_reader.raise_for(problems, "The launchers")
+    yaml_reader.raise_for(problems, "The launchers", is_plural=True)
     return found
 
 

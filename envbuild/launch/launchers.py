@@ -61,7 +61,7 @@ def load_launchers(workspace: Workspace) -> dict[str, Launcher]:
         if table is not None:
             launcher = _launcher(table, path.parent)
             found[launcher.name] = launcher
-    yaml_reader.raise_for(problems, "The launchers")
+    yaml_reader.raise_for(problems, "The launchers", is_plural=True)
     return found
 
 

@@ -37,7 +37,7 @@ def test_a_fault_is_refused(tmp_path: Path, old: str, new: str, problem: str) ->
     (tmp_path / "toy.yaml").write_text(GOOD.replace(old, new, 1))
     with pytest.raises(InvalidInputError) as caught:
         rule_files.load(tmp_path, "toy.yaml", "The toy rules", read)
-    assert caught.value.message.startswith("The toy rules has")
+    assert caught.value.message.startswith("The toy rules have")
     assert any(problem in each.message for each in caught.value.problems)
 
 

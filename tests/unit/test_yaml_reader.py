@@ -127,6 +127,16 @@ def test_raising_sorts_and_counts() -> None:
         raise_for(problems, "The file")
     assert [str(problem) for problem in caught.value.problems] == ["a:9: one", "b:2: two"]
     assert caught.value.message == "The file has 2 problems; the first: a:9: one"
+    with pytest.raises(InvalidInputError, match="The recipes have a problem: b:2: two"):
+        raise_for(problems[:1], "The recipes", is_plural=True)
+
+
+def test_a_refused_key_is_known_and_a_problem_only_if_it_is_there() -> None:
+    found, problems = read("other: 1\nb: 2\n")
+    assert found is not None
+    found.refuse(("b", "c"), "not here")
+    found.finish()
+    assert sorted(lines(problems)) == [(1, "other: unknown key"), (2, "b: not here")]
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)

@@ -15,16 +15,7 @@ from envbuild.matrix.reading.pinned_files import pinned_files
 from envbuild.matrix.reading.platform_tables import Files
 from envbuild.matrix.reading.requirements import bad_capabilities, need
 from envbuild.matrix.reading.skipped_releases import left_out
-from envbuild.matrix.types import (
-    FrameworkTable,
-    LeftOut,
-    MatrixPolicy,
-    NameHint,
-    Pairs,
-    Release,
-    Requirement,
-    Variant,
-)
+from envbuild.matrix.types import FrameworkTable, LeftOut, MatrixPolicy, NameHint, Pairs, Release, Requirement, Variant
 from envbuild.matrix.versions import newest_first
 from envbuild.model.words import CudaLibraries
 from envbuild.yaml_reader import Table
@@ -32,6 +23,7 @@ from envbuild.yaml_reader import Table
 CUDA_LIBRARIES = get_args(CudaLibraries)
 DIFFERENCES = ("gone", "yanked", "date", "python", "glibc", "cuda", "cudnn", "nccl", "beside")  # a row may explain one of these
 _LEVELS = ("options", "constraints", "requirements", "asks", "margin_days", *KEYS)
+_ONLY_RELEASES = "this key needs `variants`; without them, an overlay's series only adds releases: write the key into each"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,6 +148,8 @@ def _framework(
         if listing is values:
             listing.allow("variants", *_LEVELS)
             _check_levels(context, listing)
+        else:
+            listing.refuse(_LEVELS, _ONLY_RELEASES)
         for table in listing.tables("releases", required=True):
             parents = _Parents(framework=head, series=values, release=table, origin=series_origin, find=find)
             releases.append((f"release {table.text('version')}", table, _release(context, parents, policy)))
