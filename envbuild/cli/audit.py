@@ -58,13 +58,14 @@ def command(
         found = audit(locked.lock, databases=databases, service=service, sources=sources)
     about = {"schema": 1, "name": canonical, "lock": locked.digest, "date": policy_facts.today()}
     session.document({**about, **codec.encode(found), "clean": found.is_clean})
-    session.out(_text(canonical, found))
+    session.out(audit_text(canonical, found))
     if strict and found.unchecked and not found.findings:
         session.err("With --strict, packages that were not checked count as a failure.")
     return PolicyError.exit_code if strict and not found.is_clean else 0
 
 
-def _text(name: str, found: Audit) -> str:
+def audit_text(name: str, found: Audit) -> str:
+    """Return a line that counts the advisories about the environment ``name``, and a table of them."""
     packages = {(finding.ecosystem, finding.package) for finding in found.findings}
     advisories = "1 advisory" if len(found.findings) == 1 else f"{len(found.findings)} advisories"
     about = f"{advisories} about {len(packages)} of {found.checked} package{'' if found.checked == 1 else 's'}"

@@ -94,7 +94,7 @@ def command(  # noqa: PLR0917 - click passes every option
     from envbuild.compose.outputs import registry_client
     from envbuild.pipeline import cataloguing, site_folder
 
-    _require_web_address(url)
+    require_web_address(url)
     if registry:
         registry_client.parse(registry)  # before all environments are read, which takes long
     trusted = _trusted(key_files, registry)
@@ -127,7 +127,7 @@ def command(  # noqa: PLR0917 - click passes every option
     return 0
 
 
-def _require_web_address(url: str) -> None:
+def require_web_address(url: str) -> None:
     """Raise :class:`UsageError` if ``url`` is given and is not the address of a web site: pages and feed link to it."""
     from urllib.parse import urlsplit
 

@@ -91,14 +91,15 @@ def _tell(session: Session, policy: Policy, judged: list[Judgement], junit: Path
     environments = [{**codec.encode(each), "clean": each.is_clean} for each in judged]
     session.document({"schema": 1, "policy": policy.where, "clean": clean, "environments": environments})
     for each in judged:
-        session.out("\n".join(_lines(each)))
+        session.out("\n".join(judgement_lines(each)))
     bad = sum(not each.is_clean for each in judged)
     if bad:
         session.err(f"{bad} of {len(judged)} do not meet the policy {policy.where}.")
     return 0 if clean else PolicyError.exit_code
 
 
-def _lines(judged: Judgement) -> list[str]:
+def judgement_lines(judged: Judgement) -> list[str]:
+    """Return the verdict about an environment, and a line for each finding, exception and warning."""
     lines = [f"{judged.name}: {_verdict(judged)}"]
     for finding in judged.findings:
         lines.append(f"  {finding.rule}: {finding.message} [{finding.at}]")
@@ -135,6 +136,6 @@ def _write_junit(judged: list[Judgement], path: Path) -> None:
 
     def case(each: Judgement) -> Any:
         state: junit_xml.CaseState = "passed" if each.is_clean else "failed" if each.findings else "error"
-        return junit_xml.Case(name=each.name, state=state, message="\n".join(_lines(each)), seconds=0.0)
+        return junit_xml.Case(name=each.name, state=state, message="\n".join(judgement_lines(each)), seconds=0.0)
 
     files.write_atomic(path, junit_xml.junit_of_batch("envbuild check", [case(each) for each in judged], []))

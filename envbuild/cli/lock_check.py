@@ -47,7 +47,7 @@ def run(session: Session, names: Sequence[str], constraints: dict[str, str | Non
     session.document({**document, "findings": [asdict(each) for each in findings]} if online else document)
     for each in findings:
         session.err(f"note: {each.environment}: {each.filename}: {each.message}")
-    session.out(_accepted(len(canonical)))
+    session.out(accepted_text(len(canonical)))
     if online:
         files = {(a.index, a.filename) for each in held for p in each.lock.prefixes for a in p.files}
         files |= {(a.index, a.filename) for each in held for a in each.lock.tools}
@@ -55,7 +55,8 @@ def run(session: Session, names: Sequence[str], constraints: dict[str, str | Non
     return 0
 
 
-def _accepted(count: int) -> str:
+def accepted_text(count: int) -> str:
+    """Return the sentence about ``count`` locks without a problem."""
     return "1 lock exists, and the matrix accepts it" if count == 1 else f"{count} locks exist, and the matrix accepts them"
 
 

@@ -28,7 +28,7 @@ _PORT = re.compile(r"(?:([0-9]{1,5}):)?([0-9]{1,5})")
 _USER = re.compile(r"auto|image|[0-9]+:[0-9]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(=.*)?", re.DOTALL)
 _GPU = r"(?:[0-9]+|(?:GPU|MIG)-[A-Za-z0-9-]+)"  # an index or a UUID, as `nvidia-smi -L` shows them
-_GPUS = re.compile(f"auto|all|none|{_GPU}(?:,{_GPU})*")
+GPUS = re.compile(f"auto|all|none|{_GPU}(?:,{_GPU})*")
 _MOUNT = re.compile(r"[^:]+:/[^:]*(:ro|:rw)?")
 
 
@@ -153,7 +153,7 @@ def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
         raise UsageError("--no-mount and --folder cannot be combined.", hint="Leave one of them out.")
     for option, pattern, texts in (
         ("--user", _USER, [values["user"]]), ("--env", _VARIABLE, values["variables"]), ("--mount", _MOUNT, values["mounts"]),
-        ("--gpus", _GPUS, [values["gpus"]]),
+        ("--gpus", GPUS, [values["gpus"]]),
     ):  # fmt: skip
         if wrong := [text for text in texts if not pattern.fullmatch(text)]:
             raise UsageError(f"{option} cannot be {wrong[0]!r}.", hint="`envbuild run --help` shows the allowed form.")

@@ -17,7 +17,7 @@ from envbuild.model.vulnerabilities import Audit, Vulnerability
     ],
 )
 def test_accepted_locks(count: int, text: str) -> None:
-    assert lock_check._accepted(count) == text
+    assert lock_check.accepted_text(count) == text
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ def test_accepted_locks(count: int, text: str) -> None:
 def test_advisories(advisories: int, checked: int, text: str) -> None:
     found = Vulnerability(package="pillow", version="9.0", advisory="CVE-1", aliases=(), fixed_in=(), summary="")
     audited = Audit(database="2 OSV records in db", checked=checked, findings=(found,) * advisories, unchecked=())
-    assert audit._text("x", audited).splitlines()[0] == text
+    assert audit.audit_text("x", audited).splitlines()[0] == text

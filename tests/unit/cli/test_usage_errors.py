@@ -106,7 +106,7 @@ def test_the_address_of_a_catalogue_is_one_of_a_web_site(url: str, tmp_path: Pat
 
 @pytest.mark.parametrize("url", ["", "https://a.example", "http://localhost:8000/x/", "https://[::1]:8443/lab"])
 def test_a_web_address_is_accepted(url: str) -> None:
-    catalogue._require_web_address(url)
+    catalogue.require_web_address(url)
 
 
 @pytest.mark.parametrize(
@@ -135,4 +135,4 @@ def test_options_that_would_have_no_effect(
 
 @pytest.mark.parametrize("text", ["auto", "all", "none", "0", "0,1", "GPU-1a2b3c4d-0000", "MIG-1a2b,GPU-3c"])
 def test_gpus_are_indexes_or_uuids(text: str) -> None:
-    assert run._GPUS.fullmatch(text)
+    assert run.GPUS.fullmatch(text)

@@ -17,4 +17,6 @@ def test_a_missing_proof_is_fixed_by_a_command_and_the_sentence_has_one_verb() -
     judged = Judgement(name="widget-1", findings=(finding,), excused=(), unchecked=(), warnings=())
     told = policy_upgrades.with_upgrades(tools, cast(Policy, None), locked, judged, today="2026-11-26")
     assert told.findings[0].upgrade == "`envbuild evidence widget-1 --prove --kinds linked`, on a suitable machine"
-    assert "    fixed by `envbuild evidence widget-1 --prove --kinds linked`, on a suitable machine" in check._lines(told)
+    assert "    fixed by `envbuild evidence widget-1 --prove --kinds linked`, on a suitable machine" in check.judgement_lines(
+        told
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import verify_locks
@@ -12,6 +13,7 @@ import verify_locks
 from envbuild import codec
 from envbuild.build import BaseRecord, BuildRecord
 from envbuild.errors import BuildError, EnvbuildError, InvalidInputError, UnknownNameError, UsageError
+from envbuild.host import nvidia
 from envbuild.lock import lock_file
 from envbuild.model.lock import Missing
 from envbuild.pipeline import committed, evidence, evidence_upkeep, listing, missing_proofs, proofs
@@ -279,8 +281,11 @@ def test_what_is_lacking_is_proved_and_no_more(world, stage):
     ],
 )
 def test_a_kind_that_is_not_tried_is_told(world, monkeypatch, kind, uses_gpu, has_gpu, told):
-    monkeypatch.setattr(missing_proofs, "_uses_gpu", lambda *_: uses_gpu)
-    monkeypatch.setattr(missing_proofs, "_has_gpu", lambda: has_gpu)
+    environment = SimpleNamespace(cuda="12.1" if uses_gpu else None)
+    locked = SimpleNamespace(lock=SimpleNamespace(environment=environment))
+    monkeypatch.setattr(missing_proofs.stored_locks, "read_locked", lambda *_: locked)
+    monkeypatch.setattr(missing_proofs.proofs, "held_kinds", lambda *_: ())
+    monkeypatch.setattr(nvidia, "gpus", lambda: ["GPU"] if has_gpu else [])
     found = missing_proofs.explain_skipped(world, NAME, [kind])
     assert [part in sentence for part, sentence in zip(told, found, strict=True)] == [True] * len(told)
 
