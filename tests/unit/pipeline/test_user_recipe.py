@@ -222,7 +222,7 @@ def test_a_new_one_is_written_once_it_resolves_and_locks(tools, root: Path, tmp_
     new_recipe.start(plain, tmp_path / "New Lab", nothing, force=True)
     taken = new_recipe.start(plain, tmp_path / "widget", nothing, force=False)
     assert 'name: "my-widget"' in taken.path.read_text()
-    with pytest.raises(InvalidInputError):
+    with pytest.raises(UsageError, match="--pip: "):
         new_recipe.start(
             plain, tmp_path / "bad", Wishes(name="", frameworks=(), python="", pip=("-e .",), apt=(), services=()), force=False
         )
