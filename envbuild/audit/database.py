@@ -69,7 +69,7 @@ def search(places: Sequence[Path], packages: Sequence[AuditedPackage]) -> Audit:
     odd = (f"{each.name} {each.version!r}, which is not a valid version in {each.ecosystem}" for each in unreadable)
     unchecked = (*bad.told(), *_uncovered(packages, covered), *odd)
     return Audit(
-        database=f"{total} OSV records in {', '.join(place.name for place in places)}",
+        database=f"{total} OSV record{'' if total == 1 else 's'} in {', '.join(place.name for place in places)}",
         checked=sum(_is_covered(package, covered) for package in packages),
         findings=tuple(found[key] for key in sorted(found)),
         unchecked=unchecked,
