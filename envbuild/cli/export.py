@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from envbuild.cli import options, output_file
+from envbuild.cli import image_source, options, output_file
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 
@@ -25,7 +25,7 @@ from envbuild.cli.session import Session
 )
 @click.option("--force", is_flag=True, help="Replace an existing file that differs.")
 @options.shm_size
-@options.image_source
+@image_source.image_source
 @options.constraints
 @options.common
 @click.pass_obj
@@ -41,7 +41,7 @@ def command(
     from envbuild.attest import keys
     from envbuild.pipeline import exporting, resolving, running
 
-    options.require_registry_for_key(repository)
+    image_source.require_registry_for_key(repository)
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news)
         environment = resolving.resolve_buildable(tools, [name], options.chosen(values)).environment

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from envbuild.cli.session import Session
 from envbuild.errors import UsageError
@@ -142,40 +141,6 @@ def compression(function: F) -> F:
         type=click.Choice(["gzip", "zstd", "none"]),
         help="How to compress layers (default: as in the cache folder, which is gzip for composed images).",
     )(function)
-
-
-def image_source(function: F) -> F:
-    """``--from``, a registry that perhaps has the image, and ``--key``, the public key of its signature."""
-    for option in (
-        click.option(
-            "--key",
-            "key_file",
-            envvar=KEY,
-            type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
-            metavar="FILE",
-            help=f"Accept an image of the registry only if it is signed with the private part of this key (default: {KEY}).",
-        ),
-        click.option(
-            "--from",
-            "repository",
-            envvar=REGISTRY,
-            default="",
-            metavar="HOST/REPOSITORY",
-            help=f"The repository in which to look for the image (default: {REGISTRY}).",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def require_registry_for_key(repository: str) -> None:
-    """Raise :class:`UsageError` if ``--key`` is on the command line and no registry is named: no signature would be checked.
-
-    A key in the environment says only which key to use if there is a registry.
-    """
-    given = click.get_current_context().get_parameter_source("key_file")
-    if given is ParameterSource.COMMANDLINE and not repository:
-        raise UsageError("--key needs --from.", hint=f"Name the registry with --from HOST/REPOSITORY or {REGISTRY}.")
 
 
 def signing(function: F) -> F:

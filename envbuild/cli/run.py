@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from envbuild.cli import given_options, make, options
+from envbuild.cli import given_options, image_source, make, options
 from envbuild.cli.progress_display import display
 from envbuild.cli.session import Session
 from envbuild.errors import SmokeFailedError, SmokeInconclusiveError, UsageError
@@ -35,7 +35,7 @@ _MOUNT = re.compile(r"[^:]+:/[^:]*(:ro|:rw)?")
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @options.naming()
 @click.argument("words", metavar="[COMMAND…]", nargs=-1, type=click.UNPROCESSED)
-@options.image_source
+@image_source.image_source
 @click.option(
     "--with",
     "program",
@@ -148,7 +148,7 @@ def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
     from envbuild.attest import keys
     from envbuild.pipeline.running import RunOptions
 
-    options.require_registry_for_key(values["repository"])
+    image_source.require_registry_for_key(values["repository"])
     if values["no_mount"] and values["folder"]:
         raise UsageError("--no-mount and --folder cannot be combined.", hint="Leave one of them out.")
     for option, pattern, texts in (

@@ -1,0 +1,45 @@
+"""``--from`` and ``--key`` of the commands that take a published image if there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from click.core import ParameterSource
+
+from envbuild.cli.options import KEY, REGISTRY, F
+from envbuild.errors import UsageError
+
+
+def image_source(function: F) -> F:
+    """``--from``, a registry that perhaps has the image, and ``--key``, the public key of its signature."""
+    for option in (
+        click.option(
+            "--key",
+            "key_file",
+            envvar=KEY,
+            type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
+            metavar="FILE",
+            help=f"Accept an image of the registry only if it is signed with the private part of this key (default: {KEY}).",
+        ),
+        click.option(
+            "--from",
+            "repository",
+            envvar=REGISTRY,
+            default="",
+            metavar="HOST/REPOSITORY",
+            help=f"The repository in which to look for the image (default: {REGISTRY}).",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def require_registry_for_key(repository: str) -> None:
+    """Raise :class:`UsageError` if ``--key`` is on the command line and no registry is named: no signature would be checked.
+
+    A key in the environment says only which key to use if there is a registry.
+    """
+    given = click.get_current_context().get_parameter_source("key_file")
+    if given is ParameterSource.COMMANDLINE and not repository:
+        raise UsageError("--key needs --from.", hint=f"Name the registry with --from HOST/REPOSITORY or {REGISTRY}.")
