@@ -40,7 +40,7 @@ def _statuses(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
 @options.constraints
 @options.common
 @click.pass_obj
-def command(session: Session, /, framework: str | None, base: str | None, **filters: Any) -> int:
+def command(session: Session, /, framework: str | None, **filters: Any) -> int:
     """List the environments of the matrix, newest first, optionally of one FRAMEWORK; any NAME in the list can be made.
 
     Without options, the stacks follow: named combinations of several frameworks in one image. --json also shows what was proved
@@ -48,17 +48,12 @@ def command(session: Session, /, framework: str | None, base: str | None, **filt
     """
     from envbuild.pipeline import listing
 
-    if base:
-        from envbuild.resolve.request.bases import provider_named
-
-        base = provider_named(base)
     wanted = {name: value or "" for name, value in {"framework": framework, **filters}.items()}
     tools = session.tools()
-    found = listing.catalogue(tools, **wanted)
+    rows = listing.catalogue(tools, **wanted)
     warnings = listing.doubts(tools, wanted) if any(wanted.values()) else []
     wording.warnings(session, warnings)
-    stacks = [] if base or any(wanted.values()) else listing.list_stacks(tools)
-    rows = [row for row in found if base in (None, row["provider"])]
+    stacks = [] if any(wanted.values()) else listing.list_stacks(tools)
     if session.json:
         told = {key: listing.with_evidence(tools, each, warnings) for key, each in (("environments", rows), ("stacks", stacks))}
         session.document({"schema": 1, **told, "warnings": warnings})

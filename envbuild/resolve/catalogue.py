@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import get_args
 
-from envbuild.errors import EnvbuildError
+from envbuild.errors import EnvbuildError, UsageError
 from envbuild.matrix.types import Matrix
+from envbuild.matrix.versions import NUMBERS, SPECIFIER
 from envbuild.model.words import Status
 from envbuild.resolve.choice import choose
 from envbuild.resolve.environment import environment_of
@@ -34,6 +36,7 @@ class Filters:
     system: str = ""
     driver: str = ""
     gpu: str = ""
+    base: str = ""
     status: tuple[str, ...] = ()
 
 
@@ -62,7 +65,7 @@ class BuildRow:
 
 def catalogue(matrix: Matrix, filters: Filters | None = None) -> list[BuildRow]:
     """The rows by framework, newest version first. Raises :class:`UnknownNameError` for a filter value that is not in the
-    matrix."""
+    matrix, and :class:`UsageError` for one that cannot be read."""
     wanted = filters or Filters()
     lookup = lookup_of(matrix)
     return [row for request in _requests(matrix, wanted) for row in _rows(lookup, request, wanted)]
@@ -92,9 +95,7 @@ def doubts(matrix: Matrix, filters: Filters) -> list[str]:
 
 def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
     """Yield one request for each framework. A filter that joins several frameworks gives one request for each of them."""
-    cuda = filters.cuda.strip().lower()
-    if cuda and cuda not in ("cpu", "gpu", "cuda") and not cuda.startswith("cu"):
-        cuda = f"cuda{cuda}"
+    cuda = _cuda_word(filters.cuda)
     for name in [filters.framework] if filters.framework else [table.name for table in matrix.frameworks]:
         request = parse(
             [name, cuda],
@@ -104,13 +105,32 @@ def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
             python=filters.python or None,
             python_from=filters.python_from or None,
             system=filters.system or None,
+            base=filters.base or None,
         )
         refuse_unsupported(matrix, request)
         yield from (request._replace(wanted=(wanted,)) for wanted in request.wanted)
 
 
+def _cuda_word(text: str) -> str:
+    """The filter for CUDA as a word of a request; empty if there is no filter. Raises :class:`UsageError` (``bad-cuda``)."""
+    word = text.strip().lower()
+    if word in ("", "cpu", "gpu", "cuda"):
+        return word
+    if re.search("[<>=]", word):
+        word = "".join(word.split())
+    if not re.fullmatch(rf"cu{NUMBERS}|(?:cuda)?(?:{NUMBERS}|{SPECIFIER})", word):
+        raise UsageError(
+            f"--cuda must be a CUDA version, a series or 'cpu', not {text!r}.",
+            code="bad-cuda",
+            hint="For example: --cuda 12.4, --cuda 12 or --cuda cpu",
+        )
+    return word if word.startswith("cu") else f"cuda{word}"
+
+
 def _rows(lookup: Lookup, request: Request, filters: Filters) -> Iterator[BuildRow]:
-    filtered = any((filters.cuda, filters.python, filters.python_from, filters.system, filters.driver, filters.gpu))
+    filtered = any(
+        (filters.cuda, filters.python, filters.python_from, filters.system, filters.driver, filters.gpu, filters.base)
+    )
     (wanted,) = request.wanted
     for release in wanted.framework.releases:
         if not wanted.accepts(release):
@@ -123,13 +143,10 @@ def _rows(lookup: Lookup, request: Request, filters: Filters) -> Iterator[BuildR
 
 def _row(lookup: Lookup, request: Request, build: Build) -> BuildRow:
     release, variant = build.release, build.variant
-    fits = not build_objections(lookup, request, build)
-    place = (
-        next((place for place in places(lookup, variant, gpus=request.capabilities) if not mismatches(request, place)), None)
-        if fits
-        else None
-    )
-    environment = None
+    place = environment = None
+    if not build_objections(lookup, request, build):
+        possible = places(lookup, variant, request.image, supply=request.python_from, gpus=request.capabilities)
+        place = next((place for place in possible if not mismatches(request, place)), None)
     if place is not None:
         environment = environment_of(lookup, request, Candidate(builds=(build,), place=place))
     return BuildRow(
