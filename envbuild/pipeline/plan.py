@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from envbuild.errors import InvalidInputError, Problem
 from envbuild.pipeline import disk_need, incomplete_locks, rendering, shards
 from envbuild.pipeline.disk_need import DiskNeed
 from envbuild.pipeline.revision_inputs import ChangedInput, Revision
@@ -174,11 +175,13 @@ def against(tools: Tools, jobs: Sequence[Job], repository: str, division: Divisi
 def candidates(tools: Tools, jobs: Sequence[Job], only: str = "") -> tuple[list[Buildable], list[Skipped]]:
     """Return the environments that can be built, and those that cannot. ``only`` is ``cpu``, ``gpu`` or empty.
 
-    Raises the errors of damaged locks.
+    Raises the errors of damaged locks, and :class:`InvalidInputError` (``misplaced-lock``) for locks in folders with other
+    names.
     """
     from envbuild import build, image_inputs
 
     found, skipped = [], []
+    misplaced: list[Locked] = []
     for job in jobs:
         own = tools.at([job.request])
         locked = read_locked(own, job.name)
@@ -186,6 +189,9 @@ def candidates(tools: Tools, jobs: Sequence[Job], only: str = "") -> tuple[list[
             skipped.append(
                 Skipped(name=job.name, code="no-lock", message=f"no lock; to make it, run `envbuild lock {job.name}`")
             )
+            continue
+        if own.user_recipe is None and locked.path.parent.name != locked.lock.environment.name:
+            misplaced.append(locked)
             continue
         if only and (locked.lock.environment.cuda is not None) != (only == "gpu"):
             continue
@@ -198,7 +204,28 @@ def candidates(tools: Tools, jobs: Sequence[Job], only: str = "") -> tuple[list[
         inputs = image_inputs.inputs_digest(own.workspace, locked.lock, own.recipes, texts)
         tags = build.tags_of(locked.lock, inputs)
         found.append(Buildable(request=job.request, locked=locked, rendering=texts, inputs=inputs, tags=tags))
+    _refuse_misplaced(misplaced)
     return found, skipped
+
+
+def _refuse_misplaced(locks: Sequence[Locked]) -> None:
+    """Refuse locks in folders with other names: an environment would be missing from the plan, or be in it twice."""
+    if not locks:
+        return
+    problems = [
+        Problem(
+            where=str(each.path),
+            line=0,
+            message=f"the folder is named {each.path.parent.name}, but the environment is {each.lock.environment.name}",
+        )
+        for each in locks
+    ]
+    raise InvalidInputError(
+        f"{len(locks)} lock{'s are' if len(locks) > 1 else ' is'} in a folder with another name.",
+        code="misplaced-lock",
+        hint="Rename each folder to the name of its environment. If the environment has its own folder, delete the copy.",
+        problems=problems,
+    )
 
 
 def _is_whole(tools: Tools, names: set[str]) -> bool:
