@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from functools import partial
 from typing import Any
 
@@ -55,7 +56,7 @@ def _list(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> str:
 
 def _one(value: dict[str, Any], goes: dict[str, Any]) -> str:
     origin = value["origin"]
-    lines = [line for key, item in value.items() if key != "origin" for line in _field(key, item)]
+    lines = [line for key, item in value.items() if key != "origin" for line in _field(key, item, whole=True)]
     lines += [["status", origin["status"]], *([["note", origin["note"]]] if origin["note"] else [])]
     lines += [
         ["checked", origin["checked"]],
@@ -68,8 +69,9 @@ def _one(value: dict[str, Any], goes: dict[str, Any]) -> str:
     return f"{text}\n\nsuitable for it\n{wording.columns(with_it, indent='  ')}" if with_it else text
 
 
-def _field(key: str, item: Any) -> list[list[str]]:
-    """Format a field as lines: one for each row or key of a list or mapping, none for an empty value."""
+def _field(key: str, item: Any, *, whole: bool = False) -> list[list[str]]:
+    """Format a field as lines: one for each row or key of a list or mapping, none for an empty value. ``whole`` lists get as
+    many lines as they need."""
     name = key.replace("_", " ")
     if item is None or item in ("", [], {}):
         return []
@@ -77,18 +79,28 @@ def _field(key: str, item: Any) -> list[list[str]]:
         return [[name if not number else "", f"{inner}: {_text(part)}"] for number, (inner, part) in enumerate(item.items())]
     if isinstance(item, list) and isinstance(item[0], dict):
         return [[name if not number else "", _short(part)] for number, part in enumerate(item)]
+    if whole and isinstance(item, list):
+        texts = textwrap.wrap(", ".join(str(part) for part in item), _WIDE, break_long_words=False, break_on_hyphens=False)
+        return [[name if not number else "", text] for number, text in enumerate(texts)]
     return [[name, _text(item)]]
 
 
 def _short(value: dict[str, Any]) -> str:
-    """Format a nested row on one line, with its plain fields; its status and source only if they are unusual."""
-    parts = [
-        f"{key.replace('_', ' ')} {item}"
-        for key, item in value.items()
-        if isinstance(item, str | int) and item not in ("", False)
-    ]
-    status = value.get("origin", {}).get("status", "ok")
-    return ", ".join([*parts, *([status] if status != "ok" else [])])
+    """Format a nested row on one line: its plain fields, the names of rows in it, and its note; its status if it is
+    unusual."""
+    parts = [f"{key.replace('_', ' ')} {text}" for key, item in value.items() if (text := _nested(item))]
+    origin = value.get("origin", {})
+    status, note = origin.get("status", "ok"), origin.get("note")
+    return ", ".join([*parts, *([status] if status != "ok" else []), *([note] if note else [])])
+
+
+def _nested(item: Any) -> str:
+    """Format a field of a nested row; empty if it has no short form."""
+    if isinstance(item, list) and all(isinstance(part, str) for part in item):
+        return _enumeration(item) if item else ""
+    if isinstance(item, dict):
+        return str(item.get("name") or item.get("requirement", ""))
+    return str(item) if isinstance(item, str | int) and item not in ("", False) else ""
 
 
 def _text(value: Any) -> str:

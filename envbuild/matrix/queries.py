@@ -12,7 +12,17 @@ from envbuild.matrix.gpu_code import older_cuda, supports
 from envbuild.matrix.gpu_names import find_board, read_capability
 from envbuild.matrix.gpu_rows import Architecture, Gpu
 from envbuild.matrix.libraries import drops, serves_cuda
-from envbuild.matrix.platform import CudaRow, DriverRow, LibraryRow, PythonRow, RepositoryRow, SystemRow
+from envbuild.matrix.platform import (
+    CudaRow,
+    DriverRow,
+    LibraryRow,
+    PackageSet,
+    ProviderRow,
+    PythonRow,
+    RepositoryRow,
+    SystemRow,
+    WheelSet,
+)
 from envbuild.matrix.similar_names import nearest, nearest_versions
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.matrix.versions import numbers
@@ -55,6 +65,9 @@ TABLES: dict[str, TableView] = {
         names=lambda row: (row.branch,),
         columns=("branch", "max_cuda", "kind", "released", "end_of_life", "latest"),
         normal=_branch,
+    ),
+    "driver_rules": TableView(
+        rows=lambda m: m.driver_rules, names=lambda row: (row.cuda_major,), columns=("cuda_major", "driver_min")
     ),
     "architectures": TableView(
         rows=lambda m: m.architectures,
@@ -99,6 +112,10 @@ TABLES: dict[str, TableView] = {
     ),
     "archives": TableView(rows=lambda m: m.archives, names=lambda row: (row.name,), columns=("name", "url")),
     "repositories": TableView(rows=lambda m: m.repositories, names=lambda row: (row.name,), columns=("name", "url")),
+    "wheel_sets": TableView(rows=lambda m: m.wheel_sets, names=lambda row: (row.name,), columns=("name", "cuda")),
+    "package_sets": TableView(
+        rows=lambda m: m.package_sets, names=lambda row: (row.name,), columns=("name", "system", "cuda", "components")
+    ),
     "frameworks": TableView(rows=lambda m: m.frameworks, names=_framework_names, columns=("name", "short", "title")),
 }
 
@@ -157,19 +174,18 @@ def _is_version(text: str) -> bool:
 
 
 def listing(matrix: Matrix, table: str) -> list[dict[str, Any]]:
-    """Return the rows of a table as JSON values, with every field (for a framework only names and versions)."""
+    """Return the rows of a table as JSON values, with every field (for a framework the versions of its releases)."""
     return [row_json(row) for row in TABLES[table].rows(matrix)]
 
 
 def row_json(row: Any) -> dict[str, Any]:
-    """One row as a JSON value."""
+    """One row as a JSON value. A framework's releases are given by their versions."""
     if isinstance(row, FrameworkTable):
-        versions = [release.version for release in row.releases]
-        return {
-            **{"name": row.name, "title": row.title, "short": row.short, "aliases": list(row.aliases)},
-            **{"releases": versions, "origin": encode(row.origin)},
-        }
+        versions = tuple(release.version for release in row.releases)
+        return {**encode(row._replace(releases=())), "releases": list(versions)}
     found: dict[str, Any] = encode(row)
+    if isinstance(row, WheelSet):
+        found["toolkit"] = dict(row.toolkit)
     return found
 
 
@@ -289,13 +305,21 @@ def _system(matrix: Matrix, row: SystemRow) -> Related:
 
 
 def _repository(matrix: Matrix, row: RepositoryRow) -> Related:
-    users = [
-        (item.version, provider.system)
-        for item in matrix.cuda
-        for provider in item.providers
-        if row.name in provider.repositories
-    ]
-    return {"cuda": [f"{version} on {system}" for version, system in users]}
+    return _users(matrix, lambda provider: row.name in provider.repositories)
+
+
+def _wheel_set(matrix: Matrix, row: WheelSet) -> Related:
+    return _users(matrix, lambda provider: provider.wheels is not None and provider.wheels.name == row.name)
+
+
+def _package_set(matrix: Matrix, row: PackageSet) -> Related:
+    return _users(matrix, lambda provider: provider.package_set is not None and provider.package_set.name == row.name)
+
+
+def _users(matrix: Matrix, uses: Callable[[ProviderRow], bool]) -> Related:
+    """The CUDA versions of which a provider uses a row, with the provider's system if only one can be used."""
+    users = [(item.version, provider.system) for item in matrix.cuda for provider in item.providers if uses(provider)]
+    return {"cuda": [f"{version} on {system}" if system else version for version, system in users]}
 
 
 def _python(matrix: Matrix, row: PythonRow) -> Related:
@@ -318,6 +342,8 @@ _ANSWERS: dict[type, Callable[[Matrix, Any], Related]] = {
     LibraryRow: _library,
     SystemRow: _system,
     RepositoryRow: _repository,
+    WheelSet: _wheel_set,
+    PackageSet: _package_set,
     PythonRow: _python,
     FrameworkTable: _framework,
 }

@@ -20,11 +20,13 @@ from envbuild.matrix.platform import (
     DriverRow,
     DriverRule,
     LibraryRow,
+    PackageSet,
     Provenance,
     PythonRow,
     RepositoryRow,
     SourceArchiveRow,
     SystemRow,
+    WheelSet,
 )
 from envbuild.model.words import CudaLibraries, PythonFrom
 
@@ -289,6 +291,8 @@ class Matrix(NamedTuple):
     drivers: Sequence[DriverRow]
     driver_rules: Sequence[DriverRule]
     repositories: Sequence[RepositoryRow]
+    wheel_sets: Sequence[WheelSet]
+    package_sets: Sequence[PackageSet]
     cuda: Sequence[CudaRow]
     cudnn: Sequence[LibraryRow]
     nccl: Sequence[LibraryRow]

@@ -39,7 +39,7 @@ STATUSES = {"ok", "known-bad", "unknown", "base-deleted", "end-of-life"}
 TABLES = (
     *("systems", "pythons", "archives", "build_tools", "source_archives", "architectures", "drivers"),
     "driver_rules",
-    *("repositories", "cuda", "cudnn", "nccl", "gpus", "gpu_vendors"),
+    *("repositories", "wheel_sets", "package_sets", "cuda", "cudnn", "nccl", "gpus", "gpu_vendors"),
 )
 
 

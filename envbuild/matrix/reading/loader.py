@@ -147,6 +147,8 @@ def _assemble(context: Context, documents: list[Table]) -> Matrix:
         drivers=descending(rows("drivers", lambda row: row.branch, platform_tables.driver), lambda r: r.branch),
         driver_rules=tuple(rows("driver_rules", lambda row: row.cuda_major, platform_tables.driver_rule)),
         repositories=tuple(rows("repositories", lambda row: row.name, platform_tables.repository)),
+        wheel_sets=tuple(context.wheel_sets.values()),
+        package_sets=tuple(context.package_sets.values()),
         cuda=descending(rows("cuda", lambda row: row.version, platform_tables.cuda), lambda r: r.version),
         cudnn=platform_tables.libraries(context, files, "cudnn"),
         nccl=platform_tables.libraries(context, files, "nccl"),

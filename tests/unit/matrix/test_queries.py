@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from cuda_rows import ROWS
+from overlay_files import HEAD, overlay
 
 from envbuild.cli import frame
 from envbuild.errors import InvalidInputError, UnknownNameError
@@ -138,6 +140,63 @@ def test_the_verb_answers_in_json_too(capsys: pytest.CaptureFixture[str]) -> Non
     assert {"drivers", "gpus", "cuda"} <= set(json.loads(shown(capsys, "--json")[1])["tables"])
     rows = json.loads(shown(capsys, "frameworks", "--json")[1])["rows"]
     assert rows[0]["releases"]
+
+
+CUDA_SETS = """\
+package_sets:
+  - name: marble12
+    system: marble12
+    cuda: "11.4"
+    components: [quarry]
+    packages: [libcudart11, libcublas11]
+    build_packages: [cuda-toolkit]
+    source: "https://example.org/packages"
+"""
+ON_MARBLE = "      - {provider: debian, package_set: marble12}\n      - {provider: wheels, wheels: eleven, preference: 5}\n"
+
+
+@pytest.fixture
+def cuda_sets(tmp_path: Path) -> Path:
+    """An overlay with CUDA from wheels and from Debian's packages."""
+    assert "      - {provider: wheels, wheels: eleven, preference: 5}\n" in ROWS
+    rows = ROWS.replace("      - {provider: wheels, wheels: eleven, preference: 5}\n", ON_MARBLE)
+    return overlay(tmp_path, HEAD + rows + CUDA_SETS)
+
+
+def test_the_verb_shows_what_the_provider_debian_installs(cuda_sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, "package_sets", "--matrix", str(cuda_sets))[1].splitlines()[1].split()[:2] == ["marble12"] * 2
+    code, out, _ = shown(capsys, "package_set", "marble12", "--matrix", str(cuda_sets))
+    assert code == 0
+    for text in ("libcudart11, libcublas11", "cuda-toolkit", "quarry", "https://example.org/packages", "11.4 on marble12"):
+        assert text in out, text
+    row = json.loads(shown(capsys, "package_sets", "marble12", "--json", "--matrix", str(cuda_sets))[1])["row"]
+    assert row["packages"] == ["libcudart11", "libcublas11"] and row["origin"]["sources"] == ["https://example.org/packages"]
+    _, out, _ = shown(capsys, "cuda", "11.4", "--matrix", str(cuda_sets))
+    assert "package set marble12" in out and "wheels eleven" in out
+
+
+def test_the_verb_shows_the_wheels_of_a_set(cuda_sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = shown(capsys, "wheel_sets", "eleven", "--matrix", str(cuda_sets))
+    assert code == 0 and "requirement vendor-runtime-cu11==11.4.1, folder vendor/runtime/lib" in out
+    assert "bin: vendor/nvcc/bin" in out
+
+
+def test_a_framework_has_its_recipe_and_the_releases_without_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    table = next(table for table in MATRIX.frameworks if table.left_out)
+    row = json.loads(shown(capsys, "frameworks", table.name, "--json")[1])["row"]
+    assert {"recipe", "hints", "left_out", "instead_of", "beside", "origin"} <= set(row) and row["recipe"] == table.recipe
+    assert row["releases"] == [release.version for release in table.releases]
+    out = shown(capsys, "frameworks", table.name)[1]
+    assert "recipe" in out and f"releases {table.left_out[0].releases[0]}" in out
+    assert table.left_out[0].origin.note in out
+
+
+def test_long_lists_of_a_row_are_complete(cuda_sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"libcuda-part-{number}" for number in range(40)]
+    cuda_sets.write_text(cuda_sets.read_text().replace("[libcudart11, libcublas11]", f"[{', '.join(names)}]"))
+    out = shown(capsys, "package_sets", "marble12", "--matrix", str(cuda_sets))[1]
+    assert [word for word in out.replace(",", " ").split() if word.startswith("libcuda-part-")] == names
+    assert max(map(len, out.partition("\nstatus")[0].splitlines())) < 120
 
 
 def test_a_misspelt_row_is_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
