@@ -59,36 +59,47 @@ def assemble(inputs: BuildInputs, *, folder: Path | None = None, more: Mapping[s
     final = folder or workspace.context(name)
     part = final.with_name(f".{final.name}.part")
     try:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        for path, text in {**inputs.rendering, **_told(lock, inputs.rendering)}.items():
-            _put(part, path, text.encode())
-        put_mount_points(part)
-        for path, content in contents({**guest_files(workspace, lock, inputs.recipes), **step_files(workspace)}).items():
-            _put(part, path, content)
-        for artifact in lock.tools if inputs.installs else ():
-            wheel = _fetched(inputs, artifact)
-            _put(part, f"tools/{artifact.name}", _program(wheel, artifact.name), mode=0o755)
-        for path, source in _tool_wheels(inputs).items():
-            _put(part, path, source.read_bytes())
-        for path, content in _users_pips(inputs):
-            _put(part, path, content)
-        for path, source in _sources(workspace, lock, inputs.on_progress).items():
-            shutil.copyfile(source, _place(part, path))
-            _place(part, path).chmod(0o644)
-        for path, source in users_files(workspace, lock.environment.custom).items():
-            shutil.copyfile(source, _place(part, path))
-            _place(part, path).chmod(mode_of(source))
-        _put_packages(part, workspace, lock)
-        for path, source in more.items():
-            shutil.copyfile(source, _place(part, path))
-            _place(part, path).chmod(0o644)
-        _normalise(part)
-        shutil.rmtree(final, ignore_errors=True)
-        part.rename(final)
+        with files.made_folder(final.parent):
+            try:
+                shutil.rmtree(part, ignore_errors=True)
+                part.mkdir(parents=True)
+                _fill(part, inputs, more)
+                shutil.rmtree(final, ignore_errors=True)
+                part.rename(final)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
     except OSError as error:
         raise files.explain_os_error(error, final) from error
     return final
+
+
+def _fill(part: Path, inputs: BuildInputs, more: Mapping[str, Path]) -> None:
+    """Write all files of the context into the empty folder ``part``. Raises OSError."""
+    workspace, lock = inputs.workspace, inputs.lock
+    for path, text in {**inputs.rendering, **_told(lock, inputs.rendering)}.items():
+        _put(part, path, text.encode())
+    put_mount_points(part)
+    for path, content in contents({**guest_files(workspace, lock, inputs.recipes), **step_files(workspace)}).items():
+        _put(part, path, content)
+    for artifact in lock.tools if inputs.installs else ():
+        wheel = _fetched(inputs, artifact)
+        _put(part, f"tools/{artifact.name}", _program(wheel, artifact.name), mode=0o755)
+    for path, source in _tool_wheels(inputs).items():
+        _put(part, path, source.read_bytes())
+    for path, content in _users_pips(inputs):
+        _put(part, path, content)
+    for path, source in users_files(workspace, lock.environment.custom).items():
+        _copy(source, part, path, mode_of(source))
+    _put_packages(part, workspace, lock)
+    for path, source in {**_sources(workspace, lock, inputs.on_progress), **more}.items():
+        _copy(source, part, path)
+    _normalise(part)
+
+
+def _copy(source: Path, folder: Path, path: str, mode: int = 0o644) -> None:
+    target = _place(folder, path)
+    shutil.copyfile(source, target)
+    target.chmod(mode)
 
 
 def _fetched(inputs: BuildInputs, artifact: Artifact) -> Path:

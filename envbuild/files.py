@@ -25,21 +25,43 @@ SHORT_WAIT_S = 120.0
 QUIET_S = 2.0  # shorter waits are not reported
 _REMIND_S = 30.0
 _POLL_S = 0.1
+# The cache folders of this process, for hints: the user can move them with ENVBUILD_HOME. `workspace.find` adds each.
+CACHE_FOLDERS: set[Path] = set()
+_IN_THE_WAY = "move the existing file away"
+_CURES = {errno.ENOTDIR: _IN_THE_WAY, errno.EEXIST: _IN_THE_WAY, errno.EROFS: "make the file system writable"}
 
 
 def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
     """Write ``content`` atomically: even after a kill there is either the old file or the complete new one.
 
-    Raises :class:`BuildError` (``no-space``) when the disk is full and :class:`UsageError` when the folder is not writable.
+    Missing folders are made; after an error they are removed again. Raises :class:`BuildError` (``no-space``) when the disk is
+    full and :class:`UsageError` when the folder is not writable.
     """
     data = content.encode() if isinstance(content, str) else content
     refuse_device(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        while not _write(path, data, mode):
-            pass
+        with made_folder(path.parent):
+            while not _write(path, data, mode):
+                pass
     except OSError as error:
         raise explain_os_error(error, path) from error
+
+
+@contextlib.contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """Make ``folder`` and its missing parents. If the block fails, remove those of them that are empty. Raises OSError."""
+    missing, each = [], folder
+    while not os.path.lexists(each):
+        missing.append(each)
+        each = each.parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for each in missing:
+            with contextlib.suppress(OSError):  # not empty, because something else is in it, or never made
+                each.rmdir()
+        raise
 
 
 def _write(path: Path, data: bytes, mode: int) -> bool:
@@ -141,17 +163,23 @@ def refuse_device(path: Path) -> None:
 
 def explain_os_error(error: OSError, path: Path) -> EnvbuildError:
     """Return the EnvbuildError that explains an ``OSError`` at ``path`` to the user."""
+    cached = _is_in_cache(path)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        other = "set ENVBUILD_HOME to a folder on a larger disk" if cached else "choose another folder"
         return BuildError(
             f"No space left on the device while writing {path}.",
             code="no-space",
-            hint="Free some space there, or set ENVBUILD_HOME to a folder on a larger disk. Nothing half-written was left.",
+            hint=f"Free some space there, or {other}. Nothing half-written was left.",
         )
-    return UsageError(
-        f"Cannot write {path}: {error.strerror or error}.",
-        code="not-writable",
-        hint="Choose a writable place with ENVBUILD_HOME, or correct the permissions.",
-    )
+    other = "Choose a writable place with ENVBUILD_HOME" if cached else "Choose another folder"
+    cure = _CURES.get(error.errno or 0, "correct the permissions")
+    return UsageError(f"Cannot write {path}: {error.strerror or error}.", code="not-writable", hint=f"{other}, or {cure}.")
+
+
+def _is_in_cache(path: Path) -> bool:
+    with contextlib.suppress(OSError):  # there is no working folder
+        return any(path.absolute().is_relative_to(folder.absolute()) for folder in CACHE_FOLDERS)
+    return False
 
 
 def read_bytes(path: Path, limit: int = PLENTY) -> bytes:

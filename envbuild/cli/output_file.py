@@ -13,7 +13,6 @@ def write(path: Path, text: str, *, force: bool) -> None:
     try:
         if path.exists() and not force and path.read_text(encoding="utf-8", errors="replace") != text:
             raise UsageError(f"{path} already exists with other contents.", code="file-exists", hint="--force replaces it.")
-        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
             f"Cannot write {path}: {error.strerror or error}.",

@@ -64,6 +64,5 @@ def copied(tools: Tools, done: Rendering, folder: Path) -> Rendering:
     wanted["lock.json"] = files.read_bytes(tools.workspace.lock_file(done.name))
     changed = [name for name in wanted if not (folder / name).is_file() or files.read_bytes(folder / name) != wanted[name]]
     for name in changed:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         files.write_atomic(folder / name, wanted[name])
     return replace(done, folder=folder, kept=not changed)

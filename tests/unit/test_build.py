@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import re
 import zipfile
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from verify_locks import lock as make_lock
 from envbuild import build, build_context, build_preparation, image_inputs
 from envbuild.engine import package_store
 from envbuild.engine.model import BuiltImage
-from envbuild.errors import BuildError, EngineError, InvalidInputError
+from envbuild.errors import BuildError, EngineError, EnvbuildError, InvalidInputError
 from envbuild.lock import lock_file
 from envbuild.model.environment import AptRepository
 from envbuild.model.lock import AptLock, AptStep, Artifact, DebianPackage, Lock
@@ -209,6 +210,20 @@ def test_each_of_several_prefixes_gets_the_tools_that_know_its_python(place, loc
     lock = dataclasses.replace(lock, prefixes=tuple(prefixes), tools=())
     folder = assemble(place, lock, {"Dockerfile": ""}, index)
     assert {path.parent.name for path in folder.glob("tools/*/pip.whl")} == {"old", "older"}
+
+
+@pytest.mark.parametrize("fails", ["contents", "_normalise"])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), InvalidInputError("A file is damaged.")])
+def test_a_context_that_fails_leaves_nothing(place, lock, index, tmp_path, monkeypatch, fails, error):
+    def fail(*_arguments):
+        raise error
+
+    monkeypatch.setattr(build_context, fails, fail)
+    inputs = image_inputs.BuildInputs(workspace=place, lock=lock, recipes={}, rendering={"Dockerfile": ""}, index=index)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(EnvbuildError):
+        build_context.assemble(inputs, folder=tmp_path / "mine" / "new" / "context")
+    assert not any((tmp_path / "mine").iterdir())
 
 
 def test_uv_is_the_one_that_the_lock_pins_and_never_this_machine_s(place, lock):

@@ -38,7 +38,62 @@ def test_an_impossible_place_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError) as caught:
         files.write_atomic(tmp_path / "file" / "below", "x")
     assert caught.value.code == "not-writable"
-    assert "ENVBUILD_HOME" in caught.value.hint
+    assert caught.value.hint == "Choose another folder, or move the existing file away."
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_the_hint_names_the_cache_folder_only_for_files_in_it(tmp_path, monkeypatch, number):
+    monkeypatch.setattr(files, "CACHE_FOLDERS", {tmp_path / "home"})
+    error = OSError(number, "no")
+    assert "ENVBUILD_HOME" in files.explain_os_error(error, tmp_path / "home" / "downloads" / "x").hint
+    for other in (tmp_path / "home2" / "x", Path("x.json"), Path("standard output")):
+        hint = files.explain_os_error(error, other).hint
+        assert "ENVBUILD_HOME" not in hint and "another folder" in hint
+    monkeypatch.chdir(tmp_path)
+    assert "ENVBUILD_HOME" in files.explain_os_error(error, Path("home/x")).hint
+
+
+def full(*_arguments, **_options):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_failing_write_removes_the_folders_that_it_made(tmp_path, monkeypatch):
+    (tmp_path / "old").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "new_file", full)
+        for target in (tmp_path / "new" / "deep" / "file", tmp_path / "old" / "new" / "file"):
+            with pytest.raises(BuildError, match="No space left"):
+                files.write_atomic(target, "x")
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(BuildError):
+            files.write_atomic(Path("new/file"), "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["old"] and not any((tmp_path / "old").iterdir())
+
+
+def test_a_folder_that_cannot_be_made_leaves_none_of_its_parents(tmp_path, monkeypatch):
+    make = Path.mkdir
+
+    def last_is_full(path, *arguments, **options):
+        if path.name == "deep" and path.parent.exists():
+            full()
+        make(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "mkdir", last_is_full)
+    (tmp_path / "new").mkdir()
+    with pytest.raises(BuildError):
+        files.write_atomic(tmp_path / "new/x/deep/file", "x")
+    assert not any((tmp_path / "new").iterdir())
+
+
+def test_a_folder_in_which_another_file_was_written_stays(tmp_path):
+    def fail():
+        with files.made_folder(tmp_path / "new"):
+            (tmp_path / "new" / "theirs").touch()
+            full()
+
+    with pytest.raises(OSError, match="No space left"):
+        fail()
+    assert (tmp_path / "new" / "theirs").exists()
 
 
 def test_sha256_of_a_known_content(tmp_path):

@@ -19,8 +19,7 @@ def write(image: ComposedImage, store: LayerStore, target: Path, references: Seq
     done = 0
     try:
         files.refuse_device(target)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with store.in_use(), files.new_file(target.parent, f".{target.name}.") as new:
+        with store.in_use(), files.made_folder(target.parent), files.new_file(target.parent, f".{target.name}.") as new:
             for piece in archive.pieces(image, store, references):
                 new.stream.write(piece.content)
                 if piece.of_layers:
