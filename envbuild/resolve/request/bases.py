@@ -46,13 +46,6 @@ def read_base(draft: Draft, base: str | None, systems: tuple[str, ...]) -> tuple
     return "local", text
 
 
-def provider_named(text: str) -> str:
-    """The provider with the name ``text``. Raises :class:`UnknownNameError` if there is none."""
-    if text.lower() not in PROVIDERS:
-        raise _unknown(text, "no provider", "")
-    return text.lower()
-
-
 def _unknown(text: str, what: str, more: str) -> UnknownNameError:
     near = nearest(text, PROVIDERS)
     meant = f"Did you mean {near[0]}? " if near else ""
