@@ -7,8 +7,8 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from envbuild.attest import licences, openvex, provenance, statements
-from envbuild.attest.statements import Statement
+from envbuild.attest import licences, openvex, provenance, signing
+from envbuild.attest.signing import Statement
 from envbuild.errors import VerifyError
 from envbuild.model.vulnerabilities import Vulnerability
 from envbuild.pipeline import changed_since, image_checks, policy_exceptions, stage_cache
@@ -41,13 +41,13 @@ def of_image(tools: Tools, made: Made, *, stores: bool = True, databases: Sequen
     licence_list = licences_of(tools, made.environment.name, made.record.image, made.digest, stores=stores)
     origin = [] if made.record.builder == PULLED else [_origin(tools, made, stores=stores)]
     return [
-        Statement(kind=statements.SIGNED, predicate={}),
-        Statement(kind=statements.SBOM, predicate=_contents(tools, made, stores=stores)),
-        *(Statement(kind=statements.PROVENANCE, predicate=each) for each in origin),
-        Statement(kind=statements.VERIFIED, predicate={**subject, "status": "pass", "unchecked": unchecked, "report": report}),
-        *(Statement(kind=statements.LICENCES, predicate=each) for each in ([licence_list] if licence_list else [])),
+        Statement(kind=signing.SIGNED, predicate={}),
+        Statement(kind=signing.SBOM, predicate=_contents(tools, made, stores=stores)),
+        *(Statement(kind=signing.PROVENANCE, predicate=each) for each in origin),
+        Statement(kind=signing.VERIFIED, predicate={**subject, "status": "pass", "unchecked": unchecked, "report": report}),
+        *(Statement(kind=signing.LICENCES, predicate=each) for each in ([licence_list] if licence_list else [])),
         *(_vulnerabilities(tools, made, databases, stores=stores) if databases else ()),
-        statements.smoke(made.record.image, made.digest, made.smoked.status, made.smoked.report),
+        signing.smoke(made.record.image, made.digest, made.smoked.status, made.smoked.report),
     ]
 
 
@@ -111,8 +111,8 @@ def _vulnerabilities(tools: Tools, made: Made, databases: Sequence[Path], *, sto
     accepted = partial(policy_exceptions.statement_about, tools.policy, name)
     vex = openvex.document(name, findings, how, known["date"], accepted)
     report = {"image": image, "lock": made.digest, "date": known["date"], **told}
-    stated = [Statement(kind=statements.AUDIT, predicate=report)]
-    return [*stated, *([Statement(kind=statements.OPENVEX, predicate=vex)] if vex else [])]
+    stated = [Statement(kind=signing.AUDIT, predicate=report)]
+    return [*stated, *([Statement(kind=signing.OPENVEX, predicate=vex)] if vex else [])]
 
 
 def _audited(tools: Tools, made: Made, databases: Sequence[Path]) -> dict[str, Any]:

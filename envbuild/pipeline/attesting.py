@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuild import files
-from envbuild.attest import statements
+from envbuild.attest import signing
 from envbuild.errors import InvalidInputError, Problem, PublishError
 from envbuild.pipeline.stored_locks import read_locked
 from envbuild.pipeline.tools import Tools
@@ -45,12 +45,12 @@ def attest(  # noqa: PLR0917 - the statement, its image and its signer
 
     report = _read(name, path)
     lock = _lock(tools, name, path, report)
-    passed = report["status"] == "pass" and not statements.used_its_devices(report)
+    passed = report["status"] == "pass" and not signing.used_its_devices(report)
     status = "inconclusive" if passed else report["status"]
     with referrers.opened(repository, writes=True) as client:
         image = referrers.image(client, tag)
         _require_same(path, report, image, f"{repository}:{tag}")
-        stated = statements.smoke(report["image"]["id"], lock, status, report)
+        stated = signing.smoke(report["image"]["id"], lock, status, report)
         made = publishing.signed([stated], f"sha256:{image.digest}", key)
         new = referrers.attach(client, image, made)
     return Attested(digest=f"sha256:{image.digest}", status=status, is_new=bool(new))
@@ -118,7 +118,7 @@ def tells_of_a_test(report: Mapping[str, Any]) -> bool:
     results = {(str(check["id"]), str(check["status"])) for check in report["checks"]}
     if {("WORK", "pass"), ("ORACLE", "skip")} <= results:
         return True
-    return bool(results and (report["runs"] or report.get("parts")) and statements.device(report))
+    return bool(results and (report["runs"] or report.get("parts")) and signing.device(report))
 
 
 def date_problem(report: Mapping[str, Any]) -> str:

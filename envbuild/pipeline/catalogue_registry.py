@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from envbuild.attest import statements
+from envbuild.attest import signing
 from envbuild.catalogue import model
 from envbuild.catalogue.model import CatalogueEntry, Proved, Smoke, Stated
 from envbuild.errors import EnvbuildError, PublishError
@@ -81,7 +81,7 @@ def _stated(
     read, unread = gathering.judge(client, expected, trusted)
     accepted = [(judged, report) for judged, report in read if judged.verdict == "accepted"]
     told = tuple(Stated(kind=judged.kind, signer=judged.signer) for judged, _ in accepted)
-    signers = tuple(dict.fromkeys(each.signer for each in told if each.kind == statements.SIGNED))
+    signers = tuple(dict.fromkeys(each.signer for each in told if each.kind == signing.SIGNED))
     left = len(read) - len(accepted) + unread
     is_ours = _is_ours(tools, client, entry.name, digest)
     shown = replace(shown, signed_by=signers, statements=tuple(dict.fromkeys(told)), others=left, has_other_inputs=not is_ours)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from envbuild import codec, files
-from envbuild.attest import statements
-from envbuild.attest.statements import UntrustedError
+from envbuild.attest import signing
+from envbuild.attest.signing import UntrustedError
 from envbuild.errors import PublishError
 from envbuild.model.progress import as_news
 from envbuild.pipeline import attesting, evidence, proofs, pulling
@@ -19,7 +19,7 @@ from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
-    from envbuild.attest.statements import Statement
+    from envbuild.attest.signing import Statement
     from envbuild.compose.outputs.registry_client import Client
 
 Verdict = Literal["accepted", "not trusted", "refused"]
@@ -110,18 +110,18 @@ def judge(
     """
     from envbuild.compose.outputs import referrers
 
-    bundles = referrers.read_with(client, expected.digest, statements.BUNDLE, most=referrers.MOST)
+    bundles = referrers.read_with(client, expected.digest, signing.BUNDLE, most=referrers.MOST)
     found = [_judged(each, expected, trusted) for each in bundles]
     return found, max(0, len(referrers.digests(client, expected.digest)) - len(found))
 
 
 def _judged(content: bytes, expected: Expected, trusted: Sequence[PublicKey]) -> tuple[Judged, Mapping[str, Any]]:
     """Judge one Sigstore bundle, which holds one signed statement."""
-    signer, kind = statements.claims(content)
+    signer, kind = signing.claims(content)
     objections = []
     for key in trusted:
         try:
-            statement = statements.opened(content, expected.digest, key)
+            statement = signing.opened(content, expected.digest, key)
         except UntrustedError as error:
             objections.append(error)
             continue
@@ -135,7 +135,7 @@ def _judged(content: bytes, expected: Expected, trusted: Sequence[PublicKey]) ->
 
 
 def _of_trusted(statement: Statement, signer: str, expected: Expected) -> tuple[Judged, Mapping[str, Any]]:
-    if statement.kind != statements.SMOKE:
+    if statement.kind != signing.SMOKE:
         return Judged(kind=statement.kind, signer=signer, verdict="accepted"), {}
     why = _objection(statement.predicate, expected)
     if why:
@@ -175,7 +175,7 @@ def _contradiction(status: str, report: Mapping[str, Any]) -> str:
         return f"it says {status}, but its report says {report['status']}"
     if status == "pass" and not attesting.tells_of_a_test(report):
         return "its report says pass, but contains no checks, no training or no device"
-    if status == "pass" and not statements.used_its_devices(report):
+    if status == "pass" and not signing.used_its_devices(report):
         return "it says pass for a GPU image, but its test used no GPU"
     return ""
 

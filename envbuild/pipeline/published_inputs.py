@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from envbuild import image_inputs
-from envbuild.attest import statements
+from envbuild.attest import signing
 from envbuild.errors import Problem, PublishError, UsageError
 from envbuild.pipeline import image_labels
 from envbuild.pipeline.revision_inputs import ChangedInput, Revision
@@ -111,8 +111,8 @@ class PublishedInputs:
         """The hashes and the commit that the provenance of an image states; empty if it has none."""
         from envbuild.compose.outputs import referrers
 
-        first = statements.ABOUT, statements.PROVENANCE
-        for content in islice(referrers.read_with(self._client, digest, statements.BUNDLE, first), _LOOKED_AT):
+        first = signing.ABOUT, signing.PROVENANCE
+        for content in islice(referrers.read_with(self._client, digest, signing.BUNDLE, first), _LOOKED_AT):
             told = _stated(content)
             if told:
                 return told
@@ -123,7 +123,7 @@ def _stated(content: bytes) -> dict[str, Any]:
     """Return the hashes and the sources from a bundle with provenance; empty for a bundle with another statement."""
     try:
         told = json.loads(base64.b64decode(json.loads(content)["dsseEnvelope"]["payload"]))
-        if told["predicateType"] != statements.PROVENANCE:
+        if told["predicateType"] != signing.PROVENANCE:
             return {}
         built = told["predicate"]["buildDefinition"]
         hashes = {name: str(each["sha256"]) for name, each in built["internalParameters"].items()}

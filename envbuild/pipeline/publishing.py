@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from envbuild.attest import statements
+from envbuild.attest import signing
 from envbuild.errors import SmokeInconclusiveError
 from envbuild.pipeline import attestations, pushing
 from envbuild.pipeline.tools import Tools
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from envbuild.attest.keys import SigningKey
-    from envbuild.attest.statements import Statement
+    from envbuild.attest.signing import Statement
     from envbuild.compose.outputs.compression import Compression
     from envbuild.compose.outputs.manifest import Document
     from envbuild.compose.outputs.push import Pushed
@@ -63,7 +63,7 @@ class Published:
 
 def judged(smoked: Smoked) -> Smoked:
     """Return the verdict for publishing. If a GPU image passed without GPUs, as with ``--expect cpu``, it is inconclusive."""
-    if smoked.status != "pass" or statements.used_its_devices(smoked.report):
+    if smoked.status != "pass" or signing.used_its_devices(smoked.report):
         return smoked
     return replace(
         smoked,
@@ -154,11 +154,11 @@ def signed(stated: Sequence[Statement], digest: str, key: SigningKey) -> list[Ar
 
     return [
         referrers.Artifact(
-            content=statements.bundle(each, digest, key),
-            kind=statements.BUNDLE,
+            content=signing.bundle(each, digest, key),
+            kind=signing.BUNDLE,
             annotations={
                 "dev.sigstore.bundle.content": "dsse-envelope",
-                statements.ABOUT: each.kind,
+                signing.ABOUT: each.kind,
             },
         )
         for each in stated

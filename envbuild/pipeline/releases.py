@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from envbuild.attest import statements
-from envbuild.attest.statements import Statement
+from envbuild.attest import signing
+from envbuild.attest.signing import Statement
 from envbuild.errors import PublishError, UsageError
 from envbuild.pipeline import publishing, signatures
 
@@ -26,7 +26,7 @@ KIND = "application/vnd.envbuild.release.v1+json"
 _NAME, _TAGS = "invalid.envbuild.name", "invalid.envbuild.tags"
 _RELEASE, _PREVIOUS = "invalid.envbuild.release", "invalid.envbuild.previous"
 _FIXED = "org.opencontainers.image.ref.name"
-_NEEDED = {statements.SIGNED, statements.SBOM, statements.VERIFIED, statements.SMOKE}
+_NEEDED = {signing.SIGNED, signing.SBOM, signing.VERIFIED, signing.SMOKE}
 _ROUNDS = 3  # how often tags that somebody else moves meanwhile are set again
 
 
@@ -119,7 +119,7 @@ def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: S
         if dry_run:
             return ReleaseChange(release=release, moves=moves)
         documents.write(client, document, release.digest)
-        signed = publishing.signed([Statement(kind=statements.SIGNED, predicate={})], release.digest, key)
+        signed = publishing.signed([Statement(kind=signing.SIGNED, predicate={})], release.digest, key)
         referrers.attach(client, document, signed)
         if not taken:
             _take_name(client, document, own)
@@ -310,7 +310,7 @@ def _require_whole(client: Client, member: ReleasedImage, key: SigningKey) -> No
     there = digests.of_tag(client, member.fixed)
     if there != member.digest:
         raise _incomplete(client, member, f"{member.fixed} is {there or 'no image'} instead of {member.digest}")
-    lacking = _NEEDED - referrers.noted(client, member.digest, statements.ABOUT)
+    lacking = _NEEDED - referrers.noted(client, member.digest, signing.ABOUT)
     if lacking:
         raise _incomplete(client, member, f"it has no statement of the type {' and '.join(sorted(lacking))}")
     signatures.require_signed_with(client, member.digest, key.public)

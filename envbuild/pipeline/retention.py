@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from envbuild.attest import statements
+from envbuild.attest import signing
 from envbuild.errors import EnvbuildError, InterruptedByUserError, PublishError
 from envbuild.pipeline import image_labels, releases
 
@@ -240,10 +240,10 @@ def _built_at(client: Client, digest: str) -> str:
     from envbuild.compose.outputs import referrers
 
     times = []
-    for content in referrers.read_with(client, digest, statements.BUNDLE, (statements.ABOUT, statements.PROVENANCE)):
+    for content in referrers.read_with(client, digest, signing.BUNDLE, (signing.ABOUT, signing.PROVENANCE)):
         try:
             told = json.loads(base64.b64decode(json.loads(content)["dsseEnvelope"]["payload"]))
-            if told["predicateType"] != statements.PROVENANCE:
+            if told["predicateType"] != signing.PROVENANCE:
                 break  # provenance comes first, so no more of it follows
             times.append(str(told["predicate"]["runDetails"]["metadata"]["finishedOn"]))
         except (ValueError, LookupError, TypeError, RecursionError):

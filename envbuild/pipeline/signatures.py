@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from envbuild.attest import statements
+from envbuild.attest import signing
 from envbuild.errors import PublishError
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ def require_signed_with(client: Client, digest: str, key: PublicKey) -> None:
     """Do what :func:`require_signed` does, with a client that is open already."""
     from envbuild.compose.outputs import referrers
 
-    repository, objections, first = client.repository, [], (statements.ABOUT, statements.SIGNED)
-    for content in referrers.read_with(client, digest, statements.BUNDLE, first, most=_MOST, largest=_LARGEST):
+    repository, objections, first = client.repository, [], (signing.ABOUT, signing.SIGNED)
+    for content in referrers.read_with(client, digest, signing.BUNDLE, first, most=_MOST, largest=_LARGEST):
         try:
-            if statements.opened(content, digest, key).kind == statements.SIGNED:
+            if signing.opened(content, digest, key).kind == signing.SIGNED:
                 return
             objections.append("its statement is not a signature")
-        except statements.UntrustedError as error:
+        except signing.UntrustedError as error:
             objections.append(str(error))
     unread = len(referrers.digests(client, digest)) - _MOST
     if unread > 0:

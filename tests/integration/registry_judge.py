@@ -10,9 +10,15 @@ from typing import Any
 
 import requests
 
-from envbuild.attest import statements
+from envbuild.attest import signing
 
-KINDS = {statements.SIGNED, statements.SBOM, statements.PROVENANCE, statements.VERIFIED, statements.SMOKE}
+KINDS = {
+    signing.SIGNED,
+    signing.SBOM,
+    signing.PROVENANCE,
+    signing.VERIFIED,
+    signing.SMOKE,
+}
 ACCEPT = ", ".join(f"application/vnd.oci.image.{kind}.v1+json" for kind in ("manifest", "index"))
 
 
@@ -67,7 +73,7 @@ class Judge:
             digest, document = self.document(tag)
             found[tag] = digest
             if "manifests" in document:  # a release; one that was killed before it was signed has no tag
-                assert self.stated(digest) == {statements.SIGNED}, tag
+                assert self.stated(digest) == {signing.SIGNED}, tag
                 for member in document["manifests"]:
                     assert self.stated(member["digest"]) >= KINDS, tag
                 continue

@@ -17,8 +17,8 @@ from debian_registry import serve_debians
 from signing import write_pair
 from stand_in_registry import Registry, serve
 
-from envbuild.attest import keys, statements
-from envbuild.attest.statements import Statement
+from envbuild.attest import keys, signing
+from envbuild.attest.signing import Statement
 from envbuild.compose.model import ComposedImage
 from envbuild.compose.outputs import manifest, referrers
 from envbuild.compose.outputs.manifest import Document
@@ -32,7 +32,7 @@ from envbuild.pipeline import signatures
 
 TAGS = Tags(moving=["latest"], fixed=["v1"])
 pytestmark = pytest.mark.usefixtures("docker_config")
-KINDS = (statements.SIGNED, statements.SBOM, statements.SMOKE)
+KINDS = (signing.SIGNED, signing.SBOM, signing.SMOKE)
 
 
 @pytest.fixture(params=[False, True], ids=["by tag", "by API"])
@@ -65,9 +65,9 @@ def publish(
 
     def attach(client: Client, subject: Document) -> None:
         digest = f"sha256:{subject.digest}"
-        bundles = {kind: statements.bundle(Statement(kind=kind, predicate=predicate or {}), digest, signer) for kind in KINDS}
+        bundles = {kind: signing.bundle(Statement(kind=kind, predicate=predicate or {}), digest, signer) for kind in KINDS}
         notes = "dev.sigstore.bundle.predicateType"
-        made = [Artifact(content=each, kind=statements.BUNDLE, annotations={notes: kind}) for kind, each in bundles.items()]
+        made = [Artifact(content=each, kind=signing.BUNDLE, annotations={notes: kind}) for kind, each in bundles.items()]
         new.extend(referrers.attach(client, subject, made))
 
     pushed = push(image, store, to, TAGS, ignore_progress, before_moving=attach, pause=lambda _seconds: None)
@@ -75,7 +75,7 @@ def publish(
 
 
 def attached(to: str, digest: str) -> list[bytes]:
-    return [*referrers.read(to, digest, statements.BUNDLE)]
+    return [*referrers.read(to, digest, signing.BUNDLE)]
 
 
 def test_statements_are_attached_once_and_read_again(registry, store, image, pair):
@@ -83,7 +83,7 @@ def test_statements_are_attached_once_and_read_again(registry, store, image, pai
     pushed, new = publish(image, store, to, pair[0])
     assert len(new) == 3 and pushed.tags == ("v1", "latest")
     public = keys.public_key(pair[1])
-    assert {statements.opened(each, pushed.digest, public).kind for each in attached(to, pushed.digest)} == set(KINDS)
+    assert {signing.opened(each, pushed.digest, public).kind for each in attached(to, pushed.digest)} == set(KINDS)
     signatures.require_signed(to, pushed.digest, public)
     before = len(registry.asked)
     again, new = publish(image, store, to, pair[0])
@@ -110,9 +110,9 @@ def attach_raw(registry: Registry, subject: str, content: bytes, **layer: object
     blob = f"sha256:{hashlib.sha256(content).hexdigest()}"
     registry.blobs["lab/env"][blob] = content
     told = {
-        "mediaType": manifest.MANIFEST, "artifactType": statements.BUNDLE, "subject": {"digest": subject},
-        "layers": [{"mediaType": statements.BUNDLE, "digest": blob, "size": len(content), **layer}],
-        "annotations": {statements.ABOUT: statements.SIGNED},
+        "mediaType": manifest.MANIFEST, "artifactType": signing.BUNDLE, "subject": {"digest": subject},
+        "layers": [{"mediaType": signing.BUNDLE, "digest": blob, "size": len(content), **layer}],
+        "annotations": {signing.ABOUT: signing.SIGNED},
     }  # fmt: skip
     body = json.dumps(told).replace("Infinity", "1e999").encode()
     name = f"sha256:{hashlib.sha256(body).hexdigest()}"
@@ -265,7 +265,7 @@ def test_a_signature_of_another_image_is_refused(registry, store, image, pair):
     to, public = f"{registry.host}/lab/env", keys.public_key(pair[1])
     signed, _ = publish(image, store, to, pair[0])
     other = composed.image(image.layers[:1])
-    stolen = [Artifact(content=each, kind=statements.BUNDLE, annotations={}) for each in attached(to, signed.digest)]
+    stolen = [Artifact(content=each, kind=signing.BUNDLE, annotations={}) for each in attached(to, signed.digest)]
     moved = push(
         other, store, to, Tags(moving=["evil"]), ignore_progress,
         before_moving=lambda client, subject: referrers.attach(client, subject, stolen) and None,
@@ -279,8 +279,8 @@ def test_other_statements_are_no_signature(registry, store, image, pair):
     signer = keys.signing_key(pair[0], "")
 
     def attach(client: Client, subject: Document) -> None:
-        content = statements.bundle(Statement(kind=statements.SBOM, predicate={}), f"sha256:{subject.digest}", signer)
-        referrers.attach(client, subject, [Artifact(content=content, kind=statements.BUNDLE, annotations={})])
+        content = signing.bundle(Statement(kind=signing.SBOM, predicate={}), f"sha256:{subject.digest}", signer)
+        referrers.attach(client, subject, [Artifact(content=content, kind=signing.BUNDLE, annotations={})])
 
     digest = push(image, store, to, TAGS, ignore_progress, before_moving=attach).digest
     error = refusal(lambda: signatures.require_signed(to, digest, public))
@@ -327,15 +327,15 @@ def test_cosign_accepts_it_and_we_accept_cosigns_signature(store, image, tmp_pat
 
     def attach(client: Client, subject: Document) -> None:
         digest = f"sha256:{subject.digest}"
-        contents = [statements.bundle(Statement(kind=kind, predicate={"a": 1}), digest, signer) for kind in KINDS]
-        made = [Artifact(content=each, kind=statements.BUNDLE, annotations={}) for each in contents]
+        contents = [signing.bundle(Statement(kind=kind, predicate={"a": 1}), digest, signer) for kind in KINDS]
+        made = [Artifact(content=each, kind=signing.BUNDLE, annotations={}) for each in contents]
         referrers.attach(client, subject, made)
 
     with serve_debians(tmp_path) as host:
         to = f"{host}/lab/env"
         digest = push(image, store, to, TAGS, ignore_progress, before_moving=attach).digest
         assert digest in cosign("verify", "--key=cosign.pub", offline, f"{to}:latest")
-        for kind in ("cyclonedx", statements.SMOKE):
+        for kind in ("cyclonedx", signing.SMOKE):
             assert "payload" in cosign("verify-attestation", "--key=cosign.pub", offline, f"--type={kind}", f"{to}:latest")
         assert cosign("tree", f"{to}:latest").count("OCI referrer") == 3
         cosign("verify", "--key=other.pub", offline, f"{to}:latest", code=1)

@@ -13,14 +13,14 @@ from debian_registry import serve_debians
 from signing import write_pair
 from stood_in_stages import stand_in
 
-from envbuild.attest import statements
+from envbuild.attest import signing
 from envbuild.cli import frame
 
 ONE = "opencv-5.0.0.93-cpu-py311-debian12"
 TYPES = {
-    statements.SBOM: "cyclonedx", statements.PROVENANCE: "slsaprovenance1", statements.OPENVEX: "openvex",
-    statements.AUDIT: statements.AUDIT, statements.LICENCES: statements.LICENCES, statements.VERIFIED: statements.VERIFIED,
-    statements.SMOKE: statements.SMOKE,
+    signing.SBOM: "cyclonedx", signing.PROVENANCE: "slsaprovenance1", signing.OPENVEX: "openvex",
+    signing.AUDIT: signing.AUDIT, signing.LICENCES: signing.LICENCES, signing.VERIFIED: signing.VERIFIED,
+    signing.SMOKE: signing.SMOKE,
 }  # fmt: skip
 ADVISORY = {
     "id": "TEST-1", "modified": "2026-01-01T00:00:00Z", "summary": "made up",
@@ -61,7 +61,7 @@ def test_cosign_accepts_each_statement(tmp_path, monkeypatch, capsys):
             assert payload["predicateType"] == kind
             refused = cosign("verify-attestation", "--key", str(other), "--type", name, *common, image)
             assert refused.returncode != 0
-            if kind == statements.OPENVEX:
+            if kind == signing.OPENVEX:
                 assert payload["predicate"]["statements"][0]["vulnerability"]["name"] == "TEST-1"
                 assert "Not checked" in payload["predicate"]["tooling"]
         assert frame.run(words) == 0

@@ -20,8 +20,8 @@ from stand_in_registry import Registry, serve
 from stood_in_stages import Stages, stand_in
 
 from envbuild import files
-from envbuild.attest import keys, statements
-from envbuild.attest.statements import Statement
+from envbuild.attest import keys, signing
+from envbuild.attest.signing import Statement
 from envbuild.catalogue import model
 from envbuild.cli import frame
 from envbuild.compose.outputs import referrers
@@ -64,7 +64,7 @@ class Place:
         (answer,) = told["gathered"]
         assert answer["digest"] == self.digest
         ours = keys.public_key(self.ours[1]).hint  # leave out the statement of `publish`, which contains no real report
-        return [each for each in answer["statements"] if each["kind"] == statements.SMOKE and each["signer"] != ours]
+        return [each for each in answer["statements"] if each["kind"] == signing.SMOKE and each["signer"] != ours]
 
     def report(self, **changed: Any) -> dict[str, Any]:
         report = json.loads((ROOT / "tests/unit/data/report-pass.json").read_text())
@@ -76,14 +76,14 @@ class Place:
         lock = files.sha256_of(ROOT / f"images/environments/{NAME}/lock.json")
         told = {"image": self.image, "lock": lock, "status": "pass", "device": "cpu", "report": report, **changed}
         key = keys.signing_key(pair[0], "")
-        content = statements.bundle(Statement(kind=statements.SMOKE, predicate=told), about or self.digest, key)
+        content = signing.bundle(Statement(kind=signing.SMOKE, predicate=told), about or self.digest, key)
         self.attach_bytes(content)
 
     def attach_bytes(self, content: bytes) -> None:
-        notes = {statements.ABOUT: statements.SMOKE}
+        notes = {signing.ABOUT: signing.SMOKE}
         with referrers.opened(self.to, writes=True) as client:
             image = referrers.image(client, self.digest)
-            referrers.attach(client, image, [referrers.Artifact(content=content, kind=statements.BUNDLE, annotations=notes)])
+            referrers.attach(client, image, [referrers.Artifact(content=content, kind=signing.BUNDLE, annotations=notes)])
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_what_is_not_read_is_counted(place, monkeypatch):
 
 def test_what_is_not_signed_or_was_changed_is_not_trusted(place):
     key = keys.signing_key(place.theirs[0], "")
-    whole = json.loads(statements.bundle(Statement(kind=statements.SMOKE, predicate={}), place.digest, key))
+    whole = json.loads(signing.bundle(Statement(kind=signing.SMOKE, predicate={}), place.digest, key))
     unsigned, changed = copy.deepcopy(whole), copy.deepcopy(whole)
     unsigned["dsseEnvelope"]["signatures"] = []
     changed["dsseEnvelope"]["payload"] = whole["dsseEnvelope"]["payload"].replace("e30", "e31")[:-4] + "fX0="
@@ -214,7 +214,11 @@ def test_the_catalogue_shows_what_trusted_keys_signed_and_nothing_else(place):
     assert shown is not None and shown.digest == place.digest
     ours, theirs = (keys.public_key(pair[1]).hint for pair in (place.ours, place.theirs))
     assert shown.signed_by == (ours,)
-    assert {each.kind for each in shown.statements} >= {statements.SIGNED, statements.SBOM, statements.PROVENANCE}
+    assert {each.kind for each in shown.statements} >= {
+        signing.SIGNED,
+        signing.SBOM,
+        signing.PROVENANCE,
+    }
     assert shown.others == 3  # the stranger's, the one about another image, and that of `publish`, which has no real report
     assert known.proved_on == (("GeForce GTX 1080 Ti", "6.1"),)
     assert [(each.signer, each.verdict) for each in known.reports] == [(theirs, "pass")]

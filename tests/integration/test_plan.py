@@ -18,7 +18,7 @@ from plan_world import ALPHA, BETA, checkout, commit, git, locks, put
 from program import ROOT, Program, fresh_root
 from stand_in_registry import INDEX, MANIFEST, Registry
 
-from envbuild.attest import provenance, statements
+from envbuild.attest import provenance, signing
 from envbuild.compose.outputs import referrers
 from envbuild.compose.outputs.push import Tags, push
 from envbuild.compose.store import LayerStore
@@ -272,12 +272,12 @@ def send(place: Workspace, registry: Registry, each: Buildable, folder: Path, st
         rendering=rendering_digest(place, None, texts), guest=guest_digest(place, each.lock, Tools(place).recipes),
         commit=git(place.root, "rev-parse", "HEAD").strip(), is_modified=False,
     )  # fmt: skip
-    statement = statements.Statement(kind=statements.PROVENANCE, predicate=provenance.predicate(each.lock, built))
+    statement = signing.Statement(kind=signing.PROVENANCE, predicate=provenance.predicate(each.lock, built))
     with referrers.opened(source, writes=True) as client:
         subject = referrers.image(client, fixed)
-        content = statements.bundle(statement, f"sha256:{subject.digest}", Unsigned())
-        notes = {statements.ABOUT: statements.PROVENANCE}
-        referrers.attach(client, subject, [referrers.Artifact(content=content, kind=statements.BUNDLE, annotations=notes)])
+        content = signing.bundle(statement, f"sha256:{subject.digest}", Unsigned())
+        notes = {signing.ABOUT: signing.PROVENANCE}
+        referrers.attach(client, subject, [referrers.Artifact(content=content, kind=signing.BUNDLE, annotations=notes)])
 
 
 def against(place: Workspace, registry: Registry, repository: str = "lab/dl", **division: object) -> Plan:

@@ -15,7 +15,7 @@ from signing import write_pair
 from stand_in_registry import Registry, serve
 from stood_in_stages import Stages, stand_in
 
-from envbuild.attest import keys, statements
+from envbuild.attest import keys, signing
 from envbuild.cli import frame
 from envbuild.compose.outputs import referrers
 from envbuild.pipeline import policy_facts
@@ -193,9 +193,9 @@ def test_an_allowed_image_is_pushed_and_its_exceptions_are_stated(capsys, stages
     assert code == 0
     digest = document["published"]["digest"]
     key = keys.public_key(tmp_path / "cosign.pub")
-    bundles = referrers.read(f"{registry.host}/lab/dl", digest, statements.BUNDLE)
-    found = {each.kind: each.predicate for each in (statements.opened(bundle, digest, key) for bundle in bundles)}
-    stated = {each["vulnerability"]["name"]: each for each in found[statements.OPENVEX]["statements"]}
+    bundles = referrers.read(f"{registry.host}/lab/dl", digest, signing.BUNDLE)
+    found = {each.kind: each.predicate for each in (signing.opened(bundle, digest, key) for bundle in bundles)}
+    stated = {each["vulnerability"]["name"]: each for each in found[signing.OPENVEX]["statements"]}
     assert stated["GHSA-1"]["status"] == "not_affected" and "action_statement" not in stated["GHSA-1"]
     assert stated["GHSA-1"]["justification"] == "component_not_present"
     assert "team@example.org until 2999-01-01: our image does not load it" in stated["GHSA-1"]["status_notes"]

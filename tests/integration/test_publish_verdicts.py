@@ -27,7 +27,7 @@ from stand_in_registry import Registry, serve
 
 import envbuild
 from envbuild import codec, files
-from envbuild.attest import keys, licences, statements
+from envbuild.attest import keys, licences, signing
 from envbuild.build import PULLED, BaseRecord, BuildRecord
 from envbuild.cli import frame
 from envbuild.compose import engine_image
@@ -119,8 +119,8 @@ def publish(capsys: pytest.CaptureFixture[str], registry: Registry, key: Path, *
 
 def stated(registry: Registry, pair: tuple[Path, Path], digest: str) -> dict[str, Any]:
     """The contents of the statements about the image, by the type of the statement."""
-    bundles = referrers.read(f"{registry.host}/lab/dl", digest, statements.BUNDLE)
-    found = [statements.opened(each, digest, keys.public_key(pair[1])) for each in bundles]
+    bundles = referrers.read(f"{registry.host}/lab/dl", digest, signing.BUNDLE)
+    found = [signing.opened(each, digest, keys.public_key(pair[1])) for each in bundles]
     assert len({each.kind for each in found}) == len(found)
     return {each.kind: each.predicate for each in found}
 
@@ -135,13 +135,16 @@ def test_a_proved_image_is_published_with_what_was_proved(capsys, registry, pair
     assert (code, told["statements"], told["attached"], told["present"]) == (0, 6, 6, 0)
     assert tags(registry) == set(told["tags"]) == set(told["moved"]) and len(told["tags"]) == 3
     found = stated(registry, pair, told["digest"])
-    assert found[statements.SIGNED] == {}
-    checked = found[statements.VERIFIED]
+    assert found[signing.SIGNED] == {}
+    checked = found[signing.VERIFIED]
     assert checked["report"] == {name: value for name, value in Verified.report.items() if name != "seconds"}
     assert (checked["status"], checked["unchecked"]) == ("pass", 2)
-    assert (found[statements.SMOKE]["status"], found[statements.SMOKE]["report"]["host"]) == ("pass", REPORT["host"])
-    assert found[statements.SMOKE]["image"] == document["image"]
-    bill = found[statements.SBOM]
+    assert (found[signing.SMOKE]["status"], found[signing.SMOKE]["report"]["host"]) == (
+        "pass",
+        REPORT["host"],
+    )
+    assert found[signing.SMOKE]["image"] == document["image"]
+    bill = found[signing.SBOM]
     assert JsonStrictValidator(cyclonedx.schema.SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None
     assert {"name": "envbuild:image", "value": document["image"]} in bill["metadata"]["component"]["properties"]
     code, document = publish(capsys, registry, pair[0])
@@ -176,7 +179,7 @@ def test_a_dry_run_makes_nothing(capsys, registry, pair, verdict, monkeypatch):
 
 def test_the_provenance_names_every_file_by_its_hash(capsys, registry, pair, verdict):
     _, document = publish(capsys, registry, pair[0])
-    told = stated(registry, pair, document["published"]["digest"])[statements.PROVENANCE]
+    told = stated(registry, pair, document["published"]["digest"])[signing.PROVENANCE]
     lock = read_lock(ROOT / f"images/environments/{NAME}/lock.json")
     found = {each["digest"].get("sha256") for each in told["buildDefinition"]["resolvedDependencies"]}
     wanted = {artifact.sha256 for prefix in lock.prefixes for artifact in prefix.files} | {deb.sha256 for deb in lock.debs()}
@@ -199,7 +202,7 @@ def test_an_inconclusive_image_is_published_where_that_is_allowed_and_is_told_as
     verdict["status"] = "inconclusive"
     code, document = publish(capsys, registry, pair[0], "--allow", "inconclusive")
     assert (code, document["status"]) == (0, "inconclusive") and "error" not in document
-    smoke = stated(registry, pair, document["published"]["digest"])[statements.SMOKE]
+    smoke = stated(registry, pair, document["published"]["digest"])[signing.SMOKE]
     assert smoke["status"] == "inconclusive"
 
 
@@ -225,7 +228,7 @@ def test_a_gpu_image_that_passed_without_its_gpus_is_inconclusive(capsys, regist
         assert (code, document["status"], document["error"]["code"]) == (10, "inconclusive", "smoke-inconclusive")
     assert not registry.asked
     code, document = publish(capsys, registry, pair[0], "--allow", "inconclusive")
-    smoke = stated(registry, pair, document["published"]["digest"])[statements.SMOKE]
+    smoke = stated(registry, pair, document["published"]["digest"])[signing.SMOKE]
     assert (code, smoke["status"], smoke["device"]) == (0, "inconclusive", "cpu")
 
 
@@ -233,7 +236,7 @@ def test_who_built_a_pulled_image_is_not_stated(capsys, registry, pair, verdict)
     verdict["builder"] = PULLED
     _, document = publish(capsys, registry, pair[0])
     kinds = set(stated(registry, pair, document["published"]["digest"]))
-    assert document["published"]["statements"] == 5 == len(kinds) and statements.PROVENANCE not in kinds
+    assert document["published"]["statements"] == 5 == len(kinds) and signing.PROVENANCE not in kinds
 
 
 def test_a_dry_run_stores_nothing_that_a_statement_rests_on(capsys, registry, pair, verdict, monkeypatch):
@@ -241,7 +244,7 @@ def test_a_dry_run_stores_nothing_that_a_statement_rests_on(capsys, registry, pa
     monkeypatch.setattr("envbuild.pipeline.changed_since.head", lambda _workspace: next(heads))
     publish(capsys, registry, pair[0], "--dry-run")
     _, document = publish(capsys, registry, pair[0])
-    told = stated(registry, pair, document["published"]["digest"])[statements.PROVENANCE]
+    told = stated(registry, pair, document["published"]["digest"])[signing.PROVENANCE]
     assert told["buildDefinition"]["resolvedDependencies"][1]["digest"] == {"gitCommit": "2" * 40}
     assert publish(capsys, registry, pair[0])[1]["nothing_to_do"], "the stored commit is stated again"
 
@@ -254,7 +257,7 @@ def test_the_address_of_the_engine_is_not_stated(capsys, registry, pair, verdict
         monkeypatch.setattr(tools.Tools, "engine_name", name)
         made = make.make()
         found = attestations.of_image(tools.Tools(verdict["workspace"]), made, stores=False)
-        told = next(each.predicate for each in found if each.kind == statements.PROVENANCE)
+        told = next(each.predicate for each in found if each.kind == signing.PROVENANCE)
         assert "alice" not in json.dumps(told)
         assert {"envbuild": envbuild.__version__, **version} == told["runDetails"]["builder"]["version"]
 
@@ -268,7 +271,7 @@ def test_packages_that_could_not_be_listed_are_asked_for_again(capsys, registry,
 
     monkeypatch.setattr(tools.Tools, "engine", None)
     monkeypatch.setattr(installed, "packages", refuse)
-    bill = stated(registry, pair, publish(capsys, registry, pair[0])[1]["published"]["digest"])[statements.SBOM]
+    bill = stated(registry, pair, publish(capsys, registry, pair[0])[1]["published"]["digest"])[signing.SBOM]
     assert bill["compositions"] == [{"aggregate": "incomplete"}]
     assert JsonStrictValidator(cyclonedx.schema.SchemaVersion.V1_6).validate_str(json.dumps(bill)) is None
     monkeypatch.setattr(installed, "packages", lambda *_words: [("bash", "5", "amd64")])
@@ -281,7 +284,7 @@ def test_a_list_of_licences_that_broke_off_is_not_stated(capsys, registry, pair,
     monkeypatch.setattr(tools.Tools, "engine", SimpleNamespace(run=lambda *_words, **_named: told))
     monkeypatch.setattr(tools.Tools, "engine_or_none", lambda _self: None)
     kinds = set(stated(registry, pair, publish(capsys, registry, pair[0])[1]["published"]["digest"]))
-    assert statements.LICENCES not in kinds and statements.SBOM in kinds
+    assert signing.LICENCES not in kinds and signing.SBOM in kinds
     told.code = 0
     assert publish(capsys, registry, pair[0])[1]["published"]["attached"] == 1
 
@@ -435,11 +438,11 @@ def test_a_report_of_another_machine_is_stated_of_the_same_image(capsys, registr
     theirs = write_pair(tmp_path, "theirs")
     code, document = attest(capsys, registry, theirs[0], report)
     assert (code, document["digest"], document["status"], document["attached"]) == (0, told["digest"], status, True)
-    bundles = [*referrers.read(f"{registry.host}/lab/dl", told["digest"], statements.BUNDLE)]
+    bundles = [*referrers.read(f"{registry.host}/lab/dl", told["digest"], signing.BUNDLE)]
     found = []
     for each in bundles:
-        with contextlib.suppress(statements.UntrustedError):
-            found.append(statements.opened(each, told["digest"], keys.public_key(theirs[1])))
+        with contextlib.suppress(signing.UntrustedError):
+            found.append(signing.opened(each, told["digest"], keys.public_key(theirs[1])))
     assert len(bundles) == 7 and [each.predicate["report"]["status"] for each in found] == [status]
     assert attest(capsys, registry, theirs[0], report)[1]["attached"] is False, "the same report is stated once"
 

@@ -11,12 +11,12 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from envbuild.attest import keys, statements
-from envbuild.attest.statements import Statement, UntrustedError
+from envbuild.attest import keys, signing
+from envbuild.attest.signing import Statement, UntrustedError
 from envbuild.errors import InvalidInputError
 
 DIGEST = "sha256:" + "a" * 64
-STATED = Statement(kind=statements.SMOKE, predicate={"status": "pass", "é": 1})
+STATED = Statement(kind=signing.SMOKE, predicate={"status": "pass", "é": 1})
 
 
 def new_key(folder: Path) -> keys.SigningKey:
@@ -42,34 +42,34 @@ def signed(key: keys.SigningKey, payload: Any, kind: str = "application/vnd.in-t
 
 
 def test_a_bundle_is_an_in_toto_statement_in_an_envelope(key):
-    content = statements.bundle(STATED, DIGEST, key)
-    assert content == statements.bundle(STATED, DIGEST, key), "the same statement has the same bytes"
+    content = signing.bundle(STATED, DIGEST, key)
+    assert content == signing.bundle(STATED, DIGEST, key), "the same statement has the same bytes"
     told = json.loads(content)
-    assert told["mediaType"] == statements.BUNDLE and told["verificationMaterial"]["publicKey"]["hint"] == key.public.hint
+    assert told["mediaType"] == signing.BUNDLE and told["verificationMaterial"]["publicKey"]["hint"] == key.public.hint
     payload = json.loads(base64.b64decode(told["dsseEnvelope"]["payload"]))
     assert payload["_type"] == "https://in-toto.io/Statement/v1"
-    assert (payload["subject"], payload["predicateType"]) == ([{"digest": {"sha256": "a" * 64}}], statements.SMOKE)
-    assert statements.opened(content, DIGEST, key.public) == STATED
+    assert (payload["subject"], payload["predicateType"]) == ([{"digest": {"sha256": "a" * 64}}], signing.SMOKE)
+    assert signing.opened(content, DIGEST, key.public) == STATED
 
 
 def test_a_statement_about_another_image_is_refused(key):
     with pytest.raises(UntrustedError, match="another image"):
-        statements.opened(statements.bundle(STATED, DIGEST, key), "sha256:" + "b" * 64, key.public)
+        signing.opened(signing.bundle(STATED, DIGEST, key), "sha256:" + "b" * 64, key.public)
 
 
 def test_a_statement_by_somebody_else_is_refused(key, tmp_path):
     with pytest.raises(UntrustedError, match="another key"):
-        statements.opened(statements.bundle(STATED, DIGEST, key), DIGEST, new_key(tmp_path).public)
+        signing.opened(signing.bundle(STATED, DIGEST, key), DIGEST, new_key(tmp_path).public)
 
 
 @pytest.mark.parametrize("part", ["payload", "payloadType"])
 def test_a_changed_statement_is_refused(key, part):
-    told = json.loads(statements.bundle(STATED, DIGEST, key))
+    told = json.loads(signing.bundle(STATED, DIGEST, key))
     forged = json.loads(base64.b64decode(told["dsseEnvelope"]["payload"])) | {"predicate": {"status": "better"}}
     changed = {"payload": base64.b64encode(json.dumps(forged).encode()).decode(), "payloadType": "application/json"}
     told["dsseEnvelope"][part] = changed[part]
     with pytest.raises(UntrustedError, match="changed"):
-        statements.opened(json.dumps(told).encode(), DIGEST, key.public)
+        signing.opened(json.dumps(told).encode(), DIGEST, key.public)
 
 
 ODD = b'{"dsseEnvelope": {"payload": "", "payloadType": "\\ud800", "signatures": []}}'
@@ -80,7 +80,7 @@ ODD = b'{"dsseEnvelope": {"payload": "", "payloadType": "\\ud800", "signatures":
 )
 def test_what_is_no_bundle_is_refused(key, content):
     with pytest.raises(UntrustedError, match="not a bundle"):
-        statements.opened(content, DIGEST, key.public)
+        signing.opened(content, DIGEST, key.public)
 
 
 @pytest.mark.parametrize(
@@ -89,25 +89,25 @@ def test_what_is_no_bundle_is_refused(key, content):
         1,
         {},
         {"_type": "other", "subject": [{"digest": {"sha256": "a" * 64}}], "predicateType": "x", "predicate": {}},
-        {"_type": statements.STATEMENT, "subject": 1, "predicateType": "x", "predicate": {}},
-        {"_type": statements.STATEMENT, "subject": [], "predicateType": "x", "predicate": 1},
+        {"_type": signing.STATEMENT, "subject": 1, "predicateType": "x", "predicate": {}},
+        {"_type": signing.STATEMENT, "subject": [], "predicateType": "x", "predicate": 1},
     ],
 )
 def test_what_is_signed_and_no_statement_is_refused(key, payload):
     with pytest.raises(UntrustedError, match="not an in-toto statement"):
-        statements.opened(signed(key, payload), DIGEST, key.public)
+        signing.opened(signed(key, payload), DIGEST, key.public)
 
 
 def test_claims_of_strangers_are_single_short_lines():
     payload = base64.b64encode(json.dumps({"predicateType": "x\n  accepted\x1b[2J" + "y" * 1000}).encode()).decode()
     told = {"verificationMaterial": {"publicKey": {"hint": "a\nb"}}, "dsseEnvelope": {"payload": payload, "signatures": [1]}}
-    signer, kind = statements.claims(json.dumps(told).encode())
+    signer, kind = signing.claims(json.dumps(told).encode())
     assert signer == "a b" and kind.startswith("x   accepted [2J") and len(kind) == 200
 
 
 def test_text_that_is_no_unicode_is_refused_before_it_is_signed(key):
     with pytest.raises(InvalidInputError) as caught:
-        statements.bundle(statements.smoke("i", "l", "pass", {"host": "\ud800"}), DIGEST, key)
+        signing.bundle(signing.smoke("i", "l", "pass", {"host": "\ud800"}), DIGEST, key)
     assert caught.value.code == "report"
 
 
@@ -124,12 +124,17 @@ def test_text_that_is_no_unicode_is_refused_before_it_is_signed(key):
     ],
 )
 def test_a_gpu_image_is_proved_by_its_gpus_only(report, used, device):
-    assert statements.used_its_devices(report) is used
-    assert statements.smoke("i", "l", "pass", report).predicate["device"] == device
+    assert signing.used_its_devices(report) is used
+    assert signing.smoke("i", "l", "pass", report).predicate["device"] == device
 
 
 def test_a_statement_of_another_type_of_payload_is_refused(key):
-    told = {"_type": statements.STATEMENT, "subject": [{"digest": {"sha256": "a" * 64}}], "predicateType": "x", "predicate": {}}
+    told = {
+        "_type": signing.STATEMENT,
+        "subject": [{"digest": {"sha256": "a" * 64}}],
+        "predicateType": "x",
+        "predicate": {},
+    }
     with pytest.raises(UntrustedError, match="not an in-toto statement"):
-        statements.opened(signed(key, told, "text/plain"), DIGEST, key.public)
-    assert statements.opened(signed(key, told), DIGEST, key.public).kind == "x"
+        signing.opened(signed(key, told, "text/plain"), DIGEST, key.public)
+    assert signing.opened(signed(key, told), DIGEST, key.public).kind == "x"
