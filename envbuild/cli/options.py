@@ -139,7 +139,7 @@ def compression(function: F) -> F:
     return click.option(
         "--compression",
         type=click.Choice(["gzip", "zstd", "none"]),
-        help="How to compress layers (default: as in the cache folder, which is gzip for composed images).",
+        help="Compression of the layers (default: keep the compression that they have; composed images have gzip).",
     )(function)
 
 

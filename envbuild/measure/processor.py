@@ -26,8 +26,8 @@ _BEYOND_FAMILIES = ("AVX", "AMX", "XOP", "FMA4")
 
 
 class Processor(NamedTuple):
-    """``certain``: instruction sets that are used before an initialiser decides anything. ``likely``: those that are used
-    behind a decision. ``functions``: how many initialisers were read; 0 means that nothing is known."""
+    """``certain``: instruction sets that an initialiser uses before its first conditional branch. ``likely``: those that are
+    used only after one. ``functions``: how many initialisers were read; 0 means that nothing is known."""
 
     certain: tuple[str, ...]
     likely: tuple[str, ...]
@@ -104,7 +104,7 @@ def _relocations(stream: IO[bytes], section: Any) -> Iterator[tuple[int, int, in
 
 
 def _instruction_sets(code: bytes, address: int) -> Iterator[tuple[str, bool]]:
-    """The instruction sets of a function until its end or a jump, and whether no decision comes before them."""
+    """The instruction sets of a function until its end or a jump, and whether no conditional branch comes before them."""
     from iced_x86 import Decoder, FlowControl, Mnemonic
 
     ends = (FlowControl.RETURN, FlowControl.UNCONDITIONAL_BRANCH, FlowControl.INDIRECT_BRANCH, FlowControl.EXCEPTION)

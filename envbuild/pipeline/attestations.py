@@ -11,7 +11,7 @@ from envbuild.attest import licences, openvex, provenance, signing
 from envbuild.attest.signing import Statement
 from envbuild.errors import VerifyError
 from envbuild.model.vulnerabilities import Vulnerability
-from envbuild.pipeline import changed_since, image_checks, policy_exceptions, stage_cache
+from envbuild.pipeline import changed_since, image_checks, openvex_exceptions, stage_cache
 from envbuild.pipeline.tools import Tools
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _vulnerabilities(tools: Tools, made: Made, databases: Sequence[Path], *, sto
     how = f"envbuild compared {told['checked']} packages with {told['database']}"
     how += f". Not checked: {'; '.join(told['unchecked'])}" if told["unchecked"] else ""
     findings = [Vulnerability(**{part: _frozen(value) for part, value in each.items()}) for each in told["findings"]]
-    accepted = partial(policy_exceptions.statement_about, tools.policy, name)
+    accepted = partial(openvex_exceptions.statement_about, tools.policy, name)
     vex = openvex.document(name, findings, how, known["date"], accepted)
     report = {"image": image, "lock": made.digest, "date": known["date"], **told}
     stated = [Statement(kind=signing.AUDIT, predicate=report)]

@@ -135,8 +135,8 @@ def since(tools: Tools, jobs: Sequence[Job], revision: str, division: Division, 
     needed = [each for each in found if reasons[each.name]]
     known = {job.name for job in jobs}
     notes = [] if before.sees_the_guest else [
-        "The smoke test belongs to an installed envbuild, not to this checkout, so its changes are in no revision. To "
-        "compare it too, use --against."
+        "Changes of the smoke test are not compared: it comes from the installed envbuild, not from this checkout. To compare "
+        "it too, use --against."
     ]  # fmt: skip
     return Plan(
         shards=_shards(needed, needed, reasons, division),

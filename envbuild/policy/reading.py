@@ -181,7 +181,7 @@ def _reason(table: Table) -> str:
 def _day(table: Table, key: str) -> str:
     found = table.date(key)
     if found and len(found) < len("2027-03-01"):
-        table.problem(f"{found!r} is not a full date, such as 2027-03-01", key)
+        table.problem(f"{found!r} is not a full date: write it as 2027-03-01", key)
     return found
 
 

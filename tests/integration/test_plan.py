@@ -497,7 +497,7 @@ def test_the_command_answers_in_every_form(program, tmp_path):
     assert [each["shard"] for each in matrix] == ["1/4", "2/4"] and {each["names"] for each in matrix} == set(REAL)
     text = program.run(*argv).expect(0)
     assert "2 of 2 images must be made again" in text.out and "partials: images/partials/step.sh" in text.out
-    assert "note: The smoke test belongs to an installed envbuild" in text.err
+    assert "note: Changes of the smoke test are not compared" in text.err
     assert "| `" in program.run(*argv, "--format", "markdown").expect(0).out
     made = {
         "environments": [{"name": REAL[0], "state": "done", "seconds": 7.5}, {"name": REAL[1], "state": "kept", "seconds": 1}]

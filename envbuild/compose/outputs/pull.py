@@ -274,7 +274,7 @@ def _layer(kind: str, blob: tuple[str, int], diff_id: str, files: str) -> Layer:
 def differs(repository: Repository, wanted: str) -> PublishError:
     """The error for content whose digest is not ``wanted``."""
     return PublishError(
-        f"The answer of {repository} for {wanted} has a different digest.",
+        f"{repository} returned other data than {wanted}: the digest of the data does not match.",
         code="digest-differs",
         hint="Either a program between this machine and the registry changes the data, or the registry's disk is damaged. "
         "Tell the operator of the registry.",
