@@ -25,10 +25,9 @@ SHORT_WAIT_S = 120.0
 QUIET_S = 2.0  # shorter waits are not reported
 _REMIND_S = 30.0
 _POLL_S = 0.1
-# The cache folders of this process, for hints: the user can move them with ENVBUILD_HOME. `workspace.find` adds each.
-CACHE_FOLDERS: set[Path] = set()
-_IN_THE_WAY = "move the existing file away"
-_CURES = {errno.ENOTDIR: _IN_THE_WAY, errno.EEXIST: _IN_THE_WAY, errno.EROFS: "make the file system writable"}
+_IN_THE_WAY = "Move the existing file away"
+_CURES = {errno.ENOTDIR: _IN_THE_WAY, errno.EEXIST: _IN_THE_WAY, errno.EROFS: "Make the file system writable"}
+_ELSEWHERE = "choose another folder (the cache folder with ENVBUILD_HOME)"
 
 
 def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
@@ -163,23 +162,15 @@ def refuse_device(path: Path) -> None:
 
 def explain_os_error(error: OSError, path: Path) -> EnvbuildError:
     """Return the EnvbuildError that explains an ``OSError`` at ``path`` to the user."""
-    cached = _is_in_cache(path)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        other = "set ENVBUILD_HOME to a folder on a larger disk" if cached else "choose another folder"
         return BuildError(
             f"No space left on the device while writing {path}.",
             code="no-space",
-            hint=f"Free some space there, or {other}. Nothing half-written was left.",
+            hint=f"Free some space there, or {_ELSEWHERE}. Nothing half-written was left.",
         )
-    other = "Choose a writable place with ENVBUILD_HOME" if cached else "Choose another folder"
-    cure = _CURES.get(error.errno or 0, "correct the permissions")
-    return UsageError(f"Cannot write {path}: {error.strerror or error}.", code="not-writable", hint=f"{other}, or {cure}.")
-
-
-def _is_in_cache(path: Path) -> bool:
-    with contextlib.suppress(OSError):  # there is no working folder
-        return any(path.absolute().is_relative_to(folder.absolute()) for folder in CACHE_FOLDERS)
-    return False
+    cure = _CURES.get(error.errno or 0, "Correct the permissions")
+    hint = f"{cure}, or {_ELSEWHERE}."
+    return UsageError(f"Cannot write {path}: {error.strerror or error}.", code="not-writable", hint=hint)
 
 
 def read_bytes(path: Path, limit: int = PLENTY) -> bytes:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from envbuild import files
 from envbuild.errors import UsageError
 
 PRIVATE = ".envbuild"
@@ -249,7 +248,6 @@ def find(
     named = root or environ.get("ENVBUILD_ROOT")
     _require_working_folder()
     home = _home(environ)
-    files.CACHE_FOLDERS.add(home)
     _refuse_strangers(home, environ)
     if named:
         folder = Path(named).expanduser().resolve()

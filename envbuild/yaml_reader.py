@@ -220,7 +220,7 @@ class Table:
         self._known.update(keys)
 
     def refuse(self, keys: Collection[str], why: str) -> None:
-        """Note the problem ``why`` for each of ``keys`` that the table has: these keys are known, but not allowed here."""
+        """Record the problem ``why`` for each of ``keys`` that this table has, although other tables may have them."""
         self.allow(*keys)
         for key in keys:
             if key in self:

@@ -37,10 +37,10 @@ def command(
 
     With a registry that has the image, the file names it by its digest; else by the tag that `envbuild make` gives it here.
     """
-    output_file.require_output(folder, force=force)
     from envbuild.attest import keys
     from envbuild.pipeline import exporting, resolving, running
 
+    output_file.require_output(folder, force=force)
     image_source.require_registry_for_key(repository)
     with display(session) as shown:
         tools = session.tools([name], on_progress=shown.news)

@@ -205,7 +205,7 @@ def write(path: Path, held: Evidence) -> bool:
 
 
 def _wrong_values(held: Evidence, name: str) -> Iterator[tuple[str, str]]:
-    """Yield the place of each value that has the right type but cannot be true, and what is wrong with it."""
+    """Yield (place, what is wrong) for each value of the right type that is impossible, such as a date in month 13."""
     if held.schema != _SCHEMA:
         yield ".schema", f"schema must be {_SCHEMA}, the one this envbuild reads, not {held.schema}"
     if held.name != name:

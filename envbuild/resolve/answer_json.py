@@ -74,7 +74,7 @@ def _base(base: Base) -> dict[str, Any]:
 
 
 def _of_debian(base: Base) -> dict[str, Any]:
-    """CUDA's packages if Debian's archive brings CUDA: those with its libraries, and those for compiling. Else empty."""
+    """The Debian packages of CUDA's libraries, and those for compiling; empty if CUDA does not come from Debian's archive."""
     if not base.components:
         return {}
     named = {"components": base.components, "apt": base.apt, "build_apt": base.build_apt}

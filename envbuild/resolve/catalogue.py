@@ -112,7 +112,10 @@ def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
 
 
 def _cuda_word(text: str) -> str:
-    """The filter for CUDA as a word of a request; empty if there is no filter. Raises :class:`UsageError` (``bad-cuda``)."""
+    """Return the filter for CUDA as a request has it, such as ``cuda12``; empty without a filter.
+
+    Raises :class:`UsageError` (``bad-cuda``).
+    """
     word = text.strip().lower()
     if word in ("", "cpu", "gpu", "cuda"):
         return word

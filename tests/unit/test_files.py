@@ -38,19 +38,15 @@ def test_an_impossible_place_is_a_usage_error(tmp_path):
     with pytest.raises(UsageError) as caught:
         files.write_atomic(tmp_path / "file" / "below", "x")
     assert caught.value.code == "not-writable"
-    assert caught.value.hint == "Choose another folder, or move the existing file away."
+    assert caught.value.hint.startswith("Move the existing file away, or choose another folder")
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
-def test_the_hint_names_the_cache_folder_only_for_files_in_it(tmp_path, monkeypatch, number):
-    monkeypatch.setattr(files, "CACHE_FOLDERS", {tmp_path / "home"})
-    error = OSError(number, "no")
-    assert "ENVBUILD_HOME" in files.explain_os_error(error, tmp_path / "home" / "downloads" / "x").hint
-    for other in (tmp_path / "home2" / "x", Path("x.json"), Path("standard output")):
-        hint = files.explain_os_error(error, other).hint
-        assert "ENVBUILD_HOME" not in hint and "another folder" in hint
-    monkeypatch.chdir(tmp_path)
-    assert "ENVBUILD_HOME" in files.explain_os_error(error, Path("home/x")).hint
+@pytest.mark.parametrize(
+    ("number", "cure"), [(errno.ENOSPC, "Free some space there"), (errno.EROFS, "Make the file system writable")]
+)
+def test_the_hint_names_the_cure_and_how_to_choose_another_folder(number, cure):
+    hint = files.explain_os_error(OSError(number, "no"), Path("x.json")).hint
+    assert hint.startswith(f"{cure}, or choose another folder") and "ENVBUILD_HOME" in hint
 
 
 def full(*_arguments, **_options):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from envbuild import files, workspace
+from envbuild import workspace
 from envbuild.errors import UsageError
 
 
@@ -22,14 +22,6 @@ def test_found_upward_from_here(checkout, monkeypatch):
     found = workspace.find()
     assert found.root == checkout
     assert found.environments == checkout / "images" / "environments"
-
-
-def test_errors_about_the_cache_folder_name_its_variable(checkout, monkeypatch):
-    monkeypatch.setattr(files, "CACHE_FOLDERS", set())
-    error = PermissionError(13, "Permission denied")
-    home = workspace.find(str(checkout)).home
-    assert "ENVBUILD_HOME" in files.explain_os_error(error, home / "downloads" / "x").hint
-    assert "ENVBUILD_HOME" not in files.explain_os_error(error, checkout / "x").hint
 
 
 def test_the_flag_wins_over_the_variable_and_here(checkout, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Reads ``frameworks/<name>.yaml``. What a release or a variant does not state, its series states for it."""
+"""Reads ``frameworks/<name>.yaml``. What a release or a variant does not state comes from its series, or from its framework."""
 
 from __future__ import annotations
 

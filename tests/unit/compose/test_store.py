@@ -115,9 +115,7 @@ def test_a_writer_that_fails_leaves_nothing(store):
     assert composed.tree(store.folder) == {"oci-layout", "index.json", "in-use"}
 
 
-def test_a_full_disk_is_one_clear_error(store, monkeypatch):
-    monkeypatch.setattr(files, "CACHE_FOLDERS", {store.folder.parent})
-
+def test_a_full_disk_is_one_clear_error(store):
     def write(stream):
         stream.write(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import render_locks as toys
 from cuda_rows import BROUGHT, COMPILED, ROWS
-from overlay_files import HEAD, TOY_ENTRY, overlay
+from overlay_files import HEAD, PACKAGE_SETS, TOY_ENTRY, overlay
 from test_render import TEMPLATES
 
 from envbuild import codec
@@ -30,15 +30,6 @@ from envbuild.resolve.resolution import Resolution, resolve
 from envbuild.resolve.search.lookup import lookup_of
 from envbuild.resolve.search.placement import offers_on
 
-SETS = """\
-package_sets:
-  - name: marble12
-    system: marble12
-    cuda: "11.4"
-    components: [quarry]
-    packages: [libcudart11, libcublas11]
-    build_packages: [cuda-toolkit]
-"""
 ON_MARBLE = "      - {provider: debian, package_set: marble12}\n"
 WITH_WHEELS = "      - {provider: wheels, wheels: eleven, preference: 5}\n"
 NO_LIBRARIES = (', cudnn: {min: "8.0", below: "9"},\n            glibc', ",\n            glibc")
@@ -59,7 +50,7 @@ WITH_NCCL = (
 
 
 def matrix(folder: Path, *changes: tuple[str, str], brought: str = BROUGHT) -> Matrix:
-    text = SETS + ROWS.replace(WITH_WHEELS, WITH_WHEELS + ON_MARBLE)
+    text = PACKAGE_SETS + ROWS.replace(WITH_WHEELS, WITH_WHEELS + ON_MARBLE)
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new)
@@ -109,7 +100,7 @@ def test_wrong_rows_are_refused(tmp_path: Path, old: str, new: str, problem: str
 
 @pytest.mark.parametrize("cuda", ["11.3", "12.0"])
 def test_libraries_of_an_older_minor_or_another_major_version_are_a_problem(tmp_path: Path, cuda: str) -> None:
-    changed = matrix(tmp_path, (SETS.splitlines()[3], f'    cuda: "{cuda}"'))
+    changed = matrix(tmp_path, (PACKAGE_SETS.splitlines()[3], f'    cuda: "{cuda}"'))
     said = [problem.message for problem in checks.check(changed)]
     assert any(f"CUDA 11.4 from provider debian brings CUDA {cuda}" in message for message in said), said
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cuda_rows import ROWS
-from overlay_files import HEAD, overlay
+from overlay_files import HEAD, PACKAGE_SETS, overlay
 
 from envbuild.cli import frame
 from envbuild.errors import InvalidInputError, UnknownNameError
@@ -142,16 +142,6 @@ def test_the_verb_answers_in_json_too(capsys: pytest.CaptureFixture[str]) -> Non
     assert rows[0]["releases"]
 
 
-CUDA_SETS = """\
-package_sets:
-  - name: marble12
-    system: marble12
-    cuda: "11.4"
-    components: [quarry]
-    packages: [libcudart11, libcublas11]
-    build_packages: [cuda-toolkit]
-    source: "https://example.org/packages"
-"""
 ON_MARBLE = "      - {provider: debian, package_set: marble12}\n      - {provider: wheels, wheels: eleven, preference: 5}\n"
 
 
@@ -160,7 +150,7 @@ def cuda_sets(tmp_path: Path) -> Path:
     """An overlay with CUDA from wheels and from Debian's packages."""
     assert "      - {provider: wheels, wheels: eleven, preference: 5}\n" in ROWS
     rows = ROWS.replace("      - {provider: wheels, wheels: eleven, preference: 5}\n", ON_MARBLE)
-    return overlay(tmp_path, HEAD + rows + CUDA_SETS)
+    return overlay(tmp_path, HEAD + rows + PACKAGE_SETS + '    source: "https://example.org/packages"\n')
 
 
 def test_the_verb_shows_what_the_provider_debian_installs(cuda_sets: Path, capsys: pytest.CaptureFixture[str]) -> None:
