@@ -135,7 +135,7 @@ def _options(parser):
                                                                             'has several (default: 900)'))
     add('--stall', type=float, default=60, metavar='S', help=('stop if no rank makes progress for this time (default: 60); '
                                                                     'time without a processor does not count'))
-    add('--stall-first', type=float, default=300, metavar='S', help=('the same limit until the framework is imported and '
+    add('--stall-first', type=float, default=300, metavar='S', help=('like --stall, but until the framework is imported and '
                                                                      'the first step is done (default: 300)'))
     add('--strict', action='store_true', help='end with exit code 5 if there are warnings')
     add('--seed', type=int, default=7, help='seed of the start weights and the generated images (default: 7)')

@@ -81,10 +81,10 @@ TEXTS = {
         is not judged. --min-accuracy sets your own limit. This check shows that the network learns. It does not show that data
         parallelism is right; ORACLE and REPLICA show that.'''),
     'SAVE': ('the trained model can be saved and restored', '''
-        After training on the most devices, the test saves one replica in the framework's own format and restores it into a new
-        model on one device. All parameters must be restored exactly. The outputs for 64 images should be the same bit by bit;
-        a difference of 1e-6 of the largest output is allowed (1e-4 on GPUs, whose libraries may choose another algorithm for
-        the new model).'''),
+        After training on the largest number of devices, the test saves one replica in the framework's own format and restores
+        it into a new model on one device. All parameters must be restored exactly. The outputs for 64 images should be the same
+        bit by bit; a difference of 1e-6 of the largest output is allowed (1e-4 on GPUs, whose libraries may choose another
+        algorithm for the new model).'''),
     'DATA': ('the data files are the published ones', '''
         The test uses files of MNIST or CIFAR-10 in --data (or mounted at /data) only if their sizes and SHA-256 or MD5
         checksums match the published files. A damaged, incomplete or missing file is a failure; the test never replaces it

@@ -90,8 +90,8 @@ class Several(object):
         if part.member.recipe not in adapters.names():
             part.conclude('not-applicable', 0, 'this image has no test for it (no adapter "%s")' % part.member.recipe)
         elif limit < 1:
-            part.conclude('inconclusive', reports.INCONCLUSIVE, 'the time limit of the whole test passed before it was '
-                                                                'tested')
+            part.conclude('inconclusive', reports.INCONCLUSIVE, 'the time limit of the whole test passed before this '
+                                                                "framework's turn")
         else:
             os.mkdir(folder)
             part.reason = 'it was interrupted'       # this reason stays only if this process is interrupted before _judge()

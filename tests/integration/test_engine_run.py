@@ -100,7 +100,7 @@ def test_settings_reach_the_container(engine, image, tmp_path):
     script = "cat /given/given; echo; id -u; echo $WORD; df -m /dev/shm | tail -1; ls /sys/class/net; getent hosts $(uname -n)"
     result = engine.run(
         image,
-        ["sh", "-c", f"{script}; touch /given/x"],
+        ["sh", "-c", f"{script}; touch /given/x 2>&1"],  # the order of standard output and standard error is not kept
         mounts=[Mount(source=str(tmp_path), target="/given")],
         env={"WORD": "a b"},
         user="1234:1234",

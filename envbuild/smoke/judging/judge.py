@@ -131,7 +131,7 @@ class Judge(object):
             made += speed.verdict(n, run, options)
         for name in plan['schemes'] if 'schemes' in done else ():
             entry, judged = schemes.judge(name, n, plan, own, lambda under: checks.oracle(
-                n, *self._reference(n), saved=_saved(under), possible=precisions), limit, part.train_images)
+                n, *self._reference(n), saved=_saved(under), possible=precisions), limit, self._trained_on(part)['n_train'])
             report['schemes'].append(dict(entry, workload=part.name))
             made.append(judged)
         report['checks'] += [dict(check, workload=part.name) for check in made]

@@ -24,7 +24,8 @@ UNTOLD = .20                # nothing can be decided if rounding alone causes a 
 # An error is smooth if a learning rate and a weight decay explain most of it. Errors of arithmetic are not: random numbers leave
 # nearly everything unexplained. So the limit for a smooth error, in exact arithmetic, can be narrower than the limits above.
 SMOOTH_APART, SMOOTH_LEFT = 2e-3, .5
-ROUNDED = .75               # a gradient was rounded if more of its numbers are nearer to rounded ones (rank.rounded)
+ROUNDED = .75               # a gradient was rounded if more of its numbers lie where rounding puts them (rank.rounded)
+HALVES = ('bfloat16', 'float16')        # the coarser first: each number of bfloat16 is one of float16 too, but for its range
 LEAST_LOSS = 1e-3           # smaller losses have few digits and may be equal by chance
 LEAST_EQUAL = 3
 LATE = .25                  # as a share of a lap; a loss that is ready can be read in less than a thousandth
@@ -138,8 +139,8 @@ def is_smooth(entry):
 
 def rounded_to(entry):
     """The half-precision type to which the gradient was rounded; '' if it was not."""
-    share, name = max([(share, name) for name, share in (entry.get('rounded') or {}).items()] or [(0.0, '')])
-    return name if share > ROUNDED else ''
+    shares = entry.get('rounded') or {}
+    return next((name for name in HALVES if shares.get(name, 0.0) > ROUNDED), '')
 
 
 def as_if(entry):

@@ -157,7 +157,7 @@ class _Look(object):
         name, worst = self._worst(got - mean, spread, rounding)
         return {'lr': rate, 'apart': apart.pop('mean'), 'rounding': float(np.linalg.norm(rounding) / unit), 'others': apart,
                 'parameter': name, 'parameter_apart': worst, 'smooth': _smooth(got - mean, mean, self._at_starts[turn]),
-                'rounded': rounded.nearer(got, singles, rounding + self._rounding(LR))}
+                'rounded': rounded.shares(got, singles, rounding + self._rounding(LR))}
 
     def beside(self, got, truth, rate, turn):
         """Return how far a gradient is from the true one, as a share of the true one, and the share of it that is contained."""
@@ -165,7 +165,7 @@ class _Look(object):
         return {'lr': rate, 'apart': _finite(np.linalg.norm(got - truth) / size), 'holds': _finite(got.dot(truth) / size / size),
                 'rounding': float(np.linalg.norm(self._rounding(rate)) / size),
                 'smooth': _smooth(got - truth, truth, self._at_starts[turn]),
-                'rounded': rounded.nearer(got, truth[None], self._rounding(rate))}
+                'rounded': rounded.shares(got, truth[None], self._rounding(rate))}
 
     def _rounding(self, rate):
         """How much rounding of the weights can change each number of a gradient."""

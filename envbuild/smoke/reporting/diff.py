@@ -58,7 +58,7 @@ def devices(report):
 def _unlike(old, new):
     before, after = devices(old), devices(new)
     if not before or not after:
-        return ['Speeds cannot be compared: one of the reports used no device.']
+        return ['Speeds cannot be compared: at least one report does not name the devices of its run.']
     return [] if before == after else ['Speeds cannot be compared, because the devices differ (%s; %s).' % (before, after)]
 
 

@@ -1,6 +1,7 @@
 """EXCHANGE and REPLICA for the timed laps: what the checks say of copies, losses and distances."""
 from __future__ import absolute_import, division, print_function
 
+import functools
 import unittest
 
 import boot  # noqa: F401
@@ -91,9 +92,12 @@ class Exchange(unittest.TestCase):
 
 
 class Session(object):
-    """Two devices in one process that share one framework (NumPy)."""
+    """Devices in one process that share one framework (NumPy)."""
 
     net, plan = nets.LENET, {'momentum': 0.9, 'seed': 7}
+
+    def __init__(self, devices=2):
+        self.ctx = type('ctx', (Session.ctx,), {'replicas': devices})
 
     class heart(object):
         beat = staticmethod(lambda: None)
@@ -127,7 +131,7 @@ class Session(object):
             parts = parts or handle['last']
             if 'own' in handle:
                 parts = [dict((name, half(array, handle['own'])) for name, array in part.items()) for part in parts]
-            mean = dict((name, sum(part[name] for part in parts) / handle['divide']) for name in nets.LENET.names)
+            mean = dict((name, handle.get('add', sum)([part[name] for part in parts]) / handle['divide']) for name in nets.LENET.names)
             if 'mean' in handle:
                 mean = dict((name, half(array, handle['mean'])) for name, array in mean.items())
             decayed = dict((name, mean[name] + np.float32(handle.get('decay', 0)) * handle['p'][name]) for name in mean)
@@ -148,6 +152,11 @@ def half(array, kind):
     return rounding.cut(array, rounding.MANTISSA[kind]).astype('float32')
 
 
+def add_in(kind):
+    """Return a function that adds as a ring of devices does which exchanges half-precision numbers: each partial sum is rounded."""
+    return lambda arrays: functools.reduce(lambda total, array: half(total + half(array, kind), kind), arrays, np.float32(0))
+
+
 def handle(n, divide, momentum=0.0):
     draw = np.random.RandomState(3)
     start = nets.LENET.initial(7)
@@ -165,12 +174,12 @@ class Looking(unittest.TestCase):
     def tearDown(self):
         looking.IN_A_ROW, looking.LONGEST_S = self.in_a_row, self.longest
 
-    def apart(self, divide, momentum, alone=1, **fault):
+    def apart(self, divide, momentum, alone=1, devices=2, **fault):
         draw = np.random.RandomState(5)
-        batch = draw.randint(0, 256, (32, 1, 28, 28)).astype('uint8'), draw.randint(0, 10, 32)
-        together = dict(handle(2, divide, momentum), **fault)
+        batch = draw.randint(0, 256, (16 * devices, 1, 28, 28)).astype('uint8'), draw.randint(0, 10, 16 * devices)
+        together = dict(handle(devices, divide, momentum), **fault)
         part = Session.adapter.put(together, *batch)
-        return looking.exchange(Session(), handle(1, alone, momentum), batch, [('dp', together, lambda: part, .05)])[0]
+        return looking.exchange(Session(devices), handle(1, alone, momentum), batch, [('dp', together, lambda: part, .05)])[0]
 
     def test_the_mean_is_the_mean_whatever_the_momentum(self):
         for momentum in (0.0, 0.01, 0.1):
@@ -276,6 +285,15 @@ class Looking(unittest.TestCase):
         for healthy in [self.apart(2, momentum) for momentum in (0.0, .01, .1)] + self.single(1):
             self.assertFalse(timed.rounded_to(healthy), healthy)
             self.assertTrue(healthy['rounded'] or healthy['lr'] < .05, healthy)
+
+    def test_a_sum_that_is_rounded_at_each_addition_fails_with_any_number_of_devices(self):
+        for devices in (3, 4, 8):
+            for kind, name in (('bf16', 'bfloat16'), ('fp16', 'float16')):
+                found = self.apart(devices, .01, devices=devices, add=add_in(kind))
+                self.assertEqual(timed.rounded_to(found), name, (devices, found))
+            healthy = self.apart(devices, .01, devices=devices)
+            self.assertFalse(timed.rounded_to(healthy), healthy)
+            self.assertGreater(min(healthy['rounded'].values()), .3)         # chance: it can be told, and it is not
 
     def test_devices_that_still_work_after_a_lap_make_its_time_wrong(self):
         for late, count in (({'dp': 1e-4}, 0), ({'dp': .2, 'input': 3.0}, 1), ({}, 0)):
