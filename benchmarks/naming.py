@@ -36,7 +36,7 @@ from envbuild_smoke.networks import nets, refnet, rounding  # noqa: E402
 
 NET, STEPS, LR, MOMENTUM = nets.REFERENCE, plan.ORACLE["steps"], plan.ORACLE["lr"], plan.MOMENTUM
 NOISE = 1e-7  # relative noise of each gradient, as large as that of another order of summation or another library
-ALLOWED = {"bf16": "the option precision requests it"}
+ALLOWED = {"bf16": "leave out the option precision to compute in single precision"}
 Weights = dict[str, Any]
 Result = tuple[str, str, str, bool]
 

@@ -118,7 +118,7 @@ def _options(parser):
     add('--option', action='append', default=[], metavar='KEY=VALUE', help=('an option for the adapter, in addition to '
                                                                             'the options in the lock'))
     add('--counts', type=_counts, default='auto', help='numbers of devices to test, for example 1,2,4 (default: auto)')
-    add('--device', choices=('auto', 'cpu', 'cuda'), default='auto', help='where to train (default: auto, which is GPUs for a GPU image)')
+    add('--device', choices=('auto', 'cpu', 'cuda'), default='auto', help='where to train (default: auto, which means GPUs in a GPU image, else the CPU)')
     add('--devices', default='auto', metavar='0,1|UUID|all', help='which GPUs to use, in this order (default: the largest '
                                                                   'set of equal GPUs). Two ranks share a GPU that is '
                                                                   'named twice: results are checked, speeds mean nothing')
@@ -181,12 +181,12 @@ def _run_options(parser):
     add('--rounds', type=_positive, default=9, help='how often to measure the speed (default: 9)')
     add('--round-seconds', type=float, default=0, metavar='S', help=('length of one measurement (default: 0.25 on CPUs, 0.5 '
                                                                      'on GPUs)'))
-    add('--warmup-max', type=_positive, default=60, metavar='N', help='most steps before the speed is measured (default: 60)')
+    add('--warmup-max', type=_positive, default=60, metavar='N', help='at most this many steps before the speed is measured (default: 60)')
     add('--min-accuracy', type=float, default=None, metavar='SHARE', help=('the test fails below this accuracy, from 0 to 1 '
                                                                            '(the default depends on data and network)'))
     add('--min-speedup', type=_floors, default={}, help='on GPUs, required speedup as DEVICES:RATIO, for example 2:1.2,4:2.0')
-    add('--min-efficiency', type=_floors, default={}, help=('required speedup divided by the number of devices, for '
-                                                            'example 2:0.8'))
+    add('--min-efficiency', type=_floors, default={}, help=('on GPUs, required efficiency (speedup / number of '
+                                                            'devices) as DEVICES:RATIO, for example 2:0.8'))
     add('--sync', type=_sync, default='gradients', help=('how devices are synchronised: gradients, parameters:K, async:S, '
                                                          'or several of them'))
     add('--baseline', default='', metavar='REPORT', help='an earlier report; this run fails if it is worse')

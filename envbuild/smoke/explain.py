@@ -12,8 +12,8 @@ TEXTS = {
         and see the devices that it needs. The message names the ranks that are missing: read their own output, and check the
         firewalls between the hosts. GPUs that differ between hosts are a warning.'''),
     'IMPORT': ('the framework can be imported', '''
-        Every rank imports the framework and opens its device. If this fails, the image is broken: a library is missing, a
-        wheel is for another Python or processor, or a dependency is too new.'''),
+        Every rank imports the framework and opens its device. If this fails, the image is broken: a library is missing, a wheel
+        is for another Python or processor, or a dependency is too new.'''),
     'DEVICE': ('training ran on the right device', '''
         The test asks the framework on which devices its parameters are and on which its steps ran. A GPU run fails if the
         framework used the CPU instead without reporting it.'''),
@@ -35,51 +35,51 @@ TEXTS = {
         steps on the same batches from the same start. The largest relative error of any parameter may be 4e-5 in single
         precision (4e-6 is usual). A larger error fails. The message then names the fault that explains it, with its size:
         another learning rate, momentum or decay, wrong labels, a parameter or a replica that is left out, or gradients in half
-        precision. An error that looks like TF32, bfloat16 or float16 is only a warning if an option or a variable requests
-        this precision. TF32 is switched off on every GPU. The message suggests a race between updates only if the error is
-        random and one device alone is right. With the largest number of devices, the network then trains 20 more steps. For
-        each of the 24 steps, NumPy computes the update again from the weights before the step. The two updates may differ by
-        at most 5e-5 of a typical update (5e-6 is usual; 0.08 with a reduced precision that is allowed). So a fault in every
-        k-th step fails, for k up to 20, and the message names the steps. After training and timing, all of this is done once
-        more, so that a small fault is found that begins only after many steps of the process. The accuracy does not show these
-        faults: without any exchange of gradients it is still 98 %.'''),
+        precision. An error that looks like TF32, bfloat16 or float16 is only a warning if an option or a variable requests this
+        precision. TF32 is switched off on every GPU. The message suggests a race between updates only if the error is random
+        and one device alone is right. With the largest number of devices, the network then trains 20 more steps. For each of
+        the 24 steps, NumPy computes the update again from the weights before the step. The two updates may differ by at most
+        5e-5 of a typical update (5e-6 is usual). If a reduced precision is allowed, the limit is 0.08. So the check finds a
+        fault that occurs in every k-th step, for k up to 20, and names the steps. After training and timing, all of this is
+        done once more, so that a small fault is found that begins only after many steps of the process. The accuracy does not
+        show these faults: without any exchange of gradients it is still 98 %.'''),
     'BUCKETS': ('a network that fills several exchange buckets gets the right weights', '''
         Frameworks exchange gradients in buckets (25 MB in DistributedDataParallel). They send one bucket while the backward
         pass computes the next. A small network fits into the first bucket, so it cannot show faults in later ones. Therefore a
         dense network of 40 MB trains three steps on several devices. Its weights may differ by at most 1e-4 from those of a
-        float64 NumPy network, and must have the same bits in every replica. If they are wrong, the message names the
-        parameters that are wrong in the first faulty step and, if it is known, what happened to their gradients: not
-        exchanged, lost, one step late, summed, averaged twice, taken from one replica, or rounded. If ORACLE found a reduced
-        precision that is allowed, an error below 3 % is a warning, if the error of each layer is that of the simulated
-        rounding in every step.'''),
+        float64 NumPy network, and must have the same bits in every replica. If they are wrong, the message names the parameters
+        that are wrong in the first faulty step and, if it is known, what happened to their gradients: not exchanged, lost, one
+        step late, summed, averaged twice, taken from one replica, or rounded. If ORACLE warned about a reduced precision that
+        is allowed, an error below 3 % is only a warning, provided that the error of each layer resembles simulated rounding in
+        every step.'''),
     'REPLICA': ('all replicas have the same bits', '''
         The test compares the bits of all parameters between replicas after every step, after training and after the last timed
-        lap. If replicas differ, the exchange leaves something out.'''),
+        lap (a lap is a group of steps that are timed together). If replicas differ, the exchange leaves something out.'''),
     'EXCHANGE': ('the timed steps average the gradients of all devices', '''
         After the last timed lap and after training, the same model makes more steps from known weights: 21 steps in a row, or
-        as many as take about 12 s, but at least two. The steps start from two sets of weights in turn, so the gradient of an
-        earlier step is noticed. Each step must change the weights by the mean of the gradients that single devices compute,
-        each on its own part of the batch. The error is given as a share of the difference between the gradients of the
-        devices. It is 1 if nothing is exchanged, or if a device had the wrong images. It may be at most 0.1 (0.05 for LeNet in
-        single precision); a framework without faults stays below 0.001. The test also compares the losses of the ranks: two
-        ranks with exactly equal losses had the same images. Devices that train alone on purpose (indep) must end with
-        different weights. A single device that was timed must compute the gradient that NumPy computes for the same images (at
-        most 32 of them for ResNet-20 and VGG19). The two may differ by 3 % for LeNet in single precision, and by 25 % for
-        other networks. If a reduced precision is allowed, only half of NumPy's gradient must be in the step of ResNet-20 or
-        VGG19. For LeNet in single precision, smaller errors fail too: above 0.002 if another learning rate or a weight decay
-        explains most of the error, and any error if most numbers of the gradient are those of bfloat16 or float16. The message
-        says which. With one device this check is shown only if it fails, or if the adapter cannot set weights.'''),
+        as many as take about 12 s, but at least two. The steps start from two sets of weights in turn, so a step that uses the
+        gradient of an earlier step is noticed. Each step must change the weights by the mean of the gradients that single
+        devices compute, each on its own part of the batch. The error is given as a share of the difference between the
+        gradients of the devices. It is 1 if nothing is exchanged, or if a device had the wrong images. It may be at most 0.1
+        (0.05 for LeNet in single precision); a framework without faults stays below 0.001. The test also compares the losses of
+        the ranks: two ranks with exactly equal losses had the same images. Devices that train alone on purpose (indep) must end
+        with different weights. A single device that was timed must compute the gradient that NumPy computes for the same images
+        (at most 32 of them for ResNet-20 and VGG19). The two may differ by 3 % for LeNet in single precision, and by 25 % for
+        other networks. If a reduced precision is allowed, it is enough that a step of ResNet-20 or VGG19 contains half of
+        NumPy's gradient. For LeNet in single precision, smaller errors fail too: an error above 0.002 if another learning rate
+        or a weight decay explains most of it, and any error if most numbers of the gradient are rounded to bfloat16 or float16.
+        The message says which. With one device this check is shown only if it fails, or if the adapter cannot set weights.'''),
     'LOSS': ('the loss falls', '''
-        The loss must stay finite, and the median of the last ten steps must be below a quarter of
-        that of the first ten. If
-        no limit was measured for the data, the loss must only fall. If there was too little training, the loss is not judged.'''),
+        The loss must stay finite, and the median loss of the last ten steps must be below a quarter of the median loss of the
+        first ten. If no limit was measured for the data, it is enough that this median falls. If there was too little training,
+        the loss is not judged.'''),
     'ACC': ('the network learns', '''
         This is the accuracy on images that were not trained on. The limit depends on the data and the network: 0.97 for
         generated digits, where a framework without faults reaches 0.985 to 0.992 in two epochs; 0.93 for generated shapes and
-        resnet20, which reaches 0.97. No limit was measured for real MNIST and CIFAR-10: the accuracy must only be better than
-        guessing, and the message says so. If the training is shorter than the one for which a limit was measured, the accuracy
-        is not judged. --min-accuracy sets your own limit. This check shows that the network learns. It does not show that data
-        parallelism is right; ORACLE and REPLICA show that.'''),
+        resnet20, which reaches 0.97. No limit was measured for real MNIST and CIFAR-10: it is enough that the accuracy is
+        better than guessing, and the message says so. If the training is shorter than the one for which a limit was measured,
+        the accuracy is not judged. --min-accuracy sets your own limit. This check shows that the network learns. It does not
+        show that data parallelism is right; ORACLE and REPLICA show that.'''),
     'SAVE': ('the trained model can be saved and restored', '''
         After training on the largest number of devices, the test saves one replica in the framework's own format and restores
         it into a new model on one device. All parameters must be restored exactly. The outputs for 64 images should be the same
@@ -107,23 +107,23 @@ TEXTS = {
         this version of the framework or of Python has no such compiler, or if the image was built without one on purpose
         (options: {compile: "no"} in its matrix row).'''),
     'SPEED': ('more devices train faster', '''
-        The speedup is N times the time of one device alone, divided by the time of N devices with exchange. The test measures
-        both in turn, in several rounds, and shows the median of the ratios with a confidence interval. The interval is wider
-        if the rounds depend on each other. On GPUs, with a network that is large enough (--workload cifar), 80 % of N is good
-        and 60 % is ok. A lower speedup is a warning that names its cause: contention (devices slow each other down even
-        without any exchange), communication-bound, input-bound, or a clock that is kept low. If steps take only a few
-        milliseconds because the GPU waits for the host, they are called launch-bound and are not judged. A low speed never
-        fails the test, unless --min-speedup or --min-efficiency requires a value. Then the check fails if the whole interval
-        is below the required value. It passes if the median reaches this value and the interval reaches at most a tenth below
-        it. In all other cases it is inconclusive: if the median is too low but the interval reaches above the required value,
-        if there were fewer than six rounds, or if the machine is noisy. CPU workers share cores and are never judged, so a
-        required value makes a CPU run inconclusive.'''),
+        The speedup is N times the step time of one device alone, divided by the step time of N devices with exchange. With
+        --scaling strong, the factor N is left out. The test measures both in turn, in several rounds, and shows the median of
+        the ratios with a confidence interval. The interval is wider if the rounds depend on each other. On GPUs, with a network
+        that is large enough (--workload cifar), 80 % of N is good and 60 % is ok. A lower speedup is a warning that names its
+        cause: contention (devices slow each other down even without any exchange), communication-bound, input-bound, or a clock
+        that is kept low. If steps take only a few milliseconds because the GPU waits for the host, they are called launch-bound
+        and are not judged. A low speed never fails the test, unless --min-speedup or --min-efficiency requires a value. Then
+        the check fails if the whole interval is below the required value. It passes if the median reaches this value and the
+        interval reaches at most a tenth below it. In all other cases it is inconclusive: if the median is too low but the
+        interval reaches above the required value, if there were fewer than six rounds, or if the machine is noisy. CPU workers
+        share cores and are never judged, so a required value makes a CPU run inconclusive.'''),
     'SYNC': ('other ways to synchronise devices do what they should', '''
         --sync parameters:K averages parameters every K steps. --sync async:S lets no process be more than S steps ahead of the
         slowest. Both use only operations that every framework has. The test compares each with averaging gradients: speed,
         accuracy, and how far the replicas differ at the end. With SGD and momentum, parameters:1 and async:0 are the same as
-        averaging gradients, so they must give the weights of the reference network. The others are judged by what they learn.
-        A process that got further ahead than allowed fails the check.'''),
+        averaging gradients, so they must give the weights of the reference network. The others are judged by what they learn. A
+        process that got further ahead than allowed fails the check.'''),
     'BASELINE': ('the result is not worse than an earlier report', '''
         With --baseline REPORT, a check that passed in that report must pass here, and the accuracy may be at most two points
         lower. The speed is worse if its median is lower by more than --tolerance (default: a tenth) and the two intervals do

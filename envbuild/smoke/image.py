@@ -42,7 +42,7 @@ def checked(path, reading):
     try:
         return reading()
     except (IOError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadLock('%s is not a lock of envbuild: %s: %s' % (path or DEFAULT_LOCK, type(error).__name__, error))
+        raise BadLock('cannot read %s as a lock of envbuild: %s: %s' % (path or DEFAULT_LOCK, type(error).__name__, error))
 
 
 def read(path, framework=''):

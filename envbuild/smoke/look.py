@@ -49,7 +49,7 @@ def _network(options, say):
     try:
         if options['listen']:
             listener = network.listen(options['listen'])
-            say('waiting at port %d; on the other machine, start envbuild-smoke probe --connect THIS-MACHINE:%d' % ((options['listen'],) * 2))
+            say('waiting on port %d; on the other machine, start envbuild-smoke probe --connect THIS-MACHINE:%d' % ((options['listen'],) * 2))
             network.serve(listener)
             listener.close()
             return {'network': None, 'error': None}

@@ -50,12 +50,12 @@ def choose_device(options, image, found):
     if not wants_gpu:
         if options['devices'] not in ('auto', 'all'):
             raise Refusal('--devices chooses GPUs, but this run uses CPU workers: use --counts to set their number')
-        return Device('cpu', cores, 'CPU workers share %d cores' % cores)
+        return Device('cpu', cores, 'CPU workers share %d core%s' % (cores, 's' if cores > 1 else ''))
     if found['devices']:
         numbers = chosen_devices(options['devices'], found['devices'])
         apart = len(set(numbers))
         of = '' if apart == len(found['devices']) else ' of %d' % len(found['devices'])
-        words = '%d%s GPUs' % (apart, of) if apart == len(numbers) else '%d ranks share %d%s GPU%s' % (
+        words = '%d%s GPU%s' % (apart, of, 's' if len(found['devices']) > 1 else '') if apart == len(numbers) else '%d ranks share %d%s GPU%s' % (
             len(numbers), apart, of, 's' if apart > 1 else '')
         return Device('cuda', len(numbers), words, numbers)
     reason = no_gpu_reason(found['cuda'])
@@ -79,7 +79,7 @@ def chosen_devices(text, devices):
         fits = [place for place, device in enumerate(devices)
                 if word == '%d' % device['index'] or (word.upper().startswith(('GPU-', 'MIG-')) and (device['uuid'] or '').startswith(word))]
         if len(fits) != 1:
-            raise Refusal('--devices: %s is %s; there are %s' % (
+            raise Refusal('--devices: %s is %s; available GPUs: %s' % (
                 word, 'no GPU here' if not fits else 'more than one GPU',
                 ', '.join('%d (%s)' % (device['index'], device['uuid'] or 'UUID unknown') for device in devices)))
         places += fits
@@ -140,7 +140,7 @@ def with_enough_rounds(options):
     if not floors or 'bench' not in options['phases'] or options['rounds'] >= stats.LEAST:
         return options, []
     return dict(options, rounds=stats.LEAST), [('%d rounds were timed instead of %d, because --min-speedup and '
-                                                '--min-efficiency need this number.') % (
+                                                '--min-efficiency need at least this many.') % (
         stats.LEAST, options['rounds'])]
 
 

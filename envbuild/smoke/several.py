@@ -147,7 +147,7 @@ def _judge(part, code, ending, limit):
     if code is None:
         part.hung = True
         part.conclude('fail', reports.HANG, 'it was stopped, because it did not end within %.0f s%s' % (
-            limit, '' if part.report is None else '; it says: ' + (own.get('reason') or own['status'])))
+            limit, '' if part.report is None else '; its report says: ' + (own.get('reason') or own['status'])))
     elif not own:
         part.conclude('error', reports.FAIL, 'it wrote no report and %s' % ending)
     elif code != own['exit_code']:

@@ -157,7 +157,7 @@ TOLD = {
     "MEMORY": ("fail", "GPU 2 has the least free memory: 0.1 of"),
     "BUSY": ("warn", "another program already uses GPU 1: its load is 88 %"),
     "HEALTH": ("fail", "GPU 3 has faulty memory"),
-    "THROTTLE": ("warn", "the clock of GPU 1 is kept low by heat, by hardware (61 degrees)"),
+    "THROTTLE": ("warn", "the clock of GPU 1 is kept low by heat (limited by hardware), at 61 degrees C"),
     "PCIE": ("warn", "GPU 1 uses 4 of its 16 PCIe lanes"),
     "MIXED": ("warn", "used: 4 x A with 43 GB (GPU 0, 1, 2, 3); left out: 2 x B with 17 GB (GPU 4, 5)"),
 }
@@ -344,4 +344,4 @@ def test_a_floor_for_the_speedup_is_judged_on_gpus(guest: Guest, driver: Callabl
     )
     answer = _on_gpus(guest, tmp_path, driver(devices=TWO, active="1"), *few, "--min-speedup", "2:50")
     assert (answer.code, answer.failed()) == (1, {"SPEED"}), answer.err
-    assert "asked for speedup 50.00" in answer.check("SPEED", 2)["message"]
+    assert "required: speedup 50.00" in answer.check("SPEED", 2)["message"]

@@ -56,7 +56,7 @@ def test_a_small_fault_that_begins_after_many_steps_is_caught_and_named(
     answer = _fault(guest, tmp_path, fault, *SHORT)
     assert answer.code == 1 and {"ORACLE"} <= answer.failed() <= {"ORACLE", "EXCHANGE"}, answer.err  # EXCHANGE may see it too
     oracle = answer.check("ORACLE", 2)
-    assert oracle["message"].startswith("right at first, but at the end of the run "), oracle
+    assert oracle["message"].startswith("right at the start of the run; at its end: "), oracle
     assert oracle["detail"]["hypothesis"]["id"] == cause, oracle
 
 

@@ -76,7 +76,7 @@ def _for_training(part, options, seed):
             return _public(part, folder)
         except datafiles.Damaged as error:
             raise Unusable(_check(part, 'fail', '%s: %s' % (folder, error), next_step=(
-                'Download it again with `envbuild data fetch %s`. Or leave out --data and %s: then images are generated.' % (part.workload.dataset, MOUNTED))))
+                'Download the files again with `envbuild data fetch %s`. Without --data and a mount at %s, images are generated.' % (part.workload.dataset, MOUNTED))))
         except datafiles.Absent as error:
             if asked and options['workload'] != 'auto':
                 raise Unusable(_check(part, 'fail', str(error), next_step=('Download the files with `envbuild data fetch '

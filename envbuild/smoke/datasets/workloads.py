@@ -59,8 +59,8 @@ class Part(object):
         if asked is not None:
             return {'accuracy': asked, 'loss': loss, 'note': ''}
         if images < enough:
-            return {'accuracy': None, 'loss': None, 'note': ('not judged: trained on only %d images, but the accuracy '
-                                                             'limit is for %d') % (images, enough)}
+            return {'accuracy': None, 'loss': None, 'note': ('not judged: trained on only %d images in all epochs, but '
+                                                             'the limits are for at least %d') % (images, enough)}
         known = (data, self.net.name) in LIMITS
         return {'accuracy': accuracy, 'loss': loss,
                 'note': '' if known else ('no accuracy limit was measured for %s on %s: the accuracy only has to be '

@@ -17,7 +17,7 @@ def read(path, framework='', whole=False):
     try:
         report = files.read_json(path)
     except (IOError, OSError, ValueError) as error:
-        raise Unreadable('%s is not a report: %s' % (path, error))
+        raise Unreadable('cannot read the report %s: %s' % (path, error))
     if not isinstance(report, dict) or report.get('schema') != 'envbuild-smoke/1':
         raise Unreadable('%s is not a report of envbuild-smoke run' % path)
     if report.get('parts') and not whole:

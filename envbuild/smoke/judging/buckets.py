@@ -159,5 +159,5 @@ def _named(step, copies, wrong):
     fits = set(fault for fault, _ in KNOWN if fault != ('bucket-of-replica-0' if len(copies) > 1 else 'bucket-not-exchanged'))
     for replica, weights in copies:
         fits &= step.faults(replica, weights, wrong)
-    return next(((fault, words) for fault, words in KNOWN if fault in fits), (None, 'are wrong, but no known fault '
-                                                                                    'explains how'))
+    return next(((fault, words) for fault, words in KNOWN if fault in fits), (None, 'are wrong in a way that no '
+                                                                                    'known fault explains'))

@@ -69,7 +69,7 @@ def oracle(n, case, want, saved, alone=None, possible=None):
     elif fault['id']:
         words = fault['sentence']
     else:
-        words = 'weights are wrong by up to %.1e, most in %s of replica %d; no known fault explains it' % (value, name, replica)
+        words = 'weights are wrong by up to %.1e (relative), most in parameter %s of replica %d; no known fault explains this' % (value, name, replica)
     right_alone = fault['id'] in ('', 'noise') and alone is not None and alone <= ORACLE_PASS
     if right_alone:
         words += '; with one device, weights agree to %.1e%s' % (alone, ': updates may race with each other' if fault['id'] else '')
@@ -129,7 +129,7 @@ def learning(n, training, limit):
     """
     first, last, accuracy = training['loss_first'], training['loss_last'], training['accuracy']
     words = '%s of %d test images are classified correctly%s' % (stats.percent(accuracy), training['test_n'], limit['note'] and '; ' + limit['note'])
-    fell = 'the loss fell from %.2f to %.3f' % (first, last)
+    fell = 'the loss went from %.2f to %.3f' % (first, last)
     if not training['finite']:
         loss = check('LOSS', n, 'fail', 'the loss is not a finite number at step %d' % training['first_not_finite'],
                      next_step='See the check ORACLE: it names the arithmetic fault, if there is one.')
@@ -138,7 +138,7 @@ def learning(n, training, limit):
     else:
         falls = last < limit['loss'] * first
         loss = check('LOSS', n, 'pass' if falls else 'fail', fell, value=last, limit=limit['loss'] * first,
-                     next_step='' if falls else 'See the check ORACLE: the optimizer may not change the weights at all.')
+                     next_step='' if falls else 'See the check ORACLE: perhaps the optimizer does not change the weights at all.')
     if limit['accuracy'] is None:
         return [loss, check('ACC', n, 'skip', words, value=accuracy, unit='fraction')]
     enough = accuracy >= limit['accuracy']

@@ -188,8 +188,8 @@ def _by_labels(search, target):
         return None
     labels, changed = other
     batches = len(set(place // search.case.batch for place in changed))
-    search.ask([('wrong-labels', ('%d of %d labels are wrong, in %d of %d batches; the first is image %d: trained as '
-                                  'class %d instead of %d') % (
+    search.ask([('wrong-labels', ('%d of %d labels are wrong, in %d of %d batches; the first is that of image %d, '
+                                  'which was trained as class %d instead of %d') % (
         len(changed), len(labels), batches, search.case.steps, changed[0], labels[changed[0]], search.case.labels[changed[0]]),
         dict(labels=labels))])
     return search.clear()

@@ -32,7 +32,7 @@ def ending(n, outcome):
         if outcome.kind == 'stalled':
             return [check('HANG', n, 'fail', 'no rank makes progress: check ' + where, detail=detail,
                           next_step='The stacks of all ranks are in the report\'s logs.')]
-        return [check('HANG', n, 'inconclusive', ('the time limit has passed before all was tested; the last progress was %.1f s ago: '
+        return [check('HANG', n, 'inconclusive', ('the time limit passed before everything was tested; the last progress was %.1f s earlier: '
                                                   '%s') % (outcome.silent_s, where), detail=detail,
                       next_step='Use a larger --timeout, or a machine that is less busy. The stacks of all ranks are in the '
                                 "report's logs.")]

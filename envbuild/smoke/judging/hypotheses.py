@@ -22,7 +22,7 @@ def _of_any(net):
     found = [
         ('first-update-skipped', 'the first update was skipped', dict(skip=1)),
         ('late-gradients', 'each update uses the gradients of the step before (asynchronous updates, one step late)', dict(late=True)),
-        ('nesterov', 'Nesterov momentum instead of classical momentum', dict(nesterov=True)),
+        ('nesterov', 'the optimizer uses Nesterov momentum instead of classical momentum', dict(nesterov=True)),
         ('no-momentum', 'momentum is not applied', dict(momentum=0.0)),
         ('frozen-biases', 'the biases are never updated', dict(other=(None, dict(never='_b')))),
         ('loss-summed', 'the loss is summed over the batch, not averaged', dict(loss_sum=True)),

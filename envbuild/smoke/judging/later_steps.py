@@ -76,14 +76,14 @@ def judge(check, steps, compared, reduced=False):
     worst = max(steps, key=lambda step: step.error)
     detail = dict(check['detail'], steps=[step.error for step in steps])
     if worst.error <= limit:
-        return dict(check, detail=detail, message='%s; each of %d steps changes them as it should, to %.1e' % (
+        return dict(check, detail=detail, message='%s; each of %d single steps has an error of at most %.1e' % (
             check['message'], len(steps), worst.error))
     wrong = [step for step in steps if step.error > limit]
     first = [step for step in wrong if not any(other.number == step.number - 1 for other in wrong)]     # see above
     words = set(step.words for step in first)
     known = words.pop() if len(words) == 1 else ''
     numbers = ', '.join('%d' % step.number for step in first[:6]) + (', ...' if len(first) > 6 else '')
-    message = 'the weights after %d steps are right, but of %d steps number %s %s' % (
+    message = 'the weights after %d steps are right, but of %d single steps, these are wrong: %s; they %s' % (
         compared, len(steps), numbers, known or 'change parameter %s wrongly, by %.1e of its usual change' % (
             worst.parameter, worst.error))
     hypothesis = dict(detail.get('hypothesis') or {}, id='some-steps', sentence=message)
@@ -95,9 +95,9 @@ def judge(check, steps, compared, reduced=False):
 def joined(first, again):
     """Return one check from ORACLE before the workloads, which has not failed, and ORACLE from the same training after them."""
     if again['status'] == 'fail' or (first['status'], again['status']) == ('pass', 'warn'):
-        return dict(again, message='right at first, but at the end of the run ' + again['message'])
+        return dict(again, message='right at the start of the run; at its end: ' + again['message'])
     steps = [error for made in (first, again) for error in made['detail'].get('steps', ())]
-    return dict(first, message=first['message'] + '; so it is again at the end of the run', detail=dict(first['detail'], steps=steps))
+    return dict(first, message=first['message'] + '; the same holds at the end of the run', detail=dict(first['detail'], steps=steps))
 
 
 def _norm(array):

@@ -30,7 +30,7 @@ def possible(kind, devices, options, variables):
     for each in OPTION.get(options.get('precision'), ()):
         if (kind, each) == ('cuda', 'tf32'):
             continue
-        found.setdefault(each, 'the option precision requests it')
+        found.setdefault(each, 'leave out the option precision to compute in single precision')
     return found
 
 

@@ -98,14 +98,14 @@ def unmeasured(options, made):
     if not missing:
         return []
     return [check('SPEED', None, 'inconclusive', 'a speed was required with %s devices, but none was measured' % (
-        ' and '.join('%d' % n for n in missing)), next_step='Name only numbers of devices, above 1, that --counts measures, and include '
-                                                            'the phase bench.')]
+        ' and '.join('%d' % n for n in missing)), next_step='In --min-speedup and --min-efficiency, name only numbers above 1 that --counts tests, and '
+                                                            'include bench in --phases.')]
 
 
 def _demanded(run, words, told, floors, common):
     n, what = run['n'], common['detail']['culprits']
     answers = [(floor,) + floor.answer() for floor in floors]
-    asked = ', asked for ' + ' and '.join('%s %.2f' % (floor.what, floor.limit) for floor in floors)
+    asked = '; required: ' + ' and '.join('%s %.2f' % (floor.what, floor.limit) for floor in floors)
     missed = [floor for floor, status, _ in answers if status == 'fail']
     # Noise makes a failure inconclusive only if it is large enough that the interval might reach the floor.
     if missed and _noisy(run) and not any(floor.high * (1 + run['noise_rel_iqr']) < floor.limit for floor in missed):
@@ -128,7 +128,7 @@ def _by_itself(run, words, told, common):
     if gain['lo'] is None:
         status, comment = 'skip', 'not judged, because one round has no confidence interval'
     elif run['scaling'] != 'weak':
-        status, comment = ('warn', 'more devices make training slower') if gain['hi'] < 1 else ('pass', 'with a fixed total batch')
+        status, comment = ('warn', 'more devices make training slower') if gain['hi'] < 1 else ('pass', 'no limit applies with a fixed total batch')
     elif gain['lo'] > SUPERLINEAR * n:
         status, comment = 'pass', ('speedup above the number of devices: the single device may have been throttled, or '
                                    'the smaller batch per device fits a cache')
@@ -149,7 +149,7 @@ def _noisy(run):
 
 def _words(n, run):
     gain = run['speedup']
-    return 'speedup %s with %d devices (%s)%s' % (stats.words(gain), n, run['scaling'], _dependent(gain))
+    return 'speedup %s with %d devices (%s scaling)%s' % (stats.words(gain), n, run['scaling'], _dependent(gain))
 
 
 def _dependent(gain):

@@ -31,7 +31,7 @@ LEAST_EQUAL = 3
 LATE = .25                  # as a share of a lap; a loss that is ready can be read in less than a thousandth
 NOT_LOOKED_AT = 'not checked: the adapter cannot set weights'
 HIDDEN = 'not checked: rounding errors hide how a step changes the weights'
-WORDS = {'dp': 'timed steps (dp)', 'input': 'timed steps with data from the host (input)', 'train': 'training steps'}
+WORDS = {'dp': 'timed steps with exchange (dp)', 'input': 'timed steps with data from the host (input)', 'train': 'training steps'}
 
 
 def replicas(n, own):
@@ -65,8 +65,8 @@ def drained(n, own):
     share, mode = max(shares or [(0.0, '')])
     if share <= LATE:
         return []
-    return [check('TIME', n, 'fail', 'devices were still computing when a lap ended (%s): the loss of its last step took '
-                                     'another %.2g times as long as the lap' % (mode, min(share, 99)),
+    return [check('TIME', n, 'fail', 'devices were still computing when a timed lap (mode %s) ended: the loss of its last step '
+                                     'took another %.2g times as long as the lap' % (mode, min(share, 99)),
                   value=share, limit=LATE, unit='of a lap',
                   next_step='The framework reports too early that its devices have finished, so all measured times are too short. '
                             'Check which work its synchronisation call waits for.')]
@@ -123,7 +123,7 @@ def single(n, own, precisions=()):
     scaled = abs(abs(worst['holds'] - 1) - worst['apart']) < SCALED * worst['apart'] and 0 < worst['holds'] < NOT_FINITE
     return [check('EXCHANGE', n, 'fail', 'the timed steps of one device (rank %d) do not change its weights by the '
                                          'gradient of its images: the difference is %.4g %% of the gradient%s' % (
-                      worst['rank'], min(100 * worst['apart'], 9999), '; each step counts %.3g times' % worst['holds'] if scaled
+                      worst['rank'], min(100 * worst['apart'], 9999), '; each step is %.3g times as large as it should be' % worst['holds'] if scaled
                       else '; it is ' + as_if(worst) if is_smooth(worst) else '; the gradients are rounded to %s' % rounded_to(worst)
                       if rounded_to(worst) else ''),
                   value=worst['apart'], limit=worst['limit'], unit='of the gradient', detail={'worst': worst},
@@ -145,7 +145,7 @@ def rounded_to(entry):
 
 def as_if(entry):
     """Describe a smooth error."""
-    return 'as if each step counted %.4g times, with a weight decay of %.2g' % (1 + entry['smooth']['scale'], entry['smooth']['decay'])
+    return 'as if each step were %.4g times as large, with a weight decay of %.2g' % (1 + entry['smooth']['scale'], entry['smooth']['decay'])
 
 
 def _averaged(n, entries, most):

@@ -20,7 +20,7 @@ def measure(found, say):
     """{'devices': [figures], 'pairs': [figures]} of all GPUs, or {'not_measured'}."""
     answer = ask(('rates', 'peers'), len(found['devices']), STALL_S, say)
     if answer['problem'] or len(answer['devices']) < len(found['devices']):
-        return {'not_measured': answer['problem'] or 'it ended early'}
+        return {'not_measured': answer['problem'] or 'the measuring process ended early'}
     return {'devices': answer['devices'], 'pairs': answer['pairs']}
 
 

@@ -28,8 +28,8 @@ MEANING = {
                                     'NVIDIA_VISIBLE_DEVICES.'),
     101: ('CUDA_VISIBLE_DEVICES names a device that does not exist', 'Compare the variable with the output of nvidia-smi -L '
                                                                    'inside the container.'),
-    304: ('a call of the operating system failed', 'Check that the container has /dev/nvidia-uvm and may open it.'),
-    802: ('the system is not ready', 'On a machine with NVSwitch, start nvidia-fabricmanager in the version of the driver.'),
+    304: ('a system call failed', 'Check that the container has /dev/nvidia-uvm and may open it.'),
+    802: ('the system is not ready', 'On a machine with NVSwitch, start nvidia-fabricmanager of the same version as the driver.'),
     803: ("the image's libcuda does not match the driver in the kernel",
           "Remove libcuda from the image; the container runtime provides the host's libcuda."),
     804: ('the image\'s forward-compatibility libcuda does not work on this GPU',

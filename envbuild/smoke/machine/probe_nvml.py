@@ -12,8 +12,8 @@ SM_CLOCK, TEMPERATURE = 1, 0
 UNCORRECTED, SINCE_START = 1, 0
 MODES = {0: 'default', 1: 'exclusive thread', 2: 'prohibited', 3: 'exclusive process'}
 # https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html; 1 (idle) is left out: it is no fault
-HELD_DOWN = ((0x02, 'clocks set by a person'), (0x04, 'power limit'), (0x08, 'hardware slowdown'), (0x20, 'heat, by software'),
-             (0x40, 'heat, by hardware'), (0x80, 'power brake'))
+HELD_DOWN = ((0x02, 'clocks set by a person'), (0x04, 'power limit'), (0x08, 'hardware slowdown'), (0x20, 'heat (limited by software)'),
+             (0x40, 'heat (limited by hardware)'), (0x80, 'power brake'))
 VIRTUAL = 2                 # NVML_GPU_VIRTUALIZATION_MODE_VGPU
 AFFINITY_WORDS = 32         # words of 64 processors each
 

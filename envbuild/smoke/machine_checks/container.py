@@ -40,10 +40,10 @@ def memlock(host, largest):
     """Check the limit of locked memory. Only InfiniBand and RoCE cards need more than a few megabytes."""
     limit = host['memlock_bytes']
     if limit is None or limit >= MEMLOCK_NEEDED or largest < 2 or not host['infiniband']:
-        words = 'unlimited' if limit is None else '%d kB may be locked%s' % (
+        words = 'the locked memory is not limited' if limit is None else '%d kB of memory may be locked%s' % (
             limit // 1000, '' if host['infiniband'] else ', and there is no InfiniBand or RoCE card that needs more')
         return [check('MEMLOCK', None, 'pass', words, severity='warn', value=limit, unit='bytes')]
-    return [check('MEMLOCK', None, 'warn', ('only %d kB may be locked, but %s needs more: NCCL and MPI will fail with '
+    return [check('MEMLOCK', None, 'warn', ('only %d kB of memory may be locked, which is not enough for %s: NCCL and MPI will fail with '
                                             '"Cannot allocate memory"') % (
         limit // 1000, ', '.join(host['infiniband'])), severity='warn', value=limit, limit=MEMLOCK_NEEDED, unit='bytes',
         next_step='Start the container with --ulimit memlock=-1. Under Slurm, set PropagateResourceLimitsExcept=MEMLOCK.')]
@@ -56,7 +56,7 @@ def ram(host, largest):
     free, need = host['mem_limit_free_bytes'] if limited else free, RAM_FOR_ALL + largest * RAM_PER_PROCESS
     words = '%.1f GB of memory are free%s' % (free / 1e9, ' within the container\'s limit of %.1f GB' % (host['mem_limit_bytes'] / 1e9) if limited else '')
     return [check('RAM', None, 'pass' if free >= need else 'warn', words, severity='warn', value=free, limit=need, unit='bytes',
-                  next_step='' if free >= need else ('If a process is killed (exit code 137), it exceeded this limit: '
+                  next_step='' if free >= need else ('If a process is killed (exit code 137), the memory ran out: '
                                                      'raise --memory, or use fewer devices.'))]
 
 

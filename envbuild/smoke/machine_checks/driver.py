@@ -39,7 +39,7 @@ def _which(found):
     cuda, host = found['cuda'], found['host']
     out = ''
     if cuda['code'] in (DIFFERS, REFUSED, 36, 34) and cuda['path']:
-        out = '; loaded is %s%s' % (cuda['path'], ', of driver %s' % cuda['release'] if cuda['release'] else '')
+        out = '; the loaded file is %s%s' % (cuda['path'], ', of driver %s' % cuda['release'] if cuda['release'] else '')
         out += '; the driver in the kernel is %s' % host['kernel_driver'] if host['kernel_driver'] else ''
     if found['nvml']['code'] == NVML_DIFFERS:
         out += ("; NVML differs from the driver in the kernel, too: the host's driver was updated, but the host was not "
@@ -50,5 +50,5 @@ def _which(found):
 def _newer(cuda, image):
     if cuda['compat_folder'] and not cuda['compat']:
         return ("On a data-center GPU, set LD_LIBRARY_PATH=%s, which contains the image's forward-compatibility libcuda. "
-                'On other GPUs, update the driver to %s or newer.' % (cuda['compat_folder'], image['driver_min'] or 'a release that supports this CUDA'))
-    return 'Update the driver to %s or newer, or use an environment with an older CUDA.' % (image['driver_min'] or 'a release that supports this CUDA')
+                'On other GPUs, update the driver to %s or newer.' % (cuda['compat_folder'], image['driver_min'] or 'the first release that supports this CUDA,'))
+    return 'Update the driver to %s or newer, or use an environment with an older CUDA.' % (image['driver_min'] or 'the first release that supports this CUDA,')

@@ -14,7 +14,7 @@ def devices(device, image, left_out, options):
     on_gpu, expect = device.kind == 'cuda', options['expect']
     gpus, wanted = device.available if on_gpu else 0, options['expect_gpus'] or (1 if expect == 'gpu' else 0)
     if gpus < wanted:
-        return [check('DEVICES', None, 'fail', 'expected %d GPUs, but only %d can be used: %s' % (wanted, gpus, device.reason),
+        return [check('DEVICES', None, 'fail', 'expected %d GPU%s, but only %d can be used: %s' % (wanted, 's' if wanted > 1 else '', gpus, device.reason),
                       value=gpus, limit=wanted, unit='GPUs', next_step=START_WITH_GPUS)]
     if device.kind is None:
         asked = 'this is a GPU image' if image['cuda'] is not None else '--device cuda needs a GPU'
@@ -63,25 +63,25 @@ def _code(device, has, found, image):
     compiled = any(numbers(cc) <= mine for cc in has['ptx'])
     who = 'GPU %d (%s, capability %s)' % (device['index'], device['name'], device['cc'])
     if native:
-        return check('ARCH', None, 'pass', who + ' has native code')
+        return check('ARCH', None, 'pass', who + ' can run native code of this framework')
     variables = found['variables']
     if compiled and variables.get('CUDA_DISABLE_PTX_JIT', '0') not in ('', '0'):
-        return check('ARCH', None, 'fail', who + (' has no native code, and its PTX cannot be compiled because '
+        return check('ARCH', None, 'fail', who + (" can use only the framework's PTX, which cannot be compiled because "
                                                   'CUDA_DISABLE_PTX_JIT is set'),
                      next_step='Unset CUDA_DISABLE_PTX_JIT.')
     if compiled and numbers(found['cuda']['driver_cuda'] or '')[:2] < numbers(image['cuda'])[:2]:
         # Minor-version compatibility runs native code only: https://docs.nvidia.com/deploy/cuda-compatibility/
-        return check('ARCH', None, 'fail', who + ' has only PTX, and a driver for CUDA %s cannot compile PTX of CUDA %s' % (
+        return check('ARCH', None, 'fail', who + " can use only the framework's PTX, and a driver for CUDA %s cannot compile PTX of CUDA %s" % (
             found['cuda']['driver_cuda'], image['cuda']), next_step='Update the driver to %s or newer.' % (
-                image['driver_min'] or 'a release that supports this CUDA'))
+                image['driver_min'] or 'the first release that supports this CUDA,'))
     if compiled:
-        return check('ARCH', None, 'warn', who + ' has no native code: the driver compiles PTX at the first start, which '
+        return check('ARCH', None, 'warn', who + " can use only the framework's PTX: the driver compiles it at the first start, which "
                                                  'takes minutes, and half an hour for large frameworks%s' % _forgotten(variables), severity='warn',
                      next_step=('Set CUDA_CACHE_MAXSIZE=2147483648 and keep ~/.nv on a volume, or use an environment that '
-                                'lists this GPU.'))
+                                'has native code for this GPU.'))
     return check('ARCH', None, 'fail', who + (' cannot run this framework, which has native code only for %s, and PTX for '
                                               '%s') % (
-        ', '.join(has['sass']), ', '.join(has['ptx']) or 'none'), next_step='Use an environment that lists this GPU.')
+        ', '.join(has['sass']), ', '.join(has['ptx']) or 'none'), next_step='Use an environment with native code for this GPU.')
 
 
 def _forgotten(variables):

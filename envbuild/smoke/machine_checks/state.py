@@ -28,7 +28,7 @@ def memory(gpus, options):
     """Check that enough of each GPU's memory is free."""
     known = [each for each in gpus if each['mem_free_bytes'] is not None]
     if not known:
-        return [check('MEMORY', None, 'skip', 'not known: NVML is missing, which reports how much memory is free', severity='warn')]
+        return [check('MEMORY', None, 'skip', 'not known: NVML reports how much memory is free, but it is missing', severity='warn')]
     need = NEEDED.get(options.get('workload'), max(NEEDED.values()))
     least = min(known, key=lambda each: each['mem_free_bytes'])
     free = least['mem_free_bytes']
@@ -94,7 +94,7 @@ def throttle(n, gpus):
     for each in gpus:
         reasons = [words for words in each['held_down'] if words not in HARMLESS]
         if reasons:
-            return [check('THROTTLE', n, 'warn', 'the clock of GPU %d is kept low by %s (%s degrees)' % (
+            return [check('THROTTLE', n, 'warn', 'the clock of GPU %d is kept low by %s, at %s degrees C' % (
                 each['index'], ' and '.join(reasons), each['temperature_c']), severity='warn', value=each['temperature_c'], unit='C',
                 next_step='To remove the limit, run: nvidia-smi -rac' if reasons == ['clocks set by a person'] else
                 ('Check cooling, power and the output of nvidia-smi -q -d PERFORMANCE on the host. Until then, measured '

@@ -40,7 +40,7 @@ class Gpu(object):
     def use(self):
         """Say, for each source that shows it, that the GPU was used; at most two."""
         words = [] if self.rise is None or self.rise < RISES_BY else ['memory use rose by %.0f MB' % (self.rise / 1e6)]
-        words += ['%d process%s came' % (self.new_processes, '' if self.new_processes == 1 else 'es')] if self.new_processes else []
+        words += ['%d new process%s appeared' % (self.new_processes, '' if self.new_processes == 1 else 'es')] if self.new_processes else []
         words += ['%d rank%s computed on it' % (self.ranks, '' if self.ranks == 1 else 's')] if self.ranks else []
         return ' and '.join(words[:2])
 
@@ -70,7 +70,7 @@ def _working_seconds(results):
 def _verdict(n, gpus, seconds, detail):
     common = dict(unit='bytes', limit=RISES_BY, detail=detail)
     if not all(gpu.is_known() for gpu in gpus):
-        return check('USED', n, 'skip', 'not known: neither NVML nor the driver reports use')
+        return check('USED', n, 'skip', 'not known: neither NVML nor the driver reports whether the GPUs were used')
     rises = [gpu.rise for gpu in gpus if gpu.rise is not None]
     common['value'] = min(rises) if rises else None
     idle = [gpu for gpu in gpus if not gpu.is_held()]

@@ -116,7 +116,7 @@ def _checks(old, new):
         if was == now or 'skip' in (was, now) or key[0] in ('SPEED', 'BASELINE'):
             continue
         about = ' '.join([part for part in (key[0], key[2], key[3]) if part] + (['with %d devices' % key[1]] if key[1] else []))
-        sentence = '%s: %s, before %s: %s' % (about, now, was, after[key]['message'])
+        sentence = '%s: now %s, before %s: %s' % (about, now, was, after[key]['message'])
         (lost if was == 'pass' and key[0] in CORRECTNESS else changed).append(sentence)
     return lost, changed
 
@@ -145,7 +145,7 @@ def table(old, new, found):
         last = head
         lines.append('  %-9s %s -> %s  %+.1f %%  %s' % (entry['figure'], shown(entry['old']), shown(entry['new']),
                                                         100 * (entry['new'][0] / entry['old'][0] - 1), _of_b(entry['word'])))
-    for head, sentences in (('worse', found['lost']), ('changed', found['changed']), ('apart', found['apart'])):
+    for head, sentences in (('worse', found['lost']), ('changed', found['changed']), ('not compared', found['apart'])):
         lines += [head + ':'] + ['  ' + sentence for sentence in sentences] if sentences else []
     return lines
 

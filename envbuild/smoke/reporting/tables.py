@@ -31,7 +31,7 @@ def _speed(report):
         lines += [_speed_line(run) for run in runs]
     if lines:
         last = report['runs'][-1]
-        lines.append('  not included: %s. The test itself takes %.2g %% of a lap.' % (
+        lines.append('  not included in these figures: %s. The test itself takes %.2g %% of a lap.' % (
             last['warmup_rule'], 100 * max(run['harness_share'] for run in report['runs'])))
     return lines + plain.words(report)
 

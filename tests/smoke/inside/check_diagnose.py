@@ -123,7 +123,7 @@ class Sized(unittest.TestCase):
             labels[places] = (labels[places] + 3) % 10
             fault = self.named(one, trained(one, labels=labels))
             self.assertEqual(fault['id'], 'wrong-labels', fault)
-            self.assertIn('%d of 64 labels are wrong, in 4 of 4 batches; the first is image 2' % len(places), fault['sentence'])
+            self.assertIn('%d of 64 labels are wrong, in 4 of 4 batches; the first is that of image 2' % len(places), fault['sentence'])
 
 
 class Judged(unittest.TestCase):

@@ -54,19 +54,19 @@ class LaterSteps(unittest.TestCase):
         made = self.judge()
         self.assertEqual((made['status'], len(made['detail']['steps'])), ('pass', STEPS))
         self.assertLess(max(made['detail']['steps']), later_steps.LIMIT / 3)
-        self.assertIn('weights agree; each of 9 steps changes them as it should, to ', made['message'])
+        self.assertIn('weights agree; each of 9 single steps has an error of at most ', made['message'])
 
     def test_each_fault_is_found_at_its_step(self):
-        for fault, words in (('momentum', 'number 6 have no momentum'), ('skip', 'number 6 do not change the weights'),
-                             ('rate', 'number 6 are 1.1 times as large as they should be'), ('label', 'number 6 change parameter '),
-                             ('not finite', 'number 6 give numbers that are not finite')):
+        for fault, words in (('momentum', '6; they have no momentum'), ('skip', '6; they do not change the weights'),
+                             ('rate', '6; they are 1.1 times as large as they should be'), ('label', '6; they change parameter '),
+                             ('not finite', '6; they give numbers that are not finite')):
             made = self.judge(fault)
             self.assertEqual((made['id'], made['status'], made['detail']['hypothesis']['id']), ('ORACLE', 'fail', 'some-steps'), fault)
-            self.assertIn('right, but of 9 steps ' + words, made['message'])
+            self.assertIn('right, but of 9 single steps, these are wrong: ' + words, made['message'])
             self.assertGreater(made['value'], made['limit'])
 
     def test_all_steps_at_fault_are_listed(self):
-        self.assertIn('of 9 steps number 5, 8 have no momentum', self.judge('momentum', at=(5, 8))['message'])
+        self.assertIn('of 9 single steps, these are wrong: 5, 8; they have no momentum', self.judge('momentum', at=(5, 8))['message'])
 
     def test_where_a_reduced_precision_is_in_use_only_large_faults_fail(self):
         self.assertEqual(self.judge('momentum', reduced=True)['status'], 'fail')
@@ -76,10 +76,10 @@ class LaterSteps(unittest.TestCase):
         healthy, faulty = self.judge(), self.judge('momentum')
         both = later_steps.joined(healthy, healthy)
         self.assertEqual((both['status'], len(both['detail']['steps'])), ('pass', 2 * STEPS))
-        self.assertIn('; so it is again at the end of the run', both['message'])
+        self.assertIn('; the same holds at the end of the run', both['message'])
         made = later_steps.joined(healthy, faulty)
         self.assertEqual((made['status'], made['detail']['hypothesis']['id'], made['value']), ('fail', 'some-steps', faulty['value']))
-        self.assertTrue(made['message'].startswith('right at first, but at the end of the run the weights after'), made['message'])
+        self.assertTrue(made['message'].startswith('right at the start of the run; at its end: the weights after'), made['message'])
 
     def test_a_reduced_precision_that_is_in_use_at_the_end_only_is_a_warning(self):
         warned = dict(self.judge(), status='warn')

@@ -30,12 +30,12 @@ def of(key, made):
 PLANTED = {
     'DEVICES': [
         ('inconclusive', 'there is no GPU: no NVIDIA driver', found(library=False), {}),
-        ('fail', 'expected 1 GPUs, but only 0 can be used', found(library=False), {'expect': 'gpu'}),
+        ('fail', 'expected 1 GPU, but only 0 can be used', found(library=False), {'expect': 'gpu'}),
         ('inconclusive', 'not tested with 2 devices, because only 1 can be used', found(TWO[:1]), {}),
         ('fail', 'expected 3 GPUs, but only 2 can be used', found(TWO), {'expect_gpus': 3}),
     ],
     'DRIVER': [
-        ('fail', "cuInit returns error 803: the image's libcuda does not match the driver in the kernel; loaded is "
+        ('fail', "cuInit returns error 803: the image's libcuda does not match the driver in the kernel; the loaded file is "
                  '/baked/libcuda.so.1, of driver 535.1; the driver in the kernel is 550.54', found(code=803, cuda={'path': '/baked/libcuda.so.1', 'release': '535.1'}), {}),
         ('fail', "cuInit returns error 804: the image's forward-compatibility libcuda", found(code=804), {}),
         ('fail', 'the host was not restarted', found(code=999, nvml={'code': 18, 'driver': None}), {}),
@@ -91,14 +91,14 @@ PLANTED = {
         ('fail', 'GPU 0 has faulty memory', found([gpu(0, memory_fault=True), gpu(1)]), {}),
     ],
     'THROTTLE': [
-        ('warn', 'the clock of GPU 0 is kept low by heat, by hardware (91 degrees)', found([gpu(0, held_down=['heat, by hardware'], temperature_c=91), gpu(1)]), {}),
+        ('warn', 'the clock of GPU 0 is kept low by heat (limited by hardware), at 91 degrees C', found([gpu(0, held_down=['heat (limited by hardware)'], temperature_c=91), gpu(1)]), {}),
         ('warn', 'clocks set by a person', found([gpu(0, held_down=['clocks set by a person']), gpu(1)]), {}),
     ],
     'PCIE': [('warn', 'GPU 1 uses 4 of its 16 PCIe lanes', found([gpu(0), gpu(1, pcie_width=4)]), {})],
     'PEER': [('warn', "in 1 of 1 pairs, the GPUs cannot access each other's memory. The first pair is GPU 0 and 1 (SYS: from one processor", found(
         [gpu(0, peers=[]), gpu(1, peers=[0])], links='SYS'), {})],
     'SHM': [('warn', '/dev/shm has 67 MB free', found(TWO, host={'shm_free_bytes': 64 << 20}), {})],
-    'MEMLOCK': [('warn', 'only 65 kB may be locked, but mlx5_0 needs more', found(TWO, host={'memlock_bytes': 65536, 'infiniband': ['mlx5_0']}), {})],
+    'MEMLOCK': [('warn', 'only 65 kB of memory may be locked, which is not enough for mlx5_0', found(TWO, host={'memlock_bytes': 65536, 'infiniband': ['mlx5_0']}), {})],
     'RAM': [
         ('warn', '1.0 GB of memory are free', found(TWO, host={'mem_available_bytes': GB}), {}),
         ('warn', '0.5 GB of memory are free within the container\'s limit of 2.0 GB', found(
@@ -343,7 +343,7 @@ class Used(unittest.TestCase):
         self.assertFalse(probe_nvml.in_windows('6.1.0-13-amd64'))
 
     def test_clocks_held_down_while_it_ran(self):
-        self.assertEqual(statuses(self.judge(held=['heat, by software', 'power limit'])), [('USED', 'pass'), ('THROTTLE', 'warn')])
+        self.assertEqual(statuses(self.judge(held=['heat (limited by software)', 'power limit'])), [('USED', 'pass'), ('THROTTLE', 'warn')])
         self.assertEqual(statuses(self.judge(held=['power limit'])), [('USED', 'pass')])
 
 

@@ -303,8 +303,8 @@ class Culprits(unittest.TestCase):
         self.assertNotIn('input-bound', judge('cpu', fed=1.2)[1]['message'])
 
     def test_a_clock_that_was_held_down(self):
-        hot = [{'uuid': 'GPU-0', 'held_down': ['heat, by hardware']}]
-        self.assertIn('heat, by hardware', judge(dp=2.0, gpus=hot)[1]['next_step'])
+        hot = [{'uuid': 'GPU-0', 'held_down': ['heat (limited by hardware)']}]
+        self.assertIn('heat (limited by hardware)', judge(dp=2.0, gpus=hot)[1]['next_step'])
 
     def test_the_larger_loss_comes_first(self):
         self.assertTrue(judge(indep=1.3, dp=4.0)[1]['next_step'].startswith('communication-bound'))

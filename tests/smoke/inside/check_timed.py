@@ -247,13 +247,13 @@ class Looking(unittest.TestCase):
         for net, precisions, count in (('lenet', (), 1), ('lenet', {'bf16': ''}, 0), ('resnet20', (), 0)):
             made = timed.single(1, [{'phases': {'bench': [{'net': net, 'single': [more]}]}}], precisions)
             self.assertEqual(len(made), count, (net, precisions))
-        self.assertIn('10 % of the gradient; each step counts 1.1 times', timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': [more]}]}}])[0]['message'])
+        self.assertIn('10 % of the gradient; each step is 1.1 times as large', timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': [more]}]}}])[0]['message'])
         looks = own(bench([entry(apart=.08)]))
         self.assertEqual([timed.exchange(2, looks, [], exact)[0]['status'] for exact in (False, True)], ['pass', 'fail'])
 
     def test_a_small_error_that_a_decay_or_a_learning_rate_explains_fails_where_arithmetic_is_exact(self):
-        for fault, words in ((dict(decay=.005), 'as if each step counted 1 times, with a weight decay of 0.005'),
-                             (dict(rate=1.01), 'as if each step counted 1.01 times, with a weight decay of ')):
+        for fault, words in ((dict(decay=.005), 'as if each step were 1 times as large, with a weight decay of 0.005'),
+                             (dict(rate=1.01), 'as if each step were 1.01 times as large, with a weight decay of ')):
             found = self.apart(2, .01, **fault)
             self.assertLess(found['apart'], timed.EXACT_APART)
             statuses = [timed.exchange(2, own(bench([dict(found, rank=0)])), [], exact)[0]['status'] for exact in (False, True)]
@@ -263,7 +263,7 @@ class Looking(unittest.TestCase):
             batch = draw.randint(0, 256, (32, 1, 28, 28)).astype('uint8'), draw.randint(0, 10, 32)
             alone = looking.single(Session(), dict(handle(1, 1, .01), **fault), batch, (.05,))
             made, = timed.single(1, [{'phases': {'bench': [{'net': 'lenet', 'single': alone}]}}])
-            self.assertIn('each step counts 1.01 times' if 'rate' in fault else 'gradient; it is ' + words, made['message'])
+            self.assertIn('each step is 1.01 times as large' if 'rate' in fault else 'gradient; it is ' + words, made['message'])
         healthy = self.apart(2, .01)
         self.assertFalse(timed.is_smooth(healthy), healthy)
 
