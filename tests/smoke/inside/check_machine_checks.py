@@ -44,7 +44,7 @@ PLANTED = {
     ],
     'ARCH': [
         ('fail', 'GPU 0 (A, capability 6.1) cannot run this framework, which has native code only for 7.0, 8.0', found([('A', '6.1')] * 2), {}),
-        ('warn', 'the driver compiles PTX at the first start', found([('A', '9.0')] * 2), {}),
+        ('warn', 'the driver compiles it at the first start', found([('A', '9.0')] * 2), {}),
         ('warn', 'at every start, because CUDA_CACHE_DISABLE', found([('A', '9.0')] * 2, CUDA_CACHE_DISABLE='1'), {}),
         ('warn', 'because CUDA_CACHE_MAXSIZE is too small', found([('A', '9.0')] * 2, CUDA_CACHE_MAXSIZE='33554432'), {}),
         ('fail', 'because CUDA_DISABLE_PTX_JIT is set', found([('A', '9.0')] * 2, CUDA_DISABLE_PTX_JIT='1'), {}),
