@@ -28,6 +28,7 @@ _POLL_S = 0.1
 _IN_THE_WAY = "Move the existing file away"
 _CURES = {errno.ENOTDIR: _IN_THE_WAY, errno.EEXIST: _IN_THE_WAY, errno.EROFS: "Make the file system writable"}
 _ELSEWHERE = "choose another folder (the cache folder with ENVBUILD_HOME)"
+_STAYS = "The complete files stay, and the same command continues with them."
 
 
 def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
@@ -160,13 +161,16 @@ def refuse_device(path: Path) -> None:
             )
 
 
-def explain_os_error(error: OSError, path: Path) -> EnvbuildError:
-    """Return the EnvbuildError that explains an ``OSError`` at ``path`` to the user."""
+def explain_os_error(error: OSError, path: Path, *, continues: bool = False) -> EnvbuildError:
+    """Return the EnvbuildError that explains an ``OSError`` at ``path`` to the user.
+
+    With ``continues``, the complete files stay, and the same command continues with them.
+    """
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return BuildError(
             f"No space left on the device while writing {path}.",
             code="no-space",
-            hint=f"Free some space there, or {_ELSEWHERE}. Nothing half-written was left.",
+            hint=f"Free some space there, or {_ELSEWHERE}. {_STAYS if continues else 'Nothing half-written was left.'}",
         )
     cure = _CURES.get(error.errno or 0, "Correct the permissions")
     hint = f"{cure}, or {_ELSEWHERE}."

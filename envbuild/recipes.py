@@ -113,6 +113,11 @@ def load(workspace: Workspace) -> dict[str, Recipe]:
     return found
 
 
+def has(workspace: Workspace, name: str) -> bool:
+    """Whether the workspace has a recipe of this name."""
+    return (workspace.recipes / name / _FILE).is_file()
+
+
 def load_some(workspace: Workspace, names: Iterable[str]) -> dict[str, Recipe]:
     """Read the existing recipes of ``names``, without checking the adapters that they import."""
     problems: list[Problem] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from envbuild.errors import InvalidInputError, Problem, UsageError
 
 if TYPE_CHECKING:
     from envbuild.matrix.online.differences import IndexDifference
+    from envbuild.matrix.types import Matrix
     from envbuild.updates.rows import IndexAnswers
 
 _framework = click.option(
@@ -51,7 +52,7 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
     if framework and not online:
         raise UsageError("--framework needs --online.", hint="Add --online.")
     facts = load_files(session.workspace.matrix, session.workspace.overlays)
-    problems = [*loader.unnamed_files(session.workspace.matrix), *checks.check(facts)]
+    problems = [*loader.unnamed_files(session.workspace.matrix), *_unknown_recipes(session, facts), *checks.check(facts)]
     if problems:
         raise InvalidInputError(
             f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in the matrix.",
@@ -138,6 +139,18 @@ def update(session: Session, /, *, write: bool, no_measure: bool, framework: tup
     done = "written" if write else "proposed; to add these rows, use --write"
     session.err(f"{count} {done}" if proposal.changed else "The package index has nothing new.")
     return 0
+
+
+def _unknown_recipes(session: Session, facts: Matrix) -> Iterator[Problem]:
+    from envbuild import recipes
+    from envbuild.matrix import consistency
+
+    if session.workspace.recipes.is_dir():  # a matrix alone can be checked too
+        for framework in facts.frameworks:
+            if not recipes.has(session.workspace, framework.recipe):
+                yield consistency.problem(
+                    framework.origin, f"recipe: there is no recipe {framework.recipe!r} in images/recipes"
+                )
 
 
 def _tell_unread(session: Session, asked: IndexAnswers) -> None:

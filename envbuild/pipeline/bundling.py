@@ -110,7 +110,7 @@ def _prepare(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         names = {path.name for path in folder.iterdir()}
     except OSError as error:
-        raise files.explain_os_error(error, folder) from error
+        raise files.explain_os_error(error, folder, continues=True) from error
     ours = {bundle_folder.MANIFEST, bundle_folder.FILES, ".lock"}
     others = {name for name in names if not name.startswith((_WORK, _UNFINISHED))} - ours
     if others or (folder / bundle_folder.FILES).is_symlink():
@@ -178,7 +178,7 @@ class _Run:
             try:
                 path.unlink()
             except OSError as error:
-                raise files.explain_os_error(error, path) from error
+                raise files.explain_os_error(error, path, continues=True) from error
         return fault is None
 
     def _plan(self, left: Sequence[WantedFile], count: int) -> BundlePlan:
@@ -262,7 +262,7 @@ class _Run:
                 raise BuildError(f"{wanted.name} has the sha256 {found} instead of {wanted.sha256}.", code="hash-differs")
             self._give_name(part, wanted.sha256)
         except OSError as error:
-            raise files.explain_os_error(error, self._target.path(wanted.sha256)) from error
+            raise files.explain_os_error(error, self._target.path(wanted.sha256), continues=True) from error
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -46,7 +46,7 @@ def write(image: ComposedImage, store: LayerStore, folder: Path, name: str, on_p
             others = _others(_index(folder) if found else [], told.digest, name)
             files.write_atomic(folder / "index.json", manifest.index([*others, _named(told, name)]).content)
     except OSError as error:
-        raise files.explain_os_error(error, folder) from error
+        raise files.explain_os_error(error, folder, continues=True) from error
     return f"sha256:{told.digest}"
 
 

@@ -107,6 +107,22 @@ def test_all_are_told_in_one_run_as_text_and_as_json(tmp_path: Path, capsys: pyt
         assert any(words in problem["message"] and problem["line"] and problem["where"] for problem in problems)
 
 
+def test_a_recipe_that_does_not_exist_is_told_where_there_are_recipes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(TOY.parent, tmp_path, dirs_exist_ok=True)
+    names = {
+        framework.recipe for framework in compile_matrix({name: text.encode() for name, text in SOURCES.items()}).frameworks
+    }
+    for name in names:
+        (tmp_path / "images" / "recipes" / name).mkdir(parents=True)
+        (tmp_path / "images" / "recipes" / name / "recipe.yaml").write_text("")
+    assert frame.run(["--root", str(tmp_path), "matrix", "check"]) == 0
+    (tmp_path / "images" / "recipes" / min(names) / "recipe.yaml").unlink()
+    assert frame.run(["--root", str(tmp_path), "matrix", "check"]) == 5
+    assert f"there is no recipe '{min(names)}' in images/recipes" in capsys.readouterr().err
+
+
 def test_facts_that_no_build_uses_are_told_and_are_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     found = compile_matrix({name: text.encode() for name, text in SOURCES.items()})
     lines = [str(problem) for problem in consistency.unused(found)]
