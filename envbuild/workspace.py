@@ -68,6 +68,11 @@ class Workspace:
         return self.root / "images"
 
     @property
+    def measured(self) -> Path:
+        """The files of ``matrix measure``, one for each project."""
+        return self.root / "matrix" / "measured"
+
+    @property
     def recipes(self) -> Path:
         """One folder per framework."""
         return self.images / "recipes"

@@ -111,13 +111,13 @@ def update(session: Session, /, *, write: bool, no_measure: bool, framework: tup
 
     facts = load_files(session.workspace.matrix)
     index, downloads = Index(), session.workspace.downloads
-    with display(session) as shown, wheel_needs.opened(index, downloads, shown.news) as needs:
+    with display(session) as shown, wheel_needs.opened(index, session.workspace, shown.news) as needs:
         asked = rows.ask(rows.only(facts, framework), index, downloads, shown.news, None if no_measure else needs)
         found = rows.propose(facts, rows.read_texts(session.workspace.matrix), asked, shown.news)
     _tell_unread(session, asked)
     proposal = found.proposal
     if write:
-        kept.keep(session.workspace.root / "matrix" / "measured", found.measured)
+        kept.keep(session.workspace.measured, found.measured)
         for name in proposal.changed:
             files.write_atomic(session.workspace.root / name, proposal.after[name])
     session.document(

@@ -68,7 +68,7 @@ def command(
     """
     from envbuild.measure import answer, comparison, kept
 
-    folder = session.workspace.root / "matrix" / "measured"
+    folder = session.workspace.measured
     known = {each["filename"]: each for each in kept.read(folder)} if recorded else {}
     wanted = dict.fromkeys([*((each, False) for each in targets), *((each, True) for each in known)])
     if not wanted:

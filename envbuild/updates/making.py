@@ -115,10 +115,10 @@ def _rows(tools: Tools, request: UpdateRequest, on_progress: OnProgress) -> rows
     workspace = tools.workspace
     facts = load_files(workspace.matrix)
     wanted = rows.only(facts, request.frameworks)
-    with wheel_needs.opened(tools.index, workspace.downloads, on_progress) as needs:
+    with wheel_needs.opened(tools.index, workspace, on_progress) as needs:
         asked = rows.ask(wanted, tools.index, workspace.downloads, on_progress, needs if request.measures else None)
         found = rows.propose(facts, rows.read_texts(workspace.matrix), asked, on_progress)
-    kept.keep(workspace.root / "matrix" / "measured", found.measured)
+    kept.keep(workspace.measured, found.measured)
     for name in found.proposal.changed:
         files.write_atomic(workspace.root / name, found.proposal.after[name])
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,19 @@ from packaging.utils import parse_wheel_filename
 from envbuild.index.client import Index
 from envbuild.index.project_pages import IndexFile
 from envbuild.matrix.online.new_row import MeasuredNeeds
-from envbuild.measure import answer, comparison, published
+from envbuild.measure import answer, comparison, kept, published
 from envbuild.model.progress import OnProgress
+from envbuild.workspace import Workspace
 
 
 class WheelNeeds:
-    """Measures each wheel once. ``summaries`` has what was measured, by file name, in the form that is kept with the matrix."""
+    """Measures each wheel once. ``summaries`` has what was measured, by file name, in the form that is kept with the matrix.
 
-    def __init__(self, index: Index, folder: Path, on_progress: OnProgress) -> None:
-        self.summaries: dict[str, dict[str, Any]] = {}
+    ``known`` are earlier measurements, which are not repeated.
+    """
+
+    def __init__(self, index: Index, folder: Path, on_progress: OnProgress, known: Iterable[dict[str, Any]] = ()) -> None:
+        self.summaries = {each["filename"]: each for each in known}
         self._index, self._folder, self._on_progress = index, folder, on_progress
 
     def __call__(self, file: IndexFile) -> MeasuredNeeds | None:
@@ -44,7 +48,10 @@ class WheelNeeds:
 
 
 @contextmanager
-def opened(index: Index, downloads: Path, on_progress: OnProgress) -> Iterator[WheelNeeds]:
-    """Make a :class:`WheelNeeds` whose temporary files are in ``downloads``, and remove them."""
-    with published.room(downloads) as folder:
-        yield WheelNeeds(index, folder, on_progress)
+def opened(index: Index, workspace: Workspace, on_progress: OnProgress) -> Iterator[WheelNeeds]:
+    """Make a :class:`WheelNeeds` that knows the measurements of ``workspace``, and remove its temporary files afterwards.
+
+    Raises :class:`InvalidInputError` for a damaged file of measurements.
+    """
+    with published.room(workspace.downloads) as folder:
+        yield WheelNeeds(index, folder, on_progress, kept.read(workspace.measured))

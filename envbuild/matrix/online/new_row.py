@@ -22,6 +22,7 @@ _TAKEN = "CUDA, libraries and GPU code copied from {}, not checked"
 _DECLARED = "CUDA and its libraries as the wheel requires them"
 _ASKED = "its wheel requires {}; the pair was not tested"
 _UNASKED = "its files do not say which {} they need; the version of {} is assumed, not checked"
+_SAME = "its GPU code is that of {}, measured from both wheels"
 
 
 class MeasuredNeeds(NamedTuple):
@@ -54,9 +55,25 @@ class RowSources:
     needs_of: Callable[[IndexFile], MeasuredNeeds | None] = not_measured
 
     def needs(self, variant: Variant, version: str) -> MeasuredNeeds | None:
-        """Return what the wheel of this release needs, or None if it is not measured, as the wheels of add-ons."""
-        wheels = self.published[variant.package].get(Version(version)) if indexed(variant) and not variant.upon else None
+        """Return what the wheel of this release needs, or None if it is not measured.
+
+        An add-on that is a part of its base framework has no wheel of its own.
+        """
+        if not indexed(variant) or canonicalize_name(variant.package) in self.base_packages(variant):
+            return None
+        wheels = self.published[variant.package].get(Version(version))
         return self.needs_of(wheels.file) if wheels is not None and wheels.file is not None else None
+
+    def base_packages(self, variant: Variant) -> set[str]:
+        """Return the packages of an add-on's base framework, with normalized names; none for a build that is no add-on."""
+        names = {name for name, _, _ in variant.upon[:1]}
+        return {
+            canonicalize_name(each.package)
+            for table in self.matrix.frameworks
+            if table.name in names
+            for release in table.releases
+            for each in release.variants
+        }
 
 
 def row(source: RowSources, framework: FrameworkTable, series: str, version: str) -> str | None:
@@ -78,7 +95,10 @@ def row(source: RowSources, framework: FrameworkTable, series: str, version: str
     standing = [variant for variant in like.variants if variant.upon and variant.name in there]
     if standing:
         upon, note = _upon(source, standing[0], (series, version), min(days))
-        return _closed(source, [*parts, upon, *_narrowed(standing, there)], note, {})
+        glibc, compared = _compared(source, standing[0], (like.version, version))
+        return _closed(
+            source, [*parts, upon, *_narrowed(standing, there), *glibc], "; ".join(filter(None, (note, compared))), {}
+        )
     companions = _companions(source, like, there, version)
     if companions is None:
         return None
@@ -240,7 +260,7 @@ def _upon(source: RowSources, variant: Variant, names: tuple[str, str], day: str
     series, version = names
     declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers)) or Declared()
     base = next(table for table in source.matrix.frameworks if table.name == name)
-    theirs = {canonicalize_name(variant.package) for release in base.releases for variant in release.variants}
+    theirs = source.base_packages(variant)
     if canonicalize_name(variant.package) in theirs:  # the add-on is a part of its base framework
         return f'upon: {{{name}: "{version}"}}', _TAKEN.format(series)
     projects = theirs & {canonicalize_name(Requirement(each.requirement).name) for each in variant.requirements}
@@ -253,6 +273,19 @@ def _upon(source: RowSources, variant: Variant, names: tuple[str, str], day: str
     if not asked:
         return f'upon: {{{name}: "{like}"}}', _UNASKED.format(base.title, series)
     return f'upon: {{{name}: "{fitting[0].version if fitting else like}"}}', _ASKED.format(said)
+
+
+def _compared(source: RowSources, variant: Variant, versions: tuple[str, str]) -> tuple[list[str], str]:
+    """Compare the wheels of an add-on. Return the field ``glibc`` if the new wheel needs a higher one, and a note.
+
+    An add-on's row has no list of GPU code, so a release with other GPU code waits for a person (``waiting.incomplete``).
+    """
+    before, now = (source.needs(variant, version) for version in versions)
+    if before is None or now is None:
+        return [], ""
+    is_higher = numbers(now.glibc or "0") > max(numbers(before.glibc or "0"), numbers(variant.glibc))
+    has_code = bool(now.native or now.ptx)
+    return [f'glibc: "{now.glibc}"'] if is_higher else [], _SAME.format(versions[0]) if has_code else ""
 
 
 def _narrowed(standing: list[Variant], there: dict[str, Wheels]) -> list[str]:

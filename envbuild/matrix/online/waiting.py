@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from envbuild.errors import InvalidInputError
-from envbuild.matrix.online.new_row import RowSources
+from envbuild.matrix.online.new_row import MeasuredNeeds, RowSources
 from envbuild.matrix.online.published import indexed
 from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.matrix.versions import numbers
@@ -76,7 +76,8 @@ def incomplete(source: RowSources, framework: FrameworkTable, version: str) -> s
     """Return why a new release cannot get a row yet; empty if nothing is missing.
 
     Every package that its wheels require must be on the index in an allowed version that was not withdrawn. The base framework
-    of an add-on must be in the matrix. A wheel that is measured must be whole, and have GPU code exactly if the series has.
+    of an add-on must be in the matrix. A wheel that is measured must be whole, and have GPU code exactly if the series has. The
+    wheel of an add-on must have the same GPU code as the one before.
     """
     newest = framework.releases[0]
     variants = [variant for variant in newest.variants if indexed(variant)]
@@ -93,7 +94,7 @@ def incomplete(source: RowSources, framework: FrameworkTable, version: str) -> s
         if reason:
             return reason
     model = next((each for each in framework.releases if Version(each.version) < number), newest)
-    return next(filter(None, (_unlike(source, variant, version) for variant in model.variants)), "")
+    return next(filter(None, (_unlike(source, variant, (model.version, version)) for variant in model.variants)), "")
 
 
 def _unmet(source: RowSources, variant: Variant, version: str) -> str:
@@ -112,8 +113,9 @@ def _unmet(source: RowSources, variant: Variant, version: str) -> str:
     return ""
 
 
-def _unlike(source: RowSources, variant: Variant, version: str) -> str:
-    """Return why a person must look at the measured wheel; empty if its row can be modelled on the series."""
+def _unlike(source: RowSources, variant: Variant, versions: tuple[str, str]) -> str:
+    """Return why a person must look at the measured wheel of the second version; empty if its row can follow the first one's."""
+    model, version = versions
     named = f"the wheel of {variant.package} {version}"
     try:
         needs = source.needs(variant, version)
@@ -121,11 +123,28 @@ def _unlike(source: RowSources, variant: Variant, version: str) -> str:
         return f"{named} cannot be measured: {error.message.rstrip('.')}"
     if needs is None or needs.native is None:
         return ""
+    if variant.upon:
+        return _changed_code(source, variant, model, needs, named)
     has_code = bool(needs.native or needs.ptx)
     if has_code and variant.cuda_libraries == "none":
         return f"{named} has GPU code, but the build {variant.name} of the series is for the CPU"
     if not has_code and (variant.sass or variant.ptx):
         return f"{named} has no GPU code, but the build {variant.name} of the series has"
+    return ""
+
+
+def _changed_code(source: RowSources, variant: Variant, model: str, needs: MeasuredNeeds, named: str) -> str:
+    """Return how the GPU code of an add-on's wheel differs from that of the release ``model``; empty if it does not."""
+    try:
+        before = source.needs(variant, model)
+    except InvalidInputError:
+        return ""  # the old wheel says nothing about the new one
+    if before is None or before.native is None:
+        return ""
+    for what, old, new in (("native", before.native, needs.native), ("PTX", before.ptx, needs.ptx)):
+        if set(old or ()) != set(new or ()):
+            lists = [", ".join(each or ()) or "none" for each in (new, old)]
+            return f"{named} has other {what} GPU code ({lists[0]}) than that of {model} ({lists[1]})"
     return ""
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from online_world import SOURCES, TOY, file, findings, proposal, whole_index
+from online_world import SOURCES, TOY, file, findings, proposal, reader, whole_index
 from packaging.specifiers import SpecifierSet
 
 from envbuild.errors import InvalidInputError
 from envbuild.index.project_pages import IndexFile
 from envbuild.matrix import checks
+from envbuild.matrix.online import waiting
 from envbuild.matrix.online.differences import compare
+from envbuild.matrix.online.new_row import MeasuredNeeds, RowSources
+from envbuild.matrix.online.proposals import Proposal
 from envbuild.matrix.online.published import ask
 from envbuild.matrix.online.wheel_metadata import Reader, admits, collect
 from envbuild.matrix.reading.loader import compile_matrix
@@ -147,6 +150,56 @@ def test_a_new_row_stands_upon_what_its_wheel_asks_for(asks: list[str], version:
     found = proposal(index, {**SOURCES, STAND: STANDING}, {"stand-1.0.1": asks})
     assert found.added == (("stand", "1.0.1", STAND),)
     assert f'{{version: "1.0.1", released: "2025-07-02", upon: {{gizmo: "{version}"}}, checked:' in found.after[STAND]
+
+
+def add_on(now: MeasuredNeeds, before: MeasuredNeeds) -> tuple[Proposal, str]:
+    """Return the proposal for a new release of an add-on, and why the release waits."""
+    wheels = {version: file(f"stand-{version}-py3-none-manylinux_2_24_x86_64.whl", day) for version, day in
+              (("1.0.0", "2025-02-01"), ("1.0.1", "2025-07-02"))}  # fmt: skip
+    needs = {wheels["1.0.0"].filename: before, wheels["1.0.1"].filename: now}
+    index, sources = index_with(*wheels.values()), {**SOURCES, STAND: STANDING}
+    facts = compile_matrix({name: text.encode() for name, text in sources.items()})
+    published = ask(facts, index.__getitem__, lambda _: None)
+    says = reader(index, published, {})
+    source = RowSources(
+        matrix=facts, published=published, reader=says, today="2026-11-21", needs_of=lambda wheel: needs.get(wheel.filename)
+    )
+    table = next(table for table in facts.frameworks if table.name == "stand")
+    return proposal(index, sources, needs_of=source.needs_of), waiting.incomplete(source, table, "1.0.1")
+
+
+CODE = MeasuredNeeds(native=["7.0", "8.0"], ptx=["8.0"], glibc="2.24")
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "reason"),
+    [
+        (CODE, CODE, ""),
+        (CODE._replace(native=["8.0"]), CODE, "other native GPU code (8.0) than that of 1.0.0 (7.0, 8.0)"),
+        (CODE._replace(ptx=()), CODE, "other PTX GPU code (none) than that of 1.0.0 (8.0)"),
+        (CODE, CODE._replace(native=(), ptx=()), "other native GPU code (7.0, 8.0) than that of 1.0.0 (none)"),
+        (CODE._replace(native=None, ptx=None), CODE, ""),  # it is unclear which code is its own
+        (CODE, CODE._replace(native=None, ptx=None), ""),
+    ],
+)
+def test_an_add_on_with_other_gpu_code_than_before_waits_for_a_person(
+    now: MeasuredNeeds, before: MeasuredNeeds, reason: str
+) -> None:
+    found = add_on(now, before)[1]
+    assert found.endswith(reason) and bool(found) == bool(reason)
+
+
+def test_the_row_of_an_add_on_says_that_its_gpu_code_is_the_same_and_which_glibc_it_needs() -> None:
+    (row,) = [line for line in add_on(CODE, CODE)[0].diff.splitlines() if "1.0.1" in line]
+    assert "its GPU code is that of 1.0.0, measured from both wheels" in row and "glibc" not in row
+    higher = add_on(CODE._replace(glibc="2.39"), CODE)[0]
+    assert 'glibc: "2.39"' in higher.diff
+    after = compile_matrix({name: text.encode() for name, text in higher.after.items()})
+    assert {
+        v.glibc for t in after.frameworks for r in t.releases for v in r.variants if (t.name, r.version) == ("stand", "1.0.1")
+    } == {"2.39"}
+    # A person has decided that the row's glibc is enough, although the wheel of 1.0.0 needs more.
+    assert "glibc" not in add_on(CODE._replace(glibc="2.39"), CODE._replace(glibc="2.39"))[0].diff
 
 
 @pytest.mark.parametrize(("asks", "row"), [("gizmovision>=0.16", "gizmovision==0.17.1"), ("gizmovision==0.18", None)])
