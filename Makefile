@@ -74,7 +74,7 @@ clean: ## Stop the private engine; remove the virtual environment and caches of 
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 machine:
-	@PYTHON="$(PYTHON)" .ci/machine
+	@PYTHON="$(PYTHON)" .ci/machine tests
 
 $(VENV)/.installed: pyproject.toml
 	@PYTHON="$(PYTHON)" .ci/machine
