@@ -39,7 +39,8 @@ def _nearer(got, exact, other, error):
 
 
 def _of_type(got, bits, error):
-    largest = np.ldexp(1.0, np.frexp(got)[1] - bits - 2)        # half of the distance between two numbers of the type
+    # Half of the distance between two numbers of the type. A zero is a number of each type, so it says nothing.
+    largest = np.where(got == 0, 0.0, np.ldexp(1.0, np.frexp(got)[1] - bits - 2))
     return _share(np.abs(rounding.cut(got, bits) - got) < NEAR * largest, largest, error)
 
 

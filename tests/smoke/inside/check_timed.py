@@ -8,6 +8,7 @@ import boot  # noqa: F401
 import numpy as np
 from envbuild_smoke.judging import timed
 from envbuild_smoke.networks import nets, refnet, rounding
+from envbuild_smoke.rank import rounded
 from envbuild_smoke.rank import timed as looking
 
 
@@ -294,6 +295,14 @@ class Looking(unittest.TestCase):
             healthy = self.apart(devices, .01, devices=devices)
             self.assertFalse(timed.rounded_to(healthy), healthy)
             self.assertGreater(min(healthy['rounded'].values()), .3)         # chance: it can be told, and it is not
+
+    def test_zeros_are_no_sign_of_rounding(self):
+        """The gradients of units that no image of the batch reaches."""
+        singles = np.random.RandomState(3).normal(size=(2, 4000))
+        singles[:, 400:] = 0
+        for kind, name in rounded.TYPES.items():
+            self.assertLess(max(rounded.shares(singles.mean(axis=0), singles, 1e-9).values()), .6)
+            self.assertEqual(rounded.shares(half(singles.mean(axis=0), kind), singles, 1e-9)[name], 1.0)
 
     def test_devices_that_still_work_after_a_lap_make_its_time_wrong(self):
         for late, count in (({'dp': 1e-4}, 0), ({'dp': .2, 'input': 3.0}, 1), ({}, 0)):
