@@ -114,7 +114,7 @@ def _unmet(source: RowSources, variant: Variant, version: str) -> str:
 
 
 def _unlike(source: RowSources, variant: Variant, versions: tuple[str, str]) -> str:
-    """Return why a person must look at the measured wheel of the second version; empty if its row can follow the first one's."""
+    """Return why a person must look at the measured wheel of the second version; empty if its row can follow the first."""
     model, version = versions
     named = f"the wheel of {variant.package} {version}"
     try:
