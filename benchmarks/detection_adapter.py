@@ -318,8 +318,40 @@ def _cut_horovod_mxnet(_adapter: Any) -> None:
     kind._allreduce_grads, mxnet.allreduce_ = _allreduce_grads, allreduce_
 
 
+def _cut_horovod_pytorch(_adapter: Any) -> None:
+    """Let Horovod's optimizer exchange only the gradients of the first bucket. The others count as exchanged."""
+    from horovod.torch.optimizer import _DistributedOptimizer as kind
+
+    send = kind._allreduce_grad_async
+
+    def _allreduce_grad_async(self: Any, parameter: Any) -> Any:
+        late = _second({each: 4 * each.numel() for group in self.param_groups for each in group["params"]})
+        return (lambda: parameter.grad, None) if parameter in late else send(self, parameter)
+
+    kind._allreduce_grad_async = _allreduce_grad_async
+
+
+class _FirstBucket:
+    """A tape of TensorFlow 2 that averages only the gradients of the first bucket over Horovod's processes."""
+
+    def __init__(self, tape: Any, hvd: Any) -> None:
+        self.tape, self.hvd = tape, hvd
+
+    def gradient(self, loss: Any, variables: Any) -> Any:
+        gradients = self.tape.gradient(loss, variables)
+        late = _second({place: 4 * each.shape.num_elements() for place, each in enumerate(gradients)})
+        return [each if place in late else self.hvd.allreduce(each) for place, each in enumerate(gradients)]
+
+
+def _cut_horovod_tensorflow(adapter: Any) -> None:
+    kind = type(adapter.side)
+    kind.exchanging = lambda self, tape: _FirstBucket(tape, self.meeting.hvd) if self.together else tape
+
+
 CUT = {
     "horovod+mxnet": _cut_horovod_mxnet,
+    "horovod+pytorch": _cut_horovod_pytorch,
+    "horovod+tensorflow": _cut_horovod_tensorflow,
     "numpy": _cut_numpy,
     "jax": _cut_jax,
     "pytorch": lambda _adapter: None,  # a hook of each model
