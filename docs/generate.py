@@ -63,7 +63,12 @@ def commands() -> str:
     context = click.Context(group, info_name="envbuild")
     found = {verb: command for verb in group.list_commands(context) if (command := group.get_command(context, verb))}
     common = _common([_options(command, click.Context(command)) for command in found.values()])
-    lines = ["# Commands", "", "The option `--help` of each command prints the same text.", ""]
+    lines = [
+        "# Commands",
+        "",
+        "The option `--help` of each command prints the same text. In a line of syntax, parts in brackets may be left out.",
+        "",
+    ]
     lines += ["## Options of most commands", "", *_listed(common), ""]
     for verb, command in found.items():
         lines += _command(command, click.Context(command, info_name=f"envbuild {verb}"), frame.VERBS[verb][1], common)
@@ -85,17 +90,19 @@ def _common(lists: list[list[tuple[str, str]]]) -> list[tuple[str, str]]:
 
 
 def _listed(options: list[tuple[str, str]]) -> list[str]:
-    return ["| option | |", "|---|---|", *(f"| {_code(name)} | {_cell(words)} |" for name, words in options)]
+    return ["| option | meaning |", "|---|---|", *(f"| {_code(name)} | {_cell(words)} |" for name, words in options)]
 
 
 def _command(command: click.Command, context: click.Context, line: str, common: list[tuple[str, str]]) -> Iterator[str]:
     usage = command.get_usage(context).removeprefix("Usage: ")
     told = inspect.cleandoc(command.help or "").replace("\b\n", "")
     yield from (f"## {context.info_name}", "", line, "", "```text", " ".join(usage.split()), "```", "")
-    if told and told.split("\n\n", 1)[0].strip() != line:
-        yield from (told, "")
+    first, _, rest = told.partition("\n\n")
+    if further := rest if " ".join(first.split()) == line else told:
+        yield from (further, "")
     options = _options(command, context)
-    own, shared = [each for each in options if each not in common], [each for each in options if each in common]
+    own = [(name, words) for name, words in options if words and (name, words) not in common]
+    shared = [each for each in options if each in common]
     if own:
         yield from (*_listed(own), "")
     if shared:
@@ -117,10 +124,11 @@ def failures() -> str:
     lines = [
         "# Errors",
         "",
-        "Exit code 0 is success, 1 a bug in envbuild: please report it. With `--json`, `error.code` holds the word.",
+        "Exit code 0 means success. Exit code 1 means a bug in envbuild: please report it. With `--json`, the field",
+        "`error.code` of the answer has one of the words in the last column.",
         "",
     ]
-    lines += ["| exit | meaning | words |", "|---|---|---|"]
+    lines += ["| exit code | meaning | values of `error.code` |", "|---|---|---|"]
     for each in classes:
         words = ", ".join(f"`{word}`" for word in sorted({each.default_code, *codes.get(each.__name__, ())}))
         lines.append(f"| {each.exit_code} | {_cell(inspect.getdoc(each) or '')} | {words} |")

@@ -91,28 +91,30 @@ class EnvbuildError(Exception):
 
 
 class UsageError(EnvbuildError):
-    """The command line itself cannot be understood."""
+    """An argument, an option or a setting is wrong, or a file, folder or branch that it names cannot be used."""
 
     exit_code = 2
     default_code = "usage"
 
 
 class ConflictError(EnvbuildError):
-    """No combination satisfies the request. The error has the conflicting rows and the nearest alternatives."""
+    """No combination of versions satisfies the request. The error lists the conflicting rows of the matrix and the nearest
+    alternatives."""
 
     exit_code = 3
     default_code = "conflict"
 
 
 class UnknownNameError(EnvbuildError):
-    """The matrix does not have this name or version; the hint names the nearest one."""
+    """The matrix does not have a name or version of the request. The hint gives the nearest names or versions."""
 
     exit_code = 4
     default_code = "unknown-name"
 
 
 class InvalidInputError(EnvbuildError):
-    """Matrix, recipe, lock or rendering is invalid or stale; ``problems`` lists all of them at once."""
+    """An input file, such as the matrix, a recipe, a lock or a rendering, is invalid, missing or stale. ``problems`` lists
+    all problems at once."""
 
     exit_code = 5
     default_code = "invalid"
@@ -135,56 +137,59 @@ class EngineError(EnvbuildError):
 
 
 class BuildError(EnvbuildError):
-    """A build failed. ``code`` says what failed: ``base-unreachable``, ``build-step``, ``index-unreachable`` and others."""
+    """A build, a lock or a download failed. ``code`` says what failed, such as ``base-unreachable``, ``build-step`` or
+    ``index-unreachable``."""
 
     exit_code = 7
     default_code = "build-step"
 
 
 class VerifyError(EnvbuildError):
-    """The image differs from its lock."""
+    """The image differs from its lock, a library in it is missing, or a stored layer is damaged."""
 
     exit_code = 8
     default_code = "contents-differ"
 
 
 class SmokeFailedError(EnvbuildError):
-    """The smoke test ran, and a check failed, or the test hung or crashed."""
+    """The smoke test failed: one of its checks failed, or the test hung or crashed."""
 
     exit_code = 9
     default_code = "smoke-failed"
 
 
 class SmokeInconclusiveError(EnvbuildError):
-    """The smoke test could not judge (skipped, too few devices), or `matrix measure` had nothing to compare. Never a pass."""
+    """The smoke test could not judge, for example because there are too few devices, or `matrix measure` or `report` had
+    nothing to compare. This never counts as a pass."""
 
     exit_code = 10
     default_code = "smoke-inconclusive"
 
 
 class PublishError(EnvbuildError):
-    """A registry refused or could not be reached while publishing."""
+    """A registry or another service on the network refused a request, or could not be reached."""
 
     exit_code = 11
     default_code = "publish"
 
 
 class PolicyError(EnvbuildError):
-    """An environment does not meet the site's policy or `audit --strict`, or could not be judged completely."""
+    """An environment violates the policy of the site, or has vulnerabilities under `audit --strict`, or could not be
+    checked completely."""
 
     exit_code = 12
     default_code = "policy"
 
 
 class TimedOutError(EnvbuildError):
-    """The user's own time limit passed."""
+    """The time limit that the user set (--timeout) has passed."""
 
     exit_code = 124
     default_code = "timed-out"
 
 
 class InterruptedByUserError(EnvbuildError):
-    """The user pressed Ctrl-C or sent SIGTERM; all started processes have been stopped."""
+    """The user pressed Ctrl-C or sent SIGTERM. All processes that envbuild started were stopped."""
 
     exit_code = 130
     default_code = "interrupted"

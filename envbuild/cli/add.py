@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 @click.option(
     "--apt", multiple=True, metavar="PACKAGE", help="Also install a package of the operating system; may be repeated."
 )
-@click.option("--newer", is_flag=True, help="Allow versions of PACKAGEs that are newer than the date limit of the framework.")
+@click.option(
+    "--newer", is_flag=True, help="Allow versions of PACKAGE that were published after the date limit of the framework."
+)
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
-    help="If NAME is a request: the folder of the envbuild.yaml (default: the current folder).",
+    help="If NAME is a request: the folder for the new envbuild.yaml (default: the current folder).",
 )
 @options.common
 @click.pass_obj
@@ -36,9 +38,10 @@ def command(
 ) -> int:
     """Add each PACKAGE to the envbuild.yaml of NAME, and pin it and its dependencies by hash.
 
-    NAME is the path of an envbuild.yaml, or a request as in `envbuild list`; then a new file is written here. A PACKAGE is a
-    requirement such as 'pandas>=1.0', or a framework of the matrix. Packages that are pinned already keep their versions if
-    the new ones allow it. The new packages get a separate layer.
+    NAME is the path of an envbuild.yaml. If NAME is a request, such as a name from `envbuild list`, a new envbuild.yaml is
+    written into the current folder. A PACKAGE is a requirement such as 'pandas>=1.0', or a framework of the matrix. Packages
+    that are pinned already keep their versions if the new packages allow these versions. The new packages get a separate
+    layer.
     """
     from envbuild.pipeline import adding
 

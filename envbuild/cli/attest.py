@@ -15,15 +15,18 @@ from envbuild.cli.session import Session
 @options.naming()
 @click.argument("report", metavar="REPORT", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--to", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that has the image.")
-@click.option("--tag", default="", metavar="TAG", help="The tag or digest of the image (default: the canonical name).")
+@click.option(
+    "--tag", default="", metavar="TAG", help="The tag or digest of the image (default: the tag that is the canonical name)."
+)
 @options.signing
 @options.common
 @click.pass_obj
 def command(session: Session, /, name: str, report: Path, *, repository: str, tag: str, key_file: Path) -> int:
     """Attach the smoke test's REPORT to the image of NAME in a registry, signed with your key.
 
-    It must be the report of a test of exactly this image, from any machine, passed or failed. Everyone who pulls the image can
-    read the statement, and decides by its key whether to trust it. Statements that are attached already stay unchanged.
+    REPORT must come from a test of exactly this image. The test may have run on any machine, and may have passed or failed.
+    Everyone who pulls the image can read the signed statement, and decides by its key whether to trust it. Statements that the
+    image has already stay unchanged.
     """
     from envbuild.attest import keys
     from envbuild.pipeline import attesting, resolving

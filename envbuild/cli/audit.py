@@ -22,11 +22,16 @@ if TYPE_CHECKING:
     "databases",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A local OSV database: a folder of records, or the zip file that osv.dev offers for PyPI or Debian. With it, no "
-    "service is asked. May be repeated.",
+    help=(
+        "A local OSV database: a folder of records, or the zip file that osv.dev offers for PyPI or Debian. "
+        "The command then asks no service. May be repeated."
+    ),
 )
 @click.option(
-    "--service", type=click.Choice(["osv", "pypi"]), default="osv", help="The service to ask if --database is not used."
+    "--service",
+    type=click.Choice(["osv", "pypi"]),
+    default="osv",
+    help="The service that is asked for vulnerabilities if --database is not given (default: osv).",
 )
 @click.option(
     "--strict", is_flag=True, help="Exit with 12 if there is a known vulnerability, or if something could not be checked."
@@ -37,10 +42,11 @@ if TYPE_CHECKING:
 def command(
     session: Session, /, name: str, databases: tuple[Path, ...], service: str, strict: bool, **constraints: str | None
 ) -> int:
-    """List known vulnerabilities of the packages that NAME's lock pins and that its local image contains.
+    """List the known vulnerabilities of the packages in NAME's lock. If the image is on this machine, its Debian packages
+    are included.
 
-    Old environments have known vulnerabilities by design, so findings alone are not a failure, but a service that does not
-    answer is one. Packages that could not be checked are listed; with --strict they count as findings.
+    Without --strict, vulnerabilities do not change the exit code, because old packages always have some. If the service does
+    not answer, the command fails. Packages that could not be checked are listed; with --strict they count as vulnerable.
     """
     from envbuild import codec
     from envbuild.audit import audit

@@ -14,22 +14,31 @@ from envbuild.errors import UsageError
 
 @click.command("bake")
 @click.argument("names", metavar="[NAME…]", nargs=-1, shell_complete=options.complete_name)
-@click.option("--all", "every", is_flag=True, help="Every environment that has a folder.")
+@click.option("--all", "every", is_flag=True, help="Every environment that has a folder in images/environments/.")
 @click.option("--match", "pattern", default="", metavar="GLOB", help="Environments whose canonical name matches.")
-@click.option("--to", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository in the names of the images.")
+@click.option(
+    "--to",
+    "repository",
+    required=True,
+    metavar="HOST/REPOSITORY",
+    help="The repository to which the images will be pushed; it is a part of their names.",
+)
 @click.option(
     "--moving-tags",
     is_flag=True,
-    help="Also set the moving tags. Then `bake --push` moves them to images that are not proved.",
+    help=("Also give the images the moving tags. `bake --push` then moves these tags to images that were not tested."),
 )
 @click.option(
     "--contexts",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Write the build contexts into this folder, too. Without it, the file expects them in ./contexts.",
+    help=("Also write the build contexts into this folder. Without this option, the file expects the contexts in ./contexts."),
 )
 @click.option(
-    "--secret", default="", metavar="FILE", help="The file that builds get as the secret `envbuild`, with index settings."
+    "--secret",
+    default="",
+    metavar="FILE",
+    help="A file with the settings of package indexes. Builds get this file as the secret `envbuild`.",
 )
 @click.option(
     "-o",
@@ -55,9 +64,10 @@ def command(
     output: Path | None,
     force: bool,
 ) -> int:
-    """Describe the builds of each NAME for `docker buildx bake`, on remote or Kubernetes builders.
+    """Write a file with which `docker buildx bake` builds the image of each NAME, also on remote or Kubernetes builders.
 
-    Each environment is a target, each framework a group. The contexts are those of `envbuild render NAME --context DIR`.
+    Each environment is a target of the file, and each framework is a group of targets. `envbuild render NAME --context DIR`
+    writes the same build contexts.
     """
     from envbuild.compose.outputs import registry_client
     from envbuild.pipeline import bake_file

@@ -75,7 +75,7 @@ def options(function: F) -> F:
             help="All environments whose lock, rendering, recipes or shared image files changed since the git revision REV.",
         ),
         click.option("--match", "pattern", default="", metavar="GLOB", help="All environments whose canonical name matches."),
-        click.option("--all", "every", is_flag=True, help="All environments that have a folder."),
+        click.option("--all", "every", is_flag=True, help="All environments that have a folder in images/environments/."),
         naming("names", several=True, metavar="NAME…"),
     ):
         function = option(function)

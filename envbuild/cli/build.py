@@ -22,14 +22,17 @@ if TYPE_CHECKING:
 
 @click.command("build")
 @batch.options
-@click.option("--no-cache", is_flag=True, help="Build every layer again, without the engine's cache.")
+@click.option("--no-cache", is_flag=True, help="Build every layer again, and do not use the engine's cache.")
 @batch.also
 @options.builder
 @click.option(
     "--to",
     "place",
     metavar="PLACE",
-    help="Write the composed image here, not to the engine: oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY.",
+    help=(
+        "With --builder compose: write the image to this place, not into the engine. PLACE is "
+        "oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY."
+    ),
 )
 @options.engine
 @options.offline
@@ -39,10 +42,11 @@ if TYPE_CHECKING:
 def command(
     session: Session, /, names: tuple[str, ...], no_cache: bool, builder: Builder, place: str | None, **values: Any
 ) -> int:
-    """Build the image of NAME from its lock and verify it. An image with unchanged inputs is not built again.
+    """Build the image of NAME from its lock, and compare the image with the lock. If no input has changed, nothing is
+    built.
 
-    The image gets its tags only after it was verified. With several names, what they share is fetched and made once. An image
-    that goes to PLACE is not verified, and its tag says so.
+    The image gets its tags only after the comparison with the lock. With several names, files and layers that they share are
+    fetched and made once. An image that --to writes to PLACE is not compared with its lock, and its tag says so.
     """
     several = batch.asked(names, values)
     tools_from = {key: values.pop(key) for key in ("start_engine", "offline")}

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 @options.common
 @click.pass_obj
 def command(session: Session, /, names: tuple[str, ...], output: Path, **constraints: str | None) -> int:
-    """Write all that builds of each NAME need into one folder.
+    """Write all files that a build of each NAME needs into one folder.
 
-    These are Python packages, Debian packages, the base, tools, other pinned files, the lock, and the files of your own
-    environment. Each file is checked by its hash. A run that was stopped continues where it was.
+    The folder gets the Python packages, Debian packages, base, tools and other files that the lock pins, the lock itself, and
+    the files of your own environment. The hash of each file is checked. After an interruption, the next run continues.
     `envbuild make --offline FOLDER NAME` builds from the folder on a machine without a network.
     """
     from envbuild import codec

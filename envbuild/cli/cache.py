@@ -24,14 +24,15 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 @click.group("cache")
 @options.common
 def command() -> None:
-    """The cache folder keeps the layers that images are composed of. Other parts of the folder are not touched."""
+    """The folder `layers` of the cache folder keeps the layers of composed images. These commands change no other part of
+    the cache folder."""
 
 
 @command.command("list")
 @options.common
 @click.pass_obj
 def list_command(session: Session) -> int:
-    """List the layers, the one that was used last first, with their sizes and what they were made from."""
+    """List the layers with their sizes and their contents. The layer that was used last is first."""
     from envbuild.compose import upkeep
 
     store = _store(session)
@@ -46,13 +47,20 @@ def list_command(session: Session) -> int:
 
 
 @command.command("prune")
-@click.option("--keep", required=True, metavar="SIZE", help="The size of the layers to keep, e.g. 50GB; 0 removes all layers.")
+@click.option(
+    "--keep",
+    required=True,
+    metavar="SIZE",
+    help="The largest size of all layers together, e.g. 50GB. With 0, all layers are removed.",
+)
 @options.common
 @click.pass_obj
 def prune(session: Session, keep: str) -> int:
-    """Remove the layers that were not used for longest, until at most --keep remains.
+    """Remove layers until all layers together have at most the size --keep. Layers that were not used for the longest time
+    are removed first.
 
-    Fails with exit code 7 (busy) while another command uses layers. A removed layer is made again when it is needed.
+    While another command uses layers, the command fails with exit code 7 (`busy`). A removed layer is made again when an image
+    needs it.
     """
     from envbuild.compose import upkeep
 
@@ -68,7 +76,7 @@ def prune(session: Session, keep: str) -> int:
 @options.common
 @click.pass_obj
 def verify(session: Session) -> int:
-    """Read every layer, compare it with its digests, and remove damaged ones. Exit code 8: there were some."""
+    """Read every layer, compare it with its digests, and remove damaged layers. If a layer was damaged, the exit code is 8."""
     from envbuild.compose import upkeep
 
     store = _store(session)

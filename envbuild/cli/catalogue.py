@@ -34,7 +34,7 @@ _NOT_OF_AN_ADDRESS = re.compile(r"[\x00-\x20\x7f\"'<>\\^`{|}]")
     "--url",
     default="",
     metavar="ADDRESS",
-    help="The address at which the site will be published, for absolute links in the feed.",
+    help="The address at which the site will be published. The feed needs it for absolute links.",
 )
 @click.option(
     "--database",
@@ -56,20 +56,25 @@ _NOT_OF_AN_ADDRESS = re.compile(r"[\x00-\x20\x7f\"'<>\\^`{|}]")
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Check the signatures of these images with this public key, and show the smoke reports that are signed with it; "
-    "may be repeated. Without a key, no signature is checked.",
+    help=(
+        "With --registry: check the signatures of the images with this public key, and show the smoke reports "
+        "that are signed with it. May be repeated. Without --key, no signature is checked."
+    ),
 )
 @click.option(
     "--since",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The catalogue.json of an earlier catalogue. Pages and feed then list the changes since that catalogue.",
+    help=("The catalogue.json of an earlier catalogue. The pages and the feed then list the changes since that catalogue."),
 )
 @click.option(
     "--this-machine",
     "with_machine",
     is_flag=True,
-    help="Include the proofs and measurements of this machine, in addition to the committed ones.",
+    help=(
+        "Also show the proofs and measured speeds of this machine. Without this option, the site shows only "
+        "the committed proofs."
+    ),
 )
 @options.common
 @click.pass_obj
@@ -87,9 +92,9 @@ def command(  # noqa: PLR0917 - click passes every option
 ) -> int:
     """Write a static site about all environments of the checkout into FOLDER.
 
-    It has a search, an answer to "which image runs on my machine?", and a page for each environment. It works from a web server
-    or as local files, and loads nothing from other sites. The same checkout and options give the same bytes. FOLDER appears or
-    changes at once, when everything is written; a folder with other files in it is refused.
+    The site has a search, a page for each environment, and a page that answers "which image runs on my machine?". It works
+    from a web server or as local files, and loads nothing from other sites. The same checkout and options give the same bytes.
+    FOLDER is created or replaced only when the whole site is written. A folder that contains other files is refused.
     """
     from envbuild.compose.outputs import registry_client
     from envbuild.pipeline import cataloguing, site_folder

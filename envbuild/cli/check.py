@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("check")
 @options.naming("names", several=True, required=False, metavar="NAME…")
-@click.option("--all", "every", is_flag=True, help="Every environment that has a folder.")
+@click.option("--all", "every", is_flag=True, help="Every environment that has a folder in images/environments/.")
 @click.option("--match", "pattern", default="", metavar="GLOB", help="Every environment whose canonical name matches.")
 @click.option(
     "--database",
@@ -26,22 +26,31 @@ if TYPE_CHECKING:
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="A local OSV database, as for `audit`; it also contains severities and dates. May be repeated.",
+    help=(
+        "A local OSV database, as for `envbuild audit`. The severity and the date of a vulnerability are read "
+        "from it too. May be repeated."
+    ),
 )
 @click.option(
-    "--service", type=click.Choice(["osv", "pypi"]), default="osv", help="The service to ask if --database is not used."
+    "--service",
+    type=click.Choice(["osv", "pypi"]),
+    default="osv",
+    help="The service that is asked for vulnerabilities if --database is not given (default: osv).",
 )
 @click.option(
     "--audit",
     "answers",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Use this answer of `audit --json`, or the answers in a folder (NAME.json), and ask no service.",
+    help=(
+        "Read the vulnerabilities from this file, and ask no service. The file is a stored answer of "
+        "`envbuild audit --json`, or a folder with such answers as NAME.json."
+    ),
 )
-@click.option("--stored", is_flag=True, help="Ask no service about vulnerabilities; use the answers of earlier runs.")
+@click.option("--stored", is_flag=True, help="Ask no service about vulnerabilities. Use the answers that earlier runs stored.")
 @click.option("--no-upgrades", is_flag=True, help="Do not look for the smallest upgrade that fixes each finding.")
 @click.option(
-    "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the judgements as JUnit XML."
+    "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the results as JUnit XML."
 )
 @options.constraints
 @options.common
@@ -61,10 +70,12 @@ def command(
     junit: Path | None,
     **constraints: str | None,
 ) -> int:
-    """Judge the lock of each NAME by the policy, and show what fixes each finding. Exits with 12 unless all is well.
+    """Check each NAME against the policy, and show for each violation what fixes it. If there is a violation, the exit code
+    is 12.
 
-    The policy is the file of --policy or ENVBUILD_POLICY. The proofs, the size and the licences are those of the last image
-    that was built here from the lock. What could not be checked is listed, and also ends in 12, unless the policy allows it.
+    --policy or the variable ENVBUILD_POLICY names the policy file. Proofs, size and licences are those of the last image that
+    was built on this machine from the lock. Rules that could not be checked are listed. The exit code is then 12 too, unless
+    `unchecked_allowed` in the policy names these rules.
     """
     from envbuild.pipeline import batch_selection, committed, policy_checks, policy_facts
 

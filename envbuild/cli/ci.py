@@ -23,14 +23,19 @@ from envbuild.cli.session import Session
     help="The largest number of jobs that run at once.",
 )
 @click.option("--disk", default="14GB", metavar="SIZE", show_default=True, help="The free disk space of each job.")
-@click.option("--install", default="", metavar="COMMAND", help="How a job installs envbuild (default: with pip).")
+@click.option(
+    "--install",
+    default="",
+    metavar="COMMAND",
+    help="The shell command with which a job installs envbuild (default: a pip command).",
+)
 @click.option(
     "-o",
     "--output",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Write into FOLDER (default: print).",
+    help="Write the files into FOLDER (default: print them).",
 )
 @click.option("--force", is_flag=True, help="Replace an existing file that differs.")
 @options.common
@@ -48,9 +53,10 @@ def command(
     folder: Path | None,
     force: bool,
 ) -> int:
-    """Write the pipeline of a CI system: plan, build and test, test on GPUs, publish what passed.
+    """Write the pipeline of a CI system. Its jobs plan the work, build and test images, test them on GPUs, and publish
+    images that passed.
 
-    Without --output it is printed. A changed GPU image that no runner with a GPU tested makes the pipeline fail as
+    Without --output, the pipeline is printed. If a GPU image changed and no runner with a GPU tested it, the pipeline fails as
     inconclusive.
     """
     from envbuild.compose.outputs import registry_client

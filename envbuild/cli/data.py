@@ -16,7 +16,8 @@ from envbuild.cli.session import Session
 @click.group("data")
 @options.common
 def command() -> None:
-    """MNIST and CIFAR-10, for `envbuild smoke NAME --data FOLDER`. Without them the smoke test generates images."""
+    """The data sets are MNIST and CIFAR-10. `envbuild smoke NAME --data FOLDER` trains on them; without --data, the smoke
+    test trains on generated images."""
 
 
 @command.command("list")
@@ -29,7 +30,7 @@ def command() -> None:
 @options.common
 @click.pass_obj
 def list_command(session: Session, folder: Path | None) -> int:
-    """List the data sets, their sizes, and which of their files are here and intact."""
+    """List the data sets, their sizes, and which of them are complete on this machine."""
     from envbuild import datasets
 
     folder = folder or session.workspace.data
@@ -64,7 +65,7 @@ def list_command(session: Session, folder: Path | None) -> int:
 @options.common
 @click.pass_obj
 def fetch(session: Session, names: tuple[str, ...], folder: Path | None) -> int:
-    """Download data sets and check every file by its checksum. Exit code 11: no mirror can be reached.
+    """Download data sets and check every file by its checksum. If no mirror can be reached, the exit code is 11.
 
     Existing intact files are not downloaded again, and an interrupted download is continued.
     """

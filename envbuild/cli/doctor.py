@@ -24,19 +24,21 @@ _MARKS = {"ok": "ok", "info": "-", "warn": "WARN", "missing": "MISSING"}
     "--offline",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
-    help="Check this bundle instead of this machine.",
+    help="Check the bundle in this folder, instead of this machine.",
 )
 @options.common
 @click.pass_obj
 def command(session: Session, /, offline: Path | None) -> int:
-    """Check this machine: engine, BuildKit, driver, GPUs, toolkit, disk, shared memory. Say how to fix each problem.
+    """Check the engine, BuildKit, driver, GPUs, container toolkit, disk and shared memory of this machine. Show how to fix
+    each problem.
 
-    If there are GPUs, it also shows which are equal and which environments of the matrix run on them. It uses no network. If
-    something is missing that building needs, the exit code is 6 and `ok` in the JSON document is false; planning, locking and
-    rendering still work.
+    If there are GPUs, the command also shows which of them are equal, and which environments of the matrix run on them. It
+    uses no network. If a requirement of builds is missing, the exit code is 6, and `ok` in the JSON document is false.
+    Planning, locking and rendering still work then.
 
-    With --offline it reads every file of a bundle, and says which environments can be built from it on this machine. The exit
-    code is 5 if one cannot. A damaged base does not matter if mmdebstrap can make it again from the Debian packages.
+    With --offline, the command reads every file of a bundle, and shows which environments can be built from it on this
+    machine. If one cannot be built, the exit code is 5. If a base in the bundle is damaged, mmdebstrap can make it again from
+    the Debian packages; this is no error.
     """
     return _machine(session) if offline is None else _bundle(session, offline)
 

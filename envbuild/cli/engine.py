@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 @click.group("engine")
 @options.common
 def command() -> None:
-    """The private container engine is a Docker daemon that envbuild starts itself, for machines without one."""
+    """The private container engine is a Docker daemon that envbuild starts itself on a machine without an engine."""
 
 
 @command.command("up")
 @options.common
 @click.pass_obj
 def up(session: Session) -> int:
-    """Start the private engine, as root. If it is already running, nothing happens."""
+    """Start the private engine. This needs root. If the engine is already running, nothing happens."""
     from envbuild.engine import private_engine
 
     with display(session) as shown:
@@ -36,7 +36,7 @@ def up(session: Session) -> int:
 
 
 @command.command("down")
-@click.option("--purge", is_flag=True, help="Also remove its images and its cache.")
+@click.option("--purge", is_flag=True, help="Also remove the images and the build cache of the private engine.")
 @options.common
 @click.pass_obj
 def down(session: Session, purge: bool) -> int:
@@ -54,7 +54,7 @@ def down(session: Session, purge: bool) -> int:
 @options.common
 @click.pass_obj
 def status(session: Session) -> int:
-    """Show which engine would be used and the state of the private one. Exit code 6: no engine answers."""
+    """Show which engine envbuild would use, and the state of the private engine. If no engine answers, the exit code is 6."""
     from envbuild import codec
     from envbuild.engine import choice, private_engine
 

@@ -32,34 +32,41 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
 
 @click.command("evidence")
 @options.naming("names", several=True, required=False, metavar="NAME…")
-@click.option("--all", "every", is_flag=True, help="All environments that have a folder or committed evidence.")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="All environments that have a folder in images/environments/ or proofs in images/evidence/.",
+)
 @click.option(
     "--match", "pattern", default="", metavar="GLOB", help="Only environments whose canonical name matches; implies --all."
 )
-@click.option("--prove", is_flag=True, help="Run the stages whose proofs are missing. You can interrupt and continue this.")
+@click.option(
+    "--prove", is_flag=True, help="Run the stages whose proofs are missing. After an interruption, the next run continues."
+)
 @click.option(
     "--kinds",
     default="",
     metavar="WORD,…",
     callback=_kinds,
-    help="The kinds of proof that --prove makes (default: all kinds).",
+    help="The kinds of proof that --prove makes, such as built,smoke-cpu (default: all kinds).",
 )
 @click.option(
     "--keep-images",
     is_flag=True,
     help="Keep the images that --prove builds. Without it, each image is removed after its test.",
 )
-@click.option("--prune", is_flag=True, help="Remove stale proofs from the repository and from the cache folder.")
+@click.option("--prune", is_flag=True, help="Remove stale proofs from images/evidence/ and from the cache folder.")
 @click.option("--record", is_flag=True, help="Copy the proofs of this machine from the cache folder to images/evidence/.")
-@click.option("--check", is_flag=True, help="Write nothing; exit with 5 if the repository has stale proofs.")
+@click.option("--check", is_flag=True, help="Write nothing. If images/evidence/ has stale proofs, the exit code is 5.")
 @click.option(
     "--from",
     "repository",
     default="",
     metavar="HOST/REPOSITORY",
     help=(
-        "Collect the statements that others attached to the image of NAME in this repository, and keep the smoke "
-        "reports that a --key trusts."
+        "Read the statements that are attached to the image of NAME in this repository, and keep the smoke "
+        "reports that are signed with a key of --key."
     ),
 )
 @click.option(
@@ -91,10 +98,10 @@ def command(  # noqa: PLR0917 - click's signature
     start_engine: bool,
     **constraints: str | None,
 ) -> int:
-    """Show what was proved of each NAME, and mark proofs that are stale because the lock, rendering or smoke test has changed.
+    """Show the proofs of each NAME. A proof is marked as stale if the lock, rendering or smoke test has changed since.
 
-    Every command stores what it proves in the cache folder. --record copies it to images/evidence/, to be committed. With
-    --from, the reports of other machines are read from a registry; `show` and `resolve` then list them.
+    Every command stores its proofs in the cache folder. --record copies them to images/evidence/, where you can commit them to
+    git. --from reads smoke reports of other machines from a registry; `show` and `resolve` then list these reports.
     """
     if repository or key_files:
         from envbuild.cli import evidence_from

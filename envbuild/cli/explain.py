@@ -14,7 +14,7 @@ from envbuild.cli.session import Session
 @options.common
 @click.pass_obj
 def command(session: Session, /, request: tuple[str, ...], **constraints: str | None) -> int:
-    """Explain what REQUEST means: every choice with its source, and why other rows were not chosen."""
+    """Show which environment REQUEST means, each choice with its source, and why other rows of the matrix were not chosen."""
     from envbuild.pipeline import proofs, resolving
     from envbuild.resolve.answer_json import answer_json
     from envbuild.resolve.explanation import explanation_json

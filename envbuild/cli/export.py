@@ -14,7 +14,7 @@ from envbuild.cli.session import Session
 
 @click.command("export")
 @options.naming()
-@click.option("--format", "form", type=click.Choice(["compose", "devcontainer"]), required=True, help="What to write.")
+@click.option("--format", "form", type=click.Choice(["compose", "devcontainer"]), required=True, help="The format of the file.")
 @click.option(
     "-o",
     "--output",
@@ -35,7 +35,8 @@ def command(
 ) -> int:  # fmt: skip
     """Write a Compose file or a devcontainer.json for the image of NAME.
 
-    With a registry that has the image, the file names it by its digest; else by the tag that `envbuild make` gives it here.
+    If a registry is named and has the image, the file names the image by its digest. Else the file names it by the tag that
+    `envbuild make` sets on this machine.
     """
     from envbuild.attest import keys
     from envbuild.pipeline import exporting, resolving, running

@@ -19,18 +19,24 @@ if TYPE_CHECKING:
 @click.command("fetch")
 @options.naming("names", several=True, required=False, metavar="NAME…")
 @click.option(
-    "--all", "every", is_flag=True, help="All environments that have a folder, those with the smallest downloads first."
+    "--all",
+    "every",
+    is_flag=True,
+    help="All environments that have a folder in images/environments/, those with the smallest downloads first.",
 )
-@click.option("--to", "into", type=click.Path(path_type=Path, file_okay=False), help="Keep the files in this folder.")
+@click.option(
+    "--to", "into", type=click.Path(path_type=Path, file_okay=False), help="Keep all downloaded files in this folder."
+)
 @options.constraints
 @options.common
 @click.pass_obj
 def command(session: Session, /, names: tuple[str, ...], every: bool, into: Path | None, **constraints: str | None) -> int:
-    """Download every file that the lock of each NAME pins, and check its hash. The result is stored as evidence.
+    """Download every file that the lock of each NAME pins, and check its hash. The result is stored as the proof
+    `downloaded`.
 
-    Debian packages are kept in the cache folder for later builds. Other files are checked and not kept. A run that was stopped
-    continues where it was.
-    --to keeps all files in one folder, for a machine without a network: `pip install --no-index --find-links FOLDER`.
+    Debian packages are kept in the cache folder for later builds. Other files are checked and then deleted, unless --to names
+    a folder for them. After an interruption, the next run continues. On a machine without a network, `pip install --no-index
+    --find-links FOLDER` installs from this folder.
     """
     from envbuild import codec
     from envbuild.pipeline import committed, fetching, resolving

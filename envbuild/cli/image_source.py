@@ -20,7 +20,7 @@ def image_source(function: F) -> F:
             envvar=KEY,
             type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
             metavar="FILE",
-            help=f"Accept an image of the registry only if it is signed with the private part of this key (default: {KEY}).",
+            help=f"A public key; an image from the registry is used only if its signature fits (default: the variable {KEY}).",
         ),
         click.option(
             "--from",
@@ -28,7 +28,7 @@ def image_source(function: F) -> F:
             envvar=REGISTRY,
             default="",
             metavar="HOST/REPOSITORY",
-            help=f"The repository in which to look for the image (default: {REGISTRY}).",
+            help=f"The repository of a registry in which to look for the image (default: the variable {REGISTRY}).",
         ),
     ):
         function = option(function)

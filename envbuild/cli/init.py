@@ -13,10 +13,16 @@ from envbuild.cli.session import Session
 
 @click.command("init")
 @click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False), default=Path())
-@click.option("--framework", "frameworks", multiple=True, metavar="REQUEST", help="The framework, as a request for `resolve`.")
+@click.option(
+    "--framework",
+    "frameworks",
+    multiple=True,
+    metavar="REQUEST",
+    help="The framework, written as a request for `envbuild resolve`.",
+)
 @click.option("--name", default="", help="The name of the environment (default: the name of the folder).")
 @click.option("--python", default="", metavar="VERSION", help="Use this Python, e.g. 3.11.")
-@click.option("--pip", multiple=True, metavar="REQUIREMENT", help="A package of the package index; may be repeated.")
+@click.option("--pip", multiple=True, metavar="REQUIREMENT", help="A Python package to install with pip; may be repeated.")
 @click.option("--apt", multiple=True, metavar="PACKAGE", help="A package of the operating system; may be repeated.")
 @click.option(
     "--service",
@@ -31,8 +37,8 @@ from envbuild.cli.session import Session
 def command(session: Session, /, folder: Path, force: bool, **wishes: str | tuple[str, ...]) -> int:
     """Write a commented envbuild.yaml, the description of your own environment, into FOLDER or the current folder.
 
-    Nothing is written unless the request resolves and its packages can be locked together, which asks the package index.
-    You can edit the file at any time. `envbuild make ./envbuild.yaml` builds it.
+    The file is written only if the request resolves and its packages can be locked together. The command asks the package
+    index for this. You can edit the file at any time. `envbuild make ./envbuild.yaml` builds it.
     """
     from envbuild.custom.writing import Wishes
     from envbuild.pipeline import new_recipe

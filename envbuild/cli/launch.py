@@ -31,17 +31,25 @@ _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
     "text",
     metavar="a:4,b:4",
     required=True,
-    help="The hosts and their numbers of devices; 2x4 means any two hosts with four devices each.",
+    help="The hosts, each with its number of devices. 2x4 means any two hosts with four devices each.",
 )
 @click.option("--via", metavar="LAUNCHER", required=True, help="The launcher: mpirun, torchrun, slurm, kubernetes.")
 @click.option(
-    "--kind", default="", metavar="KIND", help="How the launcher starts the image (the default depends on the launcher)."
+    "--kind",
+    default="",
+    metavar="KIND",
+    help="The way in which the launcher starts the image. Each launcher has its own kinds and its own default.",
 )
-@click.option("--run/--print", "run", default=False, help="Start the launch now. Without it, envbuild only shows the commands.")
+@click.option(
+    "--run/--print",
+    "run",
+    default=False,
+    help="With --run: start the test now. With --print (the default): only print the commands.",
+)
 @click.option(
     "--preflight",
     is_flag=True,
-    help="Start nothing; only check what each host lacks, or whether the batch system would accept the job.",
+    help="Start no test. Only check what each host lacks, or whether the batch system would accept the job.",
 )
 @click.option("--skip-preflight", "skip", is_flag=True, help="With --run: do not check the hosts first.")
 @click.option("--image", default="", metavar="REFERENCE", help="The name of the image on the hosts.")
@@ -49,21 +57,37 @@ _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
     "--registry",
     default="",
     metavar="HOST/REPOSITORY",
-    help="The registry from which the hosts pull the image; NAME gives the tag.",
+    help=("The repository of a registry from which the hosts pull the image. The tag is the canonical name of NAME."),
 )
-@click.option("--has", "vouched", multiple=True, metavar="PROGRAM", help="Assume that the image contains this program.")
-@click.option("--cpu", is_flag=True, help="Request no GPUs, even if the image can use them.")
-@click.option("--interface", default="", metavar="IF", help="The network interface between the hosts.")
+@click.option(
+    "--has",
+    "vouched",
+    multiple=True,
+    metavar="PROGRAM",
+    help=("Assume that the image contains this program, such as mpirun, although its lock does not show it. May be repeated."),
+)
+@click.option("--cpu", is_flag=True, help="Test on CPUs: request no GPUs, even if the image is made for GPUs.")
+@click.option(
+    "--interface", default="", metavar="IF", help="The network interface through which the hosts exchange data, such as eth0."
+)
 @click.option("--rdma", is_flag=True, help="Allow the processes to use InfiniBand or RoCE adapters.")
 @click.option(
     "--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set this variable in every process; may be repeated."
 )
-@click.option("--port", type=click.IntRange(1024, 65535), default=29617, show_default=True, help="The port of rank 0.")
-@click.option("--report", default="", metavar="FOLDER", help="The full path of the report on the host of rank 0.")
-@click.option("--partition", default="", metavar="NAME", help="Slurm: the partition.")
+@click.option(
+    "--port",
+    type=click.IntRange(1024, 65535),
+    default=29617,
+    show_default=True,
+    help="The TCP port at which the other ranks reach rank 0.",
+)
+@click.option(
+    "--report", default="", metavar="FOLDER", help="The absolute path of the folder for the report, on the host of rank 0."
+)
+@click.option("--partition", default="", metavar="NAME", help="Slurm: the partition to run in.")
 @click.option("--account", default="", metavar="NAME", help="Slurm: the account to charge.")
 @click.option(
-    "--time", "--time-limit", "time", default="", metavar="2h", help="How long the whole job may take; also HH:MM:SS."
+    "--time", "--time-limit", "time", default="", metavar="2h", help="How long the whole job may take, such as 2h or 02:00:00."
 )
 @click.option("--cpus", "--cpus-per-task", "cpus", type=click.IntRange(1, 4096), metavar="N", help="CPU cores for each device.")
 @click.option(
@@ -75,22 +99,36 @@ _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
     help="Memory of each host (default with Slurm: all of its memory).",
 )
 @click.option(
-    "--exclusive/--shared", "exclusive", default=True, help="Slurm: use whole hosts (default), or share them with other jobs."
+    "--exclusive/--shared",
+    "exclusive",
+    default=True,
+    help=("Slurm: use hosts that run no other job (--exclusive, the default), or share hosts with other jobs (--shared)."),
 )
-@click.option("--sbatch", multiple=True, metavar="OPTION", help="Slurm: another option of sbatch; may be repeated.")
-@click.option("--namespace", default="", metavar="NAME", help="Kubernetes: the namespace.")
-@click.option("--pull-secret", "secrets", multiple=True, metavar="NAME", help="Kubernetes: the Secret for pulling the image.")
+@click.option("--sbatch", multiple=True, metavar="OPTION", help="Slurm: pass this further option to sbatch; may be repeated.")
+@click.option("--namespace", default="", metavar="NAME", help="Kubernetes: the namespace of the job.")
 @click.option(
-    "--toleration", "taints", multiple=True, metavar="KEY[=VALUE][:EFFECT]", help="Kubernetes: allow nodes with this taint."
+    "--pull-secret",
+    "secrets",
+    multiple=True,
+    metavar="NAME",
+    help="Kubernetes: the Secret with the credentials for pulling the image.",
+)
+@click.option(
+    "--toleration",
+    "taints",
+    multiple=True,
+    metavar="KEY[=VALUE][:EFFECT]",
+    help="Kubernetes: also allow nodes with this taint.",
 )
 @options.constraints
 @options.common
 @click.pass_obj
 def command(session: Session, /, name: str, arguments: tuple[str, ...], **values: Any) -> int:
-    """Print how to run the smoke test of NAME on several machines, or run it with --run.
+    """Print the commands that run the smoke test of NAME on several machines. With --run, run them.
 
-    Options after -- are passed to the test: `-- --counts 1,8`. Every host needs the image. With --run the exit codes are those
-    of `envbuild smoke`. With ssh, --run first checks the hosts as --preflight does. Exit code 6: a host lacks something.
+    Options after -- are passed to the smoke test, for example `-- --counts 1,8`. Every host must have the image. With --run,
+    the exit codes are those of `envbuild smoke`. If the launcher uses ssh, --run first checks the hosts as --preflight does.
+    If a host lacks something, the exit code is 6.
     """
     from envbuild.launch import rendering
     from envbuild.launch.hosts import read_hosts

@@ -23,17 +23,21 @@ _WAYS = {"native": "native", "ptx": "only PTX", "partly": "only a part", "nothin
 
 @click.command("linkcheck")
 @click.option(
-    "--image", "foreign", metavar="IMAGE", help="Check this image instead: one that the engine has, or oci:FOLDER[:NAME]."
+    "--image",
+    "foreign",
+    metavar="IMAGE",
+    help="Check this image instead of the image of NAME: an image in the engine, or oci:FOLDER[:NAME].",
 )
 @batch.options
 @options.constraints
 @options.common
 @click.pass_obj
 def command(session: Session, /, names: tuple[str, ...], foreign: str | None, **constraints: Any) -> int:
-    """Check that the shared libraries in the image of NAME fit together.
+    """Check that every program and library in the image of NAME finds the shared libraries and symbols that it needs.
 
-    Every object of the image is resolved as the dynamic loader would resolve it. Exit code 8: a library or a symbol is missing;
-    each gap is listed with its cause and the package that fills it. Nothing of the image is run. `make` runs this check, too.
+    For every ELF file in the image, the command looks up libraries and symbols as the dynamic loader would do it. If a library
+    or a symbol is missing, the exit code is 8. Each gap is listed with its cause and with the package that fills it. No
+    program of the image is started. `make` runs this check, too.
     """
     if foreign is not None:
         return _foreign(session, names, foreign, constraints)

@@ -28,23 +28,27 @@ def _statuses(ctx: click.Context, param: click.Parameter, values: tuple[str, ...
     "--cuda",
     default="",
     metavar="VERSION",
-    help="Only these CUDA versions or series (12 means all of CUDA 12); 'cpu' for builds without CUDA.",
+    help=("Only builds for this CUDA: a version such as 12.1, a major version such as 12, or 'cpu' for builds without CUDA."),
 )
 @click.option(
     "--status",
     multiple=True,
     metavar="WORD,…",
     callback=_statuses,
-    help="Only these states, separated by commas or repeated: ok, unknown, known-bad, base-deleted, end-of-life, unserved.",
+    help=(
+        "Only rows with these states: ok, unknown, known-bad, base-deleted, end-of-life, or unserved (no base "
+        "or Python of the matrix fits the build). Separated by commas, or repeated."
+    ),
 )
 @options.constraints
 @options.common
 @click.pass_obj
 def command(session: Session, /, framework: str | None, **filters: Any) -> int:
-    """List the environments of the matrix, newest first, optionally of one FRAMEWORK; any NAME in the list can be made.
+    """List the environments of the matrix, newest first, or only those of one FRAMEWORK. `envbuild make NAME` makes any of
+    them.
 
-    Without options, the stacks follow: named combinations of several frameworks in one image. --json also shows what was proved
-    of each environment, as in `envbuild evidence`.
+    If neither FRAMEWORK nor a filter is given, the stacks follow: named combinations of several frameworks in one image.
+    --json also shows the proofs of each environment, as in `envbuild evidence`.
     """
     from envbuild.pipeline import listing
 

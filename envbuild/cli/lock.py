@@ -14,31 +14,44 @@ from envbuild.cli.session import Session
 
 @click.command("lock")
 @options.naming("names", several=True, required=False, metavar="NAME…")
-@click.option("--check", is_flag=True, help="Only check that locks exist and that the matrix accepts them; works offline.")
+@click.option(
+    "--check", is_flag=True, help="Only check that each lock exists and still agrees with the matrix. This needs no network."
+)
 @click.option(
     "--online", is_flag=True, help="With --check: also ask the package indexes whether each file still exists unchanged."
 )
 @click.option("--relock", is_flag=True, help="Make a new lock, even if a lock exists.")
-@click.option("--upgrade", is_flag=True, help="Choose new versions and show what changes; see --package.")
+@click.option(
+    "--upgrade",
+    is_flag=True,
+    help="Choose new versions of all packages, or of those that --package names, and show what changes.",
+)
 @click.option(
     "--package",
     "packages",
     multiple=True,
     metavar="X",
-    help="Upgrade only X and its dependencies; X==1.2 is allowed at any date.",
+    help=("With --upgrade: upgrade only X and its dependencies. With X==1.2, this version may be newer than the date limit."),
 )
-@click.option("--base-image", is_flag=True, help="Upgrade only the base image; with --package, also upgrade the base image.")
-@click.option("--dry-run", is_flag=True, help="Show what an upgrade would change, and write nothing.")
 @click.option(
-    "--all", "every", is_flag=True, help="All environments that have a folder or are listed in images/environments.yaml."
+    "--base-image",
+    is_flag=True,
+    help="With --upgrade: upgrade only the base image, or the base image and what --package names.",
+)
+@click.option("--dry-run", is_flag=True, help="With --upgrade: show what would change, and write nothing.")
+@click.option(
+    "--all",
+    "every",
+    is_flag=True,
+    help="All environments that have a folder in images/environments/ or are listed in images/environments.yaml.",
 )
 @options.constraints
 @options.common
 @click.pass_obj
 def command(session: Session, /, names: tuple[str, ...], every: bool, **values: Any) -> int:
-    """Pin the packages and the base of each NAME by hash, using releases from the framework's own time.
+    """Pin the packages and the base of each NAME by hash, using only releases from before the date limit of the framework.
 
-    An existing lock is kept. Missing hashes are added when the index that has them can be reached.
+    An existing lock is kept. If it lacks hashes, they are added as soon as the index with these files can be reached.
     """
     asked = _Asked(**{name: values.pop(name) for name in _Asked._fields})
     _refuse_contradictions(asked)

@@ -34,8 +34,9 @@ _MARKS = {"done": "", "kept": "kept", "replayed": "replayed"}
 def command(session: Session, /, names: tuple[str, ...], also: tuple[str, ...], builder: Builder, **values: Any) -> int:
     """Resolve, lock, render, build, verify, link-check, smoke-test and report NAME.
 
-    Stages whose inputs have not changed are skipped, and the stored verdict is shown. After an interruption, the next
-    run continues. With several names, what they share is fetched and made once, and a summary ends the run.
+    A stage whose inputs have not changed is skipped, and its stored result is used. After an interruption, the next run
+    continues. With several names, files and layers that they share are fetched and made once, and a summary is printed at the
+    end.
     """
     from envbuild.pipeline import make
 

@@ -25,7 +25,7 @@ _framework = click.option(
 @click.group("matrix")
 @options.common
 def command() -> None:
-    """The compatibility matrix: which versions go together, with source, date and status."""
+    """The compatibility matrix says which versions go together. Each row has a source, a date and a status."""
 
 
 command.add_command(matrix_show.command)
@@ -33,14 +33,18 @@ command.add_command(matrix_measure.command)
 
 
 @command.command("check")
-@click.option("--online", is_flag=True, help="Also compare with the package index: wheels, dates, yanked files, requirements.")
+@click.option(
+    "--online",
+    is_flag=True,
+    help="Also compare the wheels, dates, yanked files and requirements in the matrix with the package index.",
+)
 @_framework
 @options.common
 @click.pass_obj
 def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
-    """Read matrix.yaml and the files it includes, and list every problem with file and line.
+    """Read matrix.yaml and the files that it includes, and list every problem with its file and line.
 
-    If all rows can be read, they are also compared with each other.
+    If all rows can be read, the command also checks that they do not contradict each other.
     """
     from envbuild.cli.progress_display import display
     from envbuild.index.client import Index
@@ -89,7 +93,7 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
 
 
 @command.command("update")
-@click.option("--write", is_flag=True, help="Apply the proposed rows instead of only showing them.")
+@click.option("--write", is_flag=True, help="Write the proposed rows into the matrix, instead of only showing them.")
 @matrix_measure.no_measure
 @_framework
 @options.common
@@ -97,10 +101,10 @@ def check(session: Session, online: bool, framework: tuple[str, ...]) -> int:
 def update(session: Session, /, *, write: bool, no_measure: bool, framework: tuple[str, ...]) -> int:
     """Propose rows for releases that the package index has and the matrix lacks, as a diff. Rows are never removed.
 
-    CUDA, cuDNN and NCCL come from the requirements of the wheels, GPU code and glibc from the libraries in them, whose
-    measurements --write keeps. Facts that are in neither wheels nor index are copied from the series, and the row gets the
-    status unknown. A release waits while a part that belongs to it is missing on the index.
-    Overlays are ignored.
+    The versions of CUDA, cuDNN and NCCL come from the requirements of the wheels. GPU code and glibc are measured from the
+    libraries in the wheels; --write keeps these measurements. Facts that neither wheels nor index state are copied from other
+    releases of the series, and the row then has the status unknown. If a part of a release is missing on the index, no row is
+    proposed yet. Overlays are ignored.
     """
     from envbuild import files
     from envbuild.cli.progress_display import display

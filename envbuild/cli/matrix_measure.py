@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 no_measure = click.option(
     "--no-measure",
     is_flag=True,
-    help="Do not download and measure the wheels of new releases; GPU code and glibc are copied from the series.",
+    help=(
+        "Do not download and measure the wheels of new releases. GPU code and glibc are copied from other "
+        "releases of the series instead."
+    ),
 )
 
 
@@ -47,12 +50,15 @@ class _Run:
 
 @click.command("measure")
 @click.argument("targets", nargs=-1, metavar="FILE|PROJECT==VERSION…")
-@click.option("--record", is_flag=True, help="Keep the measurements in matrix/measured/<project>.json.")
-@click.option("--replace", is_flag=True, help="With --record: replace a different measurement of the same file.")
+@click.option("--record", is_flag=True, help="Store the measurements in matrix/measured/PROJECT.json.")
+@click.option("--replace", is_flag=True, help="With --record: replace a stored measurement of the same file that differs.")
 @click.option(
     "--recorded",
     is_flag=True,
-    help="Measure all wheels in matrix/measured again, with files from the package index, and compare the results.",
+    help=(
+        "Download all wheels of matrix/measured/ from the package index, measure them again, and compare with "
+        "the stored measurements."
+    ),
 )
 @click.option("--no-compare", is_flag=True, help="Only measure; do not compare with the matrix.")
 @options.common
@@ -60,11 +66,13 @@ class _Run:
 def command(
     session: Session, /, targets: tuple[str, ...], *, record: bool, replace: bool, recorded: bool, no_compare: bool
 ) -> int:
-    """Read from wheels and shared libraries what they need: GPUs, libraries, glibc. Compare it with the matrix.
+    """Read from wheels and shared libraries which GPUs, libraries and glibc they need. Compare these facts with the matrix.
 
     A FILE is a wheel or a library on this machine, or the name of a wheel on the package index. PROJECT==VERSION means the
-    wheel for the newest Python. Wheels of the index are not kept. Exit code 5: a file is damaged, or a row or a record differs.
-    Exit code 10: a file was compared with nothing, or its own GPU code is unclear (not with --no-compare or --recorded).
+    wheel of this version for the newest Python. Downloaded wheels are deleted afterwards. The exit code is 5 if a file is
+    damaged, or if it differs from its row or from its stored measurement. The exit code is 10 if the matrix has no fact to
+    compare with a file, or if it is unclear which GPU code is the framework's own. --no-compare and --recorded never give exit
+    code 10.
     """
     from envbuild.measure import answer, comparison, kept
 

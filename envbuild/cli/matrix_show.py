@@ -20,9 +20,10 @@ _WIDE = 100
 @options.common
 @click.pass_obj
 def command(session: Session, /, table: str | None, row: str | None) -> int:
-    """Show the tables of the matrix, one TABLE, or one ROW of it with every field, its sources and compatible rows.
+    """Show all tables of the matrix, the rows of one TABLE, or one ROW with its fields, its sources and its compatible
+    rows.
 
-    A row is named as in a request: `gpus "GTX 1080 Ti"`, `drivers 470`, `cuda 10.1.243`, `cudnn 7.6.5`.
+    Name a row as in a request, for example `gpus "GTX 1080 Ti"`, `drivers 470`, `cuda 10.1.243` or `cudnn 7.6.5`.
     """
     from envbuild.matrix import queries
     from envbuild.resolve.catalogue import newest_environments

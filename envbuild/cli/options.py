@@ -43,7 +43,7 @@ def common(function: F) -> F:
         click.option(
             "--root",
             metavar="FOLDER",
-            help="The folder that contains matrix.yaml and images/.",
+            help="The folder that contains matrix.yaml and images/, instead of the one that envbuild finds itself.",
             callback=_note,
             expose_value=False,
             is_eager=True,
@@ -53,21 +53,23 @@ def common(function: F) -> F:
             "overlays",
             multiple=True,
             metavar="FILE",
-            help="A file with your own rows, which extend or replace the matrix; may be repeated. Or set ENVBUILD_MATRIX.",
+            help="A file with your own rows, which are added to the matrix or replace rows of the same name. May be "
+            "repeated. Or set ENVBUILD_MATRIX.",
             callback=_add_overlays,
             expose_value=False,
         ),
         click.option(
             "--policy",
             metavar="FILE",
-            help="The policy of your site: what it allows and requires. Or set ENVBUILD_POLICY.",
+            help="The policy file of your site, which says what the site allows and requires. Or set ENVBUILD_POLICY.",
             callback=_note,
             expose_value=False,
         ),
         click.option(
             "--progress",
             type=click.Choice(PROGRESS),
-            help="How to show progress (auto: rich on a terminal, else plain lines; json: one object per line).",
+            help="How to show progress. auto: rich on a terminal, else plain. rich: lines that are updated in place. "
+            "plain: lines that stay. json: one JSON object per line. none: no progress.",
             callback=_note,
             expose_value=False,
         ),
@@ -84,7 +86,7 @@ def common(function: F) -> F:
             "-v",
             "--verbose",
             count=True,
-            help="Show more: the output of builds, and tracebacks of bugs.",
+            help="Also show the output of builds, and the traceback if envbuild itself fails.",
             callback=_note,
             expose_value=False,
             is_eager=True,
@@ -105,12 +107,24 @@ def common(function: F) -> F:
 def constraints(function: F) -> F:
     """``--driver --gpu --python --python-from --os --base``: constraints in addition to the request."""
     for option in (
-        click.option("--base", metavar="PROVIDER|IMAGE", help="Use this base provider or base image."),
+        click.option(
+            "--base",
+            metavar="PROVIDER|IMAGE",
+            help="Use this base image, or a base from this provider (tag, apt, wheels, conda, debian, distribution).",
+        ),
         click.option("--os", "system", metavar="NAME", help="Use this operating system, e.g. debian12."),
-        click.option("--python-from", type=click.Choice(SUPPLIES), help="Install Python from here."),
+        click.option(
+            "--python-from",
+            type=click.Choice(SUPPLIES),
+            help="Take Python from here: packages of the system (distribution), uv, conda, or your own base image (base).",
+        ),
         click.option("--python", metavar="VERSION", help="Use this Python, e.g. 3.11."),
-        click.option("--gpu", metavar="NAME|sm_XX", help="The GPU that must run the environment, e.g. 'GTX 1080 Ti' or sm_61."),
-        click.option("--driver", metavar="VERSION", help="The NVIDIA driver that must run the environment, e.g. 384.130."),
+        click.option(
+            "--gpu", metavar="NAME|sm_XX", help="The GPU on which the environment must run, e.g. 'GTX 1080 Ti' or sm_61."
+        ),
+        click.option(
+            "--driver", metavar="VERSION", help="The NVIDIA driver with which the environment must run, e.g. 384.130."
+        ),
     ):
         function = option(function)
     return function
@@ -130,7 +144,8 @@ def builder(function: F) -> F:
         type=click.Choice(["docker", "compose"]),
         default="docker",
         show_default=True,
-        help="How the image is made: by the engine from the Dockerfile, or by envbuild from layers of the locked wheels.",
+        help="How the image is made. docker: the engine builds the Dockerfile. compose: envbuild itself makes "
+        "layers from the locked wheels.",
     )(function)
 
 
@@ -139,7 +154,8 @@ def compression(function: F) -> F:
     return click.option(
         "--compression",
         type=click.Choice(["gzip", "zstd", "none"]),
-        help="Compression of the layers (default: keep the compression that they have; composed images have gzip).",
+        help="Compress the layers in this way. Without it, each layer keeps its compression; layers of composed "
+        "images have gzip.",
     )(function)
 
 
@@ -151,7 +167,7 @@ def signing(function: F) -> F:
         required=True,
         type=click.Path(dir_okay=False, resolve_path=True, path_type=Path),
         metavar="FILE",
-        help=f"The private key for signing, such as cosign.key; the variable {PASSWORD} holds its password.",
+        help=f"The private key for signing, such as cosign.key. Set {PASSWORD} to the password of the key.",
     )(function)
 
 
@@ -175,9 +191,9 @@ def shm_size(function: F) -> F:
 
 def engine(function: F) -> F:
     """``--start-engine``."""
-    return click.option("--start-engine", is_flag=True, help="Start the private container engine if no engine answers.")(
-        function
-    )
+    return click.option(
+        "--start-engine", is_flag=True, help="If no container engine answers, start a private one (`envbuild engine up`)."
+    )(function)
 
 
 def offline(function: F) -> F:
@@ -229,16 +245,20 @@ def judging(function: F) -> F:
         click.option(
             "--data",
             type=click.Path(exists=True, file_okay=False, resolve_path=True),
-            help="Train on the MNIST or CIFAR-10 files in this folder (`envbuild data fetch`), not on generated images.",
+            help="Train on the MNIST or CIFAR-10 files in this folder, not on generated images. `envbuild data fetch` "
+            "downloads the files.",
         ),
         click.option(
-            "--net", default="", metavar="NAME", help="The network to train: lenet for mnist; resnet20 or vgg19_bn for cifar."
+            "--net",
+            default="",
+            metavar="NAME",
+            help="The network to train: lenet for the workload mnist; resnet20 or vgg19_bn for cifar.",
         ),
         click.option(
             "--workload",
             default="",
             metavar="mnist,cifar",
-            help="The data to train on (default: mnist; on GPUs mnist and cifar).",
+            help="The workloads to train (default: mnist on the CPU; mnist and cifar on GPUs).",
         ),
         click.option(
             "--min-speedup",
@@ -251,24 +271,22 @@ def judging(function: F) -> F:
             "gpus",
             default="",
             metavar="0,1",
-            help="The GPUs to use, by index or UUID (default: the largest set of equal GPUs).",
+            help="The GPUs to use, by index or UUID (default: the largest group of GPUs of the same model).",
         ),
         click.option(
             "--counts",
             default="auto",
             metavar="1,N,…",
             show_default=True,
-            help=(
-                "The numbers of devices to test in one run; auto means 1 and 2 on the CPU, and powers of two and all "
-                "devices on GPUs."
-            ),
+            help="The numbers of devices to test in one run. auto means 1 and 2 on the CPU; on GPUs, the powers of two "
+            "and the number of all GPUs.",
         ),
         click.option("--expect-gpus", type=click.IntRange(min=1), metavar="N", help="Fail if fewer than N GPUs can be used."),
         click.option(
             "--expect",
             type=click.Choice(["cpu", "gpu"]),
             default=None,
-            help="Where the test must run; with cpu, a GPU image may pass on the CPU.",
+            help="The kind of device on which the test must run. With cpu, a GPU image may pass on the CPU.",
         ),
         click.option(
             "--allow-cpu", is_flag=True, help="If there is no GPU, run a GPU image on the CPU, and say so in the report."
@@ -285,15 +303,13 @@ def measuring(function: F) -> F:
             "--tolerance",
             type=click.FloatRange(min=0, max=1, max_open=True),
             metavar="SHARE",
-            help=(
-                "Fail if the speed is lower than in the baseline by more than this share. Without it, a loss of more "
-                "than 0.1 is only a warning."
-            ),
+            help="Fail if the speed is lower than in the baseline by more than this share, e.g. 0.1 for 10 %. Without "
+            "this option, a loss of more than 10 % is only a warning.",
         ),
         click.option(
             "--baseline",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="An earlier JSON report; the speeds are compared with it.",
+            help="An earlier JSON report of the smoke test. The new speeds are compared with its speeds.",
         ),
         click.option(
             "--min-efficiency",
@@ -305,13 +321,15 @@ def measuring(function: F) -> F:
             "--sync",
             default="",
             metavar="SCHEME,…",
-            help="Also train with parameters:K or async:S, and compare with averaging gradients.",
+            help="Also train with these schemes, and compare each with averaging gradients. parameters:K averages the "
+            "parameters every K steps. async:S updates a parameter server, with a lead of at most S steps.",
         ),
         click.option(
             "--scaling",
             default="",
             metavar="weak,strong",
-            help="Keep the batch per device (weak) or the total batch (strong) fixed (default: weak).",
+            help="How the batch depends on the number of devices. weak: the batch per device stays the same. strong: "
+            "the total batch stays the same. Default: weak.",
         ),
     ):
         function = option(function)

@@ -28,26 +28,41 @@ _NAMES = 12  # the number of names that are shown in a sentence
 @click.command("plan")
 @click.argument("names", metavar="[NAME…]", nargs=-1, shell_complete=options.complete_name)
 @click.option(
-    "--changed-since", "revision", default="", metavar="REV", help="Compare the files with the files of this git revision."
+    "--changed-since", "revision", default="", metavar="REV", help="Compare the inputs with those in this git revision."
 )
 @click.option(
-    "--against", "repository", default="", metavar="HOST/REPOSITORY", help="Compare with the images of this repository."
+    "--against",
+    "repository",
+    default="",
+    metavar="HOST/REPOSITORY",
+    help="Compare the inputs with those of the images in this repository.",
 )
 @click.option("--match", "pattern", default="", metavar="GLOB", help="Only environments whose canonical name matches.")
-@click.option("--only", type=click.Choice(["cpu", "gpu"]), help="Only images for the CPU, or only those for GPUs.")
-@click.option("--shard", default="", metavar="K/N", help="Show only part K of N. The parts are the same on every machine.")
+@click.option("--only", type=click.Choice(["cpu", "gpu"]), help="Only images for the CPU, or only images for GPUs.")
 @click.option(
-    "--shards", "count", type=click.IntRange(1, 9999), metavar="N", help="Divide the work into N parts, and show all."
+    "--shard",
+    default="",
+    metavar="K/N",
+    help="Divide the work into N parts, and show only part K. The parts are the same on every machine.",
 )
 @click.option(
-    "--disk", default="", metavar="SIZE", help="Give each part at most this much disk space where possible, e.g. 14GB."
+    "--shards", "count", type=click.IntRange(1, 9999), metavar="N", help="Divide the work into N parts, and show all parts."
+)
+@click.option(
+    "--disk",
+    default="",
+    metavar="SIZE",
+    help="Divide the work so that each part needs at most this much disk space, if possible, e.g. 14GB.",
 )
 @click.option(
     "--times",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Divide the work by the times and the image sizes in this answer of `envbuild make --all --json` (default: the file "
-    "times.json in the folder images). What is not measured is estimated from the sizes of the packages.",
+    help=(
+        "A stored answer of `envbuild make --all --json` (default: images/times.json). The work is divided by "
+        "the times and image sizes in this file. For images that the file lacks, they are estimated from the "
+        "sizes of the packages."
+    ),
 )
 @click.option(
     "--format",
@@ -55,7 +70,10 @@ _NAMES = 12  # the number of names that are shown in a sentence
     type=click.Choice(["text", "names", "matrix", "markdown"]),
     default="text",
     show_default=True,
-    help="text; names, one per line; matrix, one line of JSON for a CI system; markdown, for a job summary.",
+    help=(
+        "The form of the output. text: a table. names: one name per line. matrix: one line of JSON for the "
+        "job matrix of a CI system. markdown: for a job summary."
+    ),
 )
 @options.common
 @click.pass_obj
@@ -74,10 +92,11 @@ def command(
     times: Path | None,
     form: str,
 ) -> int:
-    """Show which images must be made again, and which of their inputs changed. Nothing is made.
+    """Show which images must be made again, and which of their inputs changed. The command makes no image.
 
-    Without NAME, all environments that have a folder are compared. An image counts as changed if the digest of its inputs does:
-    its lock, its rendering, the smoke test, the adapters of its recipes, and the programs that are built into it.
+    Without NAME, all environments that have a folder in images/environments/ are compared. An image must be made again if one
+    of its inputs changed: its lock, its rendering, the smoke test, the adapters of its recipes, or the programs that are built
+    into it.
     """
     from envbuild.pipeline import plan as planning
     from envbuild.pipeline.batch_selection import Selection, select

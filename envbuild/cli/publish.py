@@ -36,7 +36,10 @@ _NOT_PUBLISHED = "The image is not published, because its smoke test did not pas
 @click.option(
     "--release",
     metavar="NAME",
-    help="Record the images as the release NAME. The tags move only when all images are there; then all tags move together.",
+    help=(
+        "Record the images as the release NAME. The moving tags are set only when all images are in the "
+        "registry, all at the same time."
+    ),
 )
 @click.option(
     "--rollback",
@@ -50,7 +53,10 @@ _NOT_PUBLISHED = "The image is not published, because its smoke test did not pas
     multiple=True,
     type=click.Path(exists=True, resolve_path=True, path_type=Path),
     metavar="PATH",
-    help="State the known vulnerabilities of this local OSV database, as `audit` does. May be repeated.",
+    help=(
+        "Attach a statement of the known vulnerabilities according to this local OSV database, which `audit` "
+        "reads too. May be repeated."
+    ),
 )
 @click.option(
     "--hold-tags", is_flag=True, hidden=True, help="Set only the tag that never moves; a release will move the others."
@@ -58,7 +64,7 @@ _NOT_PUBLISHED = "The image is not published, because its smoke test did not pas
 @click.option(
     "--allow",
     type=click.Choice(["inconclusive"]),
-    help="Publish even if the smoke test was inconclusive; the signed statements say so.",
+    help="Publish even if the smoke test was inconclusive. The signed statements then contain this verdict.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be made, sent and tagged, but make and send nothing.")
 @options.compression
@@ -87,12 +93,12 @@ def command(
     builder: Builder,
     **values: Any,
 ) -> int:
-    """Make NAME, and push its image with signed statements of what was proved. What is not proved is not pushed.
+    """Make NAME, and push its image with signed statements of what was proved. An image without the proofs is not pushed.
 
-    All stages of `make` come first. Then the image is pushed under the tag that never moves, and these are attached to it: a
-    signature, the bill of materials, the licences, the provenance, and the reports of `verify` and of the smoke test. The
-    moving tags come last. What the registry has is not sent again. A release moves the tags of many images, and can be taken
-    back.
+    First, all stages of `make` run. Then the image is pushed under the tag that never moves. The image gets a signature, the
+    bill of materials, the licences, the provenance, and the reports of `verify` and of the smoke test. The moving tags are set
+    last. Layers and statements that the registry has are not sent again. With --release, the moving tags of many images are
+    set together, and --rollback moves them back.
     """
     from envbuild.attest import keys
     from envbuild.compose.outputs import registry_client

@@ -16,16 +16,25 @@ from envbuild.errors import UsageError
 @click.command("pull")
 @click.argument("names", metavar="NAME…", nargs=-1, required=True)
 @click.option("--from", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that has the images.")
-@click.option("--tag", default="", metavar="TAG", help="Pull this tag or digest, not the image of this checkout.")
 @click.option(
-    "--to", "place", default="", metavar="PLACE", help="Write the image to files: oci:FOLDER[:NAME] or docker-archive:FILE."
+    "--tag",
+    default="",
+    metavar="TAG",
+    help="Pull the image with this tag or digest, instead of the image with the inputs of this checkout.",
+)
+@click.option(
+    "--to",
+    "place",
+    default="",
+    metavar="PLACE",
+    help="Write the image to this place, not into the engine: oci:FOLDER[:NAME] or docker-archive:FILE.",
 )
 @click.option(
     "--key",
     "key_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Pull only an image that is signed with the private part of this public key, such as cosign.pub.",
+    help="A public key, such as cosign.pub. The image is pulled only if its signature fits this key.",
 )
 @options.engine
 @options.common
@@ -43,8 +52,9 @@ def command(
 ) -> int:
     """Pull the image of each NAME from a registry into the engine. Layers that are in the cache folder are not fetched.
 
-    The image with the inputs of this checkout is pulled: `envbuild push` gave it a tag that never moves. It is verified before
-    it gets its names, and `build` and `make` keep it. The credentials are those of `docker login`.
+    Without --tag, the image that was made from the inputs of this checkout is pulled. envbuild finds it by the tag that ends
+    in the digest of all inputs. The image is compared with its lock before it gets its tags here. `build` and `make` then use
+    this image and build no other. envbuild uses the credentials of `docker login`.
     """
     from envbuild.attest import keys
     from envbuild.pipeline import pulling, resolving, saving

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 @options.common
 @click.pass_obj
 def command(session: Session, /, names: tuple[str, ...], repository: str, compression: Compression | None) -> int:
-    """Push the images of each NAME that were built here to a registry. Layers that it has are not sent.
+    """Push the images of each NAME that were built on this machine to a registry. Layers that the registry has are not
+    sent.
 
-    The credentials are those of `docker login`. An image keeps its tags; the one that ends in the digest of all inputs is never
-    moved from one image to another.
+    envbuild uses the credentials of `docker login`. The image gets the same tags as on this machine. The tag that ends in the
+    digest of all inputs is never moved to another image.
     """
     from envbuild.pipeline import building, pushing, resolving
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.group("registry")
 @options.common
 def command() -> None:
-    """List the images of a repository in a registry, or remove those that nothing needs."""
+    """List the images of a repository in a registry, or remove images that no moving tag and no release needs."""
 
 
 @command.command("list")
@@ -24,7 +24,7 @@ def command() -> None:
 @options.common
 @click.pass_obj
 def list_images(session: Session, repository: str) -> int:
-    """List everything that has a tag in the repository, and what needs it."""
+    """List everything that has a tag in the repository, and why it must be kept."""
     from envbuild import codec
     from envbuild.pipeline import retention
 
@@ -44,7 +44,7 @@ def list_images(session: Session, repository: str) -> int:
     required=True,
     type=click.IntRange(min=0),
     metavar="N",
-    help="How many images of each environment to keep, newest first, in addition to the images that are needed.",
+    help=("Keep the newest N images of each environment, in addition to the images that a moving tag or a release needs."),
 )
 @click.option("--yes", is_flag=True, help="Remove the images. Without it, the command only shows what it would remove.")
 @options.common
@@ -52,8 +52,9 @@ def list_images(session: Session, repository: str) -> int:
 def prune(session: Session, repository: str, *, keep: int, yes: bool) -> int:
     """Show the images of environments that no moving tag and no release needs, and with --yes remove them.
 
-    Their statements go with them. The newest N of each environment stay. The registry frees the space of layers that nothing
-    uses any more when its own garbage collection runs. Do not publish to the repository meanwhile.
+    The statements attached to these images are removed too. The newest N of these images of each environment are kept. The
+    registry frees the space of unused layers when its own garbage collection runs. Do not publish to the repository while this
+    command runs.
     """
     from envbuild import codec
     from envbuild.pipeline import retention

@@ -18,16 +18,20 @@ if TYPE_CHECKING:
 
 @click.command("render")
 @options.naming("names", several=True, required=False, metavar="NAME…")
-@click.option("--all", "every", is_flag=True, help="All environments that have a folder.")
+@click.option("--all", "every", is_flag=True, help="All environments that have a folder in images/environments/.")
 @click.option(
-    "--check", is_flag=True, help="Write nothing; list files that are missing, that differ, or that belong to no lock."
+    "--check",
+    is_flag=True,
+    help=("Write nothing. List files that are missing, that differ from what would be written, or that belong to no lock."),
 )
 @click.option(
     "--context",
     "folder",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write everything that plain `docker build DIR` needs to build NAME on any machine, without envbuild.",
+    help=(
+        "Write the build context of NAME into DIR. Plain `docker build DIR` then builds NAME on any machine, without envbuild."
+    ),
 )
 @options.constraints
 @options.common
@@ -37,7 +41,8 @@ def command(
 ) -> int:
     """Write the Dockerfile and requirements of each NAME from its lock. The same lock gives the same files on every machine.
 
-    In a checkout the files are written next to the lock. With an installed package they are written to ./NAME, with the lock.
+    In a checkout of envbuild, the files are written next to the lock. If envbuild is installed as a package, the files and the
+    lock are written to ./NAME.
     """
     from envbuild.pipeline.render_environments import copied, render
 

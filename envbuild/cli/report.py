@@ -25,9 +25,11 @@ FORMATS = ("table", "markdown", "junit", "html")
 @options.common
 @click.pass_obj
 def command(session: Session, a: str, b: str | None, form: str, output: Path | None) -> int:
-    """Show report A, or compare it with report B. Each is an environment's NAME or the path of a JSON report.
+    """Show smoke report A, or compare it with smoke report B. Give each as the name of an environment or as the path of a
+    JSON report.
 
-    With B the exit status is 9 if B failed or is worse than A, and 10 if B proves nothing or nothing could be compared.
+    With B, the exit code is 9 if B failed or is worse than A. It is 10 if B is inconclusive or if the reports have nothing in
+    common to compare.
     """
     from envbuild import files
     from envbuild.report import comparison, html_page, junit_xml, markdown_page, plain_text, regression

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @options.common
 @click.pass_obj
 def command(session: Session, /, request: tuple[str, ...], **constraints: str | None) -> int:
-    """Show which environment REQUEST means. Anything it leaves out is chosen. Nothing is written.
+    """Show which environment REQUEST means. envbuild chooses everything that REQUEST leaves open. Nothing is written.
 
-    REQUEST is a short name (<alias>-<version>[-cuda<version>|-cpu][-py<NN>][-<os>]), several joined with +,
+    REQUEST is a short name (`<alias>-<version>[-cuda<version>|-cpu][-py<NN>][-<os>]`), several short names joined with +,
     requirements such as 'name>=1.12,<2' 'cuda>=9', or the name of a stack.
     """
     from envbuild.pipeline import resolving

@@ -49,30 +49,56 @@ _MOUNT = re.compile(r"[^:]+:/[^:]*(:ro|:rw)?")
     default="auto",
     metavar="all|0,1|none",
     show_default=True,
-    help="The GPUs of the container; auto means all GPUs, if the image uses GPUs and the machine has some.",
+    help=("The GPUs of the container. auto means all GPUs if the image is made for GPUs and the machine has GPUs, else none."),
 )
-@click.option("--cdi", is_flag=True, help="Name GPUs to Docker as the Container Device Interface (CDI) does, as for Podman.")
+@click.option(
+    "--cdi",
+    is_flag=True,
+    help=(
+        "With Docker: pass the GPUs by their names in the Container Device Interface (CDI). With Podman, "
+        "envbuild always does so."
+    ),
+)
 @options.shm_size
 @click.option(
     "--user",
     default="auto",
     metavar="UID:GID",
     show_default=True,
-    help="The user who runs the command; auto: you, or for root the owner of the mounted folder; image: the image's user.",
+    help=(
+        "The user who runs the command. auto: you, or the owner of the mounted folder if you are root. image: "
+        "the user that the image sets."
+    ),
 )
 @click.option(
     "--folder",
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
     metavar="FOLDER",
-    help="Mount this folder at /workspace instead of the working folder.",
+    help="Mount this folder at /workspace instead of the current folder.",
 )
 @click.option("--no-mount", is_flag=True, help="Mount no folder at /workspace.")
-@click.option("--mount", "mounts", multiple=True, metavar="FROM:TO[:ro]", help="Mount another folder; may be repeated.")
 @click.option(
-    "--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="Set a variable, or pass on its value; may be repeated."
+    "--mount",
+    "mounts",
+    multiple=True,
+    metavar="FROM:TO[:ro]",
+    help="Also mount the folder FROM of this machine at TO in the container; may be repeated.",
 )
-@click.option("--port", "ports", multiple=True, metavar="[HOST:]PORT", help="Publish a port on 127.0.0.1; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Print the plain commands, but start, pull and build nothing.")
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help=("Set an environment variable. Without VALUE, the variable has the same value as on this machine. May be repeated."),
+)
+@click.option(
+    "--port",
+    "ports",
+    multiple=True,
+    metavar="[HOST:]PORT",
+    help=("Make PORT of the container available at 127.0.0.1, on the port HOST or on the same port; may be repeated."),
+)
+@click.option("--dry-run", is_flag=True, help="Print the docker, podman or apptainer commands, and run none of them.")
 @options.builder
 @options.engine
 @options.constraints
@@ -89,10 +115,11 @@ def command(
     start_engine: bool,
     **values: Any,
 ) -> int:
-    """Run COMMAND in the image of NAME: the published image, if a registry is named and has it, else the one built here.
+    """Run COMMAND in the image of NAME. If a registry is named and has the image, that image is used; else the one on this
+    machine, which is built if it is missing.
 
-    The working folder is mounted at /workspace, and files that are made there are yours. Signals and the exit code are those of
-    COMMAND. Without COMMAND, the image's own command starts, which is a shell. Options come before NAME.
+    The current folder is mounted at /workspace. Files that COMMAND writes there belong to your user. Signals are passed to
+    COMMAND, and its exit code is the exit code of `run`. Without COMMAND, a shell starts. Options come before NAME.
     """
     from envbuild.pipeline import resolving, running
 

@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 
 @click.command("save")
 @options.naming()
-@click.option("--to", "place", required=True, metavar="PLACE", help="oci:FOLDER[:NAME] or docker-archive:FILE.")
+@click.option(
+    "--to", "place", required=True, metavar="PLACE", help="Where to write the image: oci:FOLDER[:NAME] or docker-archive:FILE."
+)
 @options.compression
 @options.constraints
 @options.common
 @click.pass_obj
 def command(session: Session, /, name: str, place: str, compression: Compression | None, **constraints: str | None) -> int:
-    """Write the image of NAME that was built here to PLACE.
+    """Write the image of NAME that was built on this machine to PLACE.
 
-    oci:FOLDER is an OCI image layout, for skopeo, Podman and Apptainer. docker-archive:FILE is one file, for `docker load`.
+    The PLACE oci:FOLDER is an OCI image layout, which skopeo, Podman and Apptainer read. The PLACE docker-archive:FILE is one
+    file, which `docker load` reads.
     """
     from envbuild.pipeline import resolving, saving
 

@@ -19,16 +19,17 @@ from envbuild.cli.session import Session
     "--image",
     "built",
     is_flag=True,
-    help="Describe the image that was built from the lock, including its distribution packages.",
+    help="Describe the image on this machine that was built from the lock, with its installed Debian packages.",
 )
 @options.constraints
 @options.common
 @click.pass_obj
 def command(session: Session, /, name: str, output: Path | None, built: bool, **constraints: str | None) -> int:
-    """Print the bill of materials of NAME's lock (CycloneDX 1.6, JSON): every file with its hash, and what is not pinned.
+    """Print the bill of materials of NAME's lock as CycloneDX 1.6 in JSON. It lists every pinned file with its hash, and
+    the packages without a pin.
 
-    The image contains it as /opt/envbuild/sbom.cdx.json. --image describes the image on this machine, with its installed Debian
-    packages; those that the lock does not pin are marked.
+    The image contains the same bill of materials as /opt/envbuild/sbom.cdx.json. With --image, the bill describes the image on
+    this machine, with all installed Debian packages. Packages that the lock does not pin are marked.
     """
     from envbuild import files, sbom
     from envbuild.pipeline import image_checks, locking, resolving

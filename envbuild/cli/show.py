@@ -18,7 +18,8 @@ _SHOWN = 5
 @options.common
 @click.pass_obj
 def command(session: Session, /, name: str, **constraints: str | None) -> int:
-    """Show every version of NAME, why it was chosen, and which of its files exist: lock, rendering, image, reports."""
+    """Show the version of each part of NAME and why it was chosen. Also show which files of NAME exist: lock, rendering,
+    image, reports."""
     from envbuild.cli import evidence_from
     from envbuild.pipeline import proofs, resolving, status
     from envbuild.resolve.answer_json import answer_json

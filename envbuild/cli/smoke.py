@@ -19,9 +19,11 @@ from envbuild.cli.session import Session
 @options.common
 @click.pass_obj
 def command(session: Session, /, names: tuple[str, ...], **values: Any) -> int:
-    """Run the smoke test in the image of NAME on 1 and N workers, even if it ran before. `make` reuses the verdict.
+    """Run the smoke test in the image of NAME on one device and on several, even if it ran before. `make` reuses the
+    verdict.
 
-    Exit 0 passed, 9 failed, 10 inconclusive (no GPU, too few devices), 124 out of time.
+    Exit codes: 0 if the test passed, 9 if it failed, 10 if it was inconclusive (no GPU, or too few devices), 124 if --timeout
+    stopped it.
     """
     from envbuild.pipeline import image_checks
 

@@ -21,11 +21,17 @@ BRANCH = "envbuild-update"
 
 
 @click.command("update")
-@click.option("--branch", default=BRANCH, metavar="NAME", show_default=True, help="The git branch that gets the update.")
-@click.option("--replace", is_flag=True, help="Set the branch to this update, even if it contains something else.")
+@click.option(
+    "--branch", default=BRANCH, metavar="NAME", show_default=True, help="The git branch to which the update is committed."
+)
+@click.option("--replace", is_flag=True, help="If the branch exists and contains other commits, replace it.")
 @click.option("--from", "revision", default="HEAD", metavar="REV", show_default=True, help="The commit to start from.")
 @click.option(
-    "--framework", "frameworks", metavar="NAME", multiple=True, help="Look for releases of this framework only; repeatable."
+    "--framework",
+    "frameworks",
+    metavar="NAME",
+    multiple=True,
+    help="Look only for releases of this framework; may be repeated.",
 )
 @matrix_measure.no_measure
 @click.option("--no-releases", is_flag=True, help="Do not look for new releases; renew locks only.")
@@ -34,43 +40,56 @@ BRANCH = "envbuild-update"
     type=click.Choice(["none", "security", "all"]),
     default="none",
     show_default=True,
-    help="Which locks to renew: none; security, only packages with known vulnerabilities, to the lowest fixed versions; "
-    "all, everything.",
+    help=(
+        "Which locks to renew. none: no lock. security: only packages with known vulnerabilities, to the "
+        "lowest fixed versions. all: all packages."
+    ),
 )
 @click.option("--match", "pattern", default="", metavar="GLOB", help="Renew only locks whose canonical name matches.")
 @click.option(
     "--newest",
     multiple=True,
     metavar="REQUEST",
-    help="Also lock what REQUEST means in the updated matrix, such as FRAMEWORK-cpu, and add it to images/environments.yaml; "
-    "repeatable.",
+    help=(
+        "Also lock the environment that REQUEST means in the updated matrix, and add it to "
+        "images/environments.yaml. An example is FRAMEWORK-cpu. May be repeated."
+    ),
 )
 @click.option(
     "--database",
     "databases",
     multiple=True,
     type=click.Path(path_type=Path, exists=True),
-    help="A local OSV database of known vulnerabilities, as for `envbuild audit`; repeatable.",
+    help="A local OSV database of known vulnerabilities, as for `envbuild audit`; may be repeated.",
 )
 @click.option(
     "--service",
     type=click.Choice(["osv", "pypi"]),
-    help="Ask this service for known vulnerabilities. Default: osv with --locks security, else none.",
+    help="The service that is asked for known vulnerabilities (default: osv with --locks security, else none).",
 )
-@click.option("--keep-going", is_flag=True, help="Leave locks that cannot be renewed as they are, and say so in the text.")
+@click.option(
+    "--keep-going",
+    is_flag=True,
+    help="If a lock cannot be renewed, leave it unchanged, and list it in the text of the pull request.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would change, but make no branch.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Also write the text to FILE."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write the text of the pull request to FILE.",
 )
 @options.common
 @click.pass_obj
 def command(
     session: Session, /, *, branch: str, replace: bool, revision: str, dry_run: bool, output: Path | None, **values: Any
 ) -> int:
-    """Add new releases, renew locks, render them, and make one git branch of all that, with the text of a pull request.
+    """Add new releases, renew locks and renderings, and commit all changes to one git branch. Also print the text of a pull
+    request.
 
-    The working tree is never touched. If a step fails, or you stop the command, there is no branch. A release waits until
-    everything that belongs to it is published, such as the add-ons that upstream publishes with it.
+    The command does not change your working tree. If a step fails, or if you stop the command, no branch is made. A release is
+    added only when everything that belongs to it is published, such as the add-ons that upstream publishes with it.
     """
     from envbuild.updates import making
 

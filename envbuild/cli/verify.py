@@ -17,9 +17,10 @@ from envbuild.cli.session import Session
 @options.common
 @click.pass_obj
 def command(session: Session, /, names: tuple[str, ...], **constraints: Any) -> int:
-    """Compare the image of NAME with its lock. Exit code 8: they differ; every difference is listed.
+    """Compare the image of NAME with its lock, and list every difference. If they differ, the exit code is 8.
 
-    The check also imports the packages that the request names, and checks the requirements between installed packages.
+    The command also imports the packages that the request names, and checks that the installed packages meet each other's
+    requirements.
     """
     from envbuild.pipeline import image_checks
 

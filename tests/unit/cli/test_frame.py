@@ -167,7 +167,7 @@ def test_the_verbs_answer_is_the_exit_code(verb, capsys):
         (["abc-1.2-cpu"], "unknown-command", "envbuild has no command 'abc-1.2-cpu'.", "envbuild make abc-1.2-cpu"),
         (["list", "--jsn"], "unknown-option", "no option --jsn", "--json"),
         (["show"], "missing-argument", "envbuild show needs", "envbuild show --help"),
-        (["bake", "x"], "missing-option", "envbuild bake needs --to HOST/REPOSITORY.", "The repository in the names"),
+        (["bake", "x"], "missing-option", "envbuild bake needs --to HOST/REPOSITORY.", "The repository to which"),
         (["--progress", "loud", "list"], "usage", "'loud'", "--help"),
         (["make", "alpha-1", "numpy<2"], "usage", "numpy<2", "in quotes"),
     ],
