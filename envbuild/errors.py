@@ -137,8 +137,8 @@ class EngineError(EnvbuildError):
 
 
 class BuildError(EnvbuildError):
-    """A build, a lock or a download failed. ``code`` says what failed, such as ``base-unreachable``, ``build-step`` or
-    ``index-unreachable``."""
+    """The build of an image, the making of a lock, or a download failed. ``code`` says what failed, such as
+    ``base-unreachable``, ``build-step`` or ``index-unreachable``."""
 
     exit_code = 7
     default_code = "build-step"

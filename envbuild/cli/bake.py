@@ -15,7 +15,9 @@ from envbuild.errors import UsageError
 @click.command("bake")
 @click.argument("names", metavar="[NAME…]", nargs=-1, shell_complete=options.complete_name)
 @click.option("--all", "every", is_flag=True, help="Every environment that has a folder in images/environments/.")
-@click.option("--match", "pattern", default="", metavar="GLOB", help="Environments whose canonical name matches.")
+@click.option(
+    "--match", "pattern", default="", metavar="GLOB", help="All environments whose canonical name matches the pattern."
+)
 @click.option(
     "--to",
     "repository",

@@ -72,9 +72,18 @@ def options(function: F) -> F:
             "revision",
             default="",
             metavar="REV",
-            help="All environments whose lock, rendering, recipes or shared image files changed since the git revision REV.",
+            help=(
+                "All environments for which a lock, a rendering, a recipe or a shared file in images/ changed since "
+                "the git revision REV."
+            ),
         ),
-        click.option("--match", "pattern", default="", metavar="GLOB", help="All environments whose canonical name matches."),
+        click.option(
+            "--match",
+            "pattern",
+            default="",
+            metavar="GLOB",
+            help="All environments whose canonical name matches the pattern, such as '*-cpu-*'.",
+        ),
         click.option("--all", "every", is_flag=True, help="All environments that have a folder in images/environments/."),
         naming("names", several=True, metavar="NAME…"),
     ):

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 @click.command("check")
 @options.naming("names", several=True, required=False, metavar="NAME…")
 @click.option("--all", "every", is_flag=True, help="Every environment that has a folder in images/environments/.")
-@click.option("--match", "pattern", default="", metavar="GLOB", help="Every environment whose canonical name matches.")
+@click.option(
+    "--match", "pattern", default="", metavar="GLOB", help="Every environment whose canonical name matches the pattern."
+)
 @click.option(
     "--database",
     "databases",
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.option("--stored", is_flag=True, help="Ask no service about vulnerabilities. Use the answers that earlier runs stored.")
-@click.option("--no-upgrades", is_flag=True, help="Do not look for the smallest upgrade that fixes each finding.")
+@click.option("--no-upgrades", is_flag=True, help="Do not look for the smallest upgrade that fixes each violation.")
 @click.option(
     "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the results as JUnit XML."
 )

@@ -12,7 +12,13 @@ from envbuild.cli.session import Session
 
 @click.command("ci")
 @click.argument("system", type=click.Choice(["github", "gitlab"]))
-@click.option("--to", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that gets the images.")
+@click.option(
+    "--to",
+    "repository",
+    required=True,
+    metavar="HOST/REPOSITORY",
+    help="The repository of a registry to which the images are pushed.",
+)
 @click.option("--branch", default="main", metavar="NAME", show_default=True, help="The branch from which images are published.")
 @click.option(
     "--shards",
@@ -22,7 +28,13 @@ from envbuild.cli.session import Session
     show_default=True,
     help="The largest number of jobs that run at once.",
 )
-@click.option("--disk", default="14GB", metavar="SIZE", show_default=True, help="The free disk space of each job.")
+@click.option(
+    "--disk",
+    default="14GB",
+    metavar="SIZE",
+    show_default=True,
+    help=("The free disk space on the machine of each job. The work is divided so that each job needs no more, if possible."),
+)
 @click.option(
     "--install",
     default="",

@@ -39,7 +39,11 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     help="All environments that have a folder in images/environments/ or proofs in images/evidence/.",
 )
 @click.option(
-    "--match", "pattern", default="", metavar="GLOB", help="Only environments whose canonical name matches; implies --all."
+    "--match",
+    "pattern",
+    default="",
+    metavar="GLOB",
+    help="Only environments whose canonical name matches the pattern; implies --all.",
 )
 @click.option(
     "--prove", is_flag=True, help="Run the stages whose proofs are missing. After an interruption, the next run continues."

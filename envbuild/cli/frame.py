@@ -60,7 +60,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "registry": ("registry", "List the images of a repository in a registry, or remove images that are no longer needed."),
     "verify": ("verify", "Compare an image with its lock."),
     "linkcheck": ("linkcheck", "Check that the shared libraries of an image fit together."),
-    "smoke": ("smoke", "Train in an image on one and on several devices, and judge the result."),
+    "smoke": ("smoke", "Train a small network in an image on one and on several devices, and judge the result."),
     "data": ("data", "List or download public data sets for the smoke test."),
     "launch": ("launch", "Run the smoke test on several machines."),
     "make": ("make", "Run all stages: resolve, lock, render, build, verify, linkcheck, smoke, report."),

@@ -94,7 +94,7 @@ def common(function: F) -> F:
         click.option(
             "--json",
             is_flag=True,
-            help="Print one JSON document on standard output.",
+            help="Print the result as one JSON document on standard output.",
             callback=_note,
             expose_value=False,
             is_eager=True,
@@ -211,7 +211,7 @@ def offline(function: F) -> F:
         type=click.Path(file_okay=False, resolve_path=True, path_type=Path),
         metavar="FOLDER",
         callback=forbid,
-        help="Take all files from this bundle (`envbuild bundle`), and use no network.",
+        help="Take all files from the bundle in this folder, which `envbuild bundle` wrote, and use no network.",
     )(function)
 
 
@@ -240,7 +240,7 @@ def judging(function: F) -> F:
             "timeout_s",
             type=click.FloatRange(min=1),
             metavar="SECONDS",
-            help="Stop the smoke test after this time.",
+            help="Stop the smoke test after this many seconds.",
         ),
         click.option(
             "--data",

@@ -37,7 +37,9 @@ _NAMES = 12  # the number of names that are shown in a sentence
     metavar="HOST/REPOSITORY",
     help="Compare the inputs with those of the images in this repository.",
 )
-@click.option("--match", "pattern", default="", metavar="GLOB", help="Only environments whose canonical name matches.")
+@click.option(
+    "--match", "pattern", default="", metavar="GLOB", help="Only environments whose canonical name matches the pattern."
+)
 @click.option("--only", type=click.Choice(["cpu", "gpu"]), help="Only images for the CPU, or only images for GPUs.")
 @click.option(
     "--shard",

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 @click.command("push")
 @click.argument("names", metavar="NAME…", nargs=-1, required=True)
-@click.option("--to", "repository", required=True, metavar="HOST/REPOSITORY", help="The repository that gets the images.")
+@click.option(
+    "--to",
+    "repository",
+    required=True,
+    metavar="HOST/REPOSITORY",
+    help="The repository of a registry to which the images are pushed.",
+)
 @options.compression
 @options.common
 @click.pass_obj

@@ -18,7 +18,9 @@ FORMATS = ("table", "markdown", "junit", "html")
 @click.command("report")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="[B]", required=False)
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True, help="The format of the output."
+)
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file (default: standard output)."
 )

@@ -45,7 +45,13 @@ BRANCH = "envbuild-update"
         "lowest fixed versions. all: all packages."
     ),
 )
-@click.option("--match", "pattern", default="", metavar="GLOB", help="Renew only locks whose canonical name matches.")
+@click.option(
+    "--match",
+    "pattern",
+    default="",
+    metavar="GLOB",
+    help="Renew only the locks of environments whose canonical name matches the pattern.",
+)
 @click.option(
     "--newest",
     multiple=True,
