@@ -271,7 +271,7 @@ def judging(function: F) -> F:
             "gpus",
             default="",
             metavar="0,1",
-            help="The GPUs to use, by index or UUID (default: the largest group of GPUs of the same model).",
+            help="The GPUs to use, by index or UUID (default: the largest group of GPUs with the same model and memory size).",
         ),
         click.option(
             "--counts",
