@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "place",
     metavar="PLACE",
     help=(
-        "With --builder compose: write the image to this place, not into the engine. PLACE is "
+        "Compose the image, and write it to this place, not into the engine. PLACE is "
         "oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY."
     ),
 )
