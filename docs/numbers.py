@@ -22,7 +22,7 @@ from envbuild.cli import frame
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-INCOMPLETE = "of these, with a lock that lacks some files: their source could not be reached, or publishes no hashes"
+INCOMPLETE = "committed with an incomplete lock: the source of some files could not be reached, or publishes no hashes"
 BEGIN, END = "<!-- numbers begin: made by `make docs` from the evidence -->\n", "<!-- numbers end -->"
 # Kind of proof → the words for it in README.
 KINDS = {
@@ -30,7 +30,7 @@ KINDS = {
     "downloaded": "downloaded: every pinned file fetched and compared with its hash",
     "built": "built",
     "verified": "verified: the image holds what its lock says",
-    "linked": "linked: every library and symbol that an object of the image needs is in it",
+    "linked": "linked: the image holds every library and symbol that its programs and libraries need",
     "smoke-cpu": "trained on CPU by the smoke test",
     "smoke-gpu": "trained on GPU by the smoke test",
 }
@@ -49,9 +49,9 @@ def table() -> str:
     """The table of numbers."""
     known = ask("list")["environments"]
     kept = ask("evidence", "--all")["environments"]
-    lines = ["| environments | |", "|---|---|"]
-    lines.append(f"| in the matrix, each with its sources | {len(known):,} |")
-    lines.append(f"| committed with lock and Dockerfile | {sum(not row['orphan'] for row in kept)} |")
+    lines = ["| environments | number |", "|---|---|"]
+    lines.append(f"| in the matrix (the tables of known combinations), each with its sources | {len(known):,} |")
+    lines.append(f"| committed to this repository with lock and Dockerfile | {sum(not row['orphan'] for row in kept)} |")
     locks = (json.loads(path.read_text()) for path in (ROOT / "images" / "environments").glob("*/lock.json"))
     incomplete = sum(bool(lock.get("missing")) for lock in locks)
     lines.append(f"| {INCOMPLETE} | {incomplete} |")
