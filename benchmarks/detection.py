@@ -169,8 +169,8 @@ def _cell(run: dict[str, Any]) -> str:
 
 def page(text: str, content: dict[str, Any]) -> str:
     """Return the page ``text`` with the table of ``content`` between the two marks."""
-    dates = " and ".join(sorted({run["date"] for run in content["runs"]}))
-    made = f"{BEGIN}\nMeasured on {dates}, two CPU workers.\n\n{table(content['runs'])}\n{END}"
+    dates = ", ".join(sorted({run["date"] for run in content["runs"]}))
+    made = f"{BEGIN}\nMeasured with two CPU workers, on {dates}.\n\n{table(content['runs'])}\n{END}"
     return re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: made, text, flags=re.DOTALL)
 
 

@@ -106,13 +106,13 @@ def _bound(content):
     total = sum(each["runs"] for each in every)
     words += (
         "No healthy run exceeded it. With {} runs, the rate of false alarms is below {:.2g} % with 95 % confidence (by the "
-        "rule of three: three divided by the number of runs); the largest error seen is {:.0f} % of the limit.".format(
+        "rule of three: three divided by the number of runs). The largest error seen is {:.0f} % of the limit.".format(
             runs, 300.0 / total, 100 * largest / every[0]["limit"]
         )
     )
     if few:
-        words += " Fewer than 1,000 runs were made with {}: for a single framework, the same rule gives a higher bound.".format(
-            ", ".join(few)
+        words += " Fewer than 1,000 runs were made with {}, so for one of these frameworks alone the bound is higher.".format(
+            " and ".join(few)
         )
     return words
 
