@@ -1,4 +1,4 @@
-"""Bytecode of wheels' modules, compiled by the interpreter of the image itself, in one container for many wheels."""
+"""Compile the modules of wheels to bytecode with the image's own interpreter, in one container for many wheels."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from envbuild.index.thread_pool import DaemonPool, result_of
 from envbuild.model.lock import Prefix
 from envbuild.model.progress import OnProgress, Progress
 
-CHUNK = 1 << 18  # bytes of sources in a request: some 50 ms of work
-_BATCHES = 4  # batches in a request
-_AHEAD = 2  # requests of one wheel that wait for each processor, so that no processor waits for sources
+CHUNK = 1 << 18  # bytes of source code in one request, which take about 50 ms to compile
+_BATCHES = 4  # batches (see BATCH in compile_program) in one request
+_AHEAD = 2  # requests that one wheel may queue for each processor, so that no processor waits for source code
 _Modules = list[tuple[str, bytes]]
 
 
@@ -32,7 +32,8 @@ _Modules = list[tuple[str, bytes]]
 class Compiler:
     """Compiles for ``prefix`` in ``workshop``, a container with the interpreter. Threads may share it.
 
-    One program for each processor runs in the container, or one that starts others. The ``idle`` ones wait for modules.
+    The container runs one compiling program for each processor, or a single program that starts processes itself. The programs
+    in ``idle`` wait for modules.
     """
 
     workshop: Workshop
@@ -45,11 +46,10 @@ class Compiler:
     idle: SimpleQueue[Dialogue] = field(default_factory=SimpleQueue)
 
     def compiled(self, wheel: Path) -> Iterator[tuple[str, bytes]]:
-        """Compile the modules of ``wheel``, and yield the bytecode of each: its absolute path in the image, and its content.
+        """Compile the modules of ``wheel``. Yield the bytecode of each module: its absolute path in the image, and its content.
 
-        While the first modules are compiled, the next ones are already sent to the container.
-
-        Raises :class:`BuildError` (``no-bytecode``) if the container fails.
+        While the first modules are compiled, the next ones are already sent to the container. Raises :class:`BuildError`
+        (``no-bytecode``) if the container fails.
         """
         self.on_progress(Progress(stage="build", message=f"compiling the bytecode of {wheel.name}"))
         in_batches = compile_program.depends_on_company(self.prefix.python.version)
@@ -95,7 +95,7 @@ def compiler(
     opened: wheel_layer.OpenWheels,
     on_progress: OnProgress,
 ) -> Iterator[Compiler]:
-    """Yield a compiler for ``prefix`` of ``image``; it works within the block."""
+    """Yield a compiler for ``prefix`` of ``image``. The compiler works until the block ends."""
     place = InstallPlace(prefix=prefix.path, python=prefix.python.version, installer=prefix.backend)
     with engine.workshop(image) as workshop:
         first, processors = _dialogue(workshop, prefix)
@@ -118,7 +118,7 @@ def compiler(
 
 
 def source_of(path: str) -> str:
-    """The source file of a bytecode file: ``a/b.py`` for ``a/__pycache__/b.cpython-311.pyc`` and for Python 2's ``a/b.pyc``."""
+    """The source of a bytecode file: ``a/b.py`` for ``a/__pycache__/b.cpython-311.pyc``, and for ``a/b.pyc`` of Python 2."""
     parts = PurePosixPath(path)
     if parts.parent.name == "__pycache__":
         return str(parts.parent.parent / f"{parts.name.split('.')[0]}.py") if parts.name.count(".") == 2 else _dotted(parts)
@@ -126,13 +126,13 @@ def source_of(path: str) -> str:
 
 
 def _dotted(path: PurePosixPath) -> str:
-    """Return the module's path if the module's own name contains a dot."""
+    """Return the source of the bytecode file ``path``, for a module whose name contains a dot."""
     return str(path.parent.parent / f"{path.name.rsplit('.', 2)[0]}.py")
 
 
 def _dialogue(workshop: Workshop, prefix: Prefix) -> tuple[Dialogue, int]:
-    """Start a program that compiles. Return it, and how many of them may run at the same time."""
-    # -S, because uv's prefixes need no site module; the site module of pip's finds the standard library.
+    """Start a compiling program. Return it, and how many such programs may run at the same time."""
+    # The option -S skips the site module, which uv's prefixes do not need. pip's prefixes need it to find the standard library.
     program = compile_program.text(EPOCH)
     argv = [f"{prefix.path}/bin/python", *(("-S",) if prefix.backend == "uv" else ()), "-W", "ignore", "-c", program]
     found = workshop.talk(argv, {"LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"})
@@ -141,7 +141,7 @@ def _dialogue(workshop: Workshop, prefix: Prefix) -> tuple[Dialogue, int]:
         answer = found.receive(9)
     except EndedError as error:
         raise _not_started(prefix, str(error)) from error
-    if not answer.startswith(b"READY"):  # words of the engine: it does not find the program, for example
+    if not answer.startswith(b"READY"):  # a message of the engine, for example that the program does not exist
         raise _not_started(prefix, answer.decode(errors="replace"))
     return found, struct.unpack(">I", answer[5:])[0]
 
@@ -156,7 +156,7 @@ def _received(dialogue: Dialogue) -> tuple[str, bytes]:
 
 
 def _chunks(modules: Iterable[tuple[str, bytes]], most: int, most_bytes: int) -> Iterator[_Modules]:
-    """Divide the modules into requests of at most this number, and about this number of bytes."""
+    """Divide the modules into requests of at most ``most`` modules and about ``most_bytes`` bytes."""
     chunk: _Modules = []
     size = 0
     for path, content in modules:

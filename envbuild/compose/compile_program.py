@@ -1,15 +1,15 @@
-"""The program that compiles modules in a container. It runs on every Python of an image, from 2.7 on."""
+"""The program that compiles modules in a container. It runs on every Python that images use, from 2.7 on."""
 
 from __future__ import annotations
 
-STABLE = (3, 11)  # the first Python 3 whose bytecode does not depend on what else is in the process
-BATCH = 400  # modules that one process of compileall compiles, as in step.sh; another number changes some bytes
-# It makes the same bytecode as `compile` of step.sh, which contains the hash of the source, or before Python 3.7 its time. A
-# module that cannot be compiled is not an error: it gets no bytecode.
+STABLE = (3, 11)  # the first Python 3 whose bytecode does not depend on what else the process has compiled
+BATCH = 400  # modules that one process of compileall compiles, the same number as in step.sh; another number changes some bytes
+# The program makes the same bytecode as the function `compile` of step.sh. The bytecode contains the hash of the source; before
+# Python 3.7, it contains the source's time instead. A module that cannot be compiled is not an error: it gets no bytecode.
 #
-# On Python 2 and from STABLE on, the program compiles in its own process, without files. On the Pythons between, some bytes
-# depend on what else is in the process, because marshal marks names that are used elsewhere: only compileall itself makes its
-# bytes. It is started anew for each wheel, so that the order in which wheels arrive does not matter.
+# On Python 2, and on Python 3 from STABLE on, the program compiles in its own process, without files. On the versions between,
+# marshal marks names that the same process uses elsewhere, so some bytes depend on the other modules. Only compileall itself
+# gives the same bytes there. It is started anew for each wheel, so that the order in which wheels arrive does not matter.
 _PROGRAM = """
 import io, marshal, os, struct, subprocess, sys
 source, sink = io.open(0, "rb", closefd=False), io.open(1, "wb", closefd=False)
@@ -84,10 +84,12 @@ while True:
 
 
 def depends_on_company(python: str) -> bool:
-    """Whether the bytecode of a module depends on which other modules the same process compiles; ``python`` is like ``3.9``."""
+    """Whether the bytecode of a module depends on the other modules that the same process compiles. ``python`` is like
+    ``3.9``."""
     return (3,) <= tuple(int(part) for part in python.split(".")) < STABLE
 
 
 def text(epoch: int) -> str:
-    """Return the program. Bytecode before Python 3.7 states ``epoch`` as the time of its source, in seconds since 1970."""
+    """Return the program. Before Python 3.7, it writes ``epoch`` (seconds since 1970) into the bytecode as the time of the
+    source."""
     return _PROGRAM.replace("WHEN", str(epoch)).replace("STABLE", str(STABLE)).replace("BATCH", str(BATCH))

@@ -1,5 +1,5 @@
-"""Composes the image of a lock: the builder makes its skeleton, and the layers of the wheels are put between the skeleton's
-layers."""
+"""Composes the image of a lock: the builder makes the skeleton, and the layers of the wheels are inserted between the
+skeleton's layers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _CONVERTERS = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Composed:
-    """A composed image. ``layers`` is the number of its layers; ``made`` counts the layers that the store did not have
-    before."""
+    """A composed image. ``layers`` is the number of its layers; ``made`` is the number of layers that this run added to the
+    store."""
 
     image: ComposedImage
     layers: int
@@ -39,12 +39,12 @@ class Composed:
 
 @dataclass(kw_only=True)
 class Composer:
-    """Makes the image of ``lock``. ``build`` builds a stage of the skeleton; ``downloads`` may have begun before.
+    """Makes the image of ``lock``. ``build`` builds a stage of the skeleton. ``downloads`` may already be running.
 
-    ``on_layer`` is called for layers as soon as each can be read: for an engine the lowest first, else in any order.
-    ``on_begin`` gets each layer of a huge wheel while it is written. ``check`` is called with the image id of the skeleton
-    while wheels are still converted; if it raises, the work ends. The engine has the layers below the wheels already. If the
-    image is not ``for_engine``, these layers are also copied into the store.
+    ``on_layer`` is called for each layer as soon as the layer can be read: for an engine from the lowest layer up, otherwise in
+    any order. ``on_begin`` gets each layer of a huge wheel when its writing begins. ``check`` is called with the image id of
+    the skeleton while wheels are still converted; if ``check`` raises, the work ends. The engine already has the layers below
+    the wheels. If ``for_engine`` is false, these layers are also copied into the store.
     """
 
     engine: Engine
@@ -66,10 +66,9 @@ class Composer:
     def compose(self) -> Composed:
         """Make the image, and put its layers into the store.
 
-        If the image is ``for_engine``, the layers below its wheels stay in the engine only; :func:`engine_image.complete` puts
-        them into the store, too.
-        Raises what ``build``, ``fetch``, ``check`` and the engine raise, and :class:`BuildError` (``no-bytecode``,
-        ``bad-wheel``).
+        If ``for_engine`` is true, the layers below the wheels stay in the engine only; :func:`engine_image.complete` can copy
+        them to the store later. Raises the errors of ``build``, ``fetch``, ``check`` and the engine, and :class:`BuildError`
+        (``no-bytecode``, ``bad-wheel``).
         """
         self.downloads.begin()
         foundation = DaemonPool(1).submit(lambda: self.build(skeleton.BELOW).id)
@@ -89,7 +88,7 @@ class Composer:
             of_wheels = list(self._finished(planned, jobs, upper))
             on_top = list(self._on_top(planned, of_wheels))
             whole, kept = result_of(upper)
-            for done in self._compiling:  # it reads files that the end of the block removes
+            for done in self._compiling:  # the threads read files that the end of the block removes
                 result_of(done)
         layers = [
             *((kept.get(layer.diff_id, layer), "the Dockerfile, below its wheels") for layer in below),
@@ -101,7 +100,7 @@ class Composer:
         return Composed(image=composed, layers=len(layers), made=len(jobs))
 
     def _upper(self, foundation: Future[str]) -> tuple[skeleton.Skeleton, dict[str, Layer]]:
-        """Return the skeleton, and by diff id those of its layers that are in the store."""
+        """Return the skeleton, and those of its layers that are in the store, by diff id."""
         whole = skeleton.skeleton(self.engine, result_of(foundation), self.build("").id)
         checked = DaemonPool(1).submit(self.check, whole.image)
         wanted = whole.above if self.for_engine else (*whole.below, *whole.above)
@@ -115,19 +114,19 @@ class Composer:
     ) -> Iterator[Layer]:
         """Yield the layers of the wheels, lowest first, each as soon as it and all layers below it exist.
 
-        If ``upper`` fails meanwhile, its error is raised at once, because the wheels would be downloaded for nothing.
+        If ``upper`` fails meanwhile, its error is raised at once, because further downloads of wheels would be useless.
         """
         for count, layer in enumerate(planned, 1):
             made = _awaited(jobs[layer.key], upper) if layer.key in jobs else self._stored(layer.key)
             self._tell(Progress(stage="build", message="writing layers", done=count, total=len(planned)))
-            # Once all layers are made, loading the whole image sends the remaining ones in one archive.
+            # If all layers exist already, do not send this one alone: the whole image is then loaded as one archive.
             if self.for_engine and not all(job.done() for job in jobs.values()):
                 self.on_layer(made)
             yield made
 
     def _on_top(self, planned: Sequence[WheelLayer], made: Sequence[Layer]) -> Iterator[Layer]:
-        """A layer for each prefix in which packages have different files at the same path, if the wrong file is in a higher
-        layer."""
+        """Yield a top layer for each prefix that needs one. A prefix needs it if packages have different files at the same
+        path, and a wrong file is in a higher layer than the right one."""
         for prefix in self.lock.prefixes:
             pairs = [(plan, layer) for plan, layer in zip(planned, made, strict=True) if plan.prefix == prefix]
             top = overlaps.layer_on_top([plan for plan, _ in pairs], [layer for _, layer in pairs], self.store)
@@ -135,7 +134,8 @@ class Composer:
                 yield top
 
     def _announce(self, planned: Sequence[WheelLayer], jobs: Mapping[str, Future[Layer]]) -> None:
-        """Call ``on_layer`` for each layer as soon as it is made, in any order: only an engine needs the lower layers first."""
+        """Call ``on_layer`` for each layer as soon as it is made. The order does not matter here: only an engine needs the
+        lower layers first."""
 
         def tell(job: Future[Layer]) -> None:
             if job.exception() is None:
@@ -153,7 +153,8 @@ class Composer:
         return found
 
     def _planned(self, prefix: Prefix, foundation: Future[str]) -> Sequence[WheelLayer]:
-        """The layers of ``prefix``. This waits for the engine only if the lock does not say enough about its Python."""
+        """The layers of ``prefix``. This waits for the engine only if the lock does not identify the Python of the prefix,
+        or if packages are built from source."""
         python = layer_plan.interpreter(self.lock, prefix) or self._ask_interpreter(prefix, result_of(foundation))
         wheels = [downloads.wheel(artifact) for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
         return layer_plan.wheel_layers(
@@ -161,7 +162,7 @@ class Composer:
         )
 
     def _ask_interpreter(self, prefix: Prefix, foundation: str) -> str:
-        """Ask the interpreter for its version, and when and with which compiler it was made."""
+        """Ask the interpreter for its version, its build date and its compiler."""
         argv = [f"{prefix.path}/bin/python", "-c", "import sys; print(sys.version)"]
         done = self.engine.run(foundation, argv, entrypoint=[], network="none")
         if done.code != 0:
@@ -169,10 +170,10 @@ class Composer:
         return done.output
 
     def _built(self, prefix: Prefix, foundation: Future[str]) -> list[Wheel]:
-        """Build the wheels of source packages in a stage of the skeleton; return them in the folder for such wheels."""
+        """Build the wheels of source packages in a stage of the skeleton, and return these wheels."""
         if not downloads.has_sdists(prefix):
             return []
-        result_of(foundation)  # else the engine would run the steps that both stages share twice
+        result_of(foundation)  # wait, because the engine would otherwise run the steps that both stages share twice
         stage = self.build("sdists")
         folder = f"/wheels/{prefix.name}"
         done = self.engine.run(stage.id, ["true"], entrypoint=[], network="none", collect=[folder])
@@ -191,9 +192,10 @@ class Composer:
     def _begin_files(
         self, lacking: Sequence[WheelLayer], stack: contextlib.ExitStack
     ) -> tuple[dict[str, Future[Layer]], list[tuple[Prefix, layer_jobs.LayerJobs]]]:
-        """Start to make the layers that need no engine; return the jobs of all layers by key, and what makes them.
+        """Start to make the layers that need no engine. Return the jobs of all layers by key, and the objects that run the
+        jobs.
 
-        ``stack`` closes what the jobs use.
+        ``stack`` closes the resources of the jobs.
         """
         writers = DaemonPool(_CONVERTERS)
         jobs: dict[str, Future[Layer]] = {layer.key: Future() for layer in lacking}
@@ -217,7 +219,7 @@ class Composer:
     def _begin_compilers(
         self, making: Sequence[tuple[Prefix, layer_jobs.LayerJobs]], foundation: str, stack: contextlib.ExitStack
     ) -> None:
-        """Start to make the layers with bytecode. ``stack`` removes the containers."""
+        """Start to make the layers that contain bytecode. ``stack`` removes the containers of the compilers."""
         for prefix, layers in making:
             if layers.needs_bytecode:
                 compiler = bytecode.compiler(self.engine, foundation, prefix, opened=layers.opened, on_progress=self._tell)

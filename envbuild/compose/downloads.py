@@ -23,7 +23,7 @@ Fetch = Callable[[Artifact, OnProgress], Path]
 
 @dataclass(kw_only=True, slots=True)
 class Downloads:
-    """The files of wheels by their sha256; each is available as soon as ``fetch`` has downloaded and checked it."""
+    """The files of wheels by their sha256. Each file is available as soon as ``fetch`` has downloaded and checked it."""
 
     lock: Lock
     store: LayerStore
@@ -37,9 +37,9 @@ class Downloads:
     def begin(self) -> None:
         """Start to fetch the wheels of all layers that are certainly not in the store, the largest first.
 
-        The layers of a prefix are not known yet if the lock does not pin its interpreter, or if some of its packages are built
-        from source. For such a prefix all wheels are fetched. A second call adds the wheels whose layers were removed
-        from the store since the first.
+        If the lock does not pin the interpreter of a prefix, or some packages are built from source, the layers of the prefix
+        are not known yet. All wheels of such a prefix are fetched. A second call also fetches wheels whose layers were removed
+        from the store since the first call.
         """
         pool = DaemonPool(_AT_A_TIME)
         for prefix in self.lock.prefixes:
@@ -70,5 +70,5 @@ def has_sdists(prefix: Prefix) -> bool:
 
 
 def wheel(artifact: Artifact) -> Wheel:
-    """Convert a pinned wheel to a part of a layer."""
+    """Convert a pinned wheel to a :class:`Wheel`, an entry of a layer."""
     return Wheel(filename=artifact.filename, sha256=artifact.sha256, size=artifact.size or 0)

@@ -24,8 +24,8 @@ _PLAIN = "application/vnd.oci.image.layer.v1.tar"
 
 
 def unpacked_layer(diff_id: str) -> Layer:
-    """A layer that only an engine has. The layer is not compressed there, so digest and diff id are the same. Its size is not
-    known."""
+    """A layer that only an engine has. An engine does not compress layers, so the digest is the diff id. The size is
+    unknown."""
     return Layer(digest=diff_id, diff_id=diff_id, size=0, unpacked=0, media_type=_PLAIN)
 
 
@@ -37,7 +37,7 @@ def remember(folder: Path, image: ComposedImage) -> None:
 
 
 def recall(folder: Path, image_id: str) -> ComposedImage | None:
-    """The record of :func:`remember` for the image with this id (``sha256:…``); None if the record is absent or damaged."""
+    """The image that :func:`remember` recorded under this id (``sha256:…``); None if the record is absent or damaged."""
     digest = image_id.removeprefix("sha256:")
     try:
         content: dict[str, Any] = json.loads(files.read_text(folder / f"{digest}.json"))
@@ -49,11 +49,11 @@ def recall(folder: Path, image_id: str) -> ComposedImage | None:
 
 
 def complete(engine: Callable[[], Engine], image_id: str, known: ComposedImage | None, store: LayerStore) -> ComposedImage:
-    """Return the image with this id, and the digests of all its layers in the store.
+    """Return the image with this id. Its layers have the digests of their compressed copies in the store.
 
-    ``known`` is the record of a composed image; None for one that the engine built. Layers that the store never had are taken
-    from the engine; ``engine`` is called only in this case. Raises :class:`EngineError` (``unknown-format``) if the engine does
-    not save one of these layers.
+    ``known`` is the record of a composed image, or None for an image that the engine built. Layers that the store never had are
+    copied from the engine; ``engine`` is called only in this case. Raises :class:`EngineError` (``unknown-format``) if the
+    engine does not save one of these layers.
     """
     if known is None:
         known = _described(engine(), image_id)
@@ -65,7 +65,7 @@ def complete(engine: Callable[[], Engine], image_id: str, known: ComposedImage |
 
 
 def tell_nobody(_layer: Layer) -> None:
-    """Do nothing when a layer is in the store."""
+    """Do nothing. This is the default of ``on_layer``."""
 
 
 def keep_layers(
@@ -73,8 +73,8 @@ def keep_layers(
 ) -> dict[str, Layer]:
     """Put the layers of ``image`` with the diff ids ``wanted`` into the store, and return them by diff id.
 
-    If the store lacks one, the engine saves the image. ``on_layer`` is called with each layer as soon as the store has it.
-    Raises :class:`EngineError` (``unknown-format``) if the engine does not save one of the layers.
+    If the store lacks a layer, the engine saves the whole image. ``on_layer`` is called with each layer as soon as the store
+    has it. Raises :class:`EngineError` (``unknown-format``) if the engine does not save one of the layers.
     """
     held = {diff_id: layer for diff_id in wanted if (layer := store.find(_key(diff_id))) is not None}
     for layer in held.values():
@@ -101,7 +101,8 @@ def keep_layers(
 def _packed(
     blobs: Iterable[tuple[Path, str]], lacking: Collection[str], folder: Path, pack: Callable[[Path, str], Layer]
 ) -> dict[str, Layer]:
-    """Pack the layers ``lacking``, several in parallel, while the engine still sends the next one."""
+    """Compress the layers whose digests are in ``lacking``, several in parallel, while the engine still sends the next
+    layer."""
     packers = DaemonPool(_PACKERS)
     packing: dict[str, Future[Layer]] = {}
     for file, sha256 in blobs:
@@ -111,7 +112,7 @@ def _packed(
 
 
 def _described(engine: Engine, image_id: str) -> ComposedImage:
-    """Describe an image that the engine built: its configuration, byte for byte, and its layers as they are in the engine."""
+    """Describe an image that the engine built: its configuration, byte for byte, and its layers as the engine stores them."""
     wanted = image_id.removeprefix("sha256:")
     config = next((file.read_bytes() for file, sha256 in engine.blobs(image_id) if sha256 == wanted), None)
     if config is None:

@@ -1,8 +1,9 @@
-"""The part of a layer that makes it an eStargz layer: a list of its files and their offsets, which a runtime reads first.
+"""The eStargz part of a layer: a list of the layer's files and their offsets, which a runtime reads first.
 
-A runtime that knows the format mounts the image at once and fetches the files that are read. The format:
-https://github.com/containerd/stargz-snapshotter/blob/v0.14.3/docs/estargz.md. The list is a tar entry, which all other runtimes
-would unpack as a file of the image. So it follows the two blocks of zeros that end the tar, where no program looks for files.
+A runtime that knows the format mounts the image at once, and fetches a file only when it is read. The format:
+https://github.com/containerd/stargz-snapshotter/blob/v0.14.3/docs/estargz.md. The list is itself a tar entry. Other runtimes
+would unpack it as a file of the image, so it is placed after the two blocks of zeros that end the tar. No program looks for
+files there.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 LIST = "stargz.index.json"
-LANDMARK = ".no.prefetch.landmark"  # tells runtimes to fetch nothing in advance
+LANDMARK = ".no.prefetch.landmark"  # a file with this name tells runtimes to fetch nothing in advance
 FOOTER_SIZE = 51
 LANDMARK_CONTENT = b"\x0f"
 ANNOTATION = "containerd.io/snapshot/stargz/toc.digest"
-_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # made once: there is an entry for each file
+_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # made once, because each file has an entry
 
 
 class FileList:
@@ -30,11 +31,11 @@ class FileList:
         self._entries: list[str] = []
 
     def add_folder(self, name: str, mode: int) -> None:
-        """Add a folder; ``name`` as in the tar."""
+        """Add a folder. ``name`` is its name in the tar."""
         self._add({"name": f"{name}/", "type": "dir", "modtime": self._modified, "mode": mode})
 
     def add_file(self, name: str, mode: int, size: int, *, offset: int, sha256: str) -> None:
-        """Add a file whose content begins with the gzip member at ``offset`` and has this ``sha256`` (hex)."""
+        """Add a file. Its content begins with the gzip member at ``offset``, and has this ``sha256`` (hex)."""
         told: dict[str, Any] = {"name": name, "type": "reg", "modtime": self._modified, "mode": mode}
         if size:
             digest = f"sha256:{sha256}"
@@ -42,15 +43,15 @@ class FileList:
         self._add(told)
 
     def _add(self, told: Mapping[str, Any]) -> None:
-        self._entries.append(_ENCODE(told))  # kept as text, which takes less memory
+        self._entries.append(_ENCODE(told))  # stored as text, because text takes less memory than objects
 
     def content(self) -> bytes:
-        """The content of the file that holds the list in the tar."""
+        """The list as the content of its tar entry."""
         return ('{"version":1,"entries":[\n' + ",\n".join(self._entries) + "\n]}").encode()
 
 
 def footer(offset: int) -> bytes:
-    """The end of the blob: an empty gzip member that says at which offset the member of the list begins."""
+    """The end of the blob: an empty gzip member that states the offset of the list's gzip member."""
     place = f"{offset:016x}STARGZ".encode()
     extra = b"SG" + struct.pack("<H", len(place)) + place
     header = b"\x1f\x8b\x08\x04" + bytes(5) + b"\xff" + struct.pack("<H", len(extra)) + extra
@@ -58,5 +59,5 @@ def footer(offset: int) -> bytes:
 
 
 def offset_in(end: bytes) -> int:
-    """Read the offset of the list's member from the ``end`` of a blob; see :func:`footer`."""
+    """Read the offset of the list's gzip member from the ``end`` of a blob; see :func:`footer`."""
     return int(end[16:32], 16)

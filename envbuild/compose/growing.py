@@ -15,13 +15,14 @@ _PIECE = 1 << 20
 
 
 class AbandonedError(Exception):
-    """The layer was not finished."""
+    """The writer stopped before the layer was complete."""
 
 
 class GrowingLayer:
     """The file of a layer that is being written. ``layer`` is set when the whole file is written.
 
-    The file may have no name yet. This object opens it once more for reading; the ``with`` block closes it.
+    The file may have no name yet. This object opens the file a second time, for reading, and closes it at the end of the
+    ``with`` block.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -39,20 +40,21 @@ class GrowingLayer:
         self._file.close()
 
     def grow(self, size: int) -> None:
-        """Note that the file has ``size`` bytes now."""
+        """Note that the writer has written ``size`` bytes so far."""
         with self._news:
             self._size = size
             self._news.notify_all()
 
     def end(self, layer: Layer | None) -> None:
-        """Note that the file is complete, or, without ``layer``, that it will never be. A second call changes nothing."""
+        """Note that the file is complete, or, without ``layer``, that it will never be complete. A second call changes
+        nothing."""
         with self._news:
             if not self._has_ended:
                 self.layer, self._has_ended = layer, True
                 self._news.notify_all()
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the bytes from the beginning, and wait for those that are not written yet. Raises :class:`AbandonedError`."""
+        """Yield the bytes from the beginning, and wait for bytes that are not written yet. Raises :class:`AbandonedError`."""
         done, is_last = 0, False
         while not is_last:
             with self._news:
@@ -64,14 +66,14 @@ class GrowingLayer:
             while done < size:
                 self._file.seek(done)
                 piece = self._file.read(min(_PIECE, size - done))
-                if not piece:  # somebody cut the file off
+                if not piece:  # another process has truncated the file
                     raise AbandonedError
                 done += len(piece)
                 yield piece
 
 
 class Followed:
-    """A stream for a writer. What it writes can be read from ``growing`` at once."""
+    """A stream for a writer. ``growing`` can read the written bytes at once."""
 
     def __init__(self, stream: BinaryIO, growing: GrowingLayer) -> None:
         self._stream = stream
@@ -92,8 +94,8 @@ class Followed:
 
 
 def follow(stream: BinaryIO, watch: Callable[[GrowingLayer], object]) -> tuple[BinaryIO, GrowingLayer] | None:
-    """Return a stream whose bytes ``watch`` can read at once, and the layer that ``watch`` got. None if this system has no
-    /proc."""
+    """Return a stream for the writer, and the :class:`GrowingLayer` with which ``watch`` was called. ``watch`` can read the
+    written bytes at once. Return None if this system has no /proc."""
     try:
         growing = GrowingLayer(stream)
     except OSError:

@@ -8,18 +8,18 @@ from typing import Any
 
 from envbuild.compose.model import ComposedImage, Layer
 
-# The settings in an engine's answer that belong to the image, not to one of its containers. ``Shell`` is Docker's own:
-# https://github.com/opencontainers/image-spec/blob/main/config.md
+# The settings in an engine's answer that belong to the image, not to one of its containers. ``Shell`` is an addition of Docker
+# to the OCI settings: https://github.com/opencontainers/image-spec/blob/main/config.md
 _KEPT = ("User", "ExposedPorts", "Env", "Entrypoint", "Cmd", "Volumes", "WorkingDir", "Labels", "StopSignal", "Shell")
 
 
 def image(
     layers: Sequence[tuple[Layer, str]], settings: Mapping[str, Any], *, architecture: str, created: str
 ) -> ComposedImage:
-    """Make the image of ``layers``: each layer with its text in the image's history, the lowest first.
+    """Make the image of ``layers``, lowest first. Each layer comes with its text for the image's history.
 
-    ``settings`` are the skeleton's container settings as the engine reports them; ``created`` is a time as in RFC 3339. Equal
-    arguments make equal bytes.
+    ``settings`` are the skeleton's container settings as the engine reports them. ``created`` is a time in the form of RFC
+    3339. Equal arguments give equal bytes.
     """
     config = {
         "architecture": architecture,

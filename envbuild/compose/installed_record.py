@@ -1,4 +1,5 @@
-"""RECORD, the list of installed files: checks the wheel's own list, and writes the list as uv 0.13 or pip 20.3 does."""
+"""RECORD, the list of installed files: checks the wheel's own RECORD, and writes the installed RECORD as uv 0.13 or pip 20.3
+does."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from envbuild.compose.model import InstallPlace
 from envbuild.compose.wheel_zip import WheelMember, bad_wheel
 
 _ALGORITHMS = ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")
-_EDITED = ("METADATA", "WHEEL")  # some publishers change the version after building, but not RECORD
-_SIGNATURES = ("RECORD.jws", "RECORD.p7s")  # signatures of RECORD itself, which therefore cannot list them
+_EDITED = ("METADATA", "WHEEL")  # some publishers change the version in these files after the build, without changing RECORD
+_SIGNATURES = ("RECORD.jws", "RECORD.p7s")  # these sign RECORD, so RECORD cannot contain their hashes
 
 
 @dataclass(slots=True)
@@ -27,7 +28,7 @@ class _Row:
 
     @property
     def is_folder(self) -> bool:
-        """Whether the row names a folder. The specification forbids such rows, but some wheels have them: uv leaves them out,
+        """Whether the row names a folder. The specification forbids such rows, but some wheels have them. uv omits these rows;
         pip keeps them."""
         return self.path.endswith("/")
 
@@ -37,19 +38,19 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class CheckedMember:
-    """The content of a member, which must have the hash that RECORD gives (as ``algorithm=base64``)."""
+    """The content of a member, which must have the hash in RECORD (in the form ``algorithm=base64``)."""
 
     member: WheelMember
     hash: str
 
     @property
     def size(self) -> int:
-        """The number of bytes, unpacked."""
+        """The number of unpacked bytes."""
         return self.member.size
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 that RECORD gives (hex); empty if RECORD gives another or a malformed hash."""
+        """The SHA-256 in RECORD (hex); empty if RECORD has another kind of hash, or a malformed hash."""
         algorithm, _, wanted = self.hash.partition("=")
         if algorithm != "sha256":
             return ""
@@ -60,7 +61,7 @@ class CheckedMember:
         return raw.hex() if len(raw) == 32 else ""
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Write the content; raise at the end if its hash differs."""
+        """Write the content. At its end, raise an error if the hash differs."""
         algorithm, _, wanted = self.hash.partition("=")
         digest = hashlib.new(algorithm)
 
@@ -69,7 +70,7 @@ class CheckedMember:
             unpacked(piece)
 
         self.member.copy(packed, both)
-        if wanted.rstrip("=") not in (_encode(digest.digest()), digest.hexdigest()):  # some tools write it in hexadecimal
+        if wanted.rstrip("=") not in (_encode(digest.digest()), digest.hexdigest()):  # some tools write the hash in hexadecimal
             name = self.member.member.name
             raise bad_wheel(self.member.archive.file, f"the contents of {name!r} do not have the {algorithm} in its RECORD")
 
@@ -79,9 +80,9 @@ def _encode(digest: bytes) -> str:
 
 
 class InstalledRecord:
-    """The rows of a wheel's RECORD, which are turned into the RECORD of the installed package.
+    """The rows of a wheel's RECORD. This class turns them into the RECORD of the installed package.
 
-    Raises :class:`BuildError` (``bad-wheel``) if they are malformed or do not agree with the archive.
+    Raises :class:`BuildError` (``bad-wheel``) if the rows are malformed or contradict the archive.
     """
 
     def __init__(self, folder: str, members: Collection[WheelMember], place: InstallPlace) -> None:
@@ -106,26 +107,26 @@ class InstalledRecord:
         self._check()
 
     def content(self, name: str) -> Content:
-        """The content of the member of this name. Copying the content compares its hash with RECORD."""
+        """The content of the member ``name``. Copying this content compares its hash with RECORD."""
         member = self._members[name]
         row = self._at.get(name)
         return CheckedMember(member, row.hash) if row is not None and row.hash and name not in self._edited else member
 
     def lists(self, name: str) -> bool:
-        """Whether there is a row for the member of this name."""
+        """Whether RECORD has a row for the member ``name``."""
         return name in self._at
 
     def install(self, name: str, path: str) -> None:
-        """Note that the member of this name is installed at ``path``, relative to the folder of modules."""
+        """Note that the member ``name`` is installed at ``path``, relative to site-packages."""
         self._installed[name] = path
 
     def change(self, name: str, content: bytes) -> None:
-        """Note that the member of this name is installed with changed content."""
+        """Note that the member ``name`` is installed with changed content."""
         row = self._at[name]
         row.hash, row.size = f"sha256={_encode(hashlib.sha256(content).digest())}", str(len(content))
 
     def add(self, path: str, content: bytes) -> None:
-        """Note that the installer made a file at ``path``, relative to the folder of modules."""
+        """Note that the installer made a file at ``path``, relative to site-packages."""
         self._rows.append(_Row(path, f"sha256={_encode(hashlib.sha256(content).digest())}", str(len(content))))
 
     def text(self) -> bytes:
@@ -142,7 +143,8 @@ class InstalledRecord:
         return stream.getvalue().encode()
 
     def _move_as_uv(self) -> None:
-        """Set the installed paths as uv does. uv compares the normalised paths of rows and members."""
+        """Write the installed paths into the rows, as uv does. uv normalises the paths of rows and members before it compares
+        them."""
         for name, path in self._installed.items():
             row = self._at.get(name)
             if row is None and name not in self._signatures:
@@ -151,7 +153,8 @@ class InstalledRecord:
                 row.path = path
 
     def _move_as_pip(self) -> None:
-        """Set the installed paths as pip does. pip compares paths as they are written, and adds missing rows without hashes."""
+        """Write the installed paths into the rows, as pip does. pip compares paths as they are written, and adds missing rows
+        without a hash."""
         left = dict(self._installed)
         for row in self._rows:
             row.path = left.pop(row.path, row.path)
@@ -176,8 +179,8 @@ class InstalledRecord:
                 yield _Row(*row)
 
     def _check(self) -> None:
-        """Compare each row with its member. A member need not have a row, because publishers forget some; its CRC is checked
-        anyway."""
+        """Compare each row with its member. A member without a row is allowed, because some publishers forget rows. The CRC of
+        such a member is checked anyway."""
         for row in self._rows:
             if row.is_folder:
                 continue

@@ -1,5 +1,5 @@
-"""The bytecode of a wheel, kept in the layer store as a plain tar. If one wheel of a layer changes, only this wheel is
-compiled."""
+"""Bytecode of wheels from earlier runs. The layer store keeps it as one plain tar for each wheel. So if one wheel of a layer
+changes, only this wheel is compiled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from envbuild.compose.model import Layer
 from envbuild.compose.store import LayerStore
 from envbuild.errors import BuildError
 
-_RULES = "bytecode 1"  # increase the number when the same wheel is compiled in another way
+_RULES = "bytecode 1"  # increase this number when the same wheel gives different bytecode than before
 _PLAIN = "application/vnd.oci.image.layer.v1.tar"
 _BLOCK = 512
 
@@ -43,7 +43,7 @@ def keep(
 ) -> dict[str, PartOfFile]:
     """Put the bytecode of ``wheel`` into the store, and return it as :func:`find` does.
 
-    ``code`` yields it by absolute path. It is not called if another process has put the bytecode there meanwhile.
+    ``code`` yields the bytecode by absolute path. It is not called if another process has stored the bytecode meanwhile.
     """
     places: dict[str, tuple[int, int]] = {}
     write = functools.partial(_write, code=code, places=places)

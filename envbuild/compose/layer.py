@@ -1,4 +1,5 @@
-"""One layer: a gzip-compressed tar of files and folders, written in one pass, whose files can be fetched one by one."""
+"""One layer: a tar of files and folders, compressed with gzip and written in one pass. Each of its files can be fetched
+alone."""
 
 from __future__ import annotations
 
@@ -10,18 +11,18 @@ from envbuild.compose import estargz
 from envbuild.compose.members import PIECE, Buffer, Content, InMemory, compressed
 from envbuild.compose.model import Layer
 
-EPOCH = 1577836800  # 2020-01-01: images/partials/step.sh gives the same time to everything that it writes
+EPOCH = 1577836800  # 2020-01-01; images/partials/step.sh gives this time to all files that it writes
 _BLOCK = 512
-_ROOT = b"0000000\0" * 2  # user and group
-_LONGEST_NAME = 100  # bytes of a name that fit into the header
-_LARGEST = 8**11  # the first size that does not fit into the header
+_ROOT = b"0000000\0" * 2  # user id and group id 0, as in a tar header
+_LONGEST_NAME = 100  # bytes; a longer name does not fit into a tar header
+_LARGEST = 8**11  # bytes; this size and larger ones do not fit into a tar header
 
 
 class LayerWriter:
-    """Writes a layer to ``stream``; closing it returns the digest and the diff id.
+    """Writes a layer to ``stream``. :meth:`close` returns the digest and the diff id.
 
-    The content of each file begins a new gzip member; the tar headers between two contents share one member. A list of the
-    files follows: see :mod:`envbuild.compose.estargz`.
+    The content of each file begins a new gzip member. All tar headers between two contents share one gzip member. A list of the
+    files follows the tar: see :mod:`envbuild.compose.estargz`.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -36,14 +37,14 @@ class LayerWriter:
         self._list = estargz.FileList(EPOCH)
 
     def add_folder(self, path: str) -> None:
-        """Add the folder at the absolute ``path``, as root's and with mode 0755."""
+        """Add the folder at the absolute ``path``, owned by root, with mode 0755."""
         self._headers += header(path, tarfile.DIRTYPE, 0o755, 0)
         self._list.add_folder(path.removeprefix("/"), 0o755)
         if len(self._headers) >= PIECE:
             self._write_headers()
 
     def add_file(self, path: str, content: Content, *, is_executable: bool = False) -> None:
-        """Add a file at the absolute ``path``, as root's and with mode 0644 or 0755."""
+        """Add a file at the absolute ``path``, owned by root, with mode 0755 if it is executable, otherwise 0644."""
         mode = 0o755 if is_executable else 0o644
         self._headers += header(path, tarfile.REGTYPE, mode, content.size)
         self._write_headers()
@@ -66,14 +67,15 @@ class LayerWriter:
         return digest.hexdigest()
 
     def close(self) -> Layer:
-        """Write the end of the tar, and the list. Finish the layer and return its digest and diff id. The stream stays open."""
+        """Write the end of the tar, and the list of files. Return the digest and the diff id of the layer. The stream stays
+        open."""
         self._headers += bytes(2 * _BLOCK)
         self.add_file(f"/{estargz.LANDMARK}", InMemory(estargz.LANDMARK_CONTENT))
         self._write_headers()
         offset, files = self._size, self._list.content()
         self._headers += header(estargz.LIST, tarfile.REGTYPE, 0o644, len(files)) + files
         self._headers += bytes(-len(files) % _BLOCK + 2 * _BLOCK)
-        self._write_headers()  # readers of the list expect it in one member
+        self._write_headers()  # readers of the list expect the list alone in one gzip member
         self._write(estargz.footer(offset))
         self._flush()
         return Layer(
@@ -91,8 +93,8 @@ class LayerWriter:
             self._headers = bytearray()
 
     def _write(self, data: Buffer) -> None:
-        """Collect small pieces before writing: during each call into C other threads run, and this thread must wait for its
-        turn."""
+        """Collect small pieces, and write them together. Each call into C lets other threads run, and this thread must then
+        wait for its turn."""
         size = memoryview(data).nbytes
         self._size += size
         self._unwritten.append(data)
@@ -112,7 +114,8 @@ class LayerWriter:
 
 
 def header(path: str, kind: bytes, mode: int, size: int) -> bytes:
-    """The tar header of root's file or folder at the absolute ``path``, with the time that all files have."""
+    """The tar header of a file or folder at the absolute ``path``. Root owns it, and it has the same time as all other
+    files."""
     name = path.removeprefix("/") + ("/" if kind == tarfile.DIRTYPE else "")
     if name.isascii() and size < _LARGEST:
         return _ascii_header(name.encode(), kind, mode, size)
@@ -122,7 +125,7 @@ def header(path: str, kind: bytes, mode: int, size: int) -> bytes:
 
 
 def _ascii_header(name: bytes, kind: bytes, mode: int, size: int) -> bytes:
-    """The same header as tarfile's, in a fifth of the time: wheels have tens of thousands of files."""
+    """The same header as tarfile makes, in a fifth of the time. Wheels have tens of thousands of files."""
     above = b""
     if len(name) > _LONGEST_NAME:
         record = b" path=%s\n" % name

@@ -23,8 +23,8 @@ _READERS = 3  # wheels whose sources are read at the same time
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerJobs:
-    """The jobs that make ``layers``. ``jobs`` are their results, by the same keys; ``writers`` are threads that write to
-    ``store``. ``on_begin`` gets each layer of a huge wheel when its writer begins."""
+    """The jobs that make ``layers``. ``jobs`` holds their results, under the keys of ``layers``. ``writers`` are threads that
+    write to ``store``. ``on_begin`` gets each layer of a huge wheel when its writer begins."""
 
     layers: Mapping[str, WheelLayer]
     downloads: Mapping[Wheel, Future[Path]]
@@ -44,7 +44,7 @@ class LayerJobs:
 
     @property
     def needs_bytecode(self) -> bool:
-        """Whether a layer holds bytecode."""
+        """Whether any of the layers contains bytecode."""
         return any(layer.holds != "files" for layer in self.layers.values())
 
     @property
@@ -62,7 +62,8 @@ class LayerJobs:
     def compile_all(self, compiler: Compiler | None) -> None:
         """Compile the wheels as they arrive, several at the same time, and write each layer as soon as it is complete.
 
-        Bytecode that the store has is taken from there. ``compiler`` is None if the store has all of it.
+        If the store has the bytecode of a wheel, that bytecode is used. ``compiler`` is None if the store has the bytecode of
+        all wheels.
         """
         pool = DaemonPool(_READERS)
         try:
@@ -86,7 +87,7 @@ class LayerJobs:
                     self._begin(layer, {path: part for wheel in layer.wheels for path, part in code[wheel].items()})
             if compiler is not None:
                 compiler.workshop.close()
-        except BaseException as error:  # reading the result raises it again
+        except BaseException as error:  # raised again where the result is read
             for job in self.jobs.values():
                 with contextlib.suppress(InvalidStateError):
                     job.set_exception(error)
@@ -101,7 +102,7 @@ class LayerJobs:
             made = self._add(layer, wheels, code)
             with contextlib.suppress(InvalidStateError):
                 job.set_result(made)
-        except BaseException as error:  # reading the result raises it again
+        except BaseException as error:  # raised again where the result is read
             with contextlib.suppress(InvalidStateError):
                 job.set_exception(error)
 

@@ -1,4 +1,4 @@
-"""Decides into which layers the wheels of a lock go. The functions are pure, so that a layer's key is known before the layer
+"""Decides into which layers the wheels of a lock go. The functions are pure, so a layer's key is known before the layer
 exists."""
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from envbuild.compose import compile_program
 from envbuild.compose.wheel_layer import RULES
 from envbuild.model.lock import Lock, Prefix
 
-# A wheel of more bytes has its own layer, which all images with this wheel share. The smaller wheels of a prefix share one
-# layer, because an engine takes about as long for one more layer as for one more megabyte.
+# A wheel of more than these bytes has its own layer, which all images with this wheel share. The smaller wheels of a prefix
+# share one layer: one more layer takes an engine about as long as one more megabyte.
 _LARGE = 1_000_000
-# The bytecode of wheels of even more bytes is in a separate layer. So the layers with their files can be loaded while all other
-# layers are made, and stay the same when the interpreter changes.
+# For wheels of more than these bytes, the files and the bytecode are in separate layers. So the layers with the files can be
+# loaded while all other layers are made, and they stay the same when the interpreter changes.
 _HUGE = 50_000_000
-# Added to the keys of layers whose bytecode depends on which modules one process compiles. Layers with the keys without it are
-# older: there, the order in which wheels arrived decided that.
+# This text is added to the keys of layers whose bytecode depends on which modules one process compiles. Layers with keys
+# without this text are older: their bytecode depends on the order in which wheels arrived.
 _BATCHES = ", each wheel by itself"
-_MOST = 80  # layers of wheels in an image; engines take 127 layers in all
+_MOST = 80  # layers of wheels in an image; an engine allows 127 layers in total
 _PYTHON_PACKAGE = re.compile(r"(lib)?python[0-9.]+(-(minimal|stdlib|distutils|lib2to3))?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wheel:
-    """A wheel to install, either pinned or built from a pinned source; ``size`` in bytes.
+    """A wheel to install, either pinned or built from a pinned source. ``size`` is in bytes.
 
     If two wheels have a file at the same path, the file of the wheel with the higher ``rank`` stays.
     """
@@ -50,7 +50,7 @@ Holds = Literal["all", "files", "bytecode"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelLayer:
-    """A layer with the files that ``wheels`` install in ``prefix``, or their bytecode, or both.
+    """A layer with the files that ``wheels`` install in ``prefix``, or with the bytecode of the wheels, or with both.
 
     ``key`` is a sha256 (hex) of everything that determines the layer's bytes. ``python`` identifies the interpreter.
     """
@@ -63,14 +63,15 @@ class WheelLayer:
 
     @property
     def title(self) -> str:
-        """The text for the layer in the image's history."""
+        """The text that describes the layer in the image's history."""
         names = [wheel.filename.removesuffix(".whl") for wheel in self.wheels]
         told = names[0] if len(names) == 1 else f"{len(names)} small packages of {self.prefix.path}"
         return told if self.holds != "bytecode" else f"the bytecode of {', '.join(names)}"
 
 
 def ranked(wheels: Iterable[Wheel], order: Sequence[str]) -> list[Wheel]:
-    """The wheels in the ``order`` in which their projects (by canonical name) are installed, with their ranks."""
+    """The wheels in the order of installation, with their ranks. ``order`` has the canonical names of their projects in this
+    order."""
     place = {name: number for number, name in enumerate(order)}
     found = sorted(wheels, key=lambda wheel: (place.get(wheel.project, len(place)), wheel.project))
     return [replace(wheel, rank=number) for number, wheel in enumerate(found)]
@@ -79,9 +80,9 @@ def ranked(wheels: Iterable[Wheel], order: Sequence[str]) -> list[Wheel]:
 def wheel_layers(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> tuple[WheelLayer, ...]:
     """The layers of ``wheels``, lowest first: each huge wheel, the bytecode of all huge ones, each large wheel, all small ones.
 
-    Wheels of one kind keep the given order. Huge wheels are lowest, so that an engine can load them while other layers are
-    still being made. The bytecode of each wheel lies beside its modules or directly above them, so that a later wheel with the
-    same path replaces both. ``python`` identifies the interpreter, which makes the bytecode.
+    Wheels of the same size class keep the given order. Huge wheels are lowest, so that an engine can load them while other
+    layers are still being made. The bytecode of a wheel is in the same layer as its modules or in the next layer above. So a
+    later wheel with the same path replaces both. ``python`` identifies the interpreter that makes the bytecode.
     """
     if compile_program.depends_on_company(prefix.python.version):
         python += _BATCHES
@@ -100,7 +101,8 @@ def wheel_layers(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> tuple[
 
 
 def interpreter(lock: Lock, prefix: Prefix) -> str | None:
-    """The identity of the interpreter of ``prefix``, from the lock alone; None if the lock does not pin its files."""
+    """The identity of the interpreter of ``prefix``, from the lock alone; None if the lock does not pin the interpreter's
+    files."""
     python = prefix.python
     if python.is_fetched:
         pins = [file.sha256 for file in python.files]

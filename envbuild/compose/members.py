@@ -1,8 +1,8 @@
-"""Gzip members, of which a layer consists. They have the same bytes on every machine and processor.
+"""The gzip members of a layer. They have the same bytes on every machine and processor.
 
-A deflate stream of a wheel is copied unchanged: a member consists of the stream, its CRC and its size, and the wheel has all
-three. All other data is compressed by libdeflate, whose output depends only on its version. The output of zlib differs between
-its builds.
+A deflate stream of a wheel is copied unchanged: a gzip member consists of a deflate stream, its CRC and its size, and the wheel
+has all three. All other data is compressed by libdeflate, whose output depends only on its version. zlib is not used, because
+its output differs between builds of zlib.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import deflate
 
 from envbuild.errors import BuildError
 
-PIECE = 2**20  # bytes of a file that are held in memory at most
-LEVEL = 1  # twice as fast as level 6, a tenth larger; most bytes of a layer are copied from wheels unchanged
-COMPRESSOR = f"deflate {deflate.__version__}, level {LEVEL}"  # decides the bytes, so it belongs to the key of a layer
+PIECE = 2**20  # the most bytes of a file that are in memory at the same time
+LEVEL = 1  # twice as fast as level 6, with output larger by a tenth; most bytes of a layer are copied from wheels unchanged
+COMPRESSOR = f"deflate {deflate.__version__}, level {LEVEL}"  # a part of each layer's key, because it determines the bytes
 HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # gzip header: deflate, without name, time or system
 
 Buffer = bytes | bytearray | memoryview
@@ -32,44 +32,44 @@ class Content(Protocol):
 
     @property
     def size(self) -> int:
-        """The number of bytes, unpacked."""
+        """The number of unpacked bytes."""
         ...
 
     @property
     def sha256(self) -> str:
-        """The sha256 (hex) that :meth:`copy` checks; empty if there is nothing to compare with."""
+        """The sha256 (hex) that :meth:`copy` checks; empty if no hash is known."""
         ...
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Write the content in pieces: as gzip members to ``packed``, and uncompressed to ``unpacked``. Raises if the
+        """Write the content in pieces: as gzip members to ``packed``, and uncompressed to ``unpacked``. Raises an error if the
         content is damaged."""
         ...
 
 
 def trailer(crc: int, size: int) -> bytes:
-    """The end of a member: the CRC-32 of its content, and its size."""
+    """The end of a gzip member: the CRC-32 of its content, and the size of its content."""
     return struct.pack("<II", crc, size & 0xFFFFFFFF)
 
 
 def compressed(data: Buffer, level: int = LEVEL) -> bytearray:
-    """Compress ``data``, a few bytes in memory, to one gzip member."""
+    """Compress ``data`` to one gzip member. ``data`` must be small enough for memory."""
     return deflate.gzip_compress(data, level)
 
 
 @dataclass(frozen=True, slots=True)
 class InMemory:
-    """Content that envbuild made itself: a script, a list of files."""
+    """Content that envbuild itself made, such as a script or a list of files."""
 
     data: bytes
 
     @property
     def size(self) -> int:
-        """The number of bytes, unpacked."""
+        """The number of unpacked bytes."""
         return len(self.data)
 
     @property
     def sha256(self) -> str:
-        """Empty: there is no hash to compare with."""
+        """Empty, because no hash of this content is known."""
         return ""
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
@@ -82,7 +82,7 @@ class InMemory:
 
 @dataclass(frozen=True, slots=True)
 class OnDisk:
-    """Content that is a whole file. The file must not change meanwhile."""
+    """Content that is a whole file. The file must not change until it is copied."""
 
     path: Path
     size: int
@@ -107,7 +107,7 @@ class OnDisk:
 
 @dataclass(frozen=True, slots=True)
 class PartOfFile:
-    """Content that is a part of a file. The file must not change meanwhile."""
+    """Content that is a part of a file. The file must not change until the part is copied."""
 
     path: Path
     begin: int

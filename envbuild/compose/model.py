@@ -8,8 +8,8 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One layer. ``digest`` is the sha256 (hex) of the blob and ``size`` its bytes; ``diff_id`` and ``unpacked`` are the sha256
-    and the bytes of the unpacked tar.
+    """One layer. ``digest`` is the sha256 (hex) of the blob, and ``size`` its number of bytes. ``diff_id`` and ``unpacked`` are
+    the sha256 and the number of bytes of the unpacked tar.
 
     ``files`` is the sha256 (hex) of the layer's list of files, if the layer has one: see :mod:`envbuild.compose.estargz`.
     """
@@ -24,7 +24,7 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComposedImage:
-    """An image. ``config`` is the OCI image configuration (JSON bytes); ``layers`` go from the lowest to the highest."""
+    """An image. ``config`` is the OCI image configuration (JSON bytes). ``layers`` are in order, the lowest first."""
 
     config: bytes
     layers: tuple[Layer, ...]
@@ -32,9 +32,9 @@ class ComposedImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstallPlace:
-    """Where a wheel is installed, and which installer's rules apply. ``prefix`` is the absolute path of the virtual
+    """Where a wheel is installed, and whose rules apply: uv's or pip's. ``prefix`` is the absolute path of the virtual
     environment."""
 
-    prefix: str  # /opt/env
-    python: str  # 3.11
+    prefix: str  # such as /opt/env
+    python: str  # such as 3.11
     installer: Literal["uv", "pip"]

@@ -1,8 +1,8 @@
-"""Handles paths at which several wheels have a file: the right file is the one of the wheel that is installed last.
+"""Handles paths at which several wheels have a file. The right file is that of the wheel that is installed last.
 
 Layers are ordered by size, so that huge ones are loaded first, but installers order packages by step and name. So a wrong file
-may be in a higher layer than the right one. The lists of files in the layers show which paths two layers share. The few right
-files that are in a lower layer are written once more, into a layer on top of all others.
+may be in a higher layer than the right one. The lists of files in the layers show which paths two layers share. If a right file
+is in a lower layer, it is written once more, into a layer on top of all others. Such files are few.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _RULES = f"overlaps 1, {COMPRESSOR}"
 _BLOCK = 512
 _GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
 
-Files = Mapping[str, Mapping[str, Any]]  # the list of files of a layer: path in the tar → the list's entry
+Files = Mapping[str, Mapping[str, Any]]  # the list of files of a layer: path in the tar → entry of the list
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Made:
-    """A layer with the list of its files."""
+    """A layer that has been made, with its plan and its list of files."""
 
     plan: WheelLayer
     layer: Layer
@@ -49,7 +49,7 @@ class _Made:
 
 @dataclass(frozen=True, slots=True)
 class _FileOfLayer:
-    """A file of a layer, to be copied into another layer. ``told`` is its entry in the list of files."""
+    """A file of a layer, to be copied into another layer. ``told`` is the file's entry in the layer's list of files."""
 
     blob: Path
     told: Mapping[str, Any]
@@ -68,7 +68,8 @@ class _FileOfLayer:
             unpacked_to(piece)
 
     def pieces(self) -> Iterator[bytes]:
-        """The content. At its end, raises :class:`BuildError` (``layer-damaged``) if the list states another hash for it."""
+        """Yield the content. At its end, raises :class:`BuildError` (``layer-damaged``) if its hash differs from the hash in
+        the list."""
         digest = hashlib.sha256()
         try:
             for piece in _content(self.blob, int(self.told.get("offset", 0)), self.size):
@@ -89,9 +90,10 @@ def _damaged(blob: Path, what: str) -> BuildError:
 
 
 def layer_on_top(plans: Sequence[WheelLayer], layers: Sequence[Layer], store: LayerStore) -> Layer | None:
-    """Make the layer on top of ``layers``, which were made by ``plans``, in the same order; None if it would be empty.
+    """Make the layer on top of ``layers``; None if it would be empty. ``plans`` has the plan of each layer, in the same order.
 
-    The plans of one prefix name their wheels in the order of installation: of two wheels, the one with the higher rank wins.
+    The wheels in the plans of a prefix have ranks, in the order of installation. Of two wheels, the one with the higher rank
+    wins.
     """
     made = [
         _Made(plan=plan, layer=layer, files=_listed(store.blob(layer.digest, layer.size)))
@@ -126,7 +128,7 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def _winners(made: Sequence[_Made], store: LayerStore) -> Iterator[tuple[str, int]]:
-    """The paths at which a file of a lower layer must win, and the number of that layer."""
+    """Yield the paths at which a file of a lower layer must win, each with the number of that layer."""
     holders: dict[str, list[int]] = {}
     for number, each in enumerate(made):
         for path in each.files:
@@ -140,7 +142,7 @@ def _winners(made: Sequence[_Made], store: LayerStore) -> Iterator[tuple[str, in
 
 
 class _Ranks:
-    """Finds to which wheel a file of a layer belongs, and the wheel's rank in the order of installation."""
+    """Finds the wheel of a file in a layer, and the rank of this wheel in the order of installation."""
 
     def __init__(self, made: Sequence[_Made], store: LayerStore) -> None:
         self._made = made
@@ -148,7 +150,7 @@ class _Ranks:
         self._records: dict[Wheel, Collection[str]] = {}
 
     def of(self, number: int, path: str) -> int:
-        """The rank of the wheel to which the file at ``path`` belongs in the layer of this number."""
+        """The rank of the wheel that installed the file at ``path`` in layer ``number``."""
         wheels = self._made[number].plan.wheels
         if len(wheels) > 1:
             wanted = {path, source_of(path)} if path.endswith(".pyc") else {path}
@@ -178,7 +180,7 @@ class _Ranks:
 
 
 def _listed(blob: Path) -> Files:
-    """The files of a layer as its list names them. Raises :class:`BuildError` (``layer-damaged``)."""
+    """Read the list of files of a layer. Raises :class:`BuildError` (``layer-damaged``)."""
     try:
         with blob.open("rb") as stream:
             end = stream.seek(0, 2)
@@ -196,7 +198,7 @@ def _listed(blob: Path) -> Files:
 
 
 def _content(blob: Path, offset: int, size: int) -> Iterator[bytes]:
-    """The content of a file whose first member begins at ``offset``, in pieces."""
+    """The content, in pieces, of a file whose first gzip member begins at ``offset``."""
 
     def packed() -> Iterator[bytes]:
         with blob.open("rb") as stream:

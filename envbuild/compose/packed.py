@@ -9,11 +9,11 @@ from typing import BinaryIO
 from envbuild.compose.members import COMPRESSOR, OnDisk
 from envbuild.compose.model import Layer
 
-RULES = f"packed 1, {COMPRESSOR}"  # everything besides the tar file that determines the bytes
+RULES = f"packed 1, {COMPRESSOR}"  # everything except the tar file that determines the bytes
 
 
 def write(stream: BinaryIO, *, tar: Path) -> Layer:
-    """Write the file ``tar`` to ``stream`` as a layer. Raises :class:`BuildError` if ``tar`` changes meanwhile."""
+    """Write the file ``tar`` to ``stream`` as a layer. Raises :class:`BuildError` if ``tar`` changes while it is read."""
     blob, unpacked = hashlib.sha256(), hashlib.sha256()
     content = OnDisk.of(tar)
 

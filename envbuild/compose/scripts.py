@@ -1,4 +1,4 @@
-"""The programs that installers write below ``bin``, with the same bytes as those of uv 0.13 or pip 20.3."""
+"""The programs that installers write into ``bin``, with the same bytes as those of uv 0.13 or pip 20.3."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from envbuild.compose.model import InstallPlace
 
-PLACEHOLDER = b"#!python"  # the first line of a wheel's own script begins with this; installers replace it
-_LONGEST_FIRST_LINE = 127  # longest first line on Linux before 5.1; for longer ones, installers write another form of script
+PLACEHOLDER = b"#!python"  # the first line of a script in a wheel begins with this; installers replace it
+_LONGEST_FIRST_LINE = 127  # bytes (Linux before 5.1); for longer lines, installers write another form of script
 
 _UV = """\
 #!{python}
@@ -37,7 +37,7 @@ if __name__ == '__main__':
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A program that starts ``function`` of ``module``, as a wheel's entry points name it."""
+    """A program that calls ``function`` of ``module``, which an entry point of a wheel names."""
 
     name: str
     module: str
@@ -70,7 +70,7 @@ def rewrite(script: bytes, place: InstallPlace) -> bytes:
 
 
 def is_replaced(name: str, scripts: Iterable[Script], place: InstallPlace) -> bool:
-    """Whether setuptools made this script for an entry point. The installer writes such a script itself."""
+    """Whether setuptools made this script for an entry point. The installer replaces such a script with its own."""
     if place.installer == "uv":
         found = re.fullmatch(r"(.*?)([.]exe|-script[.]py|[.]pya)?", name, re.DOTALL)
     else:
@@ -80,7 +80,7 @@ def is_replaced(name: str, scripts: Iterable[Script], place: InstallPlace) -> bo
 
 
 def with_versions(scripts: Iterable[Script], place: InstallPlace) -> list[Script]:
-    """Return the scripts. In the names of pip's and setuptools' scripts, the Python version becomes that of ``place``.
+    """Return the scripts. The names of pip's and setuptools' scripts get the Python version of ``place``.
 
     In their wheels, these names contain the version of the Python that built the wheel.
     """

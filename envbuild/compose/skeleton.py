@@ -11,7 +11,7 @@ from envbuild.engine.model import BuiltImage
 from envbuild.errors import EngineError
 
 DOCKERFILE = "Dockerfile.skeleton"
-BELOW = "packages"  # the stage with everything below the wheels
+BELOW = "packages"  # the stage with everything below the layers of wheels
 
 # Builds one stage of the skeleton and returns its image.
 Build = Callable[[str], BuiltImage]
@@ -19,8 +19,8 @@ Build = Callable[[str], BuiltImage]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skeleton:
-    """A built skeleton. ``below`` and ``above`` are the diff ids (sha256, hex) of the layers on each side of the wheels, lowest
-    first.
+    """A built skeleton. ``below`` and ``above`` are the diff ids (sha256, hex) of its layers below and above the layers of
+    wheels, lowest first.
 
     ``settings`` are the settings of the image for containers (user, variables, command), as the engine reports them.
     """
@@ -33,7 +33,7 @@ class Skeleton:
 
 
 def skeleton(engine: Engine, foundation: str, whole: str) -> Skeleton:
-    """Read from the engine the image ``whole``, which was built on the image ``foundation``."""
+    """Read the image ``whole``, which was built on the image ``foundation``, from the engine."""
     below, layers = diff_ids(engine, foundation), diff_ids(engine, whole)
     if layers[: len(below)] != below:
         raise EngineError("The engine built two stages of the same Dockerfile on different layers.", code="refused")

@@ -1,13 +1,13 @@
-"""The layer store: image layers by digest in the cache folder, and which layer belongs to which input.
+"""The layer store: image layers by digest in the cache folder, and an index that says which input gives which layer.
 
 The folder is an OCI image layout, so that other tools can read it:
 
-    oci-layout  index.json     the layout's own two files; the index names no image
-    blobs/sha256/DIGEST        one file a layer
-    keys/KEY.json              one small file a key: the layer that this input gives
+    oci-layout  index.json     the two files that every layout has; this index.json names no image
+    blobs/sha256/DIGEST        one file for each layer
+    keys/KEY.json              one small file for each key: the layer that this input gives
 
-Each entry is a separate file. So processes that add layers at the same time never write the same file, and a damaged entry
-costs only one layer. The modification time of the file says when the layer was used last.
+Each entry of the index is a separate file in ``keys``. So processes that add layers at the same time never write the same file,
+and a damaged entry costs only one layer. The modification time of an entry says when its layer was used last.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _LAYOUT = {"oci-layout": '{"imageLayoutVersion":"1.0.0"}', "index.json": '{"sche
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreEntry:
-    """The index's entry for a key. ``about`` describes the input in words; ``used`` is a time in seconds since 1970."""
+    """One entry of the index. ``about`` describes the input in words. ``used`` is the time of the last use, in seconds since
+    1970."""
 
     key: str
     layer: Layer
@@ -49,10 +50,10 @@ class StoreEntry:
 
 
 class LayerStore:
-    """The layers in one folder, which is made with the first layer. Threads and processes may share it."""
+    """The layers in one folder. The folder is made together with its first layer. Threads and processes may share the store."""
 
     def __init__(self, folder: Path, on_wait: Callable[[str], None] = files.tell_nobody) -> None:
-        """``on_wait`` is called with the name of the process for which this one waits."""
+        """If this process waits for another one, ``on_wait`` is called with the name of the other process."""
         self.folder = folder
         self._blobs = folder / "blobs" / "sha256"
         self._keys = folder / "keys"
@@ -61,26 +62,28 @@ class LayerStore:
         self._is_ready = False
 
     def find(self, key: str) -> Layer | None:
-        """The layer of ``key``, marked as used now; None if its blob is absent or has a wrong size."""
+        """The layer of ``key``, which then counts as used now; None if its blob is absent or has a wrong size."""
         entry = self._read(self._entry_file(key))
         if entry is None or not self.has(entry.layer):
             return None
-        with contextlib.suppress(OSError):  # a store that is read-only for this user also works
+        with contextlib.suppress(OSError):  # the store may be read-only for this user
             os.utime(self._entry_file(key))
         return entry.layer
 
     def known(self, key: str) -> Layer | None:
-        """Return the layer of ``key`` from the index alone. Its blob may have been removed to save space."""
+        """Return the layer of ``key`` as the index describes it. Its blob may have been removed to save space."""
         entry = self._read(self._entry_file(key))
         return entry.layer if entry else None
 
     def add(self, key: str, write: Callable[[BinaryIO], Layer], *, about: str = "", watch: Watch | None = None) -> Layer:
         """Return the layer of ``key``. If it is absent, call ``write``, which writes the layer to a stream.
 
-        If another process or thread writes the same layer, this method waits and returns that layer. The digest that ``write``
-        returns is trusted; the size is compared with that of the file. A kill at any moment leaves no partial layer. ``watch``
-        is called when ``write`` begins, and can read the layer meanwhile; it must close what it gets. Raises
-        :class:`BuildError` (``no-space``) if the disk is full, and whatever ``write`` raises.
+        If another process or thread is writing the same layer, this method waits for it and returns that layer. The digest that
+        ``write`` returns is trusted; the size is compared with the file. A kill at any moment leaves no partial layer in the
+        store.
+
+        ``watch`` is called when ``write`` begins. It can read the layer while it is written, and must close the object that it
+        gets. Raises :class:`BuildError` (``no-space``) if the disk is full, and the errors of ``write``.
         """
         found = self.find(key)
         if found:
@@ -103,9 +106,8 @@ class LayerStore:
         return True
 
     def blob(self, digest: str, size: int | None = None) -> Path:
-        """The file of a blob. Raises :class:`BuildError` if it is absent (``layer-missing``) or has another size
-        than ``size`` (``layer-damaged``).
-        """
+        """The file of a blob. Raises :class:`BuildError` if it is absent (``layer-missing``) or its size is not ``size``
+        (``layer-damaged``)."""
         path = self._blob_file(digest)
         try:
             status = path.lstat()
@@ -116,9 +118,8 @@ class LayerStore:
         return path
 
     def read(self, layer: Layer, *, checked: bool = True) -> Iterator[bytes]:
-        """The bytes of a layer in pieces. Raises :class:`BuildError` (``layer-damaged``) at the end if the bytes have another
-        digest. If ``checked`` is false, only the number of bytes is compared, because the receiver computes the digest.
-        """
+        """Yield the bytes of a layer in pieces. At the end, raises :class:`BuildError` (``layer-damaged``) if the digest
+        differs. If ``checked`` is false, only the number of bytes is compared, because the receiver computes the digest."""
         digest, size = hashlib.sha256(), 0
         with self.blob(layer.digest, layer.size).open("rb") as stream:
             while piece := stream.read(_PIECE):
@@ -131,19 +132,19 @@ class LayerStore:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """No layer is removed while the block lasts. Any number of processes may be in such a block at the same time."""
+        """Keep every layer until the block ends. Any number of processes may be in such a block at the same time."""
         with self._gate(fcntl.LOCK_SH):
             yield
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Exclude all other readers and writers while the block lasts. Raises :class:`BuildError` (``busy``) if
-        another process uses the store."""
+        """Exclude all other readers and writers until the block ends. Raises :class:`BuildError` (``busy``) if another process
+        uses the store."""
         with self._gate(fcntl.LOCK_EX | fcntl.LOCK_NB):
             yield
 
     def entries(self) -> list[StoreEntry]:
-        """All entries of the index that can be read, whether their blobs are here or not."""
+        """All readable entries of the index, with or without a blob in the store."""
         paths = sorted(self._keys.glob("*.json")) if self._keys.is_dir() else []
         return [entry for path in paths if (entry := self._read(path))]
 
@@ -154,7 +155,7 @@ class LayerStore:
         return {path.name: path for path in sorted(self._blobs.iterdir()) if _HEX.fullmatch(path.name)}
 
     def remove_blob(self, path: Path, seen: os.stat_result) -> bool:
-        """Remove the file of a blob, unless another file than ``seen`` has replaced it. Returns whether it is gone."""
+        """Remove the file of a blob, unless another file than ``seen`` has replaced it. Return whether the file is gone."""
         with files.locked(self._locks / path.name, self._on_wait):
             try:
                 now = path.lstat()
@@ -166,7 +167,7 @@ class LayerStore:
             return True
 
     def forget(self, key: str) -> None:
-        """Remove the entry of ``key``."""
+        """Remove the entry of ``key`` from the index."""
         self._entry_file(key).unlink(missing_ok=True)
 
     def damaged_entries(self) -> list[Path]:
@@ -175,7 +176,8 @@ class LayerStore:
         return [path for path in paths if not self._read(path)]
 
     def remove_leftovers(self) -> int:
-        """Remove files that killed processes left, and return how many bytes they had. Call it only inside :meth:`alone`."""
+        """Remove files that killed processes left, and return the sum of their sizes in bytes. Call this only inside
+        :meth:`alone`."""
         freed = 0
         for folder in (self._blobs, self._keys):
             for path in folder.iterdir() if folder.is_dir() else ():
@@ -198,7 +200,7 @@ class LayerStore:
         return layer
 
     def _prepare(self) -> None:
-        """Make the folders, and remove files that killed processes left, if no other process uses the store now."""
+        """Make the folders. If no other process uses the store now, also remove files that killed processes left."""
         if self._is_ready:
             return
         try:
@@ -242,7 +244,7 @@ class LayerStore:
         return self._keys / f"{_checked(key)}.json"
 
     def _read(self, path: Path) -> StoreEntry | None:
-        """The entry in a file; None if it is absent, damaged or of another format."""
+        """The entry in a file; None if the file is absent, damaged or of another format."""
         try:
             used = path.stat().st_mtime
             found = json.loads(files.read_bytes(path, _LARGEST_ENTRY))
@@ -272,8 +274,8 @@ def _encode(layer: Layer, about: str) -> str:
 
 
 def _checksum(told: Any) -> str:
-    """A checksum of the diff_id and the sizes, to detect a failing disk. The blob's name is its digest, which proves only the
-    blob."""
+    """A checksum of an entry (such as its diff_id and sizes), which detects a failing disk. The blob's name is its digest, but
+    that protects only the blob."""
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
@@ -284,7 +286,8 @@ def _checked(name: str) -> str:
 
 
 def _require_true(layer: Layer, written: int) -> None:
-    """Check the writer's answer against the file: a difference is a bug of envbuild, and such a layer must not get an entry."""
+    """Compare what the writer returned with the file. A difference is a bug of envbuild, and such a layer must not get an
+    entry."""
     for name in ("digest", "diff_id"):
         _checked(getattr(layer, name))
     if layer.size != written or layer.unpacked < 0:

@@ -7,9 +7,9 @@ from typing import IO, cast
 
 from isal import igzip_lib, isal_zlib
 
-_INPUT = 1 << 16  # the input behind a gzip member is copied for each member, so pieces must be small
+_INPUT = 1 << 16  # bytes; small, because the input after a gzip member is copied for each member
 _OUTPUT = 1 << 20
-_Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # declared as an instance there
+_Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stubs declare it as an instance
 
 
 class DamagedError(Exception):
@@ -17,9 +17,9 @@ class DamagedError(Exception):
 
 
 def unpacked(packed: Iterable[bytes], media_type: str) -> Iterator[bytes]:
-    """The tar file of a layer of this kind, in pieces of at most 1 MiB. Raises :class:`DamagedError`.
+    """Yield the tar file of a layer of this media type, in pieces of at most 1 MiB. Raises :class:`DamagedError`.
 
-    A truncated file gives fewer bytes and no error: the caller must compare the digest.
+    A truncated file gives fewer bytes, without an error. So the caller must compare the digest.
     """
     kind = media_type.rpartition("+")[2] if "+" in media_type else media_type.rpartition(".")[2]
     return {"gzip": _gunzipped, "zstd": _from_zstd}.get(kind, iter)(packed)
@@ -62,14 +62,14 @@ def _small(packed: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class _Source:
-    """A stream of pieces, for a reader that asks for bytes."""
+    """Turns a stream of pieces into a file object, for a reader that calls ``read``."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._left = b""
 
     def read(self, size: int = -1) -> bytes:
-        """At most ``size`` bytes; none at the end."""
+        """At most ``size`` bytes. At the end, the result is empty."""
         if not self._left:
             self._left = next(self._pieces, b"")
         if size < 0:
@@ -79,7 +79,7 @@ class _Source:
 
 
 def noting(pieces: Iterable[bytes], *sinks: Callable[[bytes], object]) -> Iterator[bytes]:
-    """Yield the same pieces; each piece is first given to all ``sinks``."""
+    """Yield the same pieces. Before that, give each piece to all ``sinks``."""
     for piece in pieces:
         for sink in sinks:
             sink(piece)

@@ -19,8 +19,7 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachedLayer:
-    """A layer of the store. ``about`` names the content of the layer, ``used`` is the time of its last use (seconds since
-    1970)."""
+    """A layer of the store. ``about`` describes its content. ``used`` is the time of its last use, in seconds since 1970."""
 
     digest: str
     size: int
@@ -31,7 +30,7 @@ class CachedLayer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrunedLayers:
-    """The numbers of bytes that :func:`prune` removed and left."""
+    """How many bytes :func:`prune` removed, and how many bytes it kept."""
 
     removed: tuple[CachedLayer, ...]
     freed: int
@@ -40,8 +39,7 @@ class PrunedLayers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifiedLayers:
-    """The numbers of layers and bytes that :func:`verify` read, and the digests and keys that it removed because they were
-    damaged."""
+    """How many layers and bytes :func:`verify` read, and the digests and keys that it removed because they were damaged."""
 
     layers: int
     bytes: int
@@ -50,9 +48,8 @@ class VerifiedLayers:
 
 
 def held(store: LayerStore) -> list[CachedLayer]:
-    """The layers in the store, the most recently used first. A blob without an entry in the index, left by a killed
-    process, is listed without its unpacked size.
-    """
+    """The layers in the store, the most recently used first. A killed process may leave a blob without an entry in the index;
+    such a blob is listed without its unpacked size."""
     by_digest = _by_digest(store)
     found = []
     for digest, path in store.blob_files().items():
@@ -71,10 +68,10 @@ def held(store: LayerStore) -> list[CachedLayer]:
 
 
 def prune(store: LayerStore, keep_bytes: int) -> PrunedLayers:
-    """Remove blobs without an entry, then the least recently used layers, until at most ``keep_bytes`` remain.
+    """Remove blobs without an entry, then the least recently used layers, until at most ``keep_bytes`` bytes remain.
 
-    Entries of the index stay: they are small, and say which layer a registry has. Raises :class:`BuildError` (``busy``) if
-    another process uses the store.
+    The entries of the index stay: they are small, and they say which layer a registry has. Raises :class:`BuildError`
+    (``busy``) if another process uses the store.
     """
     if not store.folder.is_dir():
         return PrunedLayers(removed=(), freed=0, kept=0)
@@ -92,7 +89,7 @@ def prune(store: LayerStore, keep_bytes: int) -> PrunedLayers:
 
 
 def verify(store: LayerStore, on_progress: OnProgress) -> VerifiedLayers:
-    """Read every layer again; remove those whose digest, unpacked digest or sizes are wrong, with their entries."""
+    """Read every layer again. Remove each layer whose digest, unpacked digest or sizes are wrong, together with its entries."""
     damaged, entries = [], []
     if not store.folder.is_dir():
         return VerifiedLayers(layers=0, bytes=0, damaged=(), entries=())
@@ -125,7 +122,8 @@ def verify(store: LayerStore, on_progress: OnProgress) -> VerifiedLayers:
 
 
 class _Check:
-    """Reads a blob once: computes its digest, and finds which entries of the index describe it correctly (:attr:`true`)."""
+    """Reads a blob once. Computes its digest, and finds the entries of the index that describe the blob correctly
+    (:attr:`true`)."""
 
     def __init__(self, path: Path, said: set[Layer]) -> None:
         self._path = path
@@ -135,7 +133,7 @@ class _Check:
         self.status = path.lstat()
 
     def read(self, on_bytes: Callable[[int], object]) -> None:
-        """Read the file, and call ``on_bytes`` with the size of each piece."""
+        """Read the file. Call ``on_bytes`` with the size of each piece."""
         blob, tar, sizes = hashlib.sha256(), hashlib.sha256(), [0, 0]
 
         def note(piece: bytes) -> None:
@@ -160,7 +158,7 @@ class _Check:
         self.true = {each for each in self._said if is_sound and found == _told(each)}
 
     def _kind(self) -> str:
-        """The media type of the file. It is empty for a file without an entry, which is then read without unpacking it."""
+        """The media type of the file; empty if the file has no entry. A file without an entry is not unpacked."""
         return next((each.media_type for each in self._said), "")
 
 

@@ -1,8 +1,9 @@
-"""Computes which files the installation of a wheel makes, and where. The `installer` library reads the metadata and finds
-where each file belongs.
+"""Computes which files the installation of a wheel makes, and where. The `installer` library reads the metadata and finds the
+place of each file.
 
-No file is unpacked for that: the library only passes streams from its source to its destination, and our streams stand for
-members of the archive. All else has the same bytes as with uv 0.13 or pip 20.3; tests compare with installs by both.
+No file is unpacked for that. The library passes streams from a source to a destination without reading them, and the streams
+here only stand for members of the archive. Everything that is written has the same bytes as with uv 0.13 or pip 20.3. Tests
+compare it with installations by both.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ LONGEST_SCRIPT = PLENTY
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or folder at an absolute path of the image. A folder has no content."""
+    """A file or folder at an absolute path of the image. The content of a folder is None."""
 
     path: str
     content: Content | None
@@ -50,9 +51,9 @@ class Entry:
 
 def read_entries(wheel: WheelZip, place: InstallPlace, *, is_requested: bool) -> list[Entry]:
     """All files and folders that the installation of ``wheel`` at ``place`` makes, except parent folders. The contents of files
-    are checked when they are copied.
+    are checked later, when they are copied.
 
-    ``is_requested`` is true if a user asked for the package by name, and false if it is only a dependency. Raises
+    ``is_requested`` is true if a user requested the package by name, and false if it is only a dependency. Raises
     :class:`BuildError` (``bad-wheel``) if the wheel cannot be installed.
     """
     interpreter(place)
@@ -63,13 +64,13 @@ def read_entries(wheel: WheelZip, place: InstallPlace, *, is_requested: bool) ->
         install(source, destination, metadata)
         if place.installer == "uv":
             destination.add_empty_folders()
-    except (InstallerError, configparser.Error, ValueError, AssertionError) as error:  # from the library or the checks above
+    except (InstallerError, configparser.Error, ValueError, AssertionError) as error:  # of the library or the checks above
         raise bad_wheel(wheel.file, f"its metadata is invalid ({type(error).__name__}: {error})".rstrip(".")) from error
     return destination.entries()
 
 
 class _Stream(io.RawIOBase):
-    """Stands for the content of a member. It is never read: a file's bytes go directly from the archive into the layer."""
+    """Stands for the content of a member, and is never read: a file's bytes go directly from the archive into the layer."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -128,7 +129,7 @@ class _Source(WheelSource):
                 yield (name, "", ""), cast(BinaryIO, _Stream(name)), False
 
     def placed(self, name: str) -> tuple[Scheme, str]:
-        """The kind of folder that a member is installed in, and its path there. The kind is empty for the data folder
+        """The kind of folder into which a member is installed, and the path below it. The kind is empty for the data folder
         itself."""
         if not f"{name}/".startswith(self.data_dir + "/"):
             return Scheme("purelib"), name
@@ -138,7 +139,7 @@ class _Source(WheelSource):
         return Scheme(scheme), path
 
     def bytecode(self) -> Iterator[str]:
-        """The files that uv and pip install, but the library leaves out."""
+        """The bytecode files of the wheel, which uv and pip install, but the library omits."""
         return (name for name in self.files if "__pycache__" in name.split("/")[:-1])
 
 
@@ -175,7 +176,7 @@ class _Destination(WheelDestination):
 
     def finalize_installation(
         self,
-        scheme: Scheme,  # noqa: ARG002 # the library's names
+        scheme: Scheme,  # noqa: ARG002 # the library requires this name
         record_file_path: str,
         records: Iterable[tuple[Scheme, RecordEntry]],  # noqa: ARG002
     ) -> None:
@@ -190,11 +191,11 @@ class _Destination(WheelDestination):
             self._make(path, script.text(self._place), is_executable=True, rank=1 if self._is_uv else 2)
         content = self._source.record.text()
         mode = self._source.files[record_file_path].member.mode
-        is_executable = self._is_uv and bool(mode & 0o111)  # uv changes the unpacked file in place; pip writes a new file
+        is_executable = self._is_uv and bool(mode & 0o111)  # uv keeps the mode of the unpacked file; pip writes a new file
         self._put(f"{self._site}/{record_file_path}", InMemory(content), is_executable=is_executable, rank=3)
 
     def add_empty_folders(self) -> None:
-        """Make the folders that the wheel lists, as uv does. pip makes no empty folder."""
+        """Add the folders that are members of the wheel, as uv does. pip adds no empty folders."""
         for name in self._source.folders:
             scheme, path = self._source.placed(name)
             if scheme == "scripts" and path:
@@ -227,8 +228,8 @@ class _Destination(WheelDestination):
         self._put(target, content, is_executable=is_executable, rank=(2 if self._is_uv else 1) if is_data else 0)
 
     def _rewritten(self, name: str, content: Content) -> Content:
-        """Return a script in which the first line names the interpreter instead of the placeholder. The old content is checked
-        here."""
+        """Return the content of a script. If its first line is the placeholder, the new line names the interpreter; the old
+        content is then checked here."""
         member = self._source.files[name]
         if not next(member.pieces(), b"").startswith(PLACEHOLDER):
             return content
@@ -237,7 +238,7 @@ class _Destination(WheelDestination):
             raise bad_wheel(self._source.wheel.file, f"the script {name!r} has {content.size} bytes")
         content.copy(lambda _: None, whole.extend)
         script = rewrite(bytes(whole), self._place)
-        if self._is_uv:  # pip 20.3 leaves the hash of the old content in RECORD
+        if self._is_uv:  # pip 20.3 keeps the hash of the old content in RECORD
             self._source.record.change(name, script)
         return InMemory(script)
 
@@ -246,8 +247,8 @@ class _Destination(WheelDestination):
         self._put(path, InMemory(content), is_executable=is_executable, rank=rank)
 
     def _put(self, path: str, content: Content, *, is_executable: bool, rank: int) -> None:
-        """Install a file. If two files have the same path, the one with the higher ``rank`` stays, because the installer writes
-        that file later."""
+        """Install a file. If two files have the same path, the file with the higher ``rank`` stays, because the installer
+        writes it later."""
         path = self._real(path)
         before = self._found.get(path)
         if before is not None and before[0] == rank:
@@ -256,17 +257,17 @@ class _Destination(WheelDestination):
             self._found[path] = (rank, Entry(path, content, is_executable))
 
     def _real(self, path: str) -> str:
-        """The path without symbolic links: the `venv` module makes ``lib64`` a link to ``lib``."""
+        """The path with symbolic links resolved: the `venv` module makes ``lib64`` a link to ``lib``."""
         top, _, rest = path.removeprefix(f"{self._place.prefix}/").partition("/")
         if self._is_uv and top == "lib64":
             return f"{self._place.prefix}/lib/{rest}".rstrip("/")
         if not self._is_uv and top in ("lib64", "local"):
-            # The virtualenv of old Pythons makes these folders links on some systems, but not on others.
+            # The virtualenv versions for old Pythons make these folders links on some systems only.
             raise bad_wheel(self._source.wheel.file, f"it has files for {self._place.prefix}/{top}, which may be a link")
         return path
 
 
 def _is_program_name(name: str) -> bool:
-    """Whether a script has a plain name that is not the interpreter's."""
+    """Whether a script has a plain name that is not a name of the interpreter."""
     is_plain = name not in ("", ".", "..") and "/" not in name and name.isprintable()
     return is_plain and not re.fullmatch(r"python(w|3|3[.][0-9]+)?", name)

@@ -1,4 +1,4 @@
-"""Writes wheels as a layer: the installed files with bytecode, in the order of paths, and all folders above them."""
+"""Writes wheels as a layer: the installed files with bytecode, sorted by path, and all their parent folders."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from envbuild.compose.wheel import Entry, read_entries
 from envbuild.compose.wheel_zip import WheelZip
 from envbuild.errors import BuildError
 
-# A part of the key of every layer. Increase the number with each change after which the same wheel gives different bytes.
+# A part of every layer's key. Increase the number after each change that gives different bytes for the same wheel.
 RULES = f"3, {COMPRESSOR}"
 
 Bytecode = Mapping[str, bytes | Path | Content]  # absolute path in the image → content
 
 
 class OpenWheels:
-    """Wheels that several steps need. Each is opened and its metadata is read once. Threads may share this."""
+    """Opens wheels for several steps. Each wheel is opened once, and its metadata is read once. Threads may share this
+    object."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -37,7 +38,7 @@ class OpenWheels:
         self._open.close()
 
     def entries(self, file: Path, place: InstallPlace, *, is_requested: bool) -> list[Entry]:
-        """The files and folders that installing the wheel makes; see :func:`read_entries`."""
+        """The files and folders that the installation of the wheel makes; see :func:`read_entries`."""
         key = file, place, is_requested
         with self._guard:
             own = self._guards.setdefault(key, threading.Lock())
@@ -57,12 +58,12 @@ def write(
     bytecode: Bytecode,
     opened: OpenWheels | None = None,
 ) -> Layer:
-    """Write one layer of all ``wheels`` (each with True if a user asked for it by name). If two wheels have a file at the same
-    path, the later wheel's file stays.
+    """Write one layer of all ``wheels``. Each wheel comes with a boolean, which is true if a user requested it by name. If two
+    wheels have a file at the same path, the later wheel's file stays.
 
-    ``bytecode`` replaces files of wheels at the same paths. Without wheels, the layer holds bytecode only. ``opened`` stays
-    open for other callers. The same arguments give the same bytes. Raises :class:`BuildError` (``bad-wheel``) if a wheel
-    cannot be installed; the bytes in ``stream`` are then not a layer.
+    ``bytecode`` replaces files of wheels at the same paths. Without wheels, the layer holds bytecode only. Wheels in ``opened``
+    stay open for other callers. The same arguments give the same bytes. Raises :class:`BuildError` (``bad-wheel``) if a wheel
+    cannot be installed; the bytes in ``stream`` are then not a valid layer.
     """
     with ExitStack() as stack:
         found: dict[str, Entry] = {}
@@ -84,7 +85,7 @@ def write(
 
 
 def sources(wheel: Path, place: InstallPlace, opened: OpenWheels | None = None) -> Iterator[tuple[str, bytes]]:
-    """The files of ``wheel`` that are compiled: absolute path in the image, and content, in the order of paths."""
+    """Yield the Python sources of ``wheel``, sorted by path: the absolute path in the image, and the content."""
     with ExitStack() as stack:
         known = opened or stack.enter_context(OpenWheels())
         for entry in sorted(known.entries(wheel, place, is_requested=True), key=lambda entry: entry.path):
@@ -116,7 +117,7 @@ def _add_parents(found: dict[str, Entry], names: str) -> None:
             if entry is not None:
                 if entry.content is not None:
                     raise _clash(above, names)
-                break  # the folders above this one have been added, or will be
+                break  # this entry is in `found`, so the loop adds its own parent folders, too
             found[above] = Entry(above, None)
             above = above.rpartition("/")[0]
 

@@ -1,4 +1,4 @@
-"""A wheel's archive: its members, whose content is checked whenever it is read."""
+"""A wheel's archive. The content of its members is checked whenever it is read."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from envbuild.compose.zip_directory import STORED, Member, ZipError, read_member
 from envbuild.errors import BuildError
 from envbuild.files import PLENTY
 
-_Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # declared as an instance there
-_RAW_PIECE = 2**18  # the unpacked bytes are about three times as many
+_Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stubs declare it as an instance
+_RAW_PIECE = 2**18  # packed bytes; unpacked, they are about three times as many
 
 
 def bad_wheel(file: Path, problem: str) -> BuildError:
-    """The error for a wheel that cannot be installed; ``problem`` says why, as the end of a sentence."""
+    """The error for a wheel that cannot be installed. ``problem`` gives the reason, as the end of a sentence."""
     return BuildError(
         f"The wheel {file.name} cannot be installed: {problem}.",
         code="bad-wheel",
@@ -34,23 +34,24 @@ def bad_wheel(file: Path, problem: str) -> BuildError:
 
 @dataclass(frozen=True, slots=True)
 class WheelMember:
-    """One file of a wheel as the content of a file in a layer."""
+    """One file of a wheel, as the content of a file in a layer."""
 
     archive: WheelZip
     member: Member
 
     @property
     def size(self) -> int:
-        """The number of bytes, unpacked."""
+        """The number of unpacked bytes."""
         return self.member.size
 
     @property
     def sha256(self) -> str:
-        """Empty: the archive has only a CRC."""
+        """Empty, because the archive has only a CRC."""
         return ""
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Write the content: a deflate stream becomes one gzip member; each piece of a stored file becomes one."""
+        """Write the content. A deflate stream becomes one gzip member. Of a file without compression, each piece becomes
+        one."""
         if self.member.method == STORED:
             for piece in self.pieces():
                 packed(compressed(piece))
@@ -67,20 +68,22 @@ class WheelMember:
         packed(trailer(self.member.crc, self.member.size))
 
     def pieces(self, raw: Sink = lambda _: None) -> Iterator[bytes]:
-        """Yield the content in pieces; ``raw`` gets the bytes as they are in the archive. Raises if size or CRC is wrong."""
+        """Yield the content in pieces. ``raw`` gets the bytes as the archive has them. Raises an error if the size or the CRC
+        is wrong."""
         try:
             yield from _check(self.member, self._unpack(raw))
         except ZipError as error:
             raise bad_wheel(self.archive.file, str(error)) from None
 
     def read(self, limit: int = PLENTY) -> bytes:
-        """The whole content, of at most ``limit`` bytes."""
+        """The whole content, which may have at most ``limit`` bytes."""
         if self.size > limit:
             raise bad_wheel(self.archive.file, f"{self.member.name!r} has {self.size} bytes, more than {limit}")
         return b"".join(self.pieces())
 
     def _whole(self) -> tuple[bytes, bytes]:
-        """A small deflated member, packed and unpacked. Each call into C lets other threads run, so few calls are made."""
+        """A small deflated member, packed and unpacked. Few calls into C are made, because during each of them other threads
+        may run."""
         member, inflater = self.member, isal_zlib.decompressobj(-zlib.MAX_WBITS)
         try:
             raw = self.archive.read_at(member.begin, member.packed)
@@ -109,7 +112,7 @@ class WheelMember:
                 raise ZipError(f"{self.member.name!r} has bytes behind its compressed content")
             try:
                 yield (piece := inflater.decompress(packed, PIECE))
-                while len(piece) == PIECE:  # unread bytes may remain in the input or in the decompressor
+                while len(piece) == PIECE:  # a full piece: the input or the decompressor may hold more bytes
                     yield (piece := inflater.decompress(inflater.unconsumed_tail, PIECE))
             except _Damaged as error:
                 raise _damaged(self.member, error) from None
@@ -132,8 +135,8 @@ def _require_end(member: Member, inflater: Any) -> None:
 
 
 def _check(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the pieces. Raises :class:`ZipError` as soon as there are more bytes than the archive says, or at the end if the
-    content differs."""
+    """Yield the pieces. Raises :class:`ZipError` as soon as there are more bytes than the directory of the archive says, or at
+    the end if the size or the CRC differs."""
     crc, size = 0, 0
     for piece in pieces:
         size += len(piece)
@@ -152,10 +155,10 @@ def _require_equal(member: Member, size: int, crc: int) -> None:
 
 
 class WheelZip:
-    """An open wheel, with its ``members`` in the order of their bytes. Raises :class:`BuildError` (``bad-wheel``) if the
-    wheel is invalid.
+    """An open wheel. Its ``members`` are in the order of their bytes in the file. Several threads may read from it at the same
+    time.
 
-    Several threads may read from it at once.
+    Raises :class:`BuildError` (``bad-wheel``) if the wheel is invalid.
     """
 
     def __init__(self, file: Path) -> None:
@@ -177,13 +180,13 @@ class WheelZip:
         self.close()
 
     def close(self) -> None:
-        """Close the file; its members cannot be read any more."""
+        """Close the file. After that, its members cannot be read."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def read_raw(self, member: Member, piece: int) -> Iterator[bytes]:
-        """The bytes of ``member`` as the archive holds them."""
+        """Yield the bytes of ``member`` as the archive has them."""
         at, end = member.begin, member.begin + member.packed
         while at < end:
             data = self.read_at(at, min(piece, end - at))

@@ -1,8 +1,9 @@
-"""Strict reading of a zip archive's directory.
+"""Strictly reads the directory of a zip archive.
 
-A program may believe the central directory of a zip, its local headers, or the order of its bytes. If these disagree, different
-programs unpack different files. Such an archive is refused, and so is one with bytes that belong to no member. Field numbers
-and sizes: APPNOTE 6.3.10, https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
+A program may rely on the central directory of a zip, on its local headers, or on the order of its bytes. If these disagree,
+different programs unpack different files. Such an archive is refused. An archive with bytes that belong to no member is
+refused, too. APPNOTE 6.3.10 has the numbers and sizes of the fields:
+https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 """
 
 from __future__ import annotations
@@ -20,24 +21,25 @@ _END, _END64, _LOCATOR64, _CENTRAL, _LOCAL, _DESCRIPTOR = (
     b"PK\5\6", b"PK\6\6", b"PK\6\7", b"PK\1\2", b"PK\3\4", b"PK\7\x08",
 )  # fmt: skip
 _MAX16, _MAX32 = 0xFFFF, 0xFFFFFFFF
-# The directory is held in memory: 32 MB describe 200,000 files, eight times as many as the largest wheel has.
+# Bytes. The directory is held in memory: 32 MiB describe 200,000 files, eight times as many as the largest known wheel has.
 _LARGEST_DIRECTORY = 32 * 2**20
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST_NAME = 2000  # bytes; Linux allows 4095 for the whole path
 _HAS_DESCRIPTOR, _IS_UTF8 = 0x0008, 0x0800
-_KNOWN_FLAGS = 0x0006 | _HAS_DESCRIPTOR | _IS_UTF8  # the first two flags give the compression level
+_KNOWN_FLAGS = 0x0006 | _HAS_DESCRIPTOR | _IS_UTF8  # the first two flags state the compression level
 _ENCRYPTED_FLAGS = 0x0041 | 0x2000
 _EXTRA_ZIP64, _EXTRA_UNICODE_NAME = 0x0001, 0x7075
 
 
 class ZipError(ValueError):
-    """An invalid archive; the message is the end of a sentence."""
+    """An error of an invalid archive. The message is the end of a sentence."""
 
 
 class Member(NamedTuple):
-    """A file or folder of an archive. ``begin`` is the offset of its ``packed`` bytes.
+    """A file or folder of an archive. ``packed`` is the number of its bytes in the archive, and ``begin`` is the offset of
+    these bytes.
 
-    ``mode`` is its Unix mode, 0 if unknown; ``size`` and ``crc`` are those of the unpacked content.
+    ``mode`` is its Unix mode, 0 if unknown. ``size`` and ``crc`` describe the unpacked content.
     """
 
     name: str
@@ -50,12 +52,13 @@ class Member(NamedTuple):
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder: its name ends with a slash."""
+        """Whether the member is a folder: then its name ends with a slash."""
         return self.name.endswith("/")
 
 
 def read_members(read: Read, length: int) -> list[Member]:
-    """The members of an archive of ``length`` bytes in the order of their bytes; ``read`` takes offset and number of bytes.
+    """The members of an archive of ``length`` bytes, in the order of their bytes. ``read`` takes an offset and a number of
+    bytes.
 
     Raises :class:`ZipError`.
     """
@@ -85,7 +88,7 @@ def read_members(read: Read, length: int) -> list[Member]:
 
 
 def _find_directory(read: Read, length: int) -> tuple[int, int, int]:
-    """Begin and end of the central directory, and the number of its members."""
+    """The offsets at which the central directory begins and ends, and the number of its members."""
     tail_begin = max(0, length - 22 - _MAX16)
     tail = read(tail_begin, length - tail_begin)
     at = tail.rfind(_END)
@@ -112,7 +115,7 @@ def _find_directory(read: Read, length: int) -> tuple[int, int, int]:
 
 
 def _read_end64(read: Read, locator: int) -> tuple[int, tuple[int, ...]]:
-    """Read the zip64 record that says where the directory is; return the record's offset and its fields."""
+    """Read the zip64 record that gives the place of the directory. Return the record's offset and its fields."""
     disk, at, disks = struct.unpack("<LQL", read(locator + 4, 16))
     if disk or disks > 1:
         raise ZipError("it is one part of a divided archive")
@@ -128,8 +131,8 @@ def _read_end64(read: Read, locator: int) -> tuple[int, tuple[int, ...]]:
 
 
 def _parse_directory(data: bytes, count: int) -> Iterator[tuple[Member, int]]:
-    """The members with their flags. ``begin`` is the offset of the local header, because the data's offset is not known
-    here."""
+    """Yield the members with their flags. Here, ``begin`` is the offset of the local header, because the offset of the data is
+    not yet known."""
     at = 0
     for _ in range(count):
         if data[at : at + 4] != _CENTRAL or len(data) - at < 46:
@@ -181,7 +184,8 @@ def _read_extra(data: bytes, name: str) -> dict[int, bytes]:
 
 
 def _widen(extra: dict[int, bytes], name: str, fields: tuple[tuple[int, int], ...]) -> list[int]:
-    """Return the fields. A field with its largest value is replaced by the value in the zip64 field, if there is one."""
+    """Return the values of the fields. If a value is the largest that fits, the value in the zip64 field replaces it, if there
+    is one."""
     wide = extra.get(_EXTRA_ZIP64)
     if wide is None:
         return [value for value, _ in fields]
@@ -199,7 +203,8 @@ def _widen(extra: dict[int, bytes], name: str, fields: tuple[tuple[int, int], ..
 
 
 def _check_name_again(extra: dict[int, bytes], name: str) -> None:
-    """Refuse a second, different name: some programs use this field's name if its CRC matches the ordinary name."""
+    """Refuse a second, different name in the extra field for Unicode names. Some programs use that name if its CRC matches the
+    ordinary name."""
     again = extra.get(_EXTRA_UNICODE_NAME, b"")
     if again and again[5:] != name.encode():
         raise ZipError(f"{name!r} has a second, different name")
@@ -226,9 +231,9 @@ def _check_mode(member: Member) -> None:
 
 
 def _check_names(members: list[Member]) -> None:
-    """Refuse names that lead out of the archive, that occur twice, or that belong to a file and to a folder.
+    """Refuse a name that leads out of the archive, that occurs twice, or that names both a file and a folder.
 
-    Names that differ only in case are allowed: Linux and its installers keep them apart.
+    Names that differ only in case are allowed, because Linux and its installers distinguish them.
     """
     seen: set[str] = set()
     for member in members:
@@ -257,9 +262,9 @@ def _folders_above(name: str) -> Iterator[str]:
 
 
 def _check_local(read: Read, member: Member, flags: int, following: int) -> Member:
-    """The member with ``begin`` set to the offset of its data, after comparison with the local header. ``following`` is the
+    """Compare a member with its local header, and return it with ``begin`` set to the offset of its data. ``following`` is the
     offset of the next member."""
-    # Most headers have no further fields, so that one read is enough.
+    # Most headers have no extra fields, so this one read is usually enough.
     head = read(member.begin, max(30, min(30 + len(member.name.encode()), following - member.begin)))
     if len(head) < 30 or head[:4] != _LOCAL:
         raise ZipError(f"{member.name!r} is not where the directory says")
@@ -292,8 +297,8 @@ def _check_local(read: Read, member: Member, flags: int, following: int) -> Memb
 
 
 def _possible_descriptors(crc: int, packed: int, size: int) -> Iterator[bytes]:
-    """Yield all forms of a data descriptor, with and without a signature, in 32 or 64 bits: the archive does not say which form
-    it uses."""
+    """Yield all forms of a data descriptor: with and without a signature, with 32-bit or 64-bit numbers. The archive does not
+    say which form it uses."""
     for form in ("<LQQ",) if max(packed, size) > _MAX32 else ("<LLL", "<LQQ"):
         numbers = struct.pack(form, crc, packed, size)
         yield numbers

@@ -1,1 +1,1 @@
-"""Where a composed image can go: a folder, a file, an engine, a registry."""
+"""The outputs of a composed image: a folder, a file, an engine, a registry."""

@@ -1,7 +1,7 @@
-"""An image as one tar stream that Docker, containerd, Podman and skopeo load.
+"""Writes an image as one tar stream that Docker, containerd, Podman and skopeo load.
 
-The archive is an OCI image layout with the additional ``manifest.json`` of ``docker save``, as Docker 25 and newer write it.
-containerd reads the layout, older engines read ``manifest.json``; both name the same blobs.
+The archive is an OCI image layout with the additional file ``manifest.json`` of ``docker save``, as Docker 25 and newer write
+it. containerd reads the layout, and older engines read ``manifest.json``; both name the same blobs.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _CONTAINERD_NAME = "io.containerd.image.name"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """A piece of the stream, and how many of its bytes belong to a layer."""
+    """A piece of the stream. ``layer`` is the number of its bytes that belong to a layer."""
 
     content: bytes
     of_layers: int = 0
 
 
 def layers_once(image: ComposedImage) -> list[Layer]:
-    """The layers of ``image``, each once: an image may contain the same layer twice, but a folder of blobs has each file
-    once."""
+    """The layers of ``image``, each only once. An image may contain the same layer twice, but a folder of blobs has it as one
+    file."""
     return list({layer.digest: layer for layer in image.layers}.values())
 
 
@@ -41,8 +41,8 @@ def pieces(
     without: frozenset[str] = frozenset(),
     checked: bool = True,
 ) -> Iterator[Piece]:
-    """The archive of ``image`` with its names. Layers whose digests are in ``without`` are listed, but their bytes are
-    left out.
+    """Yield the archive of ``image``, with its names. Layers whose digests are in ``without`` are listed, but their bytes are
+    omitted.
 
     ``checked`` has the same meaning as in :meth:`LayerStore.read`.
     """
@@ -67,7 +67,7 @@ def pieces(
 
 
 def _named(told: manifest.Document, references: Sequence[str]) -> list[dict[str, object]]:
-    """Return one descriptor for each name, or one without a name."""
+    """Return one descriptor for each name. Without names, return one descriptor without a name."""
     plain = told.descriptor()
     named = [
         {**plain, "annotations": {_CONTAINERD_NAME: full_name(each), manifest.NAME: each.rpartition(":")[2]}}
@@ -77,7 +77,7 @@ def _named(told: manifest.Document, references: Sequence[str]) -> list[dict[str,
 
 
 def full_name(reference: str) -> str:
-    """Add Docker's default registry to ``repo:tag``. containerd accepts full names only."""
+    """Add Docker's default registry to ``repo:tag``, because containerd accepts full names only."""
     host, slash, _ = reference.partition("/")
     if not slash:
         return f"docker.io/library/{reference}"
@@ -103,5 +103,5 @@ def _header(name: str, size: int, *, kind: bytes = tarfile.REGTYPE) -> bytes:
 
 
 def contents(stream: Iterable[Piece]) -> Iterator[bytes]:
-    """Only the bytes of the pieces."""
+    """Yield only the bytes of the pieces."""
     return (piece.content for piece in stream)

@@ -10,14 +10,14 @@ from requests.adapters import HTTPAdapter
 
 from envbuild.errors import PublishError
 
-LARGEST = 4 << 20  # the limit that registries have for manifests
+LARGEST = 4 << 20  # bytes; registries have the same limit for manifests
 
 
 class BoundedAdapter(HTTPAdapter):
-    """Bounds manifests, tokens, errors and redirects. Blobs are read as streams and have no such limit."""
+    """Limits the size of manifests, tokens, errors and redirects. Blobs are read as streams and have no such limit."""
 
     def send(self, request: Any, stream: bool = False, *args: Any, **kwargs: Any) -> requests.Response:
-        """Send a request as the base class does, and bound the answer."""
+        """Send a request as the base class does, and limit the size of the answer."""
         answer = super().send(request, stream, *args, **kwargs)
         if not (stream and answer.status_code in (200, 206)):
             answer.raw = _Bounded(answer.raw, request.url)
@@ -25,7 +25,7 @@ class BoundedAdapter(HTTPAdapter):
 
 
 class _Bounded:
-    """The body of an answer; at most :data:`LARGEST` bytes of it are read."""
+    """The body of an answer. At most :data:`LARGEST` bytes of it are read."""
 
     def __init__(self, raw: Any, url: str) -> None:
         self._raw = raw
@@ -35,7 +35,7 @@ class _Bounded:
         return getattr(self._raw, name)
 
     def stream(self, *args: Any, **kwargs: Any) -> Iterator[bytes]:
-        """The body in pieces, unpacked."""
+        """Yield the body in pieces, unpacked."""
         size = 0
         for piece in self._raw.stream(*args, **kwargs):
             size += len(piece)

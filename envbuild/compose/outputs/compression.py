@@ -1,7 +1,7 @@
-"""Compresses an image's layers in another way than in the layer store: by gzip, by zstd, or not at all.
+"""Compresses an image's layers in another way than the layer store does: with gzip, with zstd, or not at all.
 
 The unpacked bytes, the configuration and the image's id stay the same. The digests of the layers and of the manifest change.
-The compressed bytes depend on the version of libdeflate or zstd, so this version is a part of a layer's key in the store.
+The compressed bytes depend on the version of libdeflate or zstd, so this version is part of a layer's key in the store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from envbuild.errors import BuildError
 from envbuild.model.progress import OnProgress, Progress
 
 Compression = Literal["gzip", "zstd", "none"]
-_LEVEL = 3  # zstd's own default: about as small as gzip's best, and many times as fast
+_LEVEL = 3  # the default of zstd: its output is about as small as gzip's best, and it is many times as fast
 _GZIP_LEVEL = 6
 _AT_ONCE = 2
 _PLAIN = "application/vnd.oci.image.layer.v1.tar"
@@ -32,14 +32,14 @@ _KINDS: dict[Compression, str] = {"gzip": f"{_PLAIN}+gzip", "zstd": f"{_PLAIN}+z
 
 
 def known(image: ComposedImage, store: LayerStore, compression: Compression) -> ComposedImage | None:
-    """The image with layers of this compression, read only from the store's index; None if one of them was never made."""
+    """The image with layers of this compression, from the store's index alone; None if one of these layers was never made."""
     found = [_kept(layer, compression) or store.known(_key(layer, compression)) for layer in image.layers]
     layers = tuple(layer for layer in found if layer is not None)
     return replace(image, layers=layers) if len(layers) == len(image.layers) else None
 
 
 def converted(image: ComposedImage, store: LayerStore, compression: Compression, on_progress: OnProgress) -> ComposedImage:
-    """Make the image with layers of this compression; afterwards all of them are in the store.
+    """Return the image with layers of this compression. Layers that are missing in the store are made.
 
     Raises :class:`BuildError` (``layer-damaged``, ``layer-missing``, ``no-space``).
     """
@@ -63,7 +63,7 @@ def converted(image: ComposedImage, store: LayerStore, compression: Compression,
                 made[layer.digest] = new
                 done += layer.size
                 on_progress(Progress(stage="compress", message=words, done=done, total=total, unit="bytes"))
-        except BaseException:  # after an error or Ctrl-C, running compressions end within one piece
+        except BaseException:  # an error or Ctrl-C: each running compression stops after its current piece
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -126,7 +126,7 @@ def _by_gzip(pieces: Iterable[bytes]) -> Iterator[bytes]:
 def _by_zstd(pieces: Iterable[bytes]) -> Iterator[bytes]:
     import zstandard
 
-    # One thread and pieces of one size, so that the output does not depend on how the input was cut.
+    # Use one thread and pieces of one size, so that the output does not depend on the sizes of the input's pieces.
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, write_content_size=False).compressobj()
     for piece in _of_one_size(pieces):
         yield compressor.compress(piece)
@@ -134,7 +134,7 @@ def _by_zstd(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _of_one_size(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in pieces of :data:`PIECE`; the last one may be shorter."""
+    """Yield the same bytes in pieces of :data:`PIECE` bytes. The last piece may be shorter."""
     held = bytearray()
     for piece in pieces:
         held += piece

@@ -1,4 +1,4 @@
-"""The credentials for a registry, which ``docker login`` keeps in its file or with its helper programs."""
+"""Finds the credentials for a registry, which ``docker login`` stores in its file or with its helper programs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ DOCKER_HUB = "docker.io"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Credentials:
-    """A user's name and password, or a token that a registry gave in exchange for them. All are empty for anonymous access.
+    """A user name and password, or a token that a registry gave in exchange for them. All fields are empty for anonymous
+    access.
 
-    They are left out of ``repr``, so that they never appear in a log."""
+    The fields are left out of ``repr``, so that they never appear in a log.
+    """
 
     username: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
@@ -32,7 +34,8 @@ def find(host: str) -> Credentials:
     """The credentials for ``host`` from Docker's configuration (``DOCKER_CONFIG``, else ``~/.docker``) and its credential
     helpers.
 
-    Raises :class:`PublishError` (``credentials``) if they cannot be read: an anonymous push would only end with "denied".
+    Raises :class:`PublishError` (``credentials``) if the credentials cannot be read. A push without them would only end with
+    "denied".
     """
     from docker import auth
     from docker.errors import DockerException

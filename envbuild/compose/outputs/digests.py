@@ -1,4 +1,4 @@
-"""Finds out what a registry has: the manifest with a tag, and blobs."""
+"""Asks a registry what it has: the manifest of a tag, or a blob."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ KINDS = ", ".join((manifest.MANIFEST, manifest.INDEX, *manifest.DOCKER_KINDS))
 
 
 def of_tag(client: Client, tag: str) -> str:
-    """The digest (``sha256:…``) of the manifest with ``tag``; empty if there is none. A ``tag`` that is a digest is returned
-    unchanged.
+    """The digest (``sha256:…``) of the manifest with ``tag``; empty if there is none. If ``tag`` is itself a digest, it is
+    returned unchanged.
 
     If the registry does not report the digest, it is computed from the manifest. Raises :class:`PublishError`.
     """

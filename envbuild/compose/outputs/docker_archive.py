@@ -14,7 +14,7 @@ from envbuild.model.progress import OnProgress, Progress
 
 
 def write(image: ComposedImage, store: LayerStore, target: Path, references: Sequence[str], on_progress: OnProgress) -> None:
-    """Write ``image`` with its names to ``target`` atomically. Layers stay compressed as they are in the store."""
+    """Write ``image`` with its names to ``target`` atomically. The layers stay compressed, as they are in the store."""
     total = float(sum(layer.size for layer in archive.layers_once(image)))
     done = 0
     try:

@@ -13,16 +13,18 @@ from envbuild.compose.outputs.registry_client import Client
 from envbuild.compose.outputs.registry_errors import is_web_page, no_registry
 from envbuild.errors import PublishError
 
-_PAGE = 1000  # tags asked for at once
-_PAGES = 1000  # a registry could name a next page without end
+_PAGE = 1000  # tags in one request
+_PAGES = 1000  # a limit, because a registry could name further pages without end
 
 
 def has_repository(client: Client) -> bool:
-    """Whether the registry has the repository. Raises :class:`PublishError` (``unknown-format``) if no registry answers."""
+    """Whether the registry has the repository. Raises :class:`PublishError` (``unknown-format``) if the host is not a
+    registry."""
     url = client.url("tags/list?n=1")
     answer = client.ask("GET", url, (200, 404))
     if answer.status_code == 404:
-        # A web server that is not a registry also answers 404. But some registries send their errors as web pages.
+        # A web server that is not a registry also answers 404 with a web page. But some registries send web pages as errors,
+        # too.
         if is_web_page(answer) and client.ask("GET", client.absolute(url, "/v2/"), (200, 401, 404)).status_code == 404:
             raise no_registry(client.repository, url)
         return False
@@ -34,9 +36,9 @@ def has_repository(client: Client) -> bool:
 
 
 def read(client: Client, reference: str) -> Document | None:
-    """The document that has the tag or digest ``reference``; None if there is none.
+    """The document with the tag or digest ``reference``; None if there is none.
 
-    Raises :class:`PublishError` (``digest-differs``) if its content has another digest than the requested one.
+    Raises :class:`PublishError` (``digest-differs``) if the digest of the content is not the requested one.
     """
     answer = client.ask("GET", client.url(f"manifests/{reference}"), (200, 404), headers={"Accept": digests.KINDS})
     if answer.status_code == 404:
@@ -58,15 +60,15 @@ def parsed(document: Document) -> dict[str, Any]:
 
 
 def write(client: Client, document: Document, reference: str) -> None:
-    """Store the document under a tag or its digest."""
+    """Store the document under ``reference``, a tag or the document's digest."""
     headers = {"Content-Type": document.media_type}
     client.ask("PUT", client.url(f"manifests/{reference}"), (201,), headers=headers, body=document.content)
 
 
 def delete(client: Client, digest: str) -> bool:
-    """Delete the manifest with this ``digest`` (``sha256:…``) and all its tags. Returns whether it existed.
+    """Delete the manifest with this ``digest`` (``sha256:…``) and all its tags. Return whether the manifest existed.
 
-    Raises :class:`PublishError` (``no-deletion``) if the registry does not let anything be deleted.
+    Raises :class:`PublishError` (``no-deletion``) if the registry allows no deletion.
     """
     answer = client.ask("DELETE", client.url(f"manifests/{digest}"), (202, 200, 204, 404, 405))
     if answer.status_code == 405:
@@ -79,7 +81,7 @@ def delete(client: Client, digest: str) -> bool:
 
 
 def tags(client: Client) -> list[str]:
-    """All tags of the repository, sorted; none if there is no such repository.
+    """All tags of the repository, sorted; empty if the repository does not exist.
 
     Raises :class:`PublishError` (``too-long``, ``unknown-format``).
     """
@@ -101,7 +103,7 @@ def tags(client: Client) -> list[str]:
         if not following:
             break
         url = client.absolute(answer.url, following)
-    else:  # an incomplete list must not be taken for a complete one
+    else:  # raise an error, because an incomplete list must not look complete
         raise PublishError(
             f"The list of the tags of {client.repository} has more than {_PAGES} pages.",
             code="too-long",

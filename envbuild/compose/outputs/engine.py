@@ -1,4 +1,4 @@
-"""Loads a composed image into a container engine, sending only the layers that the engine lacks."""
+"""Loads a composed image into a container engine, and sends only the layers that the engine lacks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def load(engine: Engine, image: ComposedImage, store: LayerStore, references: Se
             except BuildError as error:
                 if not present or error.code != "load-failed":
                     raise
-                # Another process removed a layer from the engine meanwhile, so send all layers.
+                # Meanwhile, another process removed a layer from the engine. So send all layers.
                 send(engine, image, store, (), on_progress)
     for reference in references:
         engine.tag(own, reference)
@@ -46,15 +46,16 @@ def load(engine: Engine, image: ComposedImage, store: LayerStore, references: Se
 
 
 def chains(engine: Engine) -> list[tuple[str, ...]]:
-    """For each image in the engine, the diff ids of its layers, lowest first. They tell which layers the engine has."""
+    """For each image in the engine, the diff ids of its layers, lowest first. Together, they tell which layers the engine
+    has."""
     api: Any = engine.client.api
     images = [engine.image(listed["Id"]) for listed in api.images(all=True)]
     return [image.layers for image in images if image]
 
 
 def present_layers(image: ComposedImage, known: Sequence[tuple[str, ...]]) -> frozenset[str]:
-    """The digests of those layers of ``image`` that the engine has. A layer counts only if all layers below it are there,
-    too."""
+    """The digests of the layers of ``image`` that the engine has. A layer counts only if the engine also has all layers below
+    it."""
     wanted = [f"sha256:{layer.diff_id}" for layer in image.layers]
     longest = max((_common(layers, wanted) for layers in known), default=0)
     above = {layer.digest for layer in image.layers[longest:]}
@@ -68,7 +69,7 @@ def _common(left: Sequence[str], right: Sequence[str]) -> int:
 
 
 def skips_layers_it_has(engine: Engine) -> bool:
-    """Whether this is Docker with its own image store, rather than containerd's or Podman."""
+    """Whether the engine is Docker with its own image store. Docker with containerd's image store, and Podman, are not."""
     if engine.product != "Docker":
         return False
     facts: dict[str, Any] = engine.client.info()
@@ -84,7 +85,7 @@ def send(
     *,
     without: frozenset[str] = frozenset(),
 ) -> None:
-    """Have the engine load the archive of ``image``. The engine already has the layers in ``without``. Raises
+    """Make the engine load the archive of ``image``. The engine already has the layers in ``without``. Raises
     :class:`BuildError`.
 
     Layers are sent compressed, as they are in the store. Docker 20.10 would not load uncompressed layers faster: the time for
@@ -108,7 +109,7 @@ def send(
 
 
 class _Counter:
-    """Reports how much was sent, then how much the engine has unpacked."""
+    """Reports first how many bytes were sent, then how many bytes the engine has unpacked."""
 
     def __init__(self, total: float, on_progress: OnProgress) -> None:
         self._total = total
@@ -125,7 +126,7 @@ class _Counter:
             yield piece.content
 
     def taken(self, news: dict[str, Any]) -> None:
-        """Read one line of the engine's answer."""
+        """Evaluate one line of the engine's answer."""
         detail = news.get("progressDetail") or {}
         if detail.get("total"):
             self._layers[str(news.get("id"))] = (float(detail["current"]), float(detail["total"]))

@@ -23,7 +23,7 @@ NAME = "org.opencontainers.image.ref.name"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
-    """A JSON document as a blob. ``digest`` is its sha256 (hex)."""
+    """A JSON document that is stored as a blob. ``digest`` is its sha256 (hex)."""
 
     content: bytes
     media_type: str
@@ -40,12 +40,12 @@ def descriptor(media_type: str, digest: str, size: int) -> dict[str, Any]:
 
 
 def config(image: ComposedImage) -> Document:
-    """The image's configuration; its digest is the image id in Docker's own image store."""
+    """The image's configuration. In Docker's own image store, its digest is the image id."""
     return Document(content=image.config, media_type=CONFIG, digest=hashlib.sha256(image.config).hexdigest())
 
 
 def manifest(image: ComposedImage) -> Document:
-    """The manifest. The same image gives the same bytes everywhere, so the digest of the manifest identifies the image."""
+    """The manifest. The same image gives the same bytes everywhere, so the manifest's digest identifies the image."""
     layers = [_layer(layer) for layer in image.layers]
     return document(
         {"schemaVersion": 2, "mediaType": MANIFEST, "config": config(image).descriptor(), "layers": layers}, MANIFEST
@@ -53,13 +53,14 @@ def manifest(image: ComposedImage) -> Document:
 
 
 def _layer(layer: Layer) -> dict[str, Any]:
-    """The manifest's entry for a layer. It includes the digest of the layer's file list, which a runtime checks."""
+    """The manifest's entry for a layer. It includes the digest of the layer's list of files, so that a runtime can check the
+    list."""
     told = descriptor(layer.media_type, layer.digest, layer.size)
     return told | ({"annotations": {estargz.ANNOTATION: f"sha256:{layer.files}"}} if layer.files else {})
 
 
 def index(manifests: list[dict[str, Any]]) -> Document:
-    """An index of manifests, as ``index.json`` holds one."""
+    """An index of manifests, such as the content of ``index.json``."""
     return document({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}, INDEX)
 
 

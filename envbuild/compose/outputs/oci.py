@@ -19,10 +19,10 @@ from envbuild.model.progress import OnProgress, Progress
 def write(image: ComposedImage, store: LayerStore, folder: Path, name: str, on_progress: OnProgress) -> str:
     """Add ``image`` to the layout in ``folder`` as ``name`` (empty: no name), and return the digest of its manifest.
 
-    The folder is made if it is absent. Other images stay; an image that has the same name loses this name. Layers are hard
-    links to the files of the store if both folders are on one file system, else copies. The index is written last, so that the
-    index never names an incomplete image, even after a kill. Raises :class:`InvalidInputError` (``not-a-layout``) if the folder
-    has other content.
+    The folder is made if it is absent. Other images stay, but an image with the same name loses this name. If both folders are
+    on one file system, layers are hard links to the files of the store, else copies. The index is written last, so it never
+    names an incomplete image, even after a kill. Raises :class:`InvalidInputError` (``not-a-layout``) if the folder has other
+    content.
     """
     found = _index(folder)
     blobs = folder / "blobs" / "sha256"
@@ -54,7 +54,7 @@ def _place(layer: Layer, store: LayerStore, target: Path) -> None:
     """Link or copy a layer to ``target``, unless it exists there. The file is always read and checked, because a link would
     pass on damaged bytes."""
     source = store.blob(layer.digest, layer.size)
-    if target.is_symlink() and not target.exists():  # os.link would link to a dangling symbolic link
+    if target.is_symlink() and not target.exists():  # a dangling link, because of which os.link would fail
         target.unlink()
     with contextlib.suppress(FileNotFoundError):
         if target.stat().st_size == layer.size and files.sha256_of(target) == layer.digest:
@@ -64,7 +64,7 @@ def _place(layer: Layer, store: LayerStore, target: Path) -> None:
         os.link(source, target)
     except FileExistsError:
         pass
-    except OSError:  # another file system, one without hard links, or too many links
+    except OSError:  # another file system, no support for hard links, or too many links
         _copy(layer, store, target)
         return
     try:
@@ -83,7 +83,7 @@ def _copy(layer: Layer, store: LayerStore, target: Path) -> None:
 
 
 def _index(folder: Path) -> list[dict[str, Any]]:
-    """The manifests in the index of the layout in ``folder``."""
+    """The entries in ``index.json`` of the layout in ``folder``."""
     place = folder / "index.json"
     if not place.exists():
         if folder.exists() and (not folder.is_dir() or _strangers(folder)):
@@ -103,8 +103,8 @@ def _is_descriptor(told: object) -> bool:
 
 
 def _strangers(folder: Path) -> bool:
-    """Whether the folder holds files that an unfinished layout would not have."""
-    ours = (".index.json", ".oci-layout.")  # prefixes of files that a killed run was writing
+    """Whether the folder has files that do not belong to an unfinished layout."""
+    ours = (".index.json", ".oci-layout.")  # beginnings of names of files that a killed run was writing
     return any(path.name not in ("blobs", "oci-layout") and not path.name.startswith(ours) for path in folder.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""Gives a container engine the lower layers of an image while those above them are still being made."""
+"""Loads the lower layers of an image into a container engine while higher layers are still being made."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _KEPT_FOR = timedelta(days=1)
 class Preload:
     """Loads each new layer into the engine, together with the layers below it, as an image without a name.
 
-    The engine keeps a layer only while an image has it. So load the whole image inside the ``with`` block: the end of the block
-    removes the image without a name. If the engine needs whole archives (see :func:`engine.load`), nothing is sent.
+    The engine keeps a layer only while an image uses it. The end of the ``with`` block removes the image without a name, so
+    load the whole image inside the block. If the engine needs whole archives (see :func:`engine.load`), nothing is sent.
     """
 
     def __init__(self, engine: Engine, store: LayerStore, on_progress: OnProgress) -> None:
@@ -48,12 +48,12 @@ class Preload:
     def add(self, layer: Layer) -> None:
         """Load the next higher layer, unless the engine has it. Raises :class:`BuildError` (``no-space``).
 
-        Other failures are ignored here: loading the whole image sends what is missing.
+        Other failures are ignored here, because loading the whole image later sends what is missing.
         """
         self._layers.append(layer)
         if not self._serves:
             return
-        if self._known is None:  # query as late as possible: an image that was built meanwhile may have the lowest layers
+        if self._known is None:  # query late: an image that was built meanwhile may have the lowest layers
             self._known = engines.chains(self._engine)
         image = _partial(self._layers)
         present = engines.present_layers(image, self._known)
@@ -76,7 +76,8 @@ class Preload:
             self._engine.remove_unused(before)
 
     def _remove_old(self) -> None:
-        """Remove images without a name that killed processes left. Keep those of the last day: other processes may use them."""
+        """Remove images without a name that killed processes left. Keep images of the last day: running processes may use
+        them."""
         api: Any = self._engine.client.api
         for listed in api.images(all=True, filters={"label": _LABEL}):
             if datetime.fromtimestamp(int(listed["Created"]), UTC) < datetime.now(UTC) - _KEPT_FOR:
