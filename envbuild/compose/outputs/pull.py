@@ -1,4 +1,4 @@
-"""Pulls an image from a registry into the layer store, fetching only the layers that the store lacks."""
+"""Pulls an image from a registry into the layer store, and fetches only the layers that the store lacks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from envbuild.index.thread_pool import DaemonPool, finished
 from envbuild.model.progress import OnProgress, Progress
 
 STAGE = "pull"
-_AT_ONCE = 3  # as many layers as docker fetches at once
+_AT_ONCE = 3  # layers that are fetched at the same time, as many as docker fetches
 PATIENCE_S = 10.0  # seconds that an interrupted pull waits for running transfers
 # Docker's media type → OCI's media type for the same kind of file.
 _OCI = {
@@ -37,8 +37,8 @@ _LAYERS = (*_OCI.values(), "application/vnd.oci.image.layer.v1.tar+zstd")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pulled:
-    """The result. ``digest`` names the image in the registry; ``received`` counts bytes, ``present`` layers that the store
-    had."""
+    """The result of a pull. ``digest`` names the image in the registry. ``received`` is the number of bytes that were received,
+    and ``present`` the number of layers that the store already had."""
 
     image: ComposedImage
     digest: str
@@ -54,11 +54,11 @@ def pull(
     *,
     pause: Callable[[float], object] | None = None,
 ) -> Pulled:
-    """Pull the image that the repository ``source`` (``HOST/REPOSITORY``) has under ``tag``, a tag or ``sha256:…``. Afterwards
-    the store has its layers.
+    """Pull an image from the repository ``source`` (``HOST/REPOSITORY``). ``tag`` is a tag or a digest (``sha256:…``).
+    Afterwards, the store has the image's layers.
 
     Every digest is computed and compared, including the digest of each unpacked layer. An interrupted download of a layer
-    continues where it stopped; if this process ends, complete layers stay in the store. Raises :class:`PublishError`
+    continues where it stopped. If this process ends, complete layers stay in the store. Raises :class:`PublishError`
     (``not-in-registry``, ``digest-differs``, ``unknown-format``).
     """
     repository = parse(source)
@@ -78,7 +78,7 @@ def pull(
 
 
 def digest_of(source: str, tag: str) -> str:
-    """The digest of the image with ``tag`` in ``source``; empty if there is none. Raises :class:`PublishError`."""
+    """The digest of the image that has ``tag`` in ``source``; empty if there is none. Raises :class:`PublishError`."""
     repository = parse(source)
     client = Client(repository, credentials.find(repository.host), writes=False)
     try:
@@ -110,7 +110,8 @@ class _Pull:
         return Pulled(image=image, digest=digest, received=self._received, present=self._present)
 
     def _manifest(self, tag: str, *, is_in_index: bool = False) -> tuple[str, Mapping[str, Any]]:
-        """The digest and content of the image's manifest. An index leads to the manifest of the image for Linux on x86-64."""
+        """The digest and the content of the image's manifest. If ``tag`` names an index, this is the manifest for Linux on
+        x86-64."""
         client = self._client
         answer = client.ask("GET", client.url(f"manifests/{tag}"), (200, 404), headers={"Accept": digests.KINDS})
         if answer.status_code == 404:
@@ -138,7 +139,7 @@ class _Pull:
         raise self._unknown(f"{tag} has no image for Linux on x86-64")
 
     def _described(self, told: Mapping[str, Any]) -> tuple[bytes, tuple[Layer, ...]]:
-        """The configuration, and the layers as manifest and configuration describe them."""
+        """The image's configuration and layers, as its manifest and its configuration describe them."""
         try:
             digest, size = _blob(told["config"])
             if size > LARGEST:
@@ -162,7 +163,7 @@ class _Pull:
         return config, layers
 
     def _fetch_all(self, layers: list[Layer]) -> dict[str, Layer]:
-        """The layers by digest, with their unpacked sizes, fetched if the store lacks them."""
+        """The layers by digest, with their unpacked sizes. Layers that the store lacks are fetched."""
         known = {entry.layer.digest: entry.layer for entry in self._store.entries()}
         largest_first = sorted(layers, key=lambda layer: -layer.size)
         progress = TransferProgress(
@@ -176,7 +177,7 @@ class _Pull:
         try:
             for future in finished(futures.values()):
                 future.result()
-        finally:  # after an error or Ctrl-C, transfers end after one more piece; do not wait for a silent registry
+        finally:  # an error or Ctrl-C: transfers end after one more piece; do not wait for a silent registry
             self._stopped.set()
             wait(futures.values(), timeout=PATIENCE_S)
         return {digest: future.result() for digest, future in futures.items()}
@@ -198,9 +199,10 @@ class _Pull:
         return self._store.add(key, lambda stream: self._write(layer, stream, progress), about=about)
 
     def _write(self, layer: Layer, stream: BinaryIO, progress: TransferProgress) -> Layer:
-        """Write the layer to ``stream``. Compare the hashes of its packed and unpacked bytes with those that the image names.
+        """Write the layer to ``stream``. Compare the hashes of its packed and unpacked bytes with the hashes that the image
+        states.
 
-        Raises :class:`PublishError` if one differs.
+        Raises :class:`PublishError` if a hash differs.
         """
         blob, tar, size = hashlib.sha256(), hashlib.sha256(), 0
         pieces = noting(self._pieces(layer, progress), blob.update, stream.write)
@@ -227,7 +229,7 @@ class _Pull:
 
     def _json(self, content: bytes) -> Mapping[str, Any]:
         try:
-            told = json.loads(content.decode())  # UTF-8 only: json.loads would guess
+            told = json.loads(content.decode())  # decode as UTF-8, because json.loads would guess the encoding
         except (ValueError, RecursionError) as error:
             raise self._unknown(f"a document is not JSON ({error})") from error
         if not isinstance(told, dict):
@@ -243,7 +245,7 @@ class _Pull:
 
 
 class _StoppedError(Exception):
-    """Another layer failed, or Ctrl-C was pressed."""
+    """Stops a transfer, because another layer failed or Ctrl-C was pressed."""
 
 
 def _blob(told: Mapping[str, Any]) -> tuple[str, int]:
@@ -262,7 +264,7 @@ def _hex(digest: Any) -> str:
 
 
 def _list(told: Mapping[str, Any]) -> str:
-    """The digest of a layer's list of files; empty if the layer has no list."""
+    """The digest of a layer's list of files; empty if the layer has no such list."""
     digest = str((told.get("annotations") or {}).get(estargz.ANNOTATION, "")).removeprefix("sha256:")
     return digest if re.fullmatch("[0-9a-f]{64}", digest) else ""
 

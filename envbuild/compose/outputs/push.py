@@ -1,4 +1,4 @@
-"""Pushes a composed image to a registry straight from the layer store, sending only what the registry lacks."""
+"""Pushes a composed image from the layer store directly to a registry, and sends only what the registry lacks."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
 STAGE = "push"
 BeforeMoving = Callable[[Client, manifest.Document], None]
-_AT_ONCE = 3  # as many layers as docker sends at once
-_FOLLOWED = 2  # as many layers of wheels are written at once
+_AT_ONCE = 3  # layers that are sent at the same time, as many as docker sends
+_FOLLOWED = 2  # layers of wheels that are sent while they are being written
 PATIENCE_S = 10.0  # seconds that an interrupted push waits for running transfers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pushed:
-    """The result. ``digest`` names the image in the registry; ``sent`` counts bytes, ``present`` and ``mounted`` layers not
-    sent.
+    """The result of a push. ``digest`` names the image in the registry; ``sent`` is the number of bytes that were sent.
 
-    ``tags`` are the tags that the image did not have before this push.
+    ``present`` and ``mounted`` count layers not sent. ``tags`` are the tags that the image did not have before this push.
     """
 
     digest: str
@@ -44,8 +43,8 @@ class Pushed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tags:
-    """The tags of a push. A ``moving`` tag is moved from another image; if another image has a ``fixed`` tag, that is an
-    error."""
+    """The tags of a push. A ``moving`` tag may be taken from another image. It is an error if another image has a ``fixed``
+    tag."""
 
     moving: Sequence[str] = ()
     fixed: Sequence[str] = ()
@@ -64,11 +63,11 @@ def push(
 ) -> Pushed:
     """Push ``image`` to the repository ``to`` (``HOST/REPOSITORY``) under its tags.
 
-    A layer that the registry has need not be in the store. ``mount_from`` are other repositories of the same registry that may
-    have layers of the image: the registry copies such layers, so they are not sent. The tags move last, when the registry has
-    all layers. After an interrupted push, the next push sends only the missing layers. ``before_moving`` is called after the
-    fixed tags are set and before a moving tag moves; it is also called if no tag has to be set. Raises :class:`PublishError`,
-    and :class:`BuildError` if a layer is needed that the store does not have.
+    If the registry has a layer, the store need not have it. ``mount_from`` names other repositories of the same registry, from
+    which the registry copies layers of the image, so that these are not sent. Tags are set last, when the registry has all
+    layers. The next push after an interrupted one sends only the missing layers. ``before_moving`` is called after the fixed
+    tags are set and before a moving tag moves, even if no tag must be set. Raises :class:`PublishError`, and
+    :class:`BuildError` if the store lacks a layer that must be sent.
     """
     repository = parse(to)
     stopped = threading.Event()
@@ -93,9 +92,9 @@ def push(
 
 
 class EarlyPush:
-    """Sends layers to a repository while those above them are still being made.
+    """Sends layers to a repository while higher layers are still being made.
 
-    Failures are left to :func:`push`, which queries the registry for every layer again and reports errors.
+    Failures are ignored here: :func:`push` later asks the registry about every layer again, and reports errors.
     """
 
     def __init__(self, store: LayerStore, to: str, on_progress: OnProgress = ignore_progress) -> None:
@@ -126,19 +125,19 @@ class EarlyPush:
         self._client.close()
 
     def require_access(self, tag: str) -> None:
-        """Raise :class:`PublishError` if the registry does not answer a query for ``tag``. Call this before anything is
+        """Raise :class:`PublishError` if the registry does not answer a query for ``tag``. Call this before any layer is
         made."""
         self._push.digest_of(tag)
 
     def add(self, layer: Layer) -> None:
-        """Begin to send ``layer``, which is in the store."""
+        """Begin to send ``layer``. The store must have it."""
         self._sending.append(self._pool.submit(self._send, layer))
 
     def follow(self, growing: GrowingLayer) -> None:
-        """Begin to send a layer that is still being written; :meth:`add` must follow when it is in the store.
+        """Begin to send a layer that is still being written. Call :meth:`add` when the store has the complete layer.
 
-        The digest is known only at the end. Then the registry is asked whether it has the layer, so that only what was sent
-        while the layer was written can be sent in vain. After a registry has refused such an upload, it is not tried again.
+        The digest is known only at the end. Only then can the registry be asked whether it has the layer, so all bytes sent
+        before may be in vain. After a registry has refused one such upload, no other one is tried.
         """
         self._following.append((growing, self._followers.submit(self._follow, growing)))
 
@@ -157,7 +156,7 @@ class EarlyPush:
 
         with growing:
             if self._refused or growing.layer is not None:
-                return  # `add` sends it as a whole, if the registry lacks it
+                return  # `add` later sends the whole layer, if the registry lacks it
             try:
                 self._client.upload_unfinished(pieces, digest)
             except PublishError:
@@ -169,16 +168,17 @@ class EarlyPush:
         self._push.send(layer)
 
     def finish(self) -> None:
-        """Wait for the layers that are being sent."""
+        """Wait until all layers are sent."""
         for _ in finished(self._sending):
             pass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lacking:
-    """What a push would do: the ``tags`` to set, the number of ``layers`` to send, and their ``size`` in bytes.
+    """What a push would do: the ``tags`` to set, the number of ``layers`` to send, and the sum of their sizes (``size``, in
+    bytes).
 
-    ``digest`` names the image, and ``all_layers`` is the number of its layers.
+    ``digest`` names the image, and ``all_layers`` is the number of all its layers.
     """
 
     tags: tuple[str, ...]
@@ -189,8 +189,8 @@ class Lacking:
 
 
 def compare(image: ComposedImage, store: LayerStore, to: str, tags: Tags, also: BeforeMoving) -> Lacking:
-    """Return what :func:`push` would send, without writing. ``also`` replaces ``before_moving``. Raises the errors of
-    ``push``."""
+    """Return what :func:`push` would send, without writing. ``also`` is called in place of ``before_moving``. Raises the same
+    errors as ``push``."""
     repository = parse(to)
     client = Client(repository, credentials.find(repository.host), writes=False)
     try:
@@ -241,7 +241,7 @@ class _Push:
                 self._set(tag)
         before_moving(self._client, self._told)
         moving = [tag for tag in missing if tag not in tags.fixed]
-        for tag in tags.fixed if moving else ():  # another client may have set the tag in the meantime
+        for tag in tags.fixed if moving else ():  # another client may have set a fixed tag meanwhile
             if (there := self.digest_of(tag)) != self._digest:
                 raise self._taken(tag, there)
         for tag in moving:
@@ -267,7 +267,7 @@ class _Push:
         return Lacking(tags=tuple(missing), layers=len(layers), size=size, digest=self._digest, all_layers=every)
 
     def _tags_to_set(self, tags: Tags) -> list[str]:
-        """The tags that this image does not have yet. If the image has any tag, the registry has all its layers."""
+        """The tags that this image does not have yet. If the image has at least one tag, the registry has all its layers."""
         wanted = []
         for tag in dict.fromkeys([*tags.fixed, *tags.moving]):
             there = self._seen[tag] = self.digest_of(tag)
@@ -293,7 +293,7 @@ class _Push:
         )
 
     def _move(self, tag: str) -> None:
-        """Set a moving tag, unless somebody else has moved it since this push began."""
+        """Set a moving tag. Raises an error if another client has moved it since this push began."""
         there = self.digest_of(tag)
         if there not in (self._seen[tag], self._digest):
             raise self._moved(tag, there)
@@ -323,12 +323,12 @@ class _Push:
             try:
                 self._client.upload(layer.digest, Body(layer.size, _Pieces(self, layer)))
             except PublishError:
-                for _ in self._store.read(layer):  # raises if the stored layer is damaged
+                for _ in self._store.read(layer):  # raises an error if the stored layer is damaged
                     pass
                 raise
 
     def _is_there(self, layer: Layer) -> bool:
-        """Whether the registry has the layer, or can copy it from another repository now."""
+        """Whether the registry has the layer. If another repository has it, the registry copies it now."""
         client = self._client
         digest = f"sha256:{layer.digest}"
         if digests.has_blob(client, layer.digest):
@@ -348,14 +348,14 @@ class _Push:
         self.count(layer.size)
 
     def read(self, layer: Layer) -> Iterator[bytes]:
-        """The bytes of a layer, until the push is stopped. The registry computes the digest, and refuses wrong bytes."""
+        """Yield the bytes of a layer until the push is stopped. The registry computes the digest, and refuses wrong bytes."""
         for piece in self._store.read(layer, checked=False):
             if self._stopped.is_set():
                 raise _StoppedError
             yield piece
 
     def count(self, size: int, sent: int = 0) -> None:
-        """Note that the registry has ``size`` more bytes (fewer, if negative), for which ``sent`` bytes were sent."""
+        """Add ``size`` (may be negative) to the bytes that the registry has, and ``sent`` to the bytes that were sent."""
         with self._lock:
             self._sent += sent
         self._progress.add(size)
@@ -380,11 +380,11 @@ class _Push:
 
 
 class _StoppedError(Exception):
-    """Another layer failed, or Ctrl-C was pressed."""
+    """Stops a transfer, because another layer failed or Ctrl-C was pressed."""
 
 
 class _Pieces:
-    """Reads a layer as often as it has to be sent; the bytes of a failed attempt are subtracted from the progress."""
+    """Reads a layer again for each attempt to send it. The bytes of a failed attempt are subtracted from the progress."""
 
     def __init__(self, push: _Push, layer: Layer) -> None:
         self._push = push

@@ -1,7 +1,8 @@
-"""Attaches artifacts to an image in a registry, and reads them: their manifests name the image as subject.
+"""Attaches artifacts to an image in a registry, and reads attached artifacts. The manifest of an artifact names the image as
+its subject.
 
-https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md describes the referrers API, and the tag that replaces
-it in registries without that API.
+https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md describes the referrers API. It also describes the tag
+that replaces this API in registries without it.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from envbuild.errors import PublishError
 
 _EMPTY = b"{}"
 _EMPTY_KIND = "application/vnd.oci.empty.v1+json"
-_LARGEST = 64 << 20  # bytes of one artifact; the smoke report of a machine with many GPUs has some hundred kB
-MOST = 200  # artifacts that are read; a stranger with write access could attach any number
-_PAGES = 20  # pages of the list; a registry could always name a further page
-_LONGEST_LIST = 32 << 20  # bytes: some 80,000 entries
+_LARGEST = 64 << 20  # bytes of one artifact; the smoke report of a machine with many GPUs has a few hundred kB
+MOST = 200  # artifacts that are read; anybody with write access could attach any number
+_PAGES = 20  # pages of the list of artifacts; a registry could name further pages without end
+_LONGEST_LIST = 32 << 20  # bytes of that list: about 80,000 entries
 _MOST_ENTRIES = 100_000
 _ATTEMPTS = 5
 _NO_API = (400, 404, 405, 406)  # the HTTP statuses of registries without the referrers API
@@ -33,7 +34,7 @@ _NO_API = (400, 404, 405, 406)  # the HTTP statuses of registries without the re
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
-    """A blob of the type ``kind`` to attach, with annotations by which readers choose one of several artifacts."""
+    """A blob of the media type ``kind`` to attach. Readers choose among several artifacts by their annotations."""
 
     content: bytes
     kind: str
@@ -41,9 +42,9 @@ class Artifact:
 
 
 def attach(client: Client, subject: Document, artifacts: Sequence[Artifact]) -> list[str]:
-    """Attach the artifacts that are not attached to ``subject`` yet; returns the digests of their manifests.
+    """Attach those artifacts that are not attached to ``subject`` yet. Return the digests of their manifests.
 
-    The subject must be in the registry. Raises :class:`PublishError`.
+    The registry must already have the subject. Raises :class:`PublishError`.
     """
     added, has_api = _lacking(client, subject, artifacts)
     if added:
@@ -58,14 +59,14 @@ def attach(client: Client, subject: Document, artifacts: Sequence[Artifact]) -> 
 
 
 def lacking(client: Client, subject: Document, artifacts: Sequence[Artifact]) -> int:
-    """How many of the artifacts :func:`attach` would attach to ``subject`` now."""
+    """The number of artifacts that :func:`attach` would attach to ``subject`` now."""
     return len(_lacking(client, subject, artifacts)[0])
 
 
 def _lacking(client: Client, subject: Document, artifacts: Sequence[Artifact]) -> tuple[list[tuple[Artifact, Document]], bool]:
-    """The artifacts that are not attached, with their manifests, and whether the registry has the referrers API.
+    """The artifacts that are not attached, with their manifests; and whether the registry has the referrers API.
 
-    A list under a tag may name what was removed, by a killed `registry prune` or by the registry's garbage collection.
+    A list under a tag may still name manifests that a killed `registry prune` or the registry's garbage collection removed.
     """
     listed, has_api = _listed(client, f"sha256:{subject.digest}")
     known = {str(entry.get("digest")) for entry in listed}
@@ -75,11 +76,13 @@ def _lacking(client: Client, subject: Document, artifacts: Sequence[Artifact]) -
 
 
 def read(source: str, digest: str, kind: str, first: tuple[str, str] = ("", "")) -> Iterator[bytes]:
-    """Yield the blobs of the type ``kind`` that are attached to the manifest with this ``digest`` (``sha256:…``) in ``source``.
+    """Yield the blobs of the media type ``kind`` that are attached to the manifest with ``digest`` (``sha256:…``) in
+    ``source``.
 
-    They are fetched one by one, those with the annotation ``first`` (name and value) before the others. Damaged, missing or too
-    large blobs are left out, because a check of signatures needs only one valid blob. The registry's list of attached manifests
-    may lack types and annotations: it does if cosign wrote it under a tag. Raises :class:`PublishError`.
+    The blobs are fetched one by one. Blobs with the annotation ``first`` (name and value) come before the others. Blobs that
+    are damaged, missing or too large are left out, because a check of signatures needs only one valid blob. The registry's list
+    of attached manifests may lack media types and annotations, for example if cosign wrote the list under a tag. Raises
+    :class:`PublishError`.
     """
     with opened(source, writes=False) as client:
         yield from read_with(client, digest, kind, first)
@@ -88,7 +91,7 @@ def read(source: str, digest: str, kind: str, first: tuple[str, str] = ("", ""))
 def read_with(
     client: Client, digest: str, kind: str, first: tuple[str, str] = ("", ""), *, most: int = MOST, largest: int = _LARGEST
 ) -> Iterator[bytes]:
-    """What :func:`read` gives, with a client that is open already: at most ``most`` entries, of up to ``largest`` bytes."""
+    """Yield the same blobs as :func:`read`, with an open client: at most ``most`` entries, each of up to ``largest`` bytes."""
 
     def rank(entry: Mapping[str, Any]) -> int:
         notes = entry.get("annotations")
@@ -103,7 +106,7 @@ def read_with(
 
 
 def noted(client: Client, digest: str, annotation: str) -> set[str]:
-    """The values that an annotation has on the manifests that are attached to the manifest with this ``digest``."""
+    """The values of ``annotation`` in the list of manifests that are attached to the manifest with this ``digest``."""
     notes = (entry.get("annotations") for entry in _listed(client, digest)[0])
     return {str(each[annotation]) for each in notes if isinstance(each, dict) and annotation in each}
 
@@ -116,7 +119,7 @@ def digests(client: Client, digest: str) -> list[str]:
 
 @contextlib.contextmanager
 def opened(source: str, *, writes: bool, deletes: bool = False) -> Iterator[Client]:
-    """A client of the repository ``source``, which is closed at the end of the block."""
+    """Yield a client of the repository ``source``. The client is closed at the end of the block."""
     repository = parse(source)
     client = Client(repository, credentials.find(repository.host), writes=writes, deletes=deletes)
     try:
@@ -126,7 +129,7 @@ def opened(source: str, *, writes: bool, deletes: bool = False) -> Iterator[Clie
 
 
 def image(client: Client, tag: str) -> Document:
-    """The manifest of the image that has ``tag``, or that is named by its digest.
+    """The manifest of the image with ``tag``, which may also be a digest.
 
     Raises :class:`PublishError` (``not-in-registry``, ``digest-differs``).
     """
@@ -169,7 +172,7 @@ def _send_blob(client: Client, content: bytes) -> None:
 
 
 def _listed(client: Client, digest: str) -> tuple[list[dict[str, Any]], bool]:
-    """The descriptors of the manifests that are attached to ``digest``, and whether the registry has the referrers API."""
+    """The descriptors of the manifests that are attached to ``digest``; and whether the registry has the referrers API."""
     headers = {"Accept": manifest.INDEX}
     answer, content = client.ask_long(client.url(f"referrers/{digest}"), (200, *_NO_API), _LONGEST_LIST, headers)
     if answer.status_code != 200 or answer.headers.get("Content-Type", "").partition(";")[0] != manifest.INDEX:
@@ -191,9 +194,9 @@ def _listed_by_tag(client: Client, digest: str) -> list[dict[str, Any]]:
 
 
 def _list_by_tag(client: Client, subject: Document, added: Sequence[dict[str, Any]]) -> None:
-    """Add entries to the list under the tag that stands in for the referrers API.
+    """Add entries to the list under the tag that replaces the referrers API.
 
-    Another client may write the list at the same time, so the list is read again until it has the entries.
+    Another client may write the list at the same time. So the list is read and written again until it has all entries.
     """
     digest = f"sha256:{subject.digest}"
     for _ in range(_ATTEMPTS):
@@ -229,8 +232,8 @@ def _entries(client: Client, content: bytes) -> list[dict[str, Any]]:
 
 
 def _content(client: Client, entry: Mapping[str, Any], subject: str, kind: str, largest: int) -> bytes | None:
-    """The blob of an entry of the list; None if the entry is not of the type ``kind``, is not attached to
-    ``subject``, or is larger than ``largest``."""
+    """The blob of ``entry``, an entry of the list of attached manifests. None if the blob is damaged, is not of the type
+    ``kind``, is not attached to ``subject``, or is larger than ``largest`` bytes."""
     digest = str(entry.get("digest"))
     if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
         return None
@@ -248,7 +251,7 @@ def _content(client: Client, entry: Mapping[str, Any], subject: str, kind: str, 
         content = b"".join(client.blob(blob, size))
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
-    except PublishError as error:  # one damaged entry does not hide the others
+    except PublishError as error:  # one damaged entry must not hide the others
         if error.code not in ("digest-differs", "registry-refused", "unknown-format"):
             raise
         return None

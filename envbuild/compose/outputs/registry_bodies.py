@@ -1,4 +1,4 @@
-"""Bodies of requests to a registry that can be sent several times."""
+"""Bodies of requests to a registry. Each body can be sent several times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 
 class Body:
-    """A body of known length."""
+    """A request body whose length is known before it is sent."""
 
     def __init__(self, size: int, read: Callable[[], Iterator[bytes]]) -> None:
         self._size = size
@@ -20,7 +20,7 @@ class Body:
 
 
 class Unsized:
-    """A body of unknown length."""
+    """A request body whose length is not known before it is sent."""
 
     def __init__(self, read: Callable[[], Iterator[bytes]]) -> None:
         self._read = read

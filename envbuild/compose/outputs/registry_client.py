@@ -1,6 +1,6 @@
 """A client for one repository of a registry: it gets tokens, repeats failed requests, and explains errors.
 
-The protocol is that of https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md; requests for tokens follow
+The protocol: https://github.com/opencontainers/distribution-spec/blob/v1.1.0/spec.md. Requests for tokens follow
 https://distribution.github.io/distribution/spec/auth/token/.
 """
 
@@ -40,14 +40,14 @@ from envbuild.errors import PublishError
 T = TypeVar("T")
 Answer = tuple[requests.Response, bytes]
 _ATTEMPTS = 6
-_FIRST_ATTEMPTS = 3  # with pauses of about 2 s in sum, for a registry that never answered and cannot be connected to
-_ANSWERED: set[str] = set()  # hosts that answered this process: one that is down now may only be restarting
+_FIRST_ATTEMPTS = 3  # with pauses of about 2 s in total, if no connection succeeds and the host never answered before
+_ANSWERED: set[str] = set()  # hosts that answered this process before; if such a host is down, it may only be restarting
 _LONGEST_PAUSE_S = 60.0
 _CONNECT_S = 10
 _SILENCE_S = 300  # long, because a registry reads a whole layer again before it answers
 _PIECE = 1 << 18
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
-_UPLOAD_LOST = (404, 409, 416)  # the registry no longer knows the upload, or has received another number of bytes
+_UPLOAD_LOST = (404, 409, 416)  # the registry has forgotten the upload, or has received another number of bytes
 _TOKEN = re.compile("[!-~]+")
 _REFERENCE = re.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,127}|sha256:[0-9a-f]{64}")
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
@@ -56,9 +56,9 @@ _TARGET = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[
 
 
 def parse(text: str) -> Repository:
-    """Parse ``HOST/REPOSITORY``. Raises :class:`PublishError` (``repository-name``) if the name has another form."""
+    """Parse ``HOST/REPOSITORY``. Raises :class:`PublishError` (``repository-name``) if ``text`` has another form."""
     host, _, name = text.partition("/")
-    if "@" in text.partition("@sha256:")[0]:  # not repeated: it may be a password
+    if "@" in text.partition("@sha256:")[0]:  # the error does not quote this part, which may be a password
         raise PublishError(
             "The name of a repository has a user name or a password before its host.",
             code="repository-name",
@@ -73,7 +73,7 @@ def parse(text: str) -> Repository:
 
 
 class _PassingError(Exception):
-    """A temporary failure: the next attempt may succeed. ``reason`` is the error to raise if no attempt succeeds."""
+    """A temporary failure, so the next attempt may succeed. ``reason`` is the error to raise if no attempt succeeds."""
 
     def __init__(self, reason: PublishError, retry_after: str = "") -> None:
         super().__init__(reason.message)
@@ -96,10 +96,9 @@ class Client:
         pause: Callable[[float], object] = time.sleep,
         on_retry: Callable[[str], object] = lambda _words: None,
     ) -> None:
-        """``also_read`` are other repositories of the registry, from which layers are copied. Tokens are requested with the
-        right to read, with ``writes`` also to write, with ``deletes`` also to delete. ``has_layers`` is true if layers are
-        transferred, which errors then mention. If ``pause`` returns True, no request is repeated.
-        """
+        """``also_read`` names other repositories of the registry, from which layers are copied. Tokens are requested with the
+        right to read, with ``writes`` also to write, with ``deletes`` also to delete. If ``has_layers`` is true, layers are
+        transferred, and errors mention this. If ``pause`` returns True, no request is repeated."""
         self.repository = repository
         self._credentials = credentials
         self._has_layers = has_layers
@@ -122,14 +121,15 @@ class Client:
         self._session.close()
 
     def url(self, path: str) -> str:
-        """The address of a blob, a manifest or an upload in the repository. Raises :class:`PublishError` for a bad tag."""
+        """The address of ``path`` (a blob, a manifest or an upload) in the repository. Raises :class:`PublishError` for a bad
+        tag."""
         if path.startswith("manifests/") and not _REFERENCE.fullmatch(path, len("manifests/")):
             raise bad_reference(self.repository, path.removeprefix("manifests/"))
         return f"{self._base}/v2/{self.repository.name}/{path}"
 
     def absolute(self, base: str, address: str) -> str:
-        """Make ``address``, which the registry gave in its answer from ``base``, absolute. Raises :class:`PublishError` if it
-        is invalid."""
+        """Make ``address`` absolute; the registry gave it in its answer from ``base``. Raises :class:`PublishError` if it is
+        invalid."""
         try:
             return urljoin(base, address)
         except ValueError as error:
@@ -144,13 +144,13 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> requests.Response:
-        """Return the answer, which has an ``expected`` status. Repeat after temporary failures. Raises
+        """Send a request, and return its answer with an ``expected`` status. Repeat it after temporary failures. Raises
         :class:`PublishError`."""
         return self._try(lambda: self._once(method, url, expected, headers=headers, body=body))
 
     def ask_long(self, url: str, expected: tuple[int, ...], largest: int, headers: Mapping[str, str]) -> Answer:
-        """Return the answer to GET, and its document of up to ``largest`` bytes. Raises the errors of :meth:`ask`, and
-        ``too-long``."""
+        """Send a GET request. Return the answer, and its body of at most ``largest`` bytes. Raises the errors of :meth:`ask`,
+        and ``too-long``."""
 
         def attempt() -> Answer:
             with self._once("GET", url, expected, headers=headers, stream=True) as answer:
@@ -167,10 +167,10 @@ class Client:
         return self._try(attempt)
 
     def blob(self, digest: str, size: int) -> Iterator[bytes]:
-        """Yield the bytes of a blob, at most ``size``; the caller compares the digest. An interrupted transfer continues where
+        """Yield the bytes of a blob, at most ``size``. The caller compares the digest. An interrupted transfer continues where
         it stopped.
 
-        Raises :class:`PublishError` if several attempts bring no bytes.
+        Raises :class:`PublishError` if several attempts give no bytes.
         """
         done = failures = 0
         while done < size:
@@ -190,8 +190,8 @@ class Client:
                 self._wait(failures, passing)
 
     def _blob_from(self, digest: str, size: int, begin: int) -> Iterator[bytes]:
-        """The rest of a blob, from ``begin`` on. A registry without ranges sends the whole blob, and the first bytes are
-        dropped here."""
+        """Yield the rest of a blob, from offset ``begin`` on. If the registry ignores the range and sends the whole blob, the
+        first bytes are dropped here."""
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={begin}-"} if begin else {})}
         with self._once("GET", self.url(f"blobs/sha256:{digest}"), (200, 206), headers=headers, stream=True) as answer:
             told = answer.headers.get("Content-Length", "")
@@ -208,9 +208,9 @@ class Client:
                 raise _PassingError(self._unreachable(error)) from error
 
     def upload(self, digest: str, body: Body | bytes) -> None:
-        """Send a blob in one piece. After a temporary failure, send it again from the beginning as a new upload.
+        """Send a blob in one request. After a temporary failure, send it again from the beginning as a new upload.
 
-        If the registry computes another digest, send it once more.
+        If the registry computes another digest, send the blob once more.
         """
         try:
             self._try(lambda: self._upload_once(digest, body))
@@ -231,9 +231,10 @@ class Client:
         return self._once("PUT", with_digest(location, digest), (201,), headers=kind, body=body, passing=passing)
 
     def upload_unfinished(self, pieces: Callable[[], Iterator[bytes]], digest: Callable[[], str]) -> None:
-        """Send a blob that is still being written, once. ``pieces`` reads it to its end; then ``digest`` knows its digest.
+        """Send a blob that is still being written, without repetition. When ``pieces`` has yielded all bytes, ``digest``
+        returns the digest.
 
-        If ``pieces`` raises, the request is ended, because the answer names the upload that the registry must then forget.
+        If ``pieces`` raises, finish the request: its answer names the upload, so that the registry can be told to delete it.
         """
         failed: list[Exception] = []
 
@@ -265,7 +266,8 @@ class Client:
         raise AssertionError("the last attempt returns or raises")
 
     def _most_attempts(self, passing: _PassingError) -> int:
-        """Few for a registry that cannot be connected to and has not answered this process yet: its address may be wrong."""
+        """Fewer if no connection succeeded and the registry has never answered this process, because its address may be
+        wrong."""
         is_new = self.repository.host not in _ANSWERED
         return _FIRST_ATTEMPTS if is_new and is_never_connected(passing.__cause__) else _ATTEMPTS
 
@@ -286,7 +288,7 @@ class Client:
         passing: tuple[int, ...] = _TRANSIENT,
         stream: bool = False,
     ) -> requests.Response:
-        """Send a request, and a second time with a token if the registry demands one."""
+        """Send a request. If the registry demands a token, get one and send the request again."""
         try:
             used = self._authorization
             answer = self._send(method, url, headers, body, used, stream=stream)
@@ -298,8 +300,8 @@ class Client:
         if answer.status_code in expected:
             return answer
         refusal = self._refused(method, answer)
-        # docker-registry 2.8 can read a file while it writes it for another client. It then answers 500, or refuses the digest
-        # of a manifest.
+        # docker-registry 2.8 may read a file that it is still writing for another client. It then answers 500, or says that the
+        # digest of a manifest is wrong.
         if answer.status_code in passing or ("/manifests/" in url and is_other_digest(refusal)):
             raise _PassingError(refusal, answer.headers.get("Retry-After", ""))
         raise refusal
@@ -314,7 +316,7 @@ class Client:
         *,
         stream: bool,
     ) -> requests.Response:
-        own = self._is_own(url)  # a registry may send uploads to another server
+        own = self._is_own(url)  # an upload may go to another server, if the registry says so
         if not own:
             self._require_tls(url)
         data: Any = body
@@ -333,8 +335,8 @@ class Client:
         return self._session.checked(answer)
 
     def _is_own(self, url: str) -> bool:
-        """Whether ``url`` is at the registry itself. Passwords and tokens go to no other host, and not by plain http instead of
-        https."""
+        """Whether ``url`` is at the registry itself. Passwords and tokens are sent to no other host, and never by http if the
+        registry uses https."""
         return urlsplit(url)[:2] == urlsplit(self._base)[:2]
 
     def _require_tls(self, url: str) -> None:
@@ -342,15 +344,15 @@ class Client:
             raise insecure(self.repository, url)
 
     def _wait(self, number: int, passing: _PassingError) -> None:
-        """Wait before the next attempt: longer each time, and at least as long as the registry demands."""
-        seconds = 0.5 * 2 ** (number - 1) * random.uniform(1, 1.5)  # noqa: S311 - clients must not all retry at the same moment
+        """Wait before the next attempt: longer after each attempt, and at least as long as the registry demands."""
+        seconds = 0.5 * 2 ** (number - 1) * random.uniform(1, 1.5)  # noqa: S311 - clients must not all retry at once
         seconds = min(max(seconds, passing.asked_for), _LONGEST_PAUSE_S)
         self._on_retry(f"{passing.reason.message.rstrip('.')}; trying again in {seconds:.0f} s")
-        if self._pause(seconds) is True:  # stopped, because another layer failed or Ctrl-C was pressed
+        if self._pause(seconds) is True:  # another layer failed or Ctrl-C was pressed
             raise passing.reason from passing
 
     def _find_base(self) -> str:
-        """The registry's address: https, or plain http if the registry is on this machine and does not support https."""
+        """The registry's address. It begins with http only if the registry is on this machine and does not support https."""
         host = "registry-1.docker.io" if self.repository.host == DOCKER_HUB else self.repository.host
         if is_local(host):
             try:

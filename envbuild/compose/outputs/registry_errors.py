@@ -1,4 +1,4 @@
-"""Errors of registries: refused requests, wrong answers, failed connections, and what the user can do."""
+"""Errors of registries (refused requests, wrong answers, failed connections), with hints for the user."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _AGAIN = "Run the command again."
 _AGAIN_WITH_LAYERS = "Run the command again: it transfers only the layers that are still missing."
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
 _OTHER_DIGEST = "DIGEST_INVALID"  # an error code of the distribution specification
-_LONGEST = 300  # characters of a registry's message
+_LONGEST = 300  # characters of a registry's message that are shown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repository:
-    """A repository of a registry: ``ghcr.io`` and ``lab/images``."""
+    """A repository of a registry, for example ``lab/images`` of the host ``ghcr.io``."""
 
     host: str
     name: str
@@ -32,7 +32,8 @@ class Repository:
 
 
 def bad_name(text: str, why: str = "") -> PublishError:
-    """The error for a ``text`` that does not name a repository. ``why`` is the reason, as a sentence, if it is not the form."""
+    """The error for a ``text`` that does not name a repository. ``why`` is the reason as a sentence; without it, the form is
+    wrong."""
     return PublishError(
         f"{text!r} is not the name of a repository.",
         code="repository-name",
@@ -41,7 +42,7 @@ def bad_name(text: str, why: str = "") -> PublishError:
 
 
 def insecure(repository: Repository, address: str) -> PublishError:
-    """The error for a registry that got a request by https and answers with an address without TLS."""
+    """The error for a registry that answers a request by https with an ``address`` without TLS."""
     return PublishError(
         f"The registry of {repository} redirects to an address without TLS: {address.partition('?')[0][:_LONGEST]!r}.",
         code="insecure-address",
@@ -50,7 +51,7 @@ def insecure(repository: Repository, address: str) -> PublishError:
 
 
 def bad_reference(repository: Repository, reference: str) -> PublishError:
-    """The error for text that is neither a tag nor a digest; it could address something outside the repository."""
+    """The error for text that is neither a tag nor a digest. Such text could address something outside the repository."""
     return PublishError(
         f"{repository} has no image {reference[:_LONGEST]!r}: this is neither a tag nor a digest.",
         code="not-in-registry",
@@ -59,7 +60,7 @@ def bad_reference(repository: Repository, reference: str) -> PublishError:
 
 
 def no_registry(repository: Repository, address: str = "") -> PublishError:
-    """The error for a host that does not answer as a registry. ``address`` is that of the web page that came instead."""
+    """The error for a host that is not a registry. If the host answered with a web page, ``address`` is its address."""
     page = f": it sent the web page {address.partition('?')[0][:_LONGEST]!r}" if address else ""
     return PublishError(
         f"{repository.host} does not answer as a registry{page}.",
@@ -69,7 +70,7 @@ def no_registry(repository: Repository, address: str = "") -> PublishError:
 
 
 def is_web_page(answer: requests.Response) -> bool:
-    """Whether an answer says that it is HTML. No document of a registry is."""
+    """Whether an answer is HTML by its own statement. No document of a registry is HTML."""
     kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     return kind in ("text/html", "application/xhtml+xml")
 
@@ -77,8 +78,8 @@ def is_web_page(answer: requests.Response) -> bool:
 def refused(
     repository: Repository, verb: str, method: str, answer: requests.Response, *, has_layers: bool = False
 ) -> PublishError:
-    """The error for a refused request; ``verb`` is the action that the user asked for, such as
-    ``pull from``. ``has_layers`` is true if the command transfers layers."""
+    """The error for a refused request. ``verb`` is the action that the user requested, such as ``pull from``. ``has_layers`` is
+    true if the command transfers layers."""
     try:
         told = answer.json()["errors"][0]
         words = f"{told.get('code', '')}: {told.get('message', '')}".strip(": ")
@@ -107,7 +108,7 @@ def is_other_digest(error: PublishError) -> bool:
 
 
 def other_size(repository: Repository, digest: str) -> PublishError:
-    """The error for a blob whose size is not the announced one."""
+    """The error for a blob whose size differs from the announced size."""
     return PublishError(
         f"The answer of {repository} for sha256:{digest} has a different size than its manifest says.",
         code="digest-differs",
@@ -117,7 +118,7 @@ def other_size(repository: Repository, digest: str) -> PublishError:
 
 
 def too_long(repository: Repository, url: str, largest: int) -> PublishError:
-    """The error for a document that is too long to be read."""
+    """The error for a document of more than ``largest`` bytes."""
     return PublishError(
         f"{url.partition('?')[0]} of {repository} is longer than {largest >> 20} MiB.",
         code="too-long",
@@ -126,7 +127,7 @@ def too_long(repository: Repository, url: str, largest: int) -> PublishError:
 
 
 def broken_off(repository: Repository) -> PublishError:
-    """The error for a blob that ends too early."""
+    """The error for a blob that ended too early."""
     return PublishError(
         f"The registry of {repository} stopped in the middle of a layer.",
         code="registry-unreachable",
@@ -154,7 +155,7 @@ def unreachable(repository: Repository, error: Exception, *, has_layers: bool = 
 
 
 def is_never_connected(error: BaseException | None) -> bool:
-    """Whether ``error`` comes from a connection that was not made: the name has no address, the address cannot be reached, or
+    """Whether ``error`` means that no connection was made. Then the name cannot be resolved, the address cannot be reached, or
     no program listens there."""
     if isinstance(error, requests.ConnectTimeout):
         return True
@@ -169,7 +170,8 @@ def _first(error: BaseException | None) -> BaseException | None:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the operating system's message of the first failure. The text that requests adds repeats the address twice."""
+    """Return the operating system's message of the first failure. The text of `requests` would also contain the address
+    twice."""
     error = _first(error) or error
     words = " ".join(str(getattr(error, "strerror", None) or error).split())
     return words[:_LONGEST].rstrip(".") or type(error).__name__

@@ -1,4 +1,4 @@
-"""How `requests` talks to a registry: which Authorization header it sends, and which redirects it follows."""
+"""Controls how `requests` talks to a registry: which Authorization header it sends, and which redirects it follows."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ _DOCUMENTS = re.compile("/v2/.+/(?:manifests|tags)/")
 
 
 class Header(AuthBase):
-    """Sends exactly this Authorization header. Without this class, requests would make a header from ~/.netrc."""
+    """Sends exactly this Authorization header. Without this class, `requests` would take the password from ~/.netrc."""
 
     def __init__(self, value: str) -> None:
         self._value = value
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Set the header of ``request``; an empty value sets none."""
+        """Set the header of ``request``. If the value is empty, set none."""
         if self._value:
             request.headers["Authorization"] = self._value
         return request
 
 
 class Session(requests.Session):
-    """Follows no redirect from https to plain http, because the answer could contain a token."""
+    """Refuses every redirect from https to plain http, because the redirected request could send a token without TLS."""
 
     def __init__(self, repository: Repository) -> None:
         super().__init__()
         self._repository = repository
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """The address to which ``resp`` redirects; None without a redirect. Raises :class:`PublishError`
+        """The address to which ``resp`` redirects; None if it does not redirect. Raises :class:`PublishError`
         (``insecure-address``)."""
         target = super().get_redirect_target(resp)
         if target and urlsplit(resp.url).scheme == "https" and urlsplit(urljoin(resp.url, target)).scheme != "https":
@@ -43,9 +43,8 @@ class Session(requests.Session):
         return target
 
     def checked(self, answer: requests.Response) -> requests.Response:
-        """Return ``answer``. Raise :class:`PublishError` (``unknown-format``) if it is a web page in place of a manifest or of
-        tags: the page of a proxy would pass for an image.
-        """
+        """Return ``answer``. Raise :class:`PublishError` (``unknown-format``) if it is a web page instead of a manifest or a
+        list of tags. Otherwise, the web page of a proxy could be taken for an image."""
         asked = (answer.history[0] if answer.history else answer).url
         if answer.status_code == 200 and is_web_page(answer) and _DOCUMENTS.search(urlsplit(asked).path):
             raise no_registry(self._repository, answer.url)
@@ -53,7 +52,7 @@ class Session(requests.Session):
 
 
 def is_local(host: str) -> bool:
-    """Whether a registry's ``host``, perhaps with a port, is this machine: such a registry may be without TLS."""
+    """Whether ``host`` (with or without a port) is this machine. A registry on this machine may be without TLS."""
     name = urlsplit(f"//{host}").hostname or ""
     if name == "localhost":
         return True
@@ -64,14 +63,14 @@ def is_local(host: str) -> bool:
 
 
 def with_digest(location: str, digest: str) -> str:
-    """The address that ends the upload at ``location``."""
+    """The address of the request that finishes the upload at ``location``."""
     return f"{location}{'&' if '?' in location else '?'}digest=sha256:{digest}"
 
 
 def trust(session: requests.Session, host: str) -> str | None:
     """Return the file of the CA that Docker trusts for this registry, if any. Set the client certificate from the same folder.
 
-    Pass the CA with each request, because requests ignores a session's setting if REQUESTS_CA_BUNDLE is set.
+    Pass the CA with each request: `requests` ignores the session's CA if REQUESTS_CA_BUNDLE is set.
     """
     folder = CERTIFICATES / host
     if not folder.is_dir():

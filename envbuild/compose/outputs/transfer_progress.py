@@ -8,7 +8,7 @@ from envbuild.model.progress import OnProgress, Progress
 
 
 class TransferProgress:
-    """The progress of one transfer of ``total`` bytes. Threads may share it."""
+    """The progress of one transfer of ``total`` bytes. Threads may share this object."""
 
     def __init__(self, on_progress: OnProgress, *, stage: str, message: str, total: int) -> None:
         self._on_progress = on_progress
@@ -19,8 +19,8 @@ class TransferProgress:
         self._lock = threading.Lock()
 
     def add(self, size: int) -> None:
-        """Count ``size`` bytes as done (a negative number subtracts bytes), and report the sum."""
-        with self._lock:  # held during the report, so that no older number follows a newer one
+        """Count ``size`` more bytes as done (a negative number subtracts bytes), and report the sum."""
+        with self._lock:  # held during the report, so that no smaller number is reported after a larger one
             self._done += size
             news = Progress(
                 stage=self._stage, message=self._message, done=float(self._done), total=float(self._total), unit="bytes"
