@@ -1,1 +1,1 @@
-"""Container engines: choosing one, building and running images, base images, and the private engine."""
+"""Container engines: choose an engine, build and run images, provide base images, and run the private engine."""

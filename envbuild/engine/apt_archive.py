@@ -1,6 +1,6 @@
-"""Ask apt what it would install from one suite on this machine's mirrors now. apt runs in a separate folder.
+"""Ask apt what it would install from one suite on this machine's mirrors now. apt runs with its own separate folder.
 
-Nothing is installed, and root is not needed. The lists are fetched only once in a run, even for many locks.
+Nothing is installed, and root rights are not needed. In one run, the package lists are fetched only once, even for many locks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from envbuild.engine import host_apt
 from envbuild.errors import BuildError
 from envbuild.model.lock import DebianPackage
 
-_MINIMAL = ("?essential", "?priority(required)", "apt")  # the same as mmdebstrap's minbase
+_MINIMAL = ("?essential", "?priority(required)", "apt")  # the same packages as the variant minbase of mmdebstrap
 _PRINTED_URI = re.compile(r"'(?P<uri>[^']+)' (?P<file>\S+) (?P<size>\d+) SHA256:(?P<sha256>[0-9a-f]{64})")
 _STANZA = re.compile(r"Package: (?P<name>\S+)\n(?:.*\n)*?Version: (?P<version>\S+)\n")
 _UNKNOWN = re.compile(r"Unable to locate package|has no installation candidate|was not found")
 _DATE = re.compile(r"(?m)^Date: (?P<date>.+)$")
-# Every index must be signed, whatever this machine's apt configuration says.
+# With these options, every index must be signed, whatever this machine's apt configuration says.
 _STRICT = (
     "Acquire::AllowInsecureRepositories=false",
     "Acquire::AllowWeakRepositories=false",
@@ -31,11 +31,12 @@ _STRICT = (
     "APT::Get::AllowUnauthenticated=false",
 )
 _DATED = ("Acquire::Check-Valid-Until=true", "Acquire::Check-Date=true")
-NO_DATES = "the dates of the indices"  # the lock names it if it was not checked
+NO_DATES = "the dates of the indices"  # the lock lists this text if the dates were not checked
 
 
 class Archive:
-    """The packages of ``sources``: a suite, its updates and its security fixes. ``folder`` is an empty folder for apt."""
+    """The packages of ``sources``: a suite, its updates and its security fixes. ``folder`` is an empty folder for apt's
+    files."""
 
     def __init__(self, folder: Path, sources: Sequence[host_apt.Source], architecture: str) -> None:
         self._folder = folder
@@ -45,7 +46,8 @@ class Archive:
         self.unchecked: tuple[str, ...] = ()
 
     def update(self, *, dates_matter: bool) -> None:
-        """Fetch the package lists. If the check of their dates fails and ``dates_matter`` is false, fetch them without it.
+        """Fetch the package lists. If the check of their dates fails and ``dates_matter`` is false, fetch them without this
+        check.
 
         Raises :class:`BuildError` (``base-unreachable``) if the lists cannot be fetched.
         """
@@ -67,7 +69,8 @@ class Archive:
         self._require_components()
 
     def _require_components(self) -> None:
-        """Raise :class:`BuildError` (``base-unreachable``) if the mirror lacks a component: apt only warns about it."""
+        """Raise :class:`BuildError` (``base-unreachable``) if the mirror lacks a component. apt itself only warns about
+        this."""
         first = self._sources[0]
         lists = self._folder / "state" / "lists"
         for component in first.components:
@@ -79,8 +82,8 @@ class Archive:
                 )
 
     def minimal(self) -> tuple[DebianPackage, ...]:
-        """Return the packages of a minimal system, by name."""
-        # Without usr-is-merged (if the suite has it) apt would choose usrmerge, which depends on Perl's modules
+        """Return the packages of a minimal system, sorted by name."""
+        # Name usr-is-merged, if the suite has it: otherwise apt would choose usrmerge, which needs Perl modules.
         try:
             return self.install((), (*_MINIMAL, "usr-is-merged"))
         except BuildError as error:
@@ -89,10 +92,10 @@ class Archive:
         return self.install((), _MINIMAL)
 
     def install(self, present: Sequence[DebianPackage], asked: Sequence[str]) -> tuple[DebianPackage, ...]:
-        """Return what apt would install for ``asked`` on a system with the packages ``present``, by name.
+        """Return what apt would install for ``asked`` on a system with the packages ``present``, sorted by name.
 
-        Raises :class:`BuildError`: ``unknown-package`` for a name or version that the mirror lacks, ``packages-unavailable``
-        if apt cannot install a package, or only by removing another one.
+        Raises :class:`BuildError`: ``unknown-package`` if the mirror lacks a name or version; ``packages-unavailable`` if apt
+        cannot install a package, or must remove another one for it.
         """
         lines = tuple(sorted({f"{each.name} {each.version}" for each in present}))
         key = (lines, tuple(asked))
@@ -101,15 +104,16 @@ class Archive:
         return self._known[key]
 
     def lists(self, package: DebianPackage) -> bool:
-        """Whether the lists contain the file with exactly this hash."""
+        """Whether the lists contain the file of ``package`` with exactly this hash."""
         stanza = self._stanzas.get((package.name, package.version), "")
         return f"\nSHA256: {package.sha256}" in stanza
 
     def snapshots(self, address: str) -> tuple[str, ...]:
-        """Return the address of a snapshot of each archive. Its time is one day after the archive's newest index.
+        """Return the address of a snapshot of each archive. The time of each snapshot is one day after the archive's newest
+        index.
 
-        At that time, the archive certainly had all files of the index. A snapshot is requested by a time; the server answers
-        with the last snapshot that was taken before this time.
+        At that time, the archive certainly had all files of the index. A snapshot is requested by a time, and the server
+        answers with the last snapshot before this time.
         """
         youngest: dict[str, datetime.datetime] = {}
         for source in self._sources:
@@ -133,7 +137,7 @@ class Archive:
         return tuple(sorted(found, key=lambda package: package.name))
 
     def _status(self, present: Sequence[DebianPackage]) -> Iterator[str]:
-        """Return a dpkg status file for these packages, from the fields in the lists."""
+        """Yield the parts of a dpkg status file for these packages, from the fields in the package lists."""
         installed = {package.name: package.version for package in present}
         for name, version in sorted(installed.items()):
             stanza = self._stanzas.get((name, version))

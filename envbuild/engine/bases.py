@@ -21,16 +21,16 @@ from envbuild.model.progress import OnProgress, Progress, as_news, ignore_progre
 from envbuild.workspace import Workspace
 
 How = Literal["pulled", "bootstrapped", "local"]
-Debs = Callable[[Sequence[DebianPackage]], Store]  # provides the files of packages and fetches missing ones
-_SHOWN = 5  # differences shown in a message; the error has all of them
+Debs = Callable[[Sequence[DebianPackage]], Store]  # fetches missing files of packages, and returns the store with all of them
+_SHOWN = 5  # differences that a message shows; the error object has all of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RealisedBase:
-    """The base with which a build really starts.
+    """The base that a build really starts from.
 
-    ``reference`` is the name for FROM. ``digest`` is the registry's digest of a pulled base, or the image id of any other base.
-    ``notes`` are lines for the user.
+    ``reference`` is the name for FROM. For a pulled base, ``digest`` is the registry's digest; for any other base, it is the
+    image id. ``notes`` are lines for the user.
     """
 
     reference: str
@@ -42,8 +42,8 @@ class RealisedBase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownBase:
-    """The matrix's facts about an image: the digest of its tag (or empty), and apt sources that replace its own if those are
-    gone."""
+    """The matrix's facts about an image: the digest of its tag (or empty), and apt sources that replace the image's own sources
+    if these no longer exist."""
 
     digest: str = ""
     archive: tuple[str, ...] = ()
@@ -59,12 +59,14 @@ def pin(
     on_progress: OnProgress,
     known: KnownBase = NOTHING_KNOWN,
 ) -> BaseLock | Missing:
-    """Return the pin of this environment's base: a digest, or a package list, or what is missing and why.
+    """Return the pin of this environment's base (a digest or a package list). If there is none, return what is missing and why.
 
-    A base that can be bootstrapped is pinned by its packages and their hashes if a mirror lists them, because a registry's
-    image can disappear. Otherwise a digest in the matrix comes before the registry's digest, so that all users get the same
-    lock. Nothing is pulled or installed. Without an engine, no registry is queried. The lock records what is missing, but
-    nothing about this machine: errors that contain hosts and addresses are shown as progress only.
+    If a base can be bootstrapped and a mirror lists its packages, the packages and their hashes are the pin, because an image
+    can disappear from a registry. Otherwise, a digest in the matrix is preferred to the registry's digest, so that all users
+    get the same lock.
+
+    Nothing is pulled or installed. Without an engine, no registry is queried. The lock records what is missing, but nothing
+    about this machine: errors with hosts and addresses are only shown as progress.
     """
     image = environment.base.image
     on_progress(Progress(stage="lock", message=f"pinning the base {image}"))
@@ -96,7 +98,7 @@ def pin(
 
 
 def digest_of(image: str, engine: Engine | None, on_progress: OnProgress) -> str | None:
-    """Return the registry's digest of an image, or None if the digest cannot be read; the reason is shown as progress."""
+    """Return the registry's digest of an image. If the digest cannot be read, show the reason as progress and return None."""
     try:
         return engine.registry_digest(image) if engine else None
     except EnvbuildError as error:
@@ -112,9 +114,9 @@ def provide(  # noqa: PLR0917 - the inputs of providing a base
     on_progress: OnProgress,
     debs: Debs | None = None,
 ) -> RealisedBase:
-    """Make sure that the engine has the base: pull or bootstrap it if necessary.
+    """Make sure that the engine has the base: pull or bootstrap the base if necessary.
 
-    ``debs`` provides the package files for a bootstrap; without ``debs`` they come from this machine's mirror.
+    ``debs`` provides the package files for a bootstrap. Without ``debs``, the files come from this machine's mirror.
 
     Raises :class:`BuildError`: ``base-unreachable`` (names the source, its provider and the other providers), ``base-differs``
     (names the differences from the lock), ``package-gone`` (names a package that is no longer available).
@@ -133,12 +135,12 @@ def provide(  # noqa: PLR0917 - the inputs of providing a base
 
 
 def unreachable(environment: Environment, why: str) -> BuildError:
-    """Return the error for an unreachable base, or for an unreachable source that a base needs."""
+    """Return the error for a base that cannot be reached, or for a source of a base that cannot be reached."""
     base = environment.base
     others = ", ".join(base.other_providers)
     steps = [f"This environment can also be built with the base providers {others} (choose one with --base)."] if others else []
     steps.append("To use a base image that you have, add --base IMAGE.")
-    if environment.prefixes:  # the base of a stack cannot be chosen
+    if environment.prefixes:  # a user cannot choose the base of a stack
         steps = ["Build it on a machine whose engine can pull that image."]
     return BuildError(
         f"{environment.name} cannot be built here: its base {base.image} (provider `{base.provider}`) cannot be reached. {why}",
@@ -151,18 +153,18 @@ def unreachable(environment: Environment, why: str) -> BuildError:
 def check_repositories(environment: Environment, timeout_s: float = 6.0) -> None:
     """Check within seconds whether the apt repositories that the base needs can be reached.
 
-    Only a failed connection counts as unreachable. Every answer, even an error page, is left to apt. Raises :class:`BuildError`
-    (``base-unreachable``).
+    Only a failed connection counts as unreachable. Any answer counts as reachable, even an error page; apt then reports the
+    error. Raises :class:`BuildError` (``base-unreachable``).
     """
     import requests
 
     def ask(url: str) -> object:
-        # Closed without reading: a server may add a body to any answer.
+        # The body is not read, because a server may add one to any answer.
         with requests.head(url, timeout=timeout_s, allow_redirects=False, stream=True) as answer:
             return answer.status_code
 
     for repository in environment.base.repositories:
-        # `requests` limits the time between two bytes; the clock limits the whole answer.
+        # `requests` limits the time between two bytes; this clock limits the time of the whole answer.
         clock = Clock(repository.url, "its answer", time.monotonic() + 2 * timeout_s, tell_nobody, endless=False)
         try:
             watched(lambda _, url=repository.url: ask(url), clock)  # type: ignore[misc]
@@ -185,12 +187,12 @@ def _bootstrappable(environment: Environment) -> bool:
 def root_file_system(
     wanted: Bootstrap, workspace: Workspace, on_progress: OnProgress, debs: Debs, engine: Engine | None = None
 ) -> bootstrap.Rootfs:
-    """Return the root file system of exactly the packages ``wanted``, from the files that ``debs`` provides.
+    """Return the root file system with exactly the packages of ``wanted``, made from the files that ``debs`` provides.
 
-    Its tar file is checked, unless ``engine`` already has the image.
+    The tar file of the root file system is checked, unless ``engine`` already has its image.
 
-    Raises :class:`EngineError` (``missing-program``) without mmdebstrap and :class:`BuildError` (``package-gone``,
-    ``base-differs``) if packages are unavailable, or the result is another base.
+    Raises :class:`EngineError` (``missing-program``) if mmdebstrap is needed and not installed. Raises :class:`BuildError` if
+    packages are unavailable (``package-gone``) or the result is another base (``base-differs``).
     """
     if not all(package.path for package in wanted.packages):
         raise BuildError(
@@ -218,7 +220,7 @@ def _bootstrapped(  # noqa: PLR0917 - as for provide
     name = bootstrap.reference(rootfs.bootstrap)
     image_id = _loaded(name, rootfs, engine)
     if image_id is None:
-        # Another run may be loading the same base. The lock makes sure that the base is loaded only once.
+        # Another run may be loading the same base. The file lock makes sure that the base is loaded only once.
         with files.locked(workspace.bases / "loading", as_news("base", on_progress)):
             image_id = _loaded(name, rootfs, engine) or engine.import_rootfs(
                 rootfs.path,
@@ -231,7 +233,7 @@ def _bootstrapped(  # noqa: PLR0917 - as for provide
 
 
 def _loaded(name: str, rootfs: bootstrap.Rootfs, engine: Engine) -> str | None:
-    """The id of the base's image in the engine; :class:`BuildError` if the name belongs to another image."""
+    """The id of the base's image in the engine, or None. Raises :class:`BuildError` if another image has its name."""
     found = engine.image(name)
     if found is not None and found.layers != (f"sha256:{rootfs.archive_sha256}",):
         raise misnamed(name)
@@ -241,7 +243,7 @@ def _loaded(name: str, rootfs: bootstrap.Rootfs, engine: Engine) -> str | None:
 def _pulled_instead(
     wanted: Bootstrap, base: BaseLock, engine: Engine, on_progress: OnProgress, why: EnvbuildError
 ) -> RealisedBase:
-    """Return the distribution's own image if it contains exactly the locked packages; raise ``why`` if it is unavailable."""
+    """Return the distribution's own image if it contains exactly the locked packages. If it is unavailable, raise ``why``."""
     on_progress(Progress(stage="base", message=f"{why.message} Using {base.image} instead.", log=True))
     try:
         digest = engine.pull(base.image, on_progress)
@@ -255,7 +257,7 @@ def _pulled_instead(
 
 
 def require_same(wanted: Bootstrap, real: Bootstrap) -> None:
-    """Raise :class:`BuildError` (``base-differs``) unless ``real`` contains exactly the packages that the lock pins."""
+    """Raise :class:`BuildError` (``base-differs``) unless ``real`` contains exactly the pinned packages of ``wanted``."""
     if problems := differences(wanted, real):
         told = "; ".join(map(str, problems[:_SHOWN])) + (f"; and {len(problems) - _SHOWN} more" if problems[_SHOWN:] else "")
         raise BuildError(
@@ -277,7 +279,7 @@ def misnamed(reference: str) -> BuildError:
 
 
 def differences(wanted: Bootstrap, real: Bootstrap) -> list[Problem]:
-    """Return the differences between the packages of ``real`` and the pinned ones, by name."""
+    """Return the differences between the packages of ``real`` and the pinned packages, sorted by name."""
     locked = {package.name: package for package in wanted.packages}
     present = {package.name: package for package in real.packages}
     told: dict[str, str] = {}
@@ -314,7 +316,7 @@ def _by_digest(base: BaseLock, digest: str, environment: Environment, engine: En
 def _unpinned(
     base: BaseLock, environment: Environment, engine: Engine, workspace: Workspace, on_progress: OnProgress
 ) -> RealisedBase:
-    """Provide a base that the lock does not pin: the current image, with a note in the record."""
+    """Provide a base that the lock does not pin: the current one. The result has a note for the build record."""
     now = pin(environment, engine, workspace, ignore_progress)
     if isinstance(now, Missing):
         raise BuildError(now.why, code="base-unreachable")
@@ -330,7 +332,8 @@ def _unpinned(
 
 
 def _named(engine: Engine, image_id: str, how: str, digest: str) -> str:
-    # FROM by digest would make the builder ask the registry even if the engine has the image; a local name does not.
+    # If FROM named a digest, the builder would query the registry even if the engine has the image. It does not for a local
+    # name.
     name = f"envbuild/base:{how}-{digest.partition(':')[2][:12]}"
     engine.tag(image_id, name)
     return name

@@ -24,15 +24,15 @@ from envbuild.model.progress import OnProgress, Progress, as_news
 from envbuild.workspace import Workspace
 
 CREATED = "2020-01-01T00:00:00Z"
-_EPOCH = "1577836800"  # CREATED in seconds: the newest time stamp that a file of a base has
-LAYOUT = "2"  # increase it when _CLEAN or the options below change the result for the same packages
+_EPOCH = "1577836800"  # CREATED in seconds since 1970: the newest time stamp that a file of a base may have
+LAYOUT = "2"  # increase this when a change of _CLEAN or of the options below gives another result for the same packages
 _VARIANT = "minbase"
-_LARGEST_STATUS = 64 * 2**20  # a minimal Debian has 100 kB
-_KEPT = 3  # kept for each suite: several, because a mirror has only today's packages
+_LARGEST_STATUS = 64 * 2**20  # bytes; the file of a minimal Debian has 100 kB
+_KEPT = 3  # root file systems kept for each suite; several, because a mirror has only today's packages
 
-# Runs outside the new root, whose folder is $1. Removes everything that names this machine or its mirror, or differs between
-# runs. Builders mount two files of /etc (resolv.conf and hosts). They must exist, because a builder would make a missing one,
-# with the time of the build.
+# This script runs outside the new root, whose folder is $1. It removes everything that names this machine or its mirror, or
+# that differs between runs. Builders mount two files of /etc (resolv.conf and hosts). These files must exist, because a builder
+# would make a missing one, with the time of the build.
 _CLEAN = """set -e
 : > "$1/etc/apt/sources.list"
 rm -rf "$1"/etc/apt/sources.list.d/* "$1"/etc/apt/apt.conf.d/99mmdebstrap "$1"/etc/apt/auth.conf.d/*
@@ -50,9 +50,9 @@ find "$1/var/tmp" -mindepth 1 -delete
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rootfs:
-    """A root file system on this machine, with its packages. ``archive_sha256`` is the hash of the tar file.
+    """A root file system on this machine, with its packages. ``archive_sha256`` is the hash of its tar file.
 
-    ``adopted`` is true if another machine made it: then only the names of its packages are known, not its other content.
+    If another machine made it, ``adopted`` is true. Then only the names of its packages are known, not its other content.
     """
 
     path: Path
@@ -63,7 +63,7 @@ class Rootfs:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """The manifest that is stored next to a root file system in the cache."""
+    """The manifest that the cache stores next to a root file system."""
 
     bootstrap: Bootstrap
     archive_sha256: str
@@ -72,7 +72,7 @@ class Manifest:
 
 
 def architecture() -> str:
-    """Return this machine's architecture in Debian's terms."""
+    """Return Debian's name of this machine's architecture."""
     machine = os.uname().machine
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
@@ -90,7 +90,7 @@ def reference(bootstrap: Bootstrap) -> str:
 
 
 def mirror(workspace: Workspace, suite: str, components: tuple[str, ...] = ()) -> list[host_apt.Source]:
-    """Return the host's sources for ``suite`` that answer now, with ``components`` in addition to main.
+    """Return those of the host's sources for ``suite`` that answer now, with ``components`` in addition to main.
 
     Raises :class:`BuildError` (``base-unreachable``).
     """
@@ -107,7 +107,7 @@ def mirror(workspace: Workspace, suite: str, components: tuple[str, ...] = ()) -
 
 
 def source_lines(sources: Sequence[host_apt.Source]) -> bytes:
-    """Return the sources as a file for a build's secret. It never becomes part of an image."""
+    """Return the sources as a file for a secret of a build. The file never becomes part of an image."""
     return "".join(f"{source.line()}\n" for source in sources).encode()
 
 
@@ -124,9 +124,9 @@ def archive(workspace: Workspace, suite: str, components: tuple[str, ...] = ()) 
 
 @functools.lru_cache(maxsize=4)
 def snapshot_archive(workspace: Workspace, suite: str, snapshots: tuple[str, ...], components: tuple[str, ...] = ()) -> Archive:
-    """Return the packages of ``suite`` in the distribution's snapshots; raises :class:`BuildError` (``base-unreachable``).
+    """Return the packages of ``suite`` in the distribution's snapshots. Raises :class:`BuildError` (``base-unreachable``).
 
-    The dates of the indices are not checked, because the indices of old snapshots are always past their expiry date.
+    The dates of the indices are not checked, because the indices of old snapshots have always expired.
     """
     endings = {"debian": ("", "-updates"), "debian-security": ("-security",)}
     wanted = [
@@ -153,16 +153,16 @@ def _updated(workspace: Workspace, sources: Sequence[host_apt.Source], *, dates_
 def plan(workspace: Workspace, suite: str, components: tuple[str, ...] = ()) -> Bootstrap:
     """Return the packages that a bootstrap of ``suite`` would contain now.
 
-    ``components`` are those that later steps need, because all packages of a lock come from the same lists.
+    ``components`` are the components that later steps need, because all packages of a lock come from the same package lists.
     """
     packages = archive(workspace, suite, components).minimal()
     return Bootstrap(suite=suite, architecture=architecture(), variant=_VARIANT, packages=packages)
 
 
 def cached(workspace: Workspace, bootstrap: Bootstrap) -> Rootfs | None:
-    """Return the root file system of exactly these packages, if it was made before.
+    """Return the root file system of exactly these packages from the cache, or None.
 
-    An adopted root file system is used only with ``--offline``, on a machine without mmdebstrap.
+    An adopted root file system is used only with ``--offline``, and only on a machine without mmdebstrap.
     """
     found = _read(_folder(workspace, bootstrap.suite) / key(bootstrap))
     if found is not None and found.adopted and not (network.is_forbidden() and procs.find("mmdebstrap") is None):
@@ -171,10 +171,9 @@ def cached(workspace: Workspace, bootstrap: Bootstrap) -> Rootfs | None:
 
 
 def adopt(workspace: Workspace, wanted: Bootstrap, archive: Path, archive_sha256: str) -> Rootfs:
-    """Cache a copy of ``archive``, a root file system that another machine made of ``wanted``.
+    """Store a copy of ``archive`` in the cache. Another machine made this root file system from ``wanted``.
 
-    Raises :class:`BuildError` (``base-differs``) if the file changed while it was copied, or is not a root file system of these
-    packages.
+    Raises :class:`BuildError` (``base-differs``) if the file has changed, or is not a root file system of these packages.
     """
     work = workspace.bases / "work"
     with files.locked(workspace.bases / "lock"):
@@ -194,15 +193,15 @@ def adopt(workspace: Workspace, wanted: Bootstrap, archive: Path, archive_sha256
 
 
 def is_whole(rootfs: Rootfs) -> bool:
-    """Whether the tar file of ``rootfs`` is unchanged. Call it before each use; it takes a moment."""
+    """Whether the tar file of ``rootfs`` is unchanged. Call this before each use; it takes a moment."""
     return files.sha256_of(rootfs.path) == rootfs.archive_sha256
 
 
 def make(workspace: Workspace, wanted: Bootstrap, store: Store, on_progress: OnProgress) -> Rootfs:
-    """Bootstrap exactly the packages of ``wanted`` from the files in ``store``, and cache the result.
+    """Bootstrap exactly the packages of ``wanted`` from the files in ``store``, and store the result in the cache.
 
-    Raises :class:`EngineError` (``missing-program``) without mmdebstrap and :class:`BuildError` if it fails. A kill at
-    any moment leaves only a work folder, which the next run removes.
+    Raises :class:`EngineError` (``missing-program``) if mmdebstrap is not installed, and :class:`BuildError` if it fails. A
+    kill at any moment leaves only a work folder, which the next run removes.
     """
     program = procs.find("mmdebstrap")
     if program is None:
@@ -214,7 +213,7 @@ def make(workspace: Workspace, wanted: Bootstrap, store: Store, on_progress: OnP
     work = workspace.bases / "work"
     with files.locked(workspace.bases / "lock", as_news("base", on_progress)):
         existing = cached(workspace, wanted)
-        if existing is not None and is_whole(existing):  # another run was faster
+        if existing is not None and is_whole(existing):  # another run has made it meanwhile
             return existing
         discard(work)
         try:
@@ -235,13 +234,14 @@ def discard(folder: Path) -> None:
     inside = [line.split()[1] for line in mounts if line.split()[1].startswith(f"{folder}/")]
     for place in sorted(inside, reverse=True):
         result = procs.run(["umount", "--lazy", place], timeout_s=30)
-        if result.code != 0:  # removing the folder would delete the mounted files
+        if result.code != 0:  # do not go on: removing the folder would delete the mounted files
             raise EngineError(f"{place} is still mounted from an earlier run: {result.output.strip()}")
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_repository(folder: Path, wanted: Bootstrap, store: Store) -> None:
-    """Write an apt repository with only these packages. It needs no signature: each file was just checked by its hash."""
+    """Write an apt repository with only these packages. It needs no signature, because the hash of each file was just
+    checked."""
     entries = []
     for package in wanted.packages:
         if not store.holds(package):
@@ -263,8 +263,8 @@ def _write_repository(folder: Path, wanted: Bootstrap, store: Store) -> None:
 
 def _mmdebstrap(program: str, planned: Bootstrap, repository: Path, archive: Path, on_progress: OnProgress) -> None:
     names = [package.name for package in planned.packages]
-    # On a mirror, mmdebstrap installs apt because the index marks it as important. Our repository has only the package's own
-    # fields, which do not mark it, so apt is named here.
+    # From a mirror, mmdebstrap installs apt because the mirror's index marks apt as important. The index of our repository has
+    # only the fields of the packages themselves, without this mark. So the option names apt.
     include = [f"--include={','.join(name for name in ('apt', 'usr-is-merged') if name in names)}"]
     hooks = Path("/usr/share/mmdebstrap/hooks/merged-usr")
     merged = [f"--hook-dir={hooks}"] if "usr-is-merged" in names and hooks.is_dir() else []
@@ -275,8 +275,8 @@ def _mmdebstrap(program: str, planned: Bootstrap, repository: Path, archive: Pat
         f"--architectures={planned.architecture}",
         "--format=tar",
         "--skip=output/dev",  # the engine makes the devices of each container
-        # The hook cleans up instead. mmdebstrap's own step runs this machine's apt-get, which deletes this machine's package
-        # lists if it does not find the configuration of the new root.
+        # The hook _CLEAN cleans up instead. The step cleanup/apt of mmdebstrap would run this machine's apt-get. If that
+        # program does not find the configuration of the new root, it deletes the package lists of this machine.
         "--skip=cleanup/apt",
         *merged,
         *include,
@@ -298,7 +298,7 @@ def _mmdebstrap(program: str, planned: Bootstrap, repository: Path, archive: Pat
 
 
 def _add_dev(archive: Path) -> None:
-    """Add an empty /dev. Without it a builder would make one, with the time of the build."""
+    """Add an empty /dev. Without it, a builder would make this folder, with the time of the build."""
     folder = tarfile.TarInfo("./dev")
     folder.type, folder.mode, folder.mtime = tarfile.DIRTYPE, 0o755, int(_EPOCH)
     with tarfile.open(archive, "a", format=tarfile.GNU_FORMAT) as tar:
@@ -307,7 +307,7 @@ def _add_dev(archive: Path) -> None:
 
 def _apart() -> list[str]:
     # As root, mmdebstrap would mount /proc, /sys and /dev of the new root in this machine's mount namespace. In separate
-    # namespaces the mounts, and every process that dpkg started, vanish when the first process ends for any reason.
+    # namespaces, these mounts and all processes that dpkg started end when the first process ends for any reason.
     unshare = procs.find("unshare")
     if unshare is None or os.geteuid() != 0:
         return []
@@ -344,7 +344,7 @@ def _keep(workspace: Workspace, planned: Bootstrap, archive: Path, *, adopted: b
 
 
 def prune(folder: Path) -> None:
-    """Remove root file systems of an earlier layout, and all but the last few of each suite."""
+    """Remove the root file systems of an earlier layout. Keep only the newest few of each suite."""
     usable = {made: made.stat().st_mtime for made in folder.iterdir() if _read(made) is not None}
     kept = sorted(usable, key=lambda made: usable[made], reverse=True)[:_KEPT]
     for made in folder.iterdir():
@@ -353,8 +353,8 @@ def prune(folder: Path) -> None:
 
 
 def realised(archive: Path, planned: Sequence[DebianPackage]) -> tuple[DebianPackage, ...]:
-    """Return the packages that dpkg lists in a root file system, with the hash and the path of the planned package if the
-    version is equal."""
+    """Return the packages that dpkg lists in a root file system. A package gets the hash and the path of the planned package
+    with the same version, if there is one."""
     known = {(package.name, package.version): package for package in planned}
     with tarfile.open(archive) as tar:
         status = tar.extractfile("./var/lib/dpkg/status")

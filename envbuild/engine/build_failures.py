@@ -1,4 +1,4 @@
-"""Turn a builder's output into an error, with a table of patterns and error codes."""
+"""Turn a builder's output into an error, by a table of patterns and error codes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ _KEPT_LINES = 40
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One row: if the output contains ``text``, the error is ``code``. ``example`` is a real line, used in tests."""
+    """One row of the table: if the regular expression ``text`` matches the output, the error is ``code``. ``example`` is a real
+    line of output, which tests use."""
 
     code: str
     text: str
     example: str
 
 
-# The first match decides, so specific rows come first: a full disk, for example, makes downloads fail too.
+# The first matching row decides, so specific rows come first. For example, a full disk also makes downloads fail.
 PATTERNS: tuple[Pattern, ...] = (
     Pattern("no-space", r"no space left on device", "write /var/lib/x: no space left on device"),
     Pattern(
@@ -96,7 +97,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "unknown-package", r"E: Package '(\S+)' has no installation candidate", "E: Package 'x' has no installation candidate"
     ),
     Pattern("index-unreachable", r"E: Failed to fetch \S+", "E: Failed to fetch http://a.b/x.deb  404  Not Found"),
-    # This row comes after the rows above, because pip also prints the message for an index that it could not reach.
+    # This row must come after the rows above: pip prints this message, too, if it could not reach an index.
     Pattern("artifact-gone", r"No matching distribution found for", "ERROR: No matching distribution found for six==1.16.99"),
     Pattern("artifact-gone", r"there is no version of \S+==", "Because there is no version of six==1.16.99 and you require it"),
     Pattern("artifact-gone", r"not found in the package registry", "Because a was not found in the package registry"),
@@ -115,7 +116,7 @@ _HINTS = {
 
 
 def classify(text: str) -> str:
-    """Return the error code for the output of a failed build; ``build-step`` if no row matches."""
+    """Return the error code for the output of a failed build. If no row matches, return ``build-step``."""
     for pattern in PATTERNS:
         if re.search(pattern.text, text):
             return pattern.code
@@ -123,7 +124,7 @@ def classify(text: str) -> str:
 
 
 def explain(*, instruction: str, reason: str, lines: Sequence[str]) -> BuildError:
-    """Return the error for a failed build: the instruction, the cause, and its last lines of output."""
+    """Return the error for a failed build, with the failed instruction, the cause, and the last lines of output."""
     tail = tuple(lines[-_KEPT_LINES:])
     code = classify("\n".join([f"{instruction} ERROR: {reason}", *tail]))
     where = f" in: {_shorten(instruction)}" if instruction else ""
@@ -141,7 +142,7 @@ def explain(*, instruction: str, reason: str, lines: Sequence[str]) -> BuildErro
 
 
 def _found(lines: Sequence[str], code: str) -> str:
-    """Return what the groups of the patterns of ``code`` matched in the output, such as the packages that apt does not know."""
+    """Return the text that the groups in the patterns of ``code`` matched, such as the packages that apt does not know."""
     patterns = [pattern.text for pattern in PATTERNS if pattern.code == code]
     found = [match[1] for line in lines for text in patterns if (match := re.search(text, line)) and match.groups()]
     return ", ".join(dict.fromkeys(found)) or "of that name"

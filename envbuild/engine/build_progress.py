@@ -17,7 +17,7 @@ _DONE = re.compile(r"^DONE (?P<seconds>[\d.]+)s$")
 _TRANSFER = re.compile(
     r"^(?:sha256:\S+|transferring \w+:) (?P<done>[\d.]+)(?P<unit>[kMG]?B)(?: / (?P<total>[\d.]+)(?P<tunit>[kMG]?B))?"
 )
-# The common beginning of every shell step (options, reading secrets) is not shown.
+# Every shell step begins with the same commands (options, reading secrets). This beginning is not shown.
 _PREAMBLE = re.compile(r"(?<=RUN )(?:if \[ .*?; fi; |set -\w+;? (?:&& )?|export [^;]*; )+")
 _UNITS = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 _KEPT = 60
@@ -35,9 +35,10 @@ class _Vertex:
 
 @dataclass(slots=True)
 class PlainProgress:
-    """A parser that is fed line by line; ``total`` is the number of the Dockerfile's instructions, None if unknown.
+    """A parser that gets the output line by line. ``total`` is the number of the Dockerfile's instructions, None if unknown.
 
-    After a failure ``failed`` is the name of the step, ``reason`` the builder's reason and ``tail`` its last lines.
+    After a failure, ``failed`` is the name of the failed step, ``reason`` the builder's reason, and ``tail`` the last lines of
+    the step.
     """
 
     on_progress: OnProgress
@@ -57,7 +58,7 @@ class PlainProgress:
         if not vertex.name:
             vertex.name = match["rest"]
             self._start(vertex)
-        elif match["rest"] != vertex.name:  # with interleaved output the builder repeats the name
+        elif match["rest"] != vertex.name:  # the builder repeats the name when it switches between parallel steps
             self._news(vertex, match["rest"])
 
     @property
@@ -72,7 +73,7 @@ class PlainProgress:
 
     @property
     def failed(self) -> str:
-        """The name of the step that failed, empty if none did."""
+        """The name of the failed step; empty if no step failed."""
         return next((v.name for v in self._vertices.values() if v.error and v.error != "CANCELED"), "")
 
     @property
@@ -83,7 +84,7 @@ class PlainProgress:
 
     @property
     def tail(self) -> list[str]:
-        """The last lines of the failed step, or of the builder if no step failed."""
+        """The last lines of the failed step. If no step failed, the last lines of the builder itself."""
         failing = [v for v in self._vertices.values() if v.error and v.error != "CANCELED"]
         return list(failing[0].lines) if failing else list(self._others)
 
@@ -123,7 +124,7 @@ class PlainProgress:
 
 
 def instruction_of(name: str, limit: int = 100) -> str:
-    """Return a readable name of a step: stage and instruction on one line, without mount options."""
+    """Return a readable name of a step: its stage and its instruction in one line, without mount options."""
     step = _STEP.match(name)
     if step is None:
         return name[:limit]
@@ -135,7 +136,7 @@ def instruction_of(name: str, limit: int = 100) -> str:
 def count_steps(dockerfile: str) -> int:
     """Return how many instructions of a Dockerfile the builder will report as steps.
 
-    A FROM that names an earlier stage is not reported.
+    The builder does not report a FROM that names an earlier stage.
     """
     joined = re.sub(r"\\\r?\n", " ", re.sub(r"(?m)^\s*#.*\n?", "", dockerfile))
     stages: set[str] = set()

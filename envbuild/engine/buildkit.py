@@ -1,4 +1,4 @@
-"""Build an image with BuildKit, through the docker program, because the SDK has no BuildKit."""
+"""Build an image with BuildKit. The docker program does this, because the SDK has no BuildKit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BuildSpec:
 def build(
     spec: BuildSpec, *, cli: DockerCli, endpoint: str, find_image: Callable[[str], ImageInfo | None], on_progress: OnProgress
 ) -> BuiltImage:
-    """Build on the engine at ``endpoint``; ``find_image`` returns the built image from that engine. Raises
+    """Build on the engine at ``endpoint``. ``find_image`` reads the built image from that engine. Raises
     :class:`BuildError`."""
     started = time.monotonic()
     progress = PlainProgress(on_progress, total=count_steps((spec.context / spec.dockerfile).read_text(encoding="utf-8")))
@@ -54,8 +54,8 @@ def build(
         )
         if result.code != 0:
             raise build_failures.explain(instruction=progress.failed, reason=progress.reason, lines=progress.tail)
-    # Ask the engine for the image's id. With a containerd image store or with attestations, the builder reports the digest of a
-    # manifest instead.
+    # Ask the engine for the image's id. With containerd's image store, or with attestations, the builder reports the digest of
+    # a manifest instead of the id.
     image = find_image(spec.tags[0])
     if image is None:
         raise BuildError(f"The builder reported success, but the engine does not have {spec.tags[0]}.")
@@ -64,10 +64,10 @@ def build(
 
 @contextlib.contextmanager
 def secret_files(secrets: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
-    """Return paths from which the docker program can read the secrets inside the ``with`` block.
+    """Yield paths from which the docker program can read the secrets until the ``with`` block ends.
 
-    The secrets are in memory files of this process, accessible through /proc. They are never written to a disk and vanish with
-    the process.
+    The secrets are in memory files of this process, accessible through /proc. They are never written to a disk, and they vanish
+    when the process ends.
     """
     with contextlib.ExitStack() as stack:
         paths: dict[str, str] = {}
@@ -100,10 +100,10 @@ def build_options(spec: BuildSpec) -> list[str]:
 
 
 def no_buildkit(endpoint: str, product: Product) -> EngineError:
-    """Return the error (``no-buildkit``) for an engine with which no docker program of this machine can use BuildKit.
+    """Return the error (``no-buildkit``) for an engine on which no docker program of this machine can build with BuildKit.
 
-    The classic builder and Podman's builder cannot mount build secrets as these Dockerfiles require; proxies and credentials
-    would then get into the image.
+    The classic builder and Podman's builder cannot mount build secrets in the form that these Dockerfiles need. With these
+    builders, proxies and credentials would become part of the image.
     """
     if product == "Podman":
         return EngineError(

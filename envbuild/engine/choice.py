@@ -1,4 +1,4 @@
-"""Choose the engine: DOCKER_HOST, the default socket, the private engine, in that order."""
+"""Choose the container engine. Try DOCKER_HOST first, then the default socket, then the private engine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from envbuild.errors import EngineError
 from envbuild.workspace import Workspace
 
 DEFAULT_SOCKET = "/var/run/docker.sock"
-_ABSENT = ("the socket does not exist", "connection refused")  # a stopped engine leaves its socket behind
+_ABSENT = ("the socket does not exist", "connection refused")  # a stopped engine may leave its socket behind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """Why the engine at ``endpoint`` cannot be used."""
+    """The reason why the engine at ``endpoint`` cannot be used."""
 
     origin: Origin
     endpoint: str
@@ -31,17 +31,17 @@ class Refusal:
 def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> Engine:
     """Return the first engine that answers.
 
-    If DOCKER_HOST is set, no other engine is tried, because the user named this one. Raises :class:`EngineError`:
-    ``no-engine`` if there is none, ``refused`` if there is one but connecting to it fails. With ``--offline``, an engine
-    that is reached by ssh raises :class:`BuildError` (``offline``).
+    If DOCKER_HOST is set, no other engine is tried, because the user named this one. Raises :class:`EngineError`: ``no-engine``
+    if there is no engine, ``refused`` if there is one but connecting to it fails. With ``--offline``, an ssh address raises
+    :class:`BuildError` (``offline``).
     """
     refusals: list[Refusal] = []
     for endpoint, origin in endpoints(workspace, environ):
-        if endpoint.startswith("ssh://"):  # the ssh program connects, and this process cannot watch its connections
+        if endpoint.startswith("ssh://"):  # the ssh program makes the connections, and this process cannot control them
             network.require(f"The engine in DOCKER_HOST ({endpoint})")
         try:
             open_client = reach(endpoint, environ if origin == "DOCKER_HOST" else {})
-        except Exception as error:  # the SDK raises errors of several libraries, all with the same meaning
+        except Exception as error:  # the SDK raises errors of several libraries; all of them mean that connecting failed
             refusals.append(Refusal(origin=origin, endpoint=endpoint, reason=reason_of(error, endpoint)))
             continue
         programs = docker_program.candidates(environ)
@@ -50,12 +50,12 @@ def connect(workspace: Workspace, environ: Mapping[str, str] = os.environ) -> En
 
 
 def describe(workspace: Workspace) -> EngineInfo:
-    """Return the facts about the engine that :func:`connect` would return, for ``doctor``."""
+    """Return the facts about the engine that :func:`connect` would return. ``doctor`` shows them."""
     return connect(workspace).info
 
 
 def endpoints(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[tuple[str, Origin]]:
-    """Return the engines to try, in order: the address of each and the reason for trying it."""
+    """Yield the engines to try, in order: the address of each, and the reason for trying it."""
     named = environ.get("DOCKER_HOST")
     if named:
         yield named, "DOCKER_HOST"
@@ -68,7 +68,7 @@ def endpoints(workspace: Workspace, environ: Mapping[str, str]) -> Iterator[tupl
 
 
 def no_engine_error(refusals: Sequence[Refusal]) -> EngineError:
-    """Return the error for a machine on which no engine could be used; ``refusals`` has the reasons."""
+    """Return the error for a machine without a usable engine. ``refusals`` has the reason for each engine that was tried."""
     named = next((each for each in refusals if each.origin == "DOCKER_HOST"), None)
     if named is not None and named.reason == NO_PARAMIKO:
         return EngineError(

@@ -20,16 +20,16 @@ from envbuild.model.progress import OnProgress, ignore_progress
 if TYPE_CHECKING:
     from docker import DockerClient
 
-_PATIENCE_S = 86400  # seconds between two answers: training in a container may print nothing for hours
+_PATIENCE_S = 86400  # longest time between two answers of the engine; training in a container may print nothing for hours
 
 
 class Engine:
-    """One container engine, open for use. Make one with :func:`envbuild.engine.choice.connect`."""
+    """A client of one container engine. To make one, call :func:`envbuild.engine.choice.connect`."""
 
     def __init__(
         self, *, open_client: Callable[[], DockerClient], endpoint: str, origin: Origin, docker_programs: Sequence[str]
     ) -> None:
-        """``docker_programs`` are the paths of programs that may be able to build on this engine, best first."""
+        """``docker_programs`` are the paths of docker programs to try for builds on this engine, in order of preference."""
         self._open_client = open_client
         self.endpoint = endpoint
         self.origin = origin
@@ -37,19 +37,19 @@ class Engine:
 
     @functools.cached_property
     def client(self) -> DockerClient:
-        """The Docker SDK's client of this engine, opened on first use."""
+        """The client of this engine from the Docker SDK. It is opened on first use."""
         found = self._open_client()
         found.api.timeout = _PATIENCE_S
         return found
 
     @functools.cached_property
     def cli(self) -> docker_program.DockerCli:
-        """The docker program that builds; found on first use, because the search takes a tenth of a second."""
+        """The docker program for builds. It is searched for on first use, because the search takes a tenth of a second."""
         return docker_program.choose(self.endpoint, self._docker_programs)
 
     @functools.cached_property
     def product(self) -> Product:
-        """The product that answers (Docker or Podman)."""
+        """The product that the engine belongs to: Docker or Podman."""
         version: dict[str, Any] = self.client.version()
         named = [str(part.get("Name", "")) for part in version.get("Components") or ()]
         return "Podman" if any(name.startswith("Podman") for name in named) else "Docker"
@@ -61,7 +61,7 @@ class Engine:
 
     @functools.cached_property
     def info(self) -> EngineInfo:
-        """Return which engine this is and what it can do."""
+        """Return which engine this is, and what it can do."""
         facts: dict[str, Any] = self.client.info()
         version: dict[str, Any] = self.client.version()
         return EngineInfo(
@@ -100,11 +100,12 @@ class Engine:
         dockerfile: str = "Dockerfile",
         target: str = "",
     ) -> BuiltImage:
-        """Build ``context`` and give the image all tags. ``target`` is a stage of ``dockerfile``; empty means the last.
+        """Build the folder ``context``, and give the image all tags. ``target`` is a stage of ``dockerfile``; empty means the
+        last stage.
 
-        ``secrets`` are never written to a disk, the command line or the image. Ctrl-C cancels the build in the engine. Raises
-        :class:`BuildError` with the failing step's last lines, and :class:`EngineError` (``no-buildkit``) if no docker
-        program here builds with BuildKit.
+        ``secrets`` are never written to a disk, to the command line or into the image. Ctrl-C cancels the build in the engine.
+        Raises :class:`BuildError` with the last lines of the failing step, and :class:`EngineError` (``no-buildkit``) if no
+        docker program on this machine can build with BuildKit.
         """
         self.require_builder()
         return buildkit.build(
@@ -126,7 +127,7 @@ class Engine:
         )
 
     def image(self, reference: str) -> ImageInfo | None:
-        """The image with the tag, id or digest ``reference``; None if the engine does not have it."""
+        """The image with the tag, id or digest ``reference``; None if the engine does not have this image."""
         raw = self._inspected(reference)
         if raw is None:
             return None
@@ -146,7 +147,7 @@ class Engine:
         )
 
     def image_ids(self) -> dict[str, str]:
-        """The ids of all images that the engine has, by id and by each tag. One request returns them all."""
+        """The id of each image in the engine, under the id itself and under each tag. One request returns them all."""
         if self.endpoint.startswith(unix_socket.SCHEME):
             raw = json.loads(self._asked("/images/json")[1])
         else:
@@ -158,7 +159,7 @@ class Engine:
         return held
 
     def settings(self, image: str) -> dict[str, Any]:
-        """The settings of ``image`` for containers (user, variables, command, labels), in the form of Docker's API."""
+        """The settings of ``image`` for containers (user, variables, command, labels), as Docker's API returns them."""
         return dict((self._inspected(image) or {}).get("Config") or {})
 
     def _inspected(self, reference: str) -> dict[str, Any] | None:
@@ -175,7 +176,7 @@ class Engine:
         return dict(json.loads(body)) if status == 200 else None
 
     def _asked(self, target: str) -> tuple[int, bytes]:
-        """Send a GET request over the engine's socket, without the SDK; return the status (200 or 404) and the body."""
+        """Send a GET request through the engine's socket, without the SDK. Return the status (200 or 404) and the body."""
         try:
             status, body = unix_socket.get(self.endpoint, target, _PATIENCE_S)
         except OSError as error:
@@ -204,12 +205,14 @@ class Engine:
         deliver: Mapping[str, Path] | None = None,
         on_line: Callable[[str], None] | None = None,
     ) -> RunResult:
-        """Run ``argv`` in a new container of ``image`` and return how it ended, whatever its exit code.
+        """Run ``argv`` in a new container of ``image``. Return how it ended, whatever its exit code is.
 
-        ``gpus`` is ``all`` or a list of indexes or UUIDs. Before the start, the files in ``deliver`` are copied in (path in the
-        container → file on this machine). At the end, the files or folders in ``collect`` are copied out. Both also work with
-        an engine on another machine. The container is always removed, also after Ctrl-C. Raises :class:`TimedOutError` after
-        ``timeout_s``, with the last lines in ``details``.
+        ``gpus`` is ``all``, or a list of indexes or UUIDs of GPUs. Before the start, the files in ``deliver`` (path in the
+        container → file on this machine) are copied into the container. At the end, the files or folders in ``collect`` are
+        copied out. Both also work if the engine is on another machine.
+
+        The container is always removed, also after Ctrl-C. Raises :class:`TimedOutError` after ``timeout_s`` seconds, with the
+        last lines of output in ``details``.
         """
         containers.remove_if_killed(self.endpoint)
         return containers.run(
@@ -236,7 +239,7 @@ class Engine:
 
     @contextlib.contextmanager
     def workshop(self, image: str) -> Iterator[containers.Workshop]:
-        """A container of ``image`` without a network, in which root runs any number of commands until the block ends.
+        """Yield a container of ``image`` without a network. Until the block ends, root can run any number of commands in it.
 
         Raises :class:`EngineError` if the container does not start.
         """
@@ -245,7 +248,7 @@ class Engine:
             yield found
 
     def tag(self, image: str, reference: str) -> None:
-        """Give ``image`` one more name; another image with this name loses it."""
+        """Give ``image`` the additional name ``reference``. If another image has this name, that image loses it."""
         repository, _, tag = reference.rpartition(":")
         if not self.client.api.tag(image, repository, tag):
             raise EngineError(f"The engine did not accept the name {reference}.", code="refused")
@@ -253,11 +256,11 @@ class Engine:
     def import_rootfs(
         self, rootfs: Path, reference: str, *, created: str, comment: str, on_progress: OnProgress = ignore_progress
     ) -> str:
-        """Make an image of one layer from a tar file and return its id. The same bytes give the same id."""
+        """Make an image with one layer from a tar file, and return the image's id. The same bytes give the same id."""
         return image_tar.load_rootfs(self.client, rootfs, reference, created=created, comment=comment, on_progress=on_progress)
 
     def registry_digest(self, reference: str) -> str:
-        """Return the current digest of ``reference`` in its registry, queried through the engine; nothing is pulled."""
+        """Return the digest that ``reference`` has in its registry now. The engine queries the registry; nothing is pulled."""
         return registry.digest(self.client, reference)
 
     def pull(self, reference: str, on_progress: OnProgress = ignore_progress) -> str:
@@ -265,7 +268,8 @@ class Engine:
         return registry.pull(self.client, reference, on_progress)
 
     def remove_image(self, reference: str) -> None:
-        """Remove the name, and the image too if it has no other name. Do nothing if it is absent."""
+        """Remove the name ``reference``. If the image has no other name, remove the image, too. If the name is absent, do
+        nothing."""
         from docker.errors import ImageNotFound
 
         try:
@@ -274,31 +278,32 @@ class Engine:
             return
 
     def remove_unused(self, image: str) -> bool:
-        """Remove ``image`` unless a container or another image needs it; return whether it is gone."""
+        """Remove ``image``, unless a container or another image needs it. Return whether the image is gone."""
         from docker.errors import APIError, ImageNotFound
 
         try:
             self.client.api.remove_image(image)
         except ImageNotFound:
             return True
-        except APIError:  # in use
+        except APIError:  # the image is in use
             return False
         return True
 
     def layer_files(self, image: str) -> Iterator[LayerFile]:
-        """Stream every entry of every layer of ``image``, lowest layer first if the engine's format keeps the order."""
+        """Yield every entry of every layer of ``image``. The lowest layer comes first if the format of the engine keeps this
+        order."""
         return image_tar.layer_files(self.client, image)
 
     def blobs(self, image: str) -> Iterator[tuple[Path, str]]:
-        """The layers of ``image`` as tar files and its configuration; see :func:`envbuild.engine.image_tar.blobs`."""
+        """Yield the layers of ``image`` as tar files, and its configuration; see :func:`envbuild.engine.image_tar.blobs`."""
         return image_tar.blobs(self.client, image)
 
     def layer_tars(self, image: str, wanted: Collection[str]) -> Iterator[image_tar.LayerTar]:
-        """The layers of ``image`` without temporary files; see :func:`envbuild.engine.image_tar.layer_tars`."""
+        """Yield the layers of ``image`` without temporary files; see :func:`envbuild.engine.image_tar.layer_tars`."""
         return image_tar.layer_tars(self.client, image, wanted)
 
     def history(self, image: str) -> list[str]:
-        """Return the full command of each history entry, newest first."""
+        """Return the full commands in the image's history, newest first."""
         api: Any = self.client.api
         entries: list[dict[str, Any]] = api.history(image)
         return [str(entry.get("CreatedBy") or "") for entry in entries]

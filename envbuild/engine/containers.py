@@ -1,4 +1,4 @@
-"""Run one command in one container, and always remove the container."""
+"""Run a command in a new container, and always remove the container."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _OWNER = "org.envbuild.owner"
 _TAIL = 40
-# Seconds between checks: a container that was being created when the process died appears a moment later.
+# Seconds before each check. Several checks are needed: if the engine was making a container when the process died, this
+# container appears a moment later.
 _LOOKS_S = (0.0, 1.0, 4.0)
 _PROGRAM = "import os, sys; from envbuild.engine import containers; containers.clear(sys.argv[1], os.environ)"
 _watched: set[tuple[int, str]] = set()
@@ -36,7 +37,7 @@ _watched: set[tuple[int, str]] = set()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ContainerSpec:
-    """What to run and how; see :meth:`envbuild.engine.client.Engine.run`."""
+    """The command to run, and the settings of its container; see :meth:`envbuild.engine.client.Engine.run`."""
 
     image: str
     argv: tuple[str, ...]
@@ -56,10 +57,10 @@ class ContainerSpec:
 
 
 def run(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], None] | None) -> RunResult:
-    """Create the container, deliver files, start it, follow its output, collect files and remove it.
+    """Create the container, deliver files, start it, follow its output, collect files, and remove it.
 
-    The ulimits are optional: an engine without CAP_SYS_RESOURCE cannot raise limits, so the container then runs with the
-    defaults.
+    The ulimits are optional. An engine without CAP_SYS_RESOURCE cannot raise limits; then the container runs with the default
+    limits.
     """
     sweep(client)
     try:
@@ -80,7 +81,7 @@ def _once(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], No
     try:
         container = _create(client, spec)
         _deliver(client, container, spec.deliver)
-        # logs=True would repeat the first lines: the stream is attached before the start and misses nothing.
+        # Attach before the start, so that no output is lost. Do not set logs=True, because it would repeat the first lines.
         stream = client.api.attach(container, stdout=True, stderr=True, stream=True, demux=True)
         with _limit(client, container, spec.timeout_s) as passed:
             _start(client, container, spec)
@@ -108,7 +109,7 @@ def _once(client: DockerClient, spec: ContainerSpec, on_line: Callable[[str], No
 
 
 class Workshop:
-    """A container that is kept running, so that programs can be started in it; :func:`workshop` makes one."""
+    """A container that keeps running, so that programs can be started in it. :func:`workshop` makes one."""
 
     def __init__(self, client: DockerClient, container: str) -> None:
         self._client = client
@@ -120,11 +121,11 @@ class Workshop:
         self._client.api.start(self._container)
 
     def talk(self, argv: Sequence[str], env: Mapping[str, str]) -> Dialogue:
-        """Start a program as root that answers requests. Several may run at the same time."""
+        """Start, as root, a program that answers requests. Several programs may run at the same time."""
         return Dialogue(self._client, self._container, argv, env)
 
     def close(self) -> None:
-        """Remove the container; do nothing if it was removed before."""
+        """Remove the container. If it was removed before, do nothing."""
         with self._closing:
             container, self._container = self._container, ""
             if container:
@@ -133,7 +134,7 @@ class Workshop:
 
 @contextlib.contextmanager
 def workshop(client: DockerClient, image: str) -> Iterator[Workshop]:
-    """Start a container of ``image`` without a network; it is removed at the end of the block."""
+    """Yield a running container of ``image`` without a network. It is removed at the end of the block."""
     from docker.errors import APIError
 
     sweep(client)
@@ -166,7 +167,7 @@ def workshop(client: DockerClient, image: str) -> Iterator[Workshop]:
 
 
 def sweep(client: DockerClient) -> int:
-    """Remove the containers of killed runs on this machine; return their number."""
+    """Remove the containers of killed runs on this machine. Return how many were removed."""
     from docker.errors import APIError
 
     removed = 0
@@ -180,16 +181,16 @@ def sweep(client: DockerClient) -> int:
 
 
 def remove_if_killed(endpoint: str) -> None:
-    """If this process is killed, the guard removes the containers that it left at ``endpoint``. Repeated calls add only one
-    entry."""
+    """Make sure that, if this process is killed, the guard removes the containers of this process at ``endpoint``. Repeated
+    calls register this only once."""
     if (os.getpid(), endpoint) not in _watched:
         _watched.add((os.getpid(), endpoint))
-        # -P, so that no file in the working folder shadows this package
+        # The option -P prevents a file in the working folder from replacing the package envbuild.
         guard.run_if_killed([sys.executable, "-P", "-c", _PROGRAM, endpoint])
 
 
 def clear(endpoint: str, environ: Mapping[str, str]) -> None:
-    """Remove the containers on ``endpoint`` whose process has ended; check several times."""
+    """Remove the containers at ``endpoint`` whose process has ended. Check several times."""
     client = open_client(endpoint, environ)
     for pause in _LOOKS_S:
         time.sleep(pause)
@@ -204,7 +205,7 @@ def _create(client: DockerClient, spec: ContainerSpec) -> str:
         ulimits=[{"Name": name, "Soft": value, "Hard": value} for name, value in spec.ulimits.items()],
         network_mode=spec.network,
         read_only=spec.read_only,
-        tmpfs={"/tmp": "exec,mode=1777"} if spec.read_only else None,  # noqa: S108 - inside the container
+        tmpfs={"/tmp": "exec,mode=1777"} if spec.read_only else None,  # noqa: S108 - a path inside the container
         device_requests=device_requests(spec.gpus),
     )
     created: dict[str, Any] = api.create_container(
@@ -213,7 +214,7 @@ def _create(client: DockerClient, spec: ContainerSpec) -> str:
         entrypoint=None if spec.entrypoint is None else list(spec.entrypoint),
         environment=spec.env,
         user=spec.user,
-        # Without a network, a container's own name has no address, and libraries that look it up (such as Gloo) fail.
+        # Without a network, the container's own name cannot be resolved, and libraries that resolve it (such as Gloo) fail.
         hostname="localhost" if spec.network == "none" else None,
         stdin_open=spec.stdin is not None,
         host_config=host_config,
@@ -223,8 +224,8 @@ def _create(client: DockerClient, spec: ContainerSpec) -> str:
 
 
 def _deliver(client: DockerClient, container: str, wanted: Sequence[tuple[str, Path]]) -> None:
-    """Copy files in, readable by all (path in the container → file here). A mount would need the files on the engine's
-    machine."""
+    """Copy files (path in the container → file on this machine) into the container, readable by all. They are not mounted,
+    because the engine may be on another machine."""
     if not wanted:
         return
     with tempfile.TemporaryFile() as stream:
@@ -239,7 +240,7 @@ def _deliver(client: DockerClient, container: str, wanted: Sequence[tuple[str, P
 
 
 def device_requests(gpus: str | Sequence[str] | None) -> list[dict[str, Any]] | None:
-    """Return Docker's ``DeviceRequests`` for ``gpus``: ``all``, or indexes or UUIDs."""
+    """Return Docker's ``DeviceRequests`` for ``gpus``, which is ``all``, or indexes or UUIDs of GPUs."""
     if not gpus:
         return None
     which: dict[str, Any] = {"Count": -1} if gpus == "all" else {"DeviceIDs": [gpus] if isinstance(gpus, str) else list(gpus)}
@@ -257,7 +258,8 @@ def _start(client: DockerClient, container: str, spec: ContainerSpec) -> None:
 
 
 def _feed(raw: socket.socket, channel: Any, content: bytes) -> None:
-    # Use a separate thread: a program that writes before it has read everything would block both sides.
+    # This runs in a separate thread. Otherwise, a program that writes before it has read all input would block itself and
+    # envbuild.
     with contextlib.suppress(OSError), contextlib.closing(channel):
         raw.sendall(content)
         raw.shutdown(socket.SHUT_WR)
@@ -269,7 +271,7 @@ def _limit(client: DockerClient, container: str, seconds: float | None) -> Itera
 
     def stop() -> None:
         passed.set()
-        with contextlib.suppress(Exception):  # the container may have just ended
+        with contextlib.suppress(Exception):  # the container may have ended just now
             client.api.kill(container)
 
     timer = threading.Timer(seconds, stop) if seconds is not None else None
@@ -284,7 +286,7 @@ def _limit(client: DockerClient, container: str, seconds: float | None) -> Itera
 
 
 def _follow(stream: Iterator[tuple[bytes | None, bytes | None]], on_line: Callable[[str], None] | None) -> str:
-    """Return the output. ``on_line`` gets complete lines of both streams as they arrive; no line mixes the two streams."""
+    """Return the output. ``on_line`` gets complete lines of both streams as they arrive. No line mixes the two streams."""
     whole = io.StringIO()
     rests = [b"", b""]
     for pieces in stream:
@@ -346,7 +348,8 @@ def _refused(spec: ContainerSpec, error: Exception) -> EngineError:
 
 
 def identity_of(pid: int) -> str:
-    """Return an identity of process ``pid`` with its start time, because process numbers are reused."""
+    """Return an identity of the process ``pid``. It includes the start time of the process, because process numbers are
+    reused."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -355,6 +358,6 @@ def identity_of(pid: int) -> str:
 
 
 def is_alive(identity: str) -> bool:
-    """Whether the process with this :func:`identity_of` still runs."""
+    """Whether the process with this ``identity`` (from :func:`identity_of`) still runs."""
     pid = identity.partition("@")[0]
     return pid.isdigit() and identity_of(int(pid)) == identity

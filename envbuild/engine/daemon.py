@@ -10,14 +10,14 @@ from typing import Any
 from envbuild import procs
 from envbuild.errors import EngineError
 
-# dockerd uses whatever containerd it finds at /run/containerd/containerd.sock
-# (https://github.com/moby/moby/blob/v20.10.24/cmd/dockerd/daemon_unix.go), with the same containerd namespace as the
-# machine's own engine, and shims put their sockets there. A private tmpfs over that folder separates the two engines, and
-# keeps the paths of sockets below their length limit.
+# dockerd uses the containerd that it finds at /run/containerd/containerd.sock
+# (https://github.com/moby/moby/blob/v20.10.24/cmd/dockerd/daemon_unix.go). It would share this containerd, and the containerd
+# namespace, with the machine's own engine. Shims put their sockets into this folder, too. So the private engine mounts its own
+# tmpfs over the folder. This separates the two engines, and keeps the paths of sockets below their length limit.
 HIDDEN = Path("/run/containerd")
 
-# The first process of the namespace. It reaps orphans, passes SIGTERM on, and ends when dockerd ends. The kernel then ends
-# all other processes in the namespace.
+# The first process of the namespace. It reaps orphans, passes SIGTERM to dockerd, and ends when dockerd ends. The kernel then
+# ends all other processes in the namespace.
 INIT = f"""set -eu
 mkdir -p {HIDDEN}
 mount -t tmpfs -o mode=0711 envbuild {HIDDEN}
@@ -29,7 +29,8 @@ exit $code
 """
 
 _HOST_CONFIGURATION = Path("/etc/docker/daemon.json")
-# Settings of an administrator for every engine of this machine. Other settings (addresses, storage, data-root) are not copied.
+# Settings that an administrator makes for every engine of this machine. Other settings (addresses, storage, data-root) are not
+# copied.
 _TAKEN_OVER = (
     "default-runtime",
     "dns",
@@ -43,7 +44,8 @@ _TAKEN_OVER = (
 )
 _CACHE_LIMIT = "30GB"
 _LOOPBACK = "127.0.0.1"
-# Where docker-proxy may be: Debian's docker.io has it in /usr/sbin, Docker's packages in /usr/bin or /usr/libexec/docker.
+# Folders that may contain docker-proxy. Debian's package docker.io has it in /usr/sbin, Docker's packages in /usr/bin or
+# /usr/libexec/docker.
 _PROXY_FOLDERS = ("/usr/sbin", "/sbin", "/usr/libexec/docker", "/usr/lib/docker")
 
 
@@ -57,8 +59,8 @@ class Programs:
 
     @staticmethod
     def find() -> Programs:
-        """Find the programs. Raises :class:`EngineError` (``missing-program``) with the package of the first missing
-        program."""
+        """Find the programs. If one is missing, raises :class:`EngineError` (``missing-program``), which names the package to
+        install."""
         packages = {
             "dockerd": "docker.io",
             "containerd": "containerd",
@@ -83,12 +85,12 @@ class Programs:
 
 
 def data_option(data: Path) -> str:
-    """Return the option by which this daemon can be recognised on this machine."""
+    """Return the option by which the command line of this daemon can be recognised."""
     return f"--data-root={data}"
 
 
 def argv(programs: Programs, *, config: Path, data: Path, endpoint: str, bridge: str, cgroup: str) -> list[str]:
-    """Return the command line of the daemon in its namespaces."""
+    """Return the command line that starts the daemon in its own namespaces."""
     return [
         programs.unshare,
         "--mount",
@@ -96,7 +98,7 @@ def argv(programs: Programs, *, config: Path, data: Path, endpoint: str, bridge:
         "--fork",
         "--kill-child=KILL",
         "--mount-proc",
-        "--propagation=slave",  # disks mounted later become visible inside; mounts made inside stay inside
+        "--propagation=slave",  # disks mounted later on the host become visible inside; mounts made inside stay inside
         "sh",
         "-c",
         INIT,
@@ -114,17 +116,18 @@ def argv(programs: Programs, *, config: Path, data: Path, endpoint: str, bridge:
         "--ip-masq=false",
         *_publishing(programs.proxy),
         f"--cgroup-parent={cgroup}",
-        # systemd would see process numbers of another namespace
+        # The alternative, systemd, would see process numbers of another namespace.
         "--exec-opt=native.cgroupdriver=cgroupfs",
     ]
 
 
 def _publishing(proxy: str | None) -> list[str]:
-    """Return the options for published ports. dockerd's forwarder listens on the host, on loopback unless an address is given.
+    """Return the options for published ports. dockerd's port forwarder (docker-proxy) listens on the host, on loopback by
+    default.
 
-    The daemon writes no firewall rules (see ``network``), so only the forwarder can publish a port. dockerd starts one
-    forwarder per port in its PID namespace, so the forwarder ends with the engine. Without the program docker-proxy, a
-    published port does not answer. Docker 28 does not even start if the option is set and the program is missing.
+    The daemon writes no firewall rules (see ``private_network``), so only the forwarder can publish a port. dockerd starts one
+    forwarder for each port in its PID namespace, so the forwarders end with the engine. Without the program docker-proxy,
+    published ports do not answer. The option is then off, because with it, Docker 28 does not start without the program.
     """
     if proxy is None:
         return ["--userland-proxy=false"]
@@ -132,7 +135,8 @@ def _publishing(proxy: str | None) -> list[str]:
 
 
 def configuration(host: Path = _HOST_CONFIGURATION) -> str:
-    """Return the daemon's configuration file: settings copied from the host's engine, GPUs, and a limited build cache."""
+    """Return the daemon's configuration file: settings copied from the host's engine, GPU support, and a limited build
+    cache."""
     try:
         given = json.loads(host.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Talks to a program in a container: requests go to its standard input, and its answers come from its standard output."""
+"""Talks to a program in a container: sends requests to its standard input, and reads answers from its standard output."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 _PIECE = 1 << 18
-_OUTPUT = 1  # the number of standard output in the header of a frame
+_OUTPUT = 1  # the number that stands for standard output in the header of a frame
 _TAIL = 4000  # bytes of standard error that are kept
 
 
 class EndedError(Exception):
-    """The program has ended, or the connection is broken. The text is the end of the program's standard error."""
+    """The program has ended, or the connection is broken. The message is the end of the program's standard error."""
 
 
 class Dialogue:
     """A program that runs in a container and answers requests.
 
-    The program must wait for its first input before it writes: bytes that arrive together with the engine's own answer would
-    be lost in the Docker SDK.
+    The program must wait for its first input before it writes. If its output arrived together with the engine's own answer, the
+    Docker SDK would lose it.
     """
 
     def __init__(self, client: DockerClient, container: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
@@ -33,7 +33,7 @@ class Dialogue:
         self._channel: Any = api.exec_start(made["Id"], socket=True)
         self._socket: Any = getattr(self._channel, "_sock", self._channel)
         self._unread = bytearray()
-        self._left = 0  # unread bytes of the frame whose header was read
+        self._left = 0  # bytes of the current frame that are not yet read
         self._is_output = False
         self._errors = b""
 
@@ -66,7 +66,7 @@ class Dialogue:
             self._channel.close()
 
     def _read(self, size: int) -> bytearray:
-        """Exactly ``size`` bytes of the connection."""
+        """Read exactly ``size`` bytes from the connection."""
         while len(self._unread) < size:
             try:
                 piece: bytes = self._socket.recv(max(_PIECE, size - len(self._unread)))

@@ -1,4 +1,4 @@
-"""Connect the docker SDK to one engine, and explain failures."""
+"""Connect the docker SDK to one engine, and explain why a connection failed."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ _HANDSHAKE_S = 10
 
 
 def open_client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
-    """Return a client of the engine at ``endpoint`` after it has answered. Failures raise errors of several libraries."""
+    """Return a client of the engine at ``endpoint`` after the engine has answered. A failure may raise errors of several
+    libraries."""
     import docker
 
     if endpoint.startswith("ssh://"):
-        # Use the ssh program, which knows the user's configuration, agent and jump hosts, instead of paramiko. docker-py still
-        # imports paramiko.
+        # Use the ssh program, which knows the user's configuration, agent and jump hosts, instead of the library paramiko.
+        # docker-py imports paramiko anyway.
         found = docker.DockerClient(base_url=endpoint, timeout=_HANDSHAKE_S, use_ssh_client=True)
     elif environ.get("DOCKER_TLS_VERIFY"):
         found = docker.DockerClient.from_env(environment=dict(environ), timeout=_HANDSHAKE_S)
@@ -32,10 +33,10 @@ def open_client(endpoint: str, environ: Mapping[str, str]) -> DockerClient:
 
 
 def reach(endpoint: str, environ: Mapping[str, str]) -> Callable[[], DockerClient]:
-    """Return a function that opens a client of the engine at ``endpoint``, after the engine has answered. Raises
-    the same errors as :func:`open_client`.
+    """Check that the engine at ``endpoint`` answers, and return a function that opens a client of it. Raises the same errors as
+    :func:`open_client`.
 
-    For an engine at a unix socket the SDK is not imported yet, because many runs need only :meth:`Engine.image`.
+    For an engine at a unix socket, this does not import the SDK, because many runs need only :meth:`Engine.image`.
     """
     if endpoint.startswith(unix_socket.SCHEME):
         unix_socket.ping(endpoint, _HANDSHAKE_S)

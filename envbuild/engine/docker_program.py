@@ -1,7 +1,8 @@
-"""Find a docker program that can really build with BuildKit on one engine, by trying it, not by its path or version.
+"""Find a docker program that can build with BuildKit on one engine. Each program is tried, because its path or version proves
+nothing.
 
-The first program on PATH may be unusable: from version 23 on ``docker build`` needs the buildx plugin, which distributions
-put into a separate package (https://docs.docker.com/build/buildkit/#getting-started).
+The first program on PATH may be unusable. From version 23 on, ``docker build`` needs the plugin buildx, and distributions put
+buildx into a separate package (https://docs.docker.com/build/buildkit/#getting-started).
 """
 
 from __future__ import annotations
@@ -22,28 +23,30 @@ _ANSWER = "FROM scratch\nLABEL org.envbuild.question=buildkit\n"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DockerCli:
-    """A program and its builder; ``path`` is empty if ``builder`` is ``classic``, which cannot build these Dockerfiles."""
+    """A docker program and its builder. If ``builder`` is ``classic``, ``path`` is empty: that builder cannot build these
+    Dockerfiles."""
 
     path: str
     builder: Builder
     version: str
 
     def build_argv(self) -> list[str]:
-        """Return the beginning of a build's command line, with output options."""
+        """Return the beginning of a build's command line, with the options for its output."""
         if self.builder == "buildx":
-            # "default" is the engine's own BuildKit: another builder would not see the images that this engine holds.
-            # Attestations make the image an index of several manifests, which engines before 25 cannot load.
+            # "default" is the engine's own BuildKit. Another builder would not see the images of this engine. Attestations are
+            # off, because with them the image is an index of several manifests, which engines before version 25 cannot load.
             return [self.path, "buildx", "build", "--builder=default", "--load", "--provenance=false", "--sbom=false"]
         return [self.path, "build"]
 
 
 def environment(endpoint: str) -> dict[str, str]:
-    """Return the environment variables with which the docker program uses ``endpoint`` and BuildKit."""
+    """Return the environment variables that make the docker program use ``endpoint`` and BuildKit."""
     return {"DOCKER_HOST": endpoint, "DOCKER_BUILDKIT": "1", "BUILDX_BUILDER": "default", "BUILDKIT_PROGRESS": "plain"}
 
 
 def candidates(environ: Mapping[str, str]) -> list[str]:
-    """Return every docker program to try, in the order of PATH, then the usual folders; each real file once."""
+    """Return every docker program to try: those on PATH, in order, then those in the usual folders. Each real file is listed
+    once."""
     named = environ.get("ENVBUILD_DOCKER")
     folders = [Path(p) / "docker" for p in environ.get("PATH", "").split(os.pathsep) if p]
     found: dict[Path, str] = {}
@@ -54,7 +57,8 @@ def candidates(environ: Mapping[str, str]) -> list[str]:
 
 
 def choose(endpoint: str, programs: Sequence[str]) -> DockerCli:
-    """Return the best of ``programs``: one whose buildx answers, else one whose BuildKit build works, else ``classic``."""
+    """Return the best of ``programs``: the first whose buildx works, else the first whose BuildKit build works, else
+    ``classic``."""
     for path in programs:
         version = _buildx_version(path, endpoint)
         if version:
@@ -67,10 +71,10 @@ def choose(endpoint: str, programs: Sequence[str]) -> DockerCli:
 
 def _ask(argv: Sequence[str], endpoint: str, question: str | None = None) -> procs.Result | None:
     try:
-        with guard.temporary_folder("envbuild-") as folder:  # some versions leave an empty folder behind
+        with guard.temporary_folder("envbuild-") as folder:  # some versions of the program leave an empty folder behind
             env = {**environment(endpoint), "TMPDIR": str(folder)}
             return procs.run(argv, env=env, input_text=question, timeout_s=_ASK_S, split=True)
-    except (EnvbuildError, OSError):  # skip a broken program and try the next one
+    except (EnvbuildError, OSError):  # the program is broken, so try the next one
         return None
 
 
@@ -83,8 +87,8 @@ def _buildx_version(path: str, endpoint: str) -> str:
 
 
 def _buildkit_works(path: str, endpoint: str) -> bool:
-    # Write the result to standard output as a tar file, so that the test leaves no image behind. The classic builder does
-    # not know --output.
+    # Write the result as a tar file to standard output, so that the test leaves no image behind. The classic builder fails,
+    # because it does not know the option --output.
     answer = _ask([path, "build", "--progress=plain", "--output=-", "-"], endpoint, _ANSWER)
     return answer is not None and answer.code == 0
 

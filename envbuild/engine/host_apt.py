@@ -1,6 +1,6 @@
-"""Read the host's apt configuration (its mirrors and their suites), and ask whether these mirrors answer.
+"""Read the host's apt configuration (its mirrors and their suites), and check whether these mirrors answer.
 
-All mirror addresses come from /etc/apt of this machine; none is written in this project.
+All mirror addresses come from /etc/apt of this machine. This project contains none.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from pathlib import Path
 from envbuild import guard, network, procs
 from envbuild.errors import BuildError
 
-CONF_SECRET = "envbuild-apt-conf"  # noqa: S105 - the id of a secret, not one
+CONF_SECRET = "envbuild-apt-conf"  # noqa: S105 - the id of a secret, not a secret
 _MAIN = "main"
-_STALE_S = 3600.0  # after these seconds a folder belongs to no running query
+_STALE_S = 3600.0  # a folder that is older than this (in seconds) belongs to no running query
 TIMEOUTS = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=8", "-o", "Acquire::https::Timeout=8")
 _KEYRINGS = (
     "/usr/share/keyrings/debian-archive-keyring.gpg",
     "/usr/share/keyrings/debian-archive-keyring.pgp",
 )
-# apt's configuration key → the option of a source line with the same meaning
+# apt's configuration key → the option with the same meaning in a source line
 _LINE_OPTIONS = {"Acquire::Check-Valid-Until": "check-valid-until", "Acquire::Check-Date": "check-date"}
-# Settings for one protocol, or for one host (`Acquire::http::Proxy::mirror.example "DIRECT"`).
+# Matches proxy settings for a protocol, and for one host (`Acquire::http::Proxy::mirror.example "DIRECT"`).
 _PROXY = re.compile(r"Acquire::https?::Proxy(?!-)\S*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """One archive: a mirror, one suite of it, the components of that suite, and the options of its line."""
+    """One source of apt: a mirror, one suite of it, the components of that suite, and the options of the source line."""
 
     uri: str
     suite: str
@@ -50,13 +50,13 @@ class Source:
         return "debian-security" if self.suite.endswith("-security") else "debian"
 
     def line(self, **more: str) -> str:
-        """The source in one-line form, with the options ``more`` added."""
+        """The source as one line of a ``sources.list`` file, with the options ``more`` added."""
         options = " ".join(f"{key.replace('_', '-')}={value}" for key, value in (*self.options, *more.items()))
         return f"deb {f'[{options}] ' if options else ''}{self.uri} {self.suite} {' '.join(self.components)}"
 
 
 def parse_list(text: str) -> list[Source]:
-    """Return the binary sources with component main in a ``sources.list`` file."""
+    """Return those sources of binary packages in a ``sources.list`` file that have the component main."""
     found: list[Source] = []
     for raw in text.splitlines():
         match = re.match(r"^deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<rest>.*)$", raw.strip())
@@ -67,7 +67,7 @@ def parse_list(text: str) -> list[Source]:
 
 
 def parse_deb822(text: str) -> list[Source]:
-    """Return the binary sources with component main in a ``.sources`` file (deb822 stanzas)."""
+    """Return those sources of binary packages in a ``.sources`` file (deb822 stanzas) that have the component main."""
     found: list[Source] = []
     for stanza in re.split(r"\n\s*\n", re.sub(r"(?m)^#.*\n?", "", text)):
         fields = {k.lower(): v.split() for k, v in re.findall(r"(?m)^([\w-]+):((?:.*)(?:\n[ \t].*)*)", stanza)}
@@ -81,7 +81,7 @@ def parse_deb822(text: str) -> list[Source]:
 
 
 def host_sources(etc: Path = Path("/etc/apt")) -> list[Source]:
-    """Return all sources of this machine's apt, in apt's order of files."""
+    """Return all sources of this machine's apt, in the order in which apt reads the files."""
     parts = sorted((etc / "sources.list.d").glob("*")) if (etc / "sources.list.d").is_dir() else []
     found: list[Source] = []
     for path in [etc / "sources.list", *parts]:
@@ -93,13 +93,13 @@ def host_sources(etc: Path = Path("/etc/apt")) -> list[Source]:
 
 
 def sources_for(suite: str, sources: Sequence[Source], *, codename: str, components: Sequence[str] = ()) -> list[Source]:
-    """Return sources for ``suite``, its updates and its security fixes, derived from ``sources`` of a host that runs
+    """Return sources for ``suite``, its updates and its security fixes. They are derived from ``sources`` of a host that runs
     ``codename``.
 
-    The sources have ``components`` beside main, even if the host's apt does not use these. A source for this very suite is
-    preferred to a mirror that is only configured for the host's own suite. The result is empty if the host's apt names no
-    Debian mirror. Options are not copied: ``trusted=yes``, ``allow-insecure`` and similar ones would let a build install
-    unsigned packages.
+    The result has main and ``components``, even if the host's apt does not use these components. A source of the host for
+    ``suite`` itself is preferred to a source for the host's own suite. The result is empty if the host's apt names no Debian
+    mirror. Options are not copied: options such as ``trusted=yes`` and ``allow-insecure`` would let a build install unsigned
+    packages.
     """
     found: dict[str, Source] = {}
     wanted = (_MAIN, *components)
@@ -117,7 +117,7 @@ def _signed_by_debian(source: Source) -> bool:
 
 
 def codename(os_release: Path = Path("/etc/os-release")) -> str:
-    """Return the suite that this machine runs; empty if the machine does not run Debian."""
+    """Return the codename of this machine's Debian release; empty if the machine does not run Debian."""
     try:
         lines = os_release.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -127,22 +127,23 @@ def codename(os_release: Path = Path("/etc/os-release")) -> str:
 
 
 def keyring() -> str:
-    """Return Debian's archive keyring on this machine; if it is empty, apt uses its own keys."""
+    """Return the path of Debian's archive keyring on this machine. It is empty if there is none; apt then uses its own keys."""
     return next((path for path in _KEYRINGS if Path(path).is_file()), "")
 
 
 def host_options() -> dict[str, str]:
-    """Return the options with which the host's apt reaches its mirror (proxies, date checks), for an apt with another root
-    folder."""
+    """Return the options with which the host's apt reaches its mirror (proxies, date checks). They are for an apt with another
+    root folder."""
     wanted = re.compile(r"^(Acquire::(?:https?::Proxy\S*|Check-Valid-Until|Check-Date)) \"(.*)\";$")
     dump = procs.run(["apt-config", "dump"], timeout_s=30).output
     return {m[1]: m[2] for m in map(wanted.match, dump.splitlines()) if m is not None}
 
 
 def build_secrets() -> dict[str, bytes]:
-    """Return the host's apt settings for proxies as a settings file for the apt of a build; nothing if there are none.
+    """Return the host's apt settings for proxies, as a configuration file for apt in a build. Without such settings, return
+    nothing.
 
-    A program that finds a proxy (Proxy-Auto-Detect) exists on this machine only and is left out.
+    The setting Proxy-Auto-Detect is left out, because it names a program that exists only on this machine.
     """
     if procs.find("apt-config") is None:
         return {}
@@ -157,16 +158,16 @@ def dates_ignored(options: Mapping[str, str]) -> bool:
 
 
 def with_host_options(sources: Sequence[Source], options: Mapping[str, str]) -> list[Source]:
-    """Return the sources with the host's setting for date checks, so that a file with these sources needs no further
-    settings."""
+    """Return the sources with the host's setting for date checks as an option, so that a file with these sources is enough for
+    apt."""
     extra = tuple((word, "no") for key, word in _LINE_OPTIONS.items() if options.get(key, "").lower() in {"false", "no", "0"})
     return [replace(source, options=(*source.options, *extra)) for source in sources]
 
 
 def answering(sources: Sequence[Source], scratch: Path) -> list[Source]:
-    """Return the sources whose mirror has the suite now, queried through the host's proxies.
+    """Return the sources whose mirror has the suite now. The mirrors are queried through the host's proxies.
 
-    If the first source does not answer, raises :class:`BuildError` (``base-unreachable``) within seconds.
+    Raises :class:`BuildError` (``base-unreachable``) within seconds if the mirror of the first source does not answer.
     """
     network.require("A Debian mirror")
     kept: list[Source] = []
@@ -188,10 +189,10 @@ def answering(sources: Sequence[Source], scratch: Path) -> list[Source]:
 
 @contextlib.contextmanager
 def folder_in(scratch: Path) -> Iterator[Path]:
-    """Make a temporary folder for one query. Also removes folders left by killed runs."""
+    """Make a temporary folder for one query. Also remove folders that killed runs left."""
     scratch.mkdir(parents=True, exist_ok=True)
     for left in scratch.glob("apt-*"):
-        with contextlib.suppress(FileNotFoundError):  # another run removes it, too
+        with contextlib.suppress(FileNotFoundError):  # another run may remove the same folder
             if time.time() - left.stat().st_mtime > _STALE_S:
                 shutil.rmtree(left, ignore_errors=True)
     with guard.temporary_folder("apt-", scratch) as folder:
@@ -199,6 +200,6 @@ def folder_in(scratch: Path) -> Iterator[Path]:
 
 
 def reason(output: str) -> str:
-    """Return the last line with an error in apt's output."""
+    """Return the last line of apt's output that reports an error."""
     lines = [line.strip() for line in output.splitlines() if line.startswith(("E:", "Err", "W:"))]
     return " ".join((lines or output.strip().splitlines() or ["no answer"])[-1].split())

@@ -28,7 +28,7 @@ _ENV = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
 
 
 def image_config(rootfs_sha256: str, *, architecture: str, created: str, comment: str) -> bytes:
-    """Return the configuration of a one-layer image. Its sha256 is the image id, so equal layers give equal images."""
+    """Return the configuration of an image with one layer. Its sha256 is the image id, so equal layers give equal images."""
     config = {
         "architecture": architecture,
         "config": {"Env": _ENV, "Cmd": ["bash"]},
@@ -50,10 +50,10 @@ def load_rootfs(
     on_progress: OnProgress,
     architecture: str = "amd64",
 ) -> str:
-    """Load ``rootfs`` (a plain tar file) as the only layer of ``reference``; see ``Engine.import_rootfs``.
+    """Load ``rootfs`` (an uncompressed tar file) as the only layer of the image ``reference``; see ``Engine.import_rootfs``.
 
-    ``docker import`` would write the current time into the image. Every import would then be a different image, and the builder
-    would not reuse the layers that it built on the previous import.
+    ``docker import`` is not used, because it would write the current time into the image. Then every import would be a
+    different image, and the builder would not reuse the layers that it built on the previous import.
     """
     from docker.errors import DockerException
 
@@ -83,9 +83,9 @@ def load_rootfs(
 def layer_files(client: DockerClient, image: str) -> Iterator[LayerFile]:
     """Read the entries of all layers from the output of ``docker save`` for ``image``.
 
-    A layer is ``<id>/layer.tar`` in Docker's older format, ``blobs/sha256/<digest>`` in its newer one, and ``<digest>.tar`` in
-    Podman's. Raises :class:`EngineError` (``unknown-format``) if there is no layer: a search of nothing must not look like a
-    search without findings.
+    A layer is ``<id>/layer.tar`` in Docker's older format, ``blobs/sha256/<digest>`` in its newer format, and ``<digest>.tar``
+    in Podman's format. Raises :class:`EngineError` (``unknown-format``) if no layer is found. Otherwise, a search that read
+    nothing would look like a search without findings.
     """
     stream = io.BufferedReader(AnswerReader(client.api.get_image(image)), _PIECE)
     seen: set[str] = set()
@@ -104,10 +104,10 @@ def layer_files(client: DockerClient, image: str) -> Iterator[LayerFile]:
 
 
 def blobs(client: DockerClient, image: str) -> Iterator[tuple[Path, str]]:
-    """The layers of ``image`` as tar files, and the image's configuration, each with its sha256 (hex), in any order.
+    """Yield the layers of ``image`` as tar files, and its configuration, in any order. Each file comes with its sha256 (hex).
 
-    Each file is replaced when the next one is requested. The sha256 of a layer is its diff id. The sha256 of the configuration
-    is the id of the image.
+    A request for the next file overwrites the previous one. The sha256 of a layer is its diff id. The sha256 of the
+    configuration is the id of the image.
     """
     stream = io.BufferedReader(AnswerReader(client.api.get_image(image)), _PIECE)
     with guard.temporary_folder("envbuild-layer-") as folder, tarfile.open(fileobj=stream, mode="r|") as outer:
@@ -118,28 +118,28 @@ def blobs(client: DockerClient, image: str) -> Iterator[tuple[Path, str]]:
 
 
 class LayerTar:
-    """The unpacked tar file of a layer, in pieces that can be read once. Nothing is written to a disk."""
+    """The unpacked tar file of a layer, in pieces. It can be read only once. Nothing is written to a disk."""
 
     def __init__(self, content: IO[bytes]) -> None:
         self._content = content
         self._seen = hashlib.sha256()
 
     def __iter__(self) -> Iterator[bytes]:
-        """The pieces."""
+        """Yield the pieces."""
         for piece in iter(functools.partial(self._content.read, _PIECE), b""):
             self._seen.update(piece)
             yield piece
 
     def diff_id(self) -> str:
-        """The sha256 (hex) of the pieces that were read. After the last piece, this is the layer's diff id."""
+        """The sha256 (hex) of all pieces that were read so far. After the last piece, this is the layer's diff id."""
         return self._seen.hexdigest()
 
 
 def layer_tars(client: DockerClient, image: str, wanted: Collection[str]) -> Iterator[LayerTar]:
-    """The layers of ``image``, in any order. Each must be read before the next one is requested.
+    """Yield the layers of ``image``, in any order. Read each layer before you request the next one.
 
-    Layers that are certainly not ``wanted`` (diff ids, hex) are left out. Docker before version 25 does not tell the diff id
-    of a layer before its content, so others than the wanted layers may come too.
+    ``wanted`` has diff ids (hex). Layers that are certainly not wanted are left out. Docker before version 25 does not give the
+    diff id of a layer before its content, so the result may also have other layers.
     """
     stream = io.BufferedReader(AnswerReader(client.api.get_image(image)), _PIECE)
     with tarfile.open(fileobj=stream, mode="r|") as outer:
@@ -157,7 +157,8 @@ def layer_tars(client: DockerClient, image: str, wanted: Collection[str]) -> Ite
 
 
 def _spool(content: IO[bytes], target: Path) -> tuple[Path, str]:
-    """Write ``content``, unpacked if it is a gzip file, to ``target``; return ``target`` and the sha256 of what was written."""
+    """Write ``content`` to ``target``; if it is a gzip file, unpack it. Return ``target`` and the sha256 of the written
+    bytes."""
     seen = hashlib.sha256()
     packed = content.peek(2)[:2] == b"\x1f\x8b"  # type: ignore[attr-defined]
     read = gzip.GzipFile(fileobj=content).read if packed else content.read
@@ -173,7 +174,7 @@ def _may_be_layer(name: str) -> bool:
 
 
 def _is_json(content: io.BufferedReader[Any]) -> bool:
-    """Whether a blob is not a layer, but a manifest, a configuration, or empty."""
+    """Whether a blob is JSON (a manifest or a configuration) or empty, and so not a layer."""
     return content.peek(1)[:1] in (b"{", b"[", b"")
 
 

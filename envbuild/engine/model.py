@@ -13,11 +13,11 @@ Builder = Literal["buildx", "docker-buildkit", "classic"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineInfo:
-    """Which engine answers and what it can do.
+    """Which engine answers, and what it can do.
 
-    ``origin`` says why this engine was chosen. ``product`` is Docker, or Podman with a part of Docker's interface.
+    ``origin`` says why this engine was chosen. ``product`` is Docker or Podman; Podman supports only a part of Docker's API.
     ``free_bytes`` is the free space at ``data_root``, None if this machine cannot see that disk. ``builder`` is the kind of
-    build that the docker program at ``cli`` can do on this engine, found by trying. ``is_rootless`` is true if root
+    build that the docker program at ``cli`` can do on this engine, found by a trial build. ``is_rootless`` is true if root
     inside a container is the user who runs the engine.
     """
 
@@ -44,7 +44,7 @@ class EngineInfo:
 
     @property
     def name(self) -> str:
-        """The engine without machine-specific details, for evidence and records."""
+        """The product and version of the engine without details of this machine, for evidence and records."""
         return f"{self.product} {self.version} ({self.storage_driver}, {self.builder})"
 
     def describe(self) -> str:
@@ -58,8 +58,8 @@ class EngineInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuiltImage:
-    """The result of a build. ``steps`` counts all instructions, ``cached`` the instructions whose result came from the
-    cache."""
+    """The result of a build. ``steps`` is the number of all instructions. ``cached`` is the number of instructions whose result
+    came from the cache."""
 
     id: str
     seconds: float
@@ -95,7 +95,7 @@ class Mount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunResult:
-    """How a container ended. ``files`` maps the collected paths to bytes, without absent ones."""
+    """How a container ended. ``files`` maps the collected paths to their bytes; paths that did not exist are left out."""
 
     code: int
     output: str
@@ -106,9 +106,9 @@ class RunResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerFile:
-    """One entry of one layer. ``open`` returns a regular file's bytes; call it before reading the next entry.
+    """One entry of one layer. ``open`` returns the bytes of a regular file. Call it before you read the next entry.
 
-    ``target`` is the text of a symbolic link, or, for a hard link, the path in the same layer that it is linked to.
+    ``target`` is the text of a symbolic link. For a hard link, it is the path of the linked file in the same layer.
     """
 
     layer: str

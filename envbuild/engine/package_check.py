@@ -1,4 +1,4 @@
-"""Check, before an image gets a tag, that it contains the Debian packages that its lock pins."""
+"""Check that an image contains the Debian packages that its lock pins. This happens before the image gets a tag."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pinned(lock: Lock) -> dict[str, str]:
 
 
 def unpinned(lock: Lock, found: Mapping[str, str]) -> list[Problem]:
-    """Return a line for each package of ``found`` that is not in the lock, if the lock pins all packages.
+    """If the lock pins all packages, return a line for each package of ``found`` that is not in the lock.
 
     The packages of build steps count as pinned, because a later step may install some of them for a compiled library.
     """
@@ -41,7 +41,7 @@ def installed(engine: Engine, image: str) -> dict[str, str] | None:
 
 
 def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[Problem]:
-    """Return a line for each package of ``wanted`` that ``found`` lacks or has in another version."""
+    """Return a line for each package of ``wanted`` that is not in ``found``, or is there in another version."""
     return [
         Problem(where=name, line=0, message=f"pinned {version}, found {found.get(name, 'none')}")
         for name, version in sorted(wanted.items())

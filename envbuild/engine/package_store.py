@@ -1,6 +1,7 @@
-"""Store the .deb files that locks pin, named by hash. A missing file comes from a mirror, else from a snapshot archive.
+"""Store the .deb files that locks pin, named by their hash. A missing file is fetched from a mirror, else from a snapshot
+archive.
 
-Only complete files with the lock's hash are stored: each is written under another name and checked first.
+Only complete files with the hash in the lock are stored: each file is first written under another name and checked.
 """
 
 from __future__ import annotations
@@ -22,19 +23,20 @@ from envbuild.model.lock import DebianPackage, Lock
 from envbuild.model.progress import OnProgress, Progress, as_news
 from envbuild.workspace import Workspace
 
-_PARALLEL = 4  # parallel downloads; more would only share the same connection
-_DEADLINE_S = 600.0  # seconds for one file; apt gives up on a silent server within seconds
+_PARALLEL = 4  # parallel downloads; more of them would only share the same connection
+_DEADLINE_S = 600.0  # limit for the download of one file; apt itself stops within seconds if a server is silent
 _SHOWN = 3
-# Seconds to wait before all servers are asked again, if one of them could not be reached: a name server may fail for a moment.
+# Pauses in seconds. If a server could not be reached, all servers are asked again after each pause: the resolution of names may
+# fail for a moment.
 _PAUSES_S = (1.0, 3.0)
 _UNREACHED = re.compile(r"Temporary failure|Could not (connect|resolve)|NewConnection|NameResolution")
 APT_HELPER = "/usr/lib/apt/apt-helper"
-_SLACK = 1 << 20  # extra bytes after which a too long download is stopped; enough for an error page
+_SLACK = 1 << 20  # bytes by which a download may be longer than the package before it is stopped; enough for an error page
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageServer:
-    """A mirror of ``archive``, or a snapshot of it if ``is_snapshot`` is true. Package paths are relative to ``root``."""
+    """A mirror of ``archive``, or, if ``is_snapshot`` is true, a snapshot of it. Package paths are relative to ``root``."""
 
     archive: str
     root: str
@@ -63,23 +65,23 @@ def servers_of(lock: Lock, sources: Iterable[host_apt.Source]) -> tuple[PackageS
 
 
 def host_mirrors(lock: Lock) -> list[host_apt.Source]:
-    """Return this machine's apt mirrors of the lock's suite, without contacting them; none without apt."""
+    """Return this machine's apt mirrors of the lock's suite, without contacting them. Without apt, the result is empty."""
     suite = lock.base.bootstrap.suite if lock.base.bootstrap else ""
     return host_apt.sources_for(suite, host_apt.host_sources(), codename=host_apt.codename()) if suite else []
 
 
 class Store:
-    """A folder of files, each named by its sha256."""
+    """A folder of files. The name of each file is its sha256."""
 
     def __init__(self, workspace: Workspace) -> None:
         self.folder = workspace.downloads / "debs"
 
     def path(self, package: DebianPackage) -> Path:
-        """Return the path of the file of ``package``, whether or not it exists."""
+        """Return the path of the file of ``package``. The file need not exist."""
         return self.folder / f"{package.sha256}.deb"
 
     def holds(self, package: DebianPackage) -> bool:
-        """Whether the file exists and has the right hash; a damaged file is removed."""
+        """Whether the file exists and has the right hash. A damaged file is removed."""
         path = self.path(package)
         try:
             if files.sha256_of(path) == package.sha256:
@@ -90,9 +92,9 @@ class Store:
         return False
 
     def get(self, package: DebianPackage, servers: Sequence[PackageServer]) -> Path:
-        """Return the file of ``package``; fetch it if it is missing.
+        """Return the file of ``package``. If it is missing, fetch it.
 
-        Raises :class:`BuildError` (``package-gone``), with the reason for each source.
+        Raises :class:`BuildError` (``package-gone``), with the reason for each server.
         """
         path = self.path(package)
         if self.holds(package):
@@ -121,7 +123,8 @@ class Store:
         )
 
     def _download_from(self, servers: Sequence[PackageServer], package: DebianPackage) -> list[str]:
-        """Put the file of ``package`` into the store, from the first server that has it. Otherwise return each one's reason."""
+        """Put the file of ``package`` into the store, from the first server that has it. If none has it, return the reason of
+        each server."""
         refused = []
         part = self.folder / f".{package.sha256}.{os.getpid()}.part"
         for server in servers:
@@ -139,13 +142,13 @@ class Store:
         return refused
 
     def collect(self, packages: Iterable[DebianPackage], servers: Sequence[PackageServer], on_progress: OnProgress) -> None:
-        """Fetch all of ``packages``, several in parallel. One error lists all unavailable packages."""
+        """Fetch all of ``packages``, several in parallel. A single error lists all unavailable packages."""
         self.sweep()
         wanted = [package for package in packages if not self.holds(package)]
         if not wanted:
             return
-        # Two runs often need the same packages, those of a base. The second run waits here, and then finds the files in the
-        # store.
+        # Two runs often need the same packages, those of a base. The second run waits here until the first run has stored the
+        # files.
         with files.locked(self.folder / ".collecting", as_news("packages", on_progress)):
             self._fetch([package for package in wanted if not self.holds(package)], servers, on_progress)
 
@@ -187,7 +190,7 @@ def collector(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> Call
 
 
 def link(source: Path, target: Path) -> None:
-    """Make ``target`` a hard link to the file, or a copy if the file system has no hard links."""
+    """Make ``target`` a hard link to ``source``. If no hard link is possible, make a copy."""
     import shutil
 
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -195,7 +198,7 @@ def link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:
         shutil.copyfile(source, target)
-    target.chmod(0o644)  # independent of the umask, so that equal contexts are equal
+    target.chmod(0o644)  # fixed, not from the umask, so that equal build contexts have equal modes
 
 
 def _together(failed: Sequence[EnvbuildError]) -> EnvbuildError:
@@ -211,7 +214,7 @@ def _together(failed: Sequence[EnvbuildError]) -> EnvbuildError:
 
 
 def _download(url: str, target: Path, package: DebianPackage) -> str:
-    """Fetch ``url`` into ``target``; return an empty text on success, else the reason for the failure."""
+    """Fetch ``url`` into ``target``. On success, return an empty text; otherwise, return the reason for the failure."""
     fetch: Callable[[str, Path, int], str] = _by_apt if Path(APT_HELPER).is_file() else _by_requests
     why = fetch(url, target, package.size)
     if why or not target.is_file():
@@ -221,7 +224,7 @@ def _download(url: str, target: Path, package: DebianPackage) -> str:
 
 
 def _by_apt(url: str, target: Path, size: int) -> str:
-    """Download with apt, which knows this machine's proxies, certificates and passwords."""
+    """Download with apt, which knows this machine's proxies, certificates and passwords. Return the reason for a failure."""
     limit = [f"--fsize={size + _SLACK}", "--"]
     bounded = [prlimit, *limit] if (prlimit := procs.find("prlimit")) else []
     argv = [*bounded, APT_HELPER, *host_apt.TIMEOUTS, "-o", "APT::Sandbox::User=root", "download-file", url, str(target)]
@@ -252,5 +255,5 @@ def _by_requests(url: str, target: Path, size: int) -> str:
 
 
 def sums(packages: Iterable[DebianPackage]) -> str:
-    """Return the file with which sha256sum checks a folder of these packages."""
+    """Return the text of a file with which sha256sum can check a folder of these packages."""
     return "".join(f"{package.sha256}  {package.filename}\n" for package in packages)

@@ -1,8 +1,8 @@
-"""Start and stop the private engine: a Docker daemon with its data in the cache folder, which leaves nothing behind.
+"""Start and stop the private engine: a Docker daemon with its data in the cache folder, which leaves nothing else behind.
 
-It runs as the second process of a separate PID and mount namespace. When the first process ends, by ``down`` or by
-``kill -9``, the kernel ends every process inside (containerd, shims, containers, build steps) and removes every mount. The
-daemon is recognised by the data folder in its command line in /proc, so no pid file can be stale.
+The daemon is the second process of a separate PID and mount namespace. When the first process of the namespace ends, by
+``down`` or by ``kill -9``, the kernel ends every process inside (containerd, shims, containers, build steps) and removes every
+mount. The daemon is recognised by the data folder in its command line in /proc, so there is no pid file that could be wrong.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from envbuild.workspace import Workspace
 
 _START_S = 60.0
 _STOP_S = 30.0
-_SOCKET_LIMIT = 107  # sizeof(sockaddr_un.sun_path) - 1, see unix(7)
-# Not in /run/lock, where every user may place a link: only root writes in /run.
+_SOCKET_LIMIT = 107  # bytes: sizeof(sockaddr_un.sun_path) - 1, see unix(7)
+# This is not in /run/lock, where every user may place a link. Only root can write to /run.
 _SHARED = Path("/run/envbuild")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """The state of the private engine. ``pid`` is dockerd's, None if it does not run. ``bridge`` is empty if there is no
-    bridge."""
+    """The state of the private engine. ``pid`` is the process number of dockerd, None if dockerd does not run. ``bridge`` is
+    empty if there is no bridge."""
 
     running: bool
     pid: int | None
@@ -55,7 +55,7 @@ class _Places:
 
     @property
     def bridge(self) -> str:
-        return f"envb{self.mark}"  # an interface's name has at most 15 bytes
+        return f"envb{self.mark}"  # the name of a network interface has at most 15 bytes
 
     @property
     def socket(self) -> Path:
@@ -80,7 +80,7 @@ class _Places:
 
 
 def status(workspace: Workspace) -> Status:
-    """Return the state of the private engine; needs no root and starts nothing."""
+    """Return the state of the private engine. This needs no root rights and starts nothing."""
     places = _Places(folder=workspace.engine)
     found = _processes(places)
     pid = found.get("dockerd")
@@ -97,10 +97,10 @@ def status(workspace: Workspace) -> Status:
 
 
 def up(workspace: Workspace, on_progress: OnProgress = ignore_progress) -> Status:
-    """Start the private engine and wait until it answers; a running engine is left alone.
+    """Start the private engine, and wait until it answers. If it runs already, do nothing.
 
-    Raises :class:`EngineError`: ``not-root``, ``missing-program``, ``no-network``, or ``engine`` with the log's last lines.
-    On errors and Ctrl-C, started processes are stopped first.
+    Raises :class:`EngineError`: ``not-root``, ``missing-program``, ``no-network``, or ``engine`` with the last lines of the
+    log. After errors and Ctrl-C, all started processes are stopped.
     """
     places = _Places(folder=workspace.engine)
     if status(workspace).running and _answers(places.socket):
@@ -108,7 +108,7 @@ def up(workspace: Workspace, on_progress: OnProgress = ignore_progress) -> Statu
     programs = _require()
     _require_safe(places.folder)
     with files.locked(places.folder / "lock", as_news("engine", on_progress), limit_s=files.SHORT_WAIT_S):
-        if status(workspace).running and _answers(places.socket):  # another run was faster
+        if status(workspace).running and _answers(places.socket):  # another run has started the engine meanwhile
             return status(workspace)
         on_progress(Progress(stage="engine", message="starting a private Docker engine"))
         _clear(places)
@@ -124,7 +124,7 @@ def up(workspace: Workspace, on_progress: OnProgress = ignore_progress) -> Statu
 
 
 def down(workspace: Workspace, *, purge: bool = False, on_progress: OnProgress = ignore_progress) -> Status:
-    """Stop the private engine and remove its bridge, rules, control groups and socket. ``purge`` also removes its images."""
+    """Stop the private engine, and remove its bridge, rules, control groups and socket. ``purge`` also removes its images."""
     places = _Places(folder=workspace.engine)
     if not places.folder.exists():
         return status(workspace)
@@ -155,14 +155,14 @@ def _not_root() -> EngineError:
 
 
 def _require_safe(folder: Path) -> None:
-    """Check that only root can write to the engine's folder, because root writes its log, lock and sockets there."""
+    """Check that only root can write to the engine's folder, because root writes logs, locks and sockets there."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     files.private_folder(folder)
 
 
 def _start(places: _Places, programs: daemon.Programs, on_progress: OnProgress) -> None:
     network_lock = files.private_folder(_SHARED) / "network"
-    # Two private engines must not choose the same subnet.
+    # The file lock prevents two private engines from choosing the same subnet.
     with files.locked(network_lock, as_news("engine", on_progress), limit_s=files.SHORT_WAIT_S):
         subnet = private_network.choose_subnet(private_network.taken_subnets())
         private_network.up(places.bridge, subnet)
@@ -181,9 +181,10 @@ def _start(places: _Places, programs: daemon.Programs, on_progress: OnProgress) 
 
 
 def _forget_other_subnet(places: _Places, subnet: str) -> None:
-    """Remove dockerd's stored network if its subnet is not the bridge's current subnet.
+    """Remove dockerd's stored network if its subnet is not the current subnet of the bridge.
 
-    dockerd would give the bridge the stored address. If another engine uses that subnet now, builds would have no network.
+    Otherwise, dockerd would give the bridge the stored address. If another engine uses that subnet now, builds would have no
+    network.
     """
     remembered = places.data / "network" / "files" / "local-kv.db"
     if remembered.is_file() and subnet.encode() not in remembered.read_bytes():
@@ -214,22 +215,23 @@ def _cause(lines: list[str]) -> str:
 
 
 def _clear(places: _Places) -> None:
-    """Stop a running engine, and remove everything that a stopped or killed engine left."""
+    """Stop a running engine, and remove everything that a stopped or killed engine left behind."""
     _stop(places)
     private_network.down(places.bridge)
     _remove_cgroups(places.cgroup)
     places.socket.unlink(missing_ok=True)
     places.pid_file.unlink(missing_ok=True)
-    # The empty folder daemon.HIDDEN stays: removing it here would drop the mount that another private engine has on it in its
-    # own namespace (https://man7.org/linux/man-pages/man7/mount_namespaces.7.html, "Linux 3.18").
+    # The empty folder daemon.HIDDEN is not removed. Another private engine may have a mount on this folder in its own
+    # namespace, and removing the folder would drop that mount (https://man7.org/linux/man-pages/man7/mount_namespaces.7.html,
+    # "Linux 3.18").
 
 
 def _stop(places: _Places) -> None:
     found = _processes(places)
-    if "sh" in found:  # the shell that runs daemon.INIT: it passes SIGTERM to dockerd, which stops its containers
+    if "sh" in found:  # the shell that runs daemon.INIT; it passes SIGTERM to dockerd, which stops its containers
         _signal(found["sh"], signal.SIGTERM)
         _wait_gone(places, _STOP_S)
-    for pid in _processes(places).values():  # the kernel then kills all processes of the namespace
+    for pid in _processes(places).values():  # these are the outer processes; the kernel then kills all others
         _signal(pid, signal.SIGKILL)
     if not _wait_gone(places, _STOP_S):
         raise EngineError(
@@ -253,11 +255,11 @@ def _wait_gone(places: _Places, seconds: float) -> bool:
 
 
 def _processes(places: _Places) -> dict[str, int]:
-    """Return the outer processes of the private engine's namespace: program name (unshare, sh, dockerd) → pid."""
+    """Return the outer processes of the private engine: name of the program (unshare, sh, dockerd) → process number."""
     wanted = os.fsencode(daemon.data_option(places.data))
     found: dict[str, int] = {}
     for entry in _numbers(Path("/proc")):
-        with contextlib.suppress(OSError):  # the process has ended, or this user must not read it
+        with contextlib.suppress(OSError):  # the process has ended, or this user may not read it
             words = (entry / "cmdline").read_bytes().split(b"\0")
             if wanted in words:
                 found[os.fsdecode(words[0]).rpartition("/")[2]] = int(entry.name)

@@ -1,9 +1,9 @@
 """Set up the private engine's bridge and its access to the network, without disturbing other engines on this machine.
 
-Two engines that both manage iptables conflict: on start, each engine empties the chains that both share
+Two engines that both manage iptables conflict: on its start, each engine empties the chains that both share
 (https://github.com/moby/moby/blob/v20.10.24/libnetwork/drivers/bridge/bridge.go, removeIPChains). So the private engine runs
-with ``--iptables=false`` on a bridge with another name. This module adds and removes the three rules that its builds need,
-each marked with the bridge's name. Published ports need no rule: docker-proxy forwards them (see ``daemon``).
+with ``--iptables=false``, on a bridge with another name. This module adds and removes the three rules that its builds need.
+Each rule is marked with the bridge's name. Published ports need no rule, because docker-proxy forwards them (see ``daemon``).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 from envbuild import procs
 from envbuild.errors import EngineError
 
-_POOL = ipaddress.ip_network("10.213.0.0/16")  # away from Docker's own 172.17-31 and 192.168 pools
+_POOL = ipaddress.ip_network("10.213.0.0/16")  # outside of Docker's default pools in 172.17.0.0 to 172.31.0.0 and 192.168.0.0
 _FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """One rule: its table, its chain and its text."""
+    """One rule of iptables: its table, its chain and its text."""
 
     table: str
     chain: str
@@ -32,7 +32,7 @@ class Rule:
 
 
 def choose_subnet(taken: Iterable[str]) -> str:
-    """Return the first /24 of the pool that overlaps none of ``taken`` (networks as ``a.b.c.d/n``)."""
+    """Return the first /24 network of the pool that overlaps none of ``taken`` (networks in the form ``a.b.c.d/n``)."""
     networks = [ipaddress.ip_network(text, strict=False) for text in taken]
     for candidate in _POOL.subnets(new_prefix=24):
         if not any(candidate.overlaps(n) for n in networks if isinstance(n, ipaddress.IPv4Network)):
@@ -50,7 +50,7 @@ def taken_subnets() -> list[str]:
 
 
 def up(bridge: str, subnet: str) -> None:
-    """Make the bridge and its rules; existing ones are left as they are."""
+    """Make the bridge and its rules, unless they exist already."""
     gateway = next(ipaddress.ip_network(subnet).hosts())
     length = subnet.partition("/")[2]
     if not exists(bridge):
@@ -65,9 +65,9 @@ def up(bridge: str, subnet: str) -> None:
 
 
 def down(bridge: str) -> None:
-    """Remove every rule that carries the bridge's mark, and the bridge; do nothing if they are absent.
+    """Remove the bridge, and every rule with the bridge's mark. If they are absent, do nothing.
 
-    IP forwarding stays on, as with every Docker daemon, because other programs may rely on it.
+    IP forwarding stays on, as after every Docker daemon, because other programs may rely on it.
     """
     for table, line in marked_rules(bridge):
         _do("iptables", "-w", "-t", table, "-D", *line.split()[1:])
@@ -81,7 +81,8 @@ def exists(bridge: str) -> bool:
 
 
 def rules(bridge: str, subnet: str) -> list[Rule]:
-    """Return the rules for ``bridge``: its containers reach the network; from outside, only answers reach the containers."""
+    """Return the rules for ``bridge``. Its containers can reach the network. From outside, only answers reach the
+    containers."""
     mark = ("-m", "comment", "--comment", mark_of(bridge))
     return [
         Rule(table="nat", chain="POSTROUTING", words=("-s", subnet, "!", "-o", bridge, *mark, "-j", "MASQUERADE")),
@@ -95,12 +96,12 @@ def rules(bridge: str, subnet: str) -> list[Rule]:
 
 
 def mark_of(bridge: str) -> str:
-    """Return the comment that marks this bridge's rules."""
+    """Return the text that marks this bridge's rules, as a comment of iptables."""
     return f"envbuild:{bridge}"
 
 
 def marked_rules(bridge: str) -> list[tuple[str, str]]:
-    """Return the table and the ``-A …`` line of every rule with this bridge's mark."""
+    """Return every rule with this bridge's mark: its table and its ``-A …`` line."""
     if procs.find("iptables") is None:  # without iptables there are no rules
         return []
     found: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""Query and pull from a registry through the engine. If it cannot be reached, fail within seconds."""
+"""Query a registry, and pull images from it, through the engine. If the registry cannot be reached, fail within seconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SILENCE_S = 60
 
 
 def digest(client: DockerClient, reference: str) -> str:
-    """Return the digest of ``reference``; raises :class:`BuildError` (``base-unreachable``) if the registry has no answer."""
+    """Return the digest of ``reference``. Raises :class:`BuildError` (``base-unreachable``) if the registry gives none."""
     from docker.errors import DockerException
     from requests import RequestException
 
@@ -33,7 +33,7 @@ def digest(client: DockerClient, reference: str) -> str:
 
 
 def pull(client: DockerClient, reference: str, on_progress: OnProgress) -> str:
-    """Pull and return the digest; raises :class:`BuildError` (``base-unreachable`` or ``no-space``)."""
+    """Pull ``reference`` and return its digest. Raises :class:`BuildError` (``base-unreachable`` or ``no-space``)."""
     from docker.errors import DockerException
     from requests import RequestException
 

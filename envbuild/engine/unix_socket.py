@@ -1,7 +1,7 @@
-"""Send one GET request to an engine at a unix socket, without the docker SDK: importing the SDK would take longer than a whole
+"""Send one GET request to an engine at a unix socket, without the docker SDK. To import the SDK would take longer than a whole
 run that finds nothing to do.
 
-http.client is not used, because importing it takes as long again: it imports the email package.
+http.client is not used either. It imports the email package, so importing it takes about as long.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ SCHEME = "unix://"
 
 
 def get(endpoint: str, target: str, timeout_s: float) -> tuple[int, bytes]:
-    """The HTTP status and the body that the engine at ``unix://PATH`` answers to a GET of ``target``.
+    """Send a GET request for ``target`` to the engine at ``unix://PATH``. Return the HTTP status and the body.
 
     Raises :class:`OSError` if there is no answer.
     """
     with socket.socket(socket.AF_UNIX) as channel:
         channel.settimeout(timeout_s)
         channel.connect(endpoint.removeprefix(SCHEME))
-        # HTTP/1.0: the body is not cut into chunks, and the answer ends with the connection
+        # With HTTP/1.0, the body is not divided into chunks, and the answer ends when the connection ends.
         channel.sendall(f"GET {target} HTTP/1.0\r\nHost: engine\r\n\r\n".encode())
         answer = b"".join(iter(lambda: channel.recv(1 << 16), b""))
     head, _, body = answer.partition(b"\r\n\r\n")
