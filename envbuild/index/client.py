@@ -1,4 +1,5 @@
-"""The client of package indexes. It uses this machine's pip configuration and passes it on to pip, uv and builds."""
+"""The client of package indexes. It uses this machine's pip configuration, and passes this configuration on to pip, uv and
+builds."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ _PARALLEL = 8
 
 
 class Index:
-    """Queries an index, fetches files, and returns the settings with which uv, pip and builds reach the same index.
+    """Queries indexes, fetches files, and returns the settings with which uv, pip and builds reach the same indexes.
 
-    The network is not used before the first query. Answers are kept as long as the object lives.
+    The network is not used before the first query. Answers are kept as long as this object exists.
     """
 
     def __init__(self, settings: Settings | None = None, on_progress: OnProgress = ignore_progress) -> None:
@@ -45,7 +46,7 @@ class Index:
 
     @property
     def settings(self) -> Settings:
-        """pip's configuration on this machine, read on first use."""
+        """pip's configuration on this machine. It is read on first use."""
         with self._first:
             if self._settings is None:
                 self._settings = read_settings()
@@ -53,16 +54,17 @@ class Index:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The parts of the machine's configuration that are not used, with reasons, for the user."""
+        """Notes for the user: which parts of this machine's configuration are not used, and why."""
         return self.settings.notes
 
     @property
     def place(self) -> str:
-        """The hosts of the default index, for messages; never with credentials."""
+        """The hosts of the default index, for messages. They never contain credentials."""
         return self._place("default")
 
     def project_files(self, project: str, index: str = "default") -> list[IndexFile]:
-        """Return every file of ``project`` on all of the host's indexes, or on the index with the given base URL.
+        """Return every file of ``project``. By default, all of the host's indexes are queried, else only the ``index`` with
+        this base URL.
 
         Raises :class:`UnknownNameError` if no index has the project, and :class:`BuildError` (``index-unreachable``) if an
         index cannot be reached.
@@ -70,25 +72,25 @@ class Index:
         return result_of(self._page(project, index))
 
     def skipped(self, project: str, index: str = "default") -> tuple[str, ...]:
-        """Return a line for each malformed entry on the page of ``project``, which must have been read before."""
+        """Return a line for each malformed entry on the page of ``project``. Call :meth:`project_files` first."""
         return self._skipped.get((index, canonicalize_name(project)), ())
 
     def is_dead(self, artifact: Artifact | None, url: str) -> bool:
-        """Whether all hosts that could have a locked file are not queried any more in this run, because they did not answer.
-        Without ``artifact``, this is about the host of ``url``."""
+        """Whether this run no longer queries any of the hosts that could have a locked file, because they did not answer.
+        Without ``artifact``, only the host of ``url`` counts."""
         if artifact is None:
             return self._transport.is_dead(url)
         places = self.settings.indexes if artifact.index == "default" else (artifact.index,)
         return all(self._transport.is_dead(place) for place in places)
 
     def prefetch(self, projects: Iterable[str], index: str = "default") -> None:
-        """Start querying several projects in parallel. :meth:`project_files` raises the errors later."""
+        """Start to query several projects in parallel. Errors are raised later, by :meth:`project_files`."""
         for project in projects:
             self._page(project, index)
 
     def file_of(self, artifact: Artifact) -> IndexFile:
-        """Return the entry under which the index offers a locked file today. The entry has the lock's sha256, or none if the
-        index states none."""
+        """Return the entry with which the index offers a locked file now. Its sha256 is that of the lock, or empty if the index
+        states none."""
         for file in self.project_files(artifact.project, artifact.index):
             if file.filename == artifact.filename and file.sha256 in ("", artifact.sha256):
                 return file
@@ -99,17 +101,18 @@ class Index:
         )
 
     def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ignore_progress) -> Path:
-        """Return the path of a locked file in ``folder``, with the lock's sha256; fetch it only if it is missing."""
+        """Return the path of a locked file in ``folder``. The file is fetched if it is missing or its sha256 is not that of the
+        lock."""
         held = folder / artifact.filename
         if held.is_file() and sha256_of(held) == artifact.sha256:
             return held
         return self.download(self.file_of(artifact), folder, on_progress, sha256=artifact.sha256)
 
     def download(self, file: IndexFile, folder: Path, on_progress: OnProgress = ignore_progress, *, sha256: str = "") -> Path:
-        """Download a file into ``folder`` and check it, unless it is there already.
+        """Download a file into ``folder`` and check it, unless the checked file is there already.
 
-        If the process is killed, at most a ``.part`` file is left, which the next download of the same file overwrites. The
-        file is not synced to the disk, because every later use compares its hash again.
+        If the process is killed, at most a ``.part`` file is left. The next download of the same file overwrites it. The file
+        is not synced to the disk, because every later use compares its hash again.
         """
         wanted = sha256 or file.sha256
         target = folder / file.filename
@@ -137,13 +140,14 @@ class Index:
         return target
 
     def inspect(self, file: IndexFile, on_progress: OnProgress = ignore_progress, *, sha256: str = "") -> None:
-        """Read the file to its end and check it as :meth:`download` does, without keeping it."""
+        """Read the file to its end, and check it as :meth:`download` does, without storing it."""
         seen = hashlib.sha256()
         self._stream(file, seen.update, on_progress)
         _must_match(file, seen.hexdigest(), sha256 or file.sha256)
 
     def read_range(self, url: str, start: int, end: int | None) -> tuple[bytes, int] | None:
-        """Return the bytes ``start`` to ``end`` (inclusive; a negative ``start`` counts from the end) and the file's size.
+        """Return the bytes from ``start`` to ``end`` (inclusive), and the size of the file. A negative ``start`` counts from
+        the end.
 
         Returns None if the server cannot send parts of files.
         """
@@ -156,20 +160,20 @@ class Index:
         return self._transport.ask(url, most=limits.SMALL_FILE_BYTES, file=name_in(url)).content
 
     def size_of(self, file: IndexFile) -> int | None:
-        """Return the file's size in bytes, from the index, else from its server."""
+        """Return the file's size in bytes, as the index states it, else as the file's server states it."""
         if file.size is not None:
             return file.size
         answer = self._transport.ask(file.url, most=0, file=file.filename, method="HEAD", any_status=True)
         return number(answer.headers.get("Content-Length", "")) if answer.status < 400 else None
 
     def sizes(self, files: Iterable[IndexFile]) -> list[int | None]:
-        """Return :meth:`size_of` for several files, in their order."""
+        """Return the result of :meth:`size_of` for each of ``files``, in the same order."""
         _ = self._transport
         return [result_of(future) for future in [self._pool.submit(self.size_of, file) for file in files]]
 
     def build_secrets(self) -> dict[str, bytes]:
-        """Return the content of each secret that a build needs to reach the index, by the secret's id. Never write the contents
-        to permanent storage."""
+        """Return the secrets that a build needs to reach the index: id → content. Never write the contents to permanent
+        storage."""
         from envbuild.index.tool_settings import build_secrets
 
         return build_secrets(self.settings)
@@ -184,7 +188,7 @@ class Index:
                         code="too-many-projects",
                         hint="Look at the projects that were read last. A constraint on the first of them would stop this.",
                     )
-                _ = self._transport  # made before the threads start, so that they share it
+                _ = self._transport  # make it before the threads start, so that they share it
                 self._pages[key] = self._pool.submit(self._fetch_page, key[1], index)
             return self._pages[key]
 

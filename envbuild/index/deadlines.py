@@ -1,4 +1,4 @@
-"""Run an exchange with a server in a thread, and abort it when its time limit is over."""
+"""Run an exchange with a server (a request and its answer) in a thread, and abort it at the end of its time limit."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _TICK_S = 0.25
 
 
 class TookTooLongError(Exception):
-    """The time limit of a query is over."""
+    """The time limit of an exchange has passed."""
 
 
 class BrokenOffError(Exception):
-    """A download was cut off."""
+    """A download ended before the file was complete."""
 
 
 class Watch:
-    """The state of an exchange for the waiting thread: its progress, and a way to abort it."""
+    """The state of an exchange, for the thread that waits for it: how many bytes have arrived, and a way to abort it."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -34,7 +34,7 @@ class Watch:
         self.stopped = False
 
     def attach(self, connection: Any) -> None:
-        """Remember the current socket. The duplicated descriptor stays valid when the original is closed."""
+        """Remember the current socket. The descriptor is duplicated, so that it stays valid when the original is closed."""
         with self._guard:
             self._drop()
             with contextlib.suppress(OSError, ValueError):
@@ -43,7 +43,7 @@ class Watch:
                 self._break()
 
     def stop(self) -> None:
-        """Shut the connection down, so that its reader stops."""
+        """Shut the connection down, so that the thread that reads from it stops."""
         with self._guard:
             self.stopped = True
             self._break()
@@ -72,13 +72,13 @@ _MINE = _Mine()
 
 
 def note_socket(connection: Any) -> None:
-    """Report the socket of this thread's exchange to the waiting thread."""
+    """Tell the waiting thread which socket the exchange of this thread uses."""
     if _MINE.watch is not None:
         _MINE.watch.attach(connection)
 
 
 def watched(exchange: Callable[[Watch], T], clock: Clock) -> T:
-    """Run ``exchange`` in a thread, and abort it when its time limit is over. Ctrl-C does not wait for it."""
+    """Run ``exchange`` in a thread, and abort it at the end of its time limit. Ctrl-C does not wait for the exchange."""
     watch, done = Watch(), threading.Event()
     result: list[T] = []
     failure: list[BaseException] = []
@@ -106,11 +106,13 @@ def watched(exchange: Callable[[Watch], T], clock: Clock) -> T:
 
 
 class Clock:
-    """Checks a running exchange: whether its time limit is over, whether it is too slow, and which message to show."""
+    """Checks a running exchange: whether its time limit has passed, and whether it is too slow. Also shows messages during a
+    wait."""
 
     def __init__(self, host: str, what: str, end: float, say: Callable[[str], None], *, endless: bool) -> None:
         self._host, self._what, self._say, self._end = host, what, say, end
-        # A download may continue while bytes arrive. Until its first byte it has the limit of any query.
+        # An endless exchange is a download: it may continue while bytes arrive. Before its first byte, it has the same limit as
+        # others.
         self._endless = endless
         self._began = self._window = time.monotonic()
         self._count = 0
@@ -118,7 +120,7 @@ class Clock:
         self._next_word = self._began + limits.QUIET_S
 
     def tick(self, watch: Watch) -> None:
-        """Raise if the exchange must end."""
+        """Check the exchange now. Raises :class:`TookTooLongError` if it must end."""
         now = time.monotonic()
         if watch.count != self._seen[0]:
             self._seen = (watch.count, now)

@@ -1,4 +1,5 @@
-"""The HTTP adapter of the index client. It reports the socket of each request, and drops long bodies of error answers."""
+"""The HTTP adapter of the index client. It reports the socket of each request, and drops long bodies of redirects and
+refusals."""
 
 from __future__ import annotations
 
@@ -23,19 +24,20 @@ class SocketReportingAdapter(HTTPAdapter):
         super().__init__(max_retries=0, pool_maxsize=_POOL)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """Make a pool like requests does, with connections that report their sockets."""
+        """Make the same pool as `requests` makes, but with connections that report their sockets."""
         super().init_poolmanager(*args, **kwargs)
         self._tell(self.poolmanager)
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
-        """Make the same pool for connections through a proxy."""
+        """Make such a pool for connections through a proxy."""
         manager = super().proxy_manager_for(proxy, **kwargs)
         if not proxy.lower().startswith("socks"):  # SOCKS proxies use other connection classes
             self._tell(manager)
         return manager
 
     def send(self, *args: Any, **kwargs: Any) -> requests.Response:
-        """Send like requests does, but drop a long body: requests reads the bodies of redirects and of 401 without a limit."""
+        """Send as `requests` does, but drop a long body: `requests` reads the bodies of redirects and of status 401 without a
+        limit."""
         answer = super().send(*args, **kwargs)
         length = answer.headers.get("Content-Length", "")
         short = length.isdigit() and len(length) < 10 and int(length) <= REFUSAL_BYTES

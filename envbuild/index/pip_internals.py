@@ -1,7 +1,7 @@
 """The parts of pip's own code that envbuild uses. No other module imports ``pip._internal``.
 
 None of pip's modules is public: https://pip.pypa.io/en/stable/user_guide/#using-pip-from-your-program. So pyproject.toml sets
-an upper bound on pip's version. Raise the bound once the unit tests of ``index`` pass with the new release.
+an upper bound on pip's version. Raise this bound after the unit tests of ``index`` have passed with a newer pip.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def read_options() -> Values:
-    """The options of ``pip download`` on this machine, from configuration files and ``PIP_*`` variables.
+    """Return the options of ``pip download`` on this machine, from configuration files and ``PIP_*`` variables.
 
     ``pip config list`` is the public way to read them, but it shows them unparsed and unmerged. Only pip's parser knows which
-    section, file or variable wins, and how lists and booleans are written.
+    section, file or variable has priority, and how lists and booleans are written.
     """
     from pip._internal.commands import create_command
 
@@ -41,26 +41,26 @@ def read_options() -> Values:
 
 
 def default_index() -> str:
-    """Return the URL of pip's default index. pip shows it only in its help text."""
+    """Return the URL of pip's default index. pip itself shows it only in its help text."""
     from pip._internal.models.index import PyPI
 
     return PyPI.simple_url
 
 
 def public_hosts() -> tuple[str, str]:
-    """Return the hosts of pip's default index and of its files. pip shows only the first, in its help text."""
+    """Return the host of pip's default index and the host of its files. pip itself shows only the first, in its help text."""
     from pip._internal.models.index import PyPI
 
     return PyPI.netloc, PyPI.file_storage_domain
 
 
 def credentials(index_urls: Sequence[str], keyring_provider: str) -> AuthBase:
-    """Return the authentication for ``requests`` that pip uses: URL, netrc and keyring, separately for each index.
+    """Return pip's own authentication for ``requests``: from the URL, from netrc and from a keyring, separately for each index.
 
-    ``requests`` itself knows only URL and netrc; the rules for indexes and keyrings exist only inside pip.
+    ``requests`` itself knows only the URL and netrc. The rules for indexes and keyrings exist only inside pip.
     """
     from pip._internal.network.auth import MultiDomainBasicAuth
 
-    return MultiDomainBasicAuth(  # type: ignore[return-value]  # it derives from pip's own copy of requests
+    return MultiDomainBasicAuth(  # type: ignore[return-value]  # its base class is in pip's own copy of requests
         prompting=False, index_urls=list(index_urls), keyring_provider=keyring_provider
     )

@@ -16,14 +16,16 @@ from packaging.utils import canonicalize_name
 from envbuild.index import limits
 from envbuild.names import is_file_name
 
-# JSON is preferred (PEP 691): only JSON is sure to have upload times (PEP 700); some indexes add them to HTML on request.
+# JSON is preferred (PEP 691), because only JSON always has upload times (PEP 700). Some indexes add upload times to HTML on
+# request.
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 _UTC = re.compile(r"[12]\d{3}-[01]\d-[0-3]\dT[0-2]\d:[0-5]\d:\d\d(\.\d{1,9})?Z", re.ASCII)
 _PACKAGES = (".whl", ".zip", ".tar.gz", ".tar.bz2", ".tgz", ".egg", ".exe")
-# An address that the general functions would return unchanged. They take twenty times as long, and a page has thousands.
+# Matches an address that the general URL functions would return unchanged. These functions take twenty times as long, and a
+# page has thousands of addresses.
 _PLAIN_ADDRESS = re.compile(r"https?://[a-z0-9][a-z0-9.-]*/[\w.~%+/-]*", re.ASCII)
 _PIECE = 32 * 2**10
 _LONGEST_TAG = 64 * 2**10
@@ -31,10 +33,11 @@ _LONGEST_TAG = 64 * 2**10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexFile:
-    """One file as an index offers it. ``sha256``, ``uploaded`` (ISO time) and ``size`` are empty if the index lacks them.
+    """One file as an index offers it. ``sha256``, ``uploaded`` (ISO time) and ``size`` are empty if the index does not state
+    them.
 
-    ``index`` is ``default`` or a base URL. ``metadata`` (PEP 658) is None if the index does not serve the wheel's METADATA
-    separately, empty if it serves it without a hash, else ``sha256=…``.
+    ``index`` is ``default`` or a base URL. ``metadata`` (PEP 658) is None if the index does not serve the wheel's METADATA as a
+    separate file, empty if it does so without a hash, else ``sha256=…``.
     """
 
     index: str
@@ -50,7 +53,7 @@ class IndexFile:
 
     @classmethod
     def pinned(cls, url: str, filename: str, sha256: str, *, index: str = "", project: str = "") -> IndexFile:
-        """Make an IndexFile from a pinned address and hash, without asking an index."""
+        """Make an IndexFile from a pinned address and hash, without a query to an index."""
         return cls(
             index=index,
             project=project,
@@ -68,10 +71,10 @@ class IndexFile:
 def parse(
     text: str, *, content_type: str, url: str, project: str, index: str, skipped: list[str] | None = None
 ) -> list[IndexFile]:
-    """Return the files on a project's page, in order. ``url`` is the page's URL, to which links are relative.
+    """Return the files on a project's page, in order. Links on the page are relative to its ``url``.
 
     A file whose name, address or hash does not follow the standards is left out, with a line in ``skipped``. Raises ValueError
-    if the text does not match ``content_type``, or nothing in it is usable.
+    if the text is not of this ``content_type``, or if all files are unusable.
     """
     name = canonicalize_name(project)
     left_out: list[str] = []
@@ -95,7 +98,7 @@ def _shown(entry: Any) -> str:
 
 
 def _file(entry: dict[str, Any], *, project: str, index: str) -> IndexFile:
-    """Check and return one file: its values are later used in paths, locks and Dockerfiles."""
+    """Check one file, and return it. The check is strict, because its values are later used in paths, locks and Dockerfiles."""
     filename, address = entry["filename"], entry["url"]
     if not isinstance(filename, str) or not is_file_name(filename):
         raise ValueError("its name is not the name of a wheel or source archive")
@@ -122,7 +125,7 @@ def _address(url: Any) -> str:
     if _PLAIN_ADDRESS.fullmatch(url):
         return url
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or (parts.port or 1) < 1:  # .port raises for an invalid port
+    if parts.scheme not in ("http", "https") or not parts.hostname or (parts.port or 1) < 1:  # .port raises if invalid
         raise ValueError("its address does not begin with http or https")
     return urldefrag(url).url
 
@@ -137,13 +140,13 @@ def _hash(hashes: Any) -> str:
 
 
 def _size(value: Any) -> int | None:
-    """Return the size if the index states a possible one; otherwise the file's server is asked later."""
+    """Return the size if the index states a possible one. Otherwise, return None; the file's server is queried later."""
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= limits.FILE_BYTES
     return value if is_count else None
 
 
 def _time(value: Any) -> str:
-    """Return the upload time in UTC as ISO text, for the date limit of versions; empty if it is invalid."""
+    """Return the upload time in UTC as ISO text, for the date limit; empty if the time is invalid."""
     if not isinstance(value, str) or len(value) > 40:
         return ""
     if _UTC.fullmatch(value):
@@ -172,7 +175,7 @@ def _of_json(text: str, url: str) -> list[dict[str, Any]]:
 
 
 def _nothing(_text: str) -> None:
-    """Read a number that no field can have as None, so that only the file with this number is affected."""
+    """Convert a number that no field can have to None, so that only the file with this number is affected."""
 
 
 def _count(text: str) -> int | None:
@@ -185,7 +188,7 @@ def _joined(page: str, target: Any) -> Any:
     try:
         return urljoin(page, target) if target and isinstance(target, str) else None
     except ValueError:
-        return None  # the check of the file refuses it
+        return None  # the check of the file then refuses the file
 
 
 def _metadata(value: Any) -> str | None:
@@ -199,13 +202,13 @@ def _metadata(value: Any) -> str | None:
 
 def _of_html(text: str, url: str) -> list[dict[str, Any]]:
     parser = _Anchors()
-    # Feed the parser in pieces, so that it does not search a long text repeatedly for the end of an unfinished tag. Do not
-    # close the parser: an unfinished tag at the end is not a link.
+    # Feed the parser in pieces. Otherwise, it would repeatedly search a long text for the end of an unfinished tag. Do not
+    # close the parser, because an unfinished tag at the end is not a link.
     end = time.monotonic() + limits.PAGE_S
     for start in range(0, len(text), _PIECE):
         try:
             parser.feed(text[start : start + _PIECE])
-        except (AssertionError, RecursionError) as error:  # the parser raises this for unknown markup
+        except (AssertionError, RecursionError) as error:  # the parser raises these errors for unknown markup
             raise ValueError(f"it is not HTML: {str(error)[:100]}") from error
         if time.monotonic() > end:
             raise ValueError(f"it cannot be read within {limits.PAGE_S:.0f} s")
@@ -215,12 +218,12 @@ def _of_html(text: str, url: str) -> list[dict[str, Any]]:
             raise ValueError(f"it has more than {limits.PAGE_FILES} links")
     base = _joined(url, parser.base) or url
     entries = [_entry(attributes, base) for attributes in parser.anchors]
-    # Pages for people contain other links too: a link that cannot be a package is not reported as malformed.
+    # HTML pages contain other links, too. A link that cannot be a package is left out without a note about a malformed entry.
     return [entry for entry in entries if entry["filename"].lower().endswith(_PACKAGES)]
 
 
 def _entry(attributes: dict[str, str | None], base: Any) -> dict[str, Any]:
-    """Convert a link to the JSON form."""
+    """Convert the attributes of a link to an entry as in the JSON form."""
     href = attributes["href"] or ""
     joined = _joined(base, href)
     if joined is None:

@@ -1,4 +1,4 @@
-"""A file on a server as a seekable stream that downloads only the parts that are read."""
+"""A file on a server as a seekable stream. Only the parts that are read are downloaded."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def open_remote(
 ) -> io.BufferedIOBase | None:
     """Open the file at ``url``, or return None if its server cannot send parts of files.
 
-    The last ``tail`` bytes are fetched first, because a zip's directory is there. Later requests fetch at least ``block``
-    bytes. ``within_s`` limits the time for the whole file.
+    The last ``tail`` bytes are fetched first, because the directory of a zip is there. Each later request fetches at least
+    ``block`` bytes. ``within_s`` limits the seconds for the whole file.
     """
     end = index.read_range(url, -tail, None)
     if end is None:
@@ -52,7 +52,7 @@ class _RemoteFile(io.RawIOBase):
     def tell(self) -> int:
         return self._place
 
-    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]  # a buffer protocol object, unnamed before 3.12
+    def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]  # a buffer, a type without a name before Python 3.12
         wanted = min(len(buffer), self._size - self._place)
         if wanted <= 0:
             return 0

@@ -1,4 +1,4 @@
-"""Errors for a host that cannot be used, and for a single file that a host does not serve."""
+"""Errors for a host that cannot be used, and for a single file that its host does not serve."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from envbuild.index.settings import host_of
 
 
 class FileUnavailableError(BuildError):
-    """One file is unavailable or differs from the index's facts, although its host answers; another file may be usable."""
+    """One file is unavailable, or differs from the facts in the index, although its host answers. Another file may be
+    usable."""
 
 
 def refused(url: str, status: int, reason: str, *, file: str = "") -> BuildError:
-    """Return the error for a failed request. A forbidden or missing file is a problem of that file only; any other failure is a
-    problem of the host."""
+    """Return the error for a failed request. If a file is forbidden or missing, only this file is affected. Any other failure
+    is a problem of the host."""
     why = f"it answered {status} {reason[:100]}".strip()
     if file and 400 <= status < 500 and status not in (401, 407, 408, 429):
         return unfit(url, why, file=file)
@@ -20,7 +21,7 @@ def refused(url: str, status: int, reason: str, *, file: str = "") -> BuildError
 
 
 def unreachable(url: str, why: str, *, file: str = "") -> BuildError:
-    """Return the error for a host that serves neither the index page nor, if given, the ``file``."""
+    """Return the error for a host that cannot serve the ``file``, or, without ``file``, the page of the index."""
     return BuildError(
         _message(url, why, file),
         code="index-unreachable",
@@ -30,7 +31,7 @@ def unreachable(url: str, why: str, *, file: str = "") -> BuildError:
 
 
 def unfit(url: str, why: str, *, file: str) -> BuildError:
-    """Return the error for an unusable answer, about ``file`` if it is given, else about the index."""
+    """Return the error for an unusable answer. It is about ``file``, or, if that is empty, about the index."""
     if not file:
         return unreachable(url, why)
     return FileUnavailableError(

@@ -1,6 +1,6 @@
 """Read how this machine reaches package indexes: pip's configuration, proxies, certificates, mirrors.
 
-Only this module of ``index`` reads environment variables.
+In the package ``index``, only this module reads environment variables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from envbuild import mirrors
 from envbuild.errors import UsageError
 from envbuild.index import pip_internals
 
-# The paths at which distributions keep their certificate bundle, with private authorities.
+# Where distributions keep their certificate bundle, which includes certificate authorities that an administrator has added.
 _SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 _BUNDLE_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 _PROXY_VARIABLES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
@@ -28,8 +28,8 @@ class Settings:
     """The settings of pip on this machine, and other settings with which builds reach their sources.
 
     ``proxies`` and ``mirrors`` map names of environment variables to their values. The names of proxy variables are in lower
-    case; the names for mirrors are those of :mod:`envbuild.mirrors`.
-    ``notes`` says what was left out, and why. URLs may contain credentials: never show them unchanged.
+    case; the names for mirrors are those of :mod:`envbuild.mirrors`. ``notes`` says which settings are not used, and why. URLs
+    may contain credentials: never show them unchanged.
     """
 
     index_url: str
@@ -47,15 +47,15 @@ class Settings:
 
     @property
     def indexes(self) -> tuple[str, ...]:
-        """The main index, then the extra ones."""
+        """The main index, followed by the extra indexes."""
         return (self.index_url, *self.extra_index_urls)
 
 
 def read_settings() -> Settings:
     """Read pip's settings from environment variables and configuration files.
 
-    Sources that only this machine has (``file:`` indexes, find-links) are left out with a note, because a lock made from them
-    would be useless elsewhere. Raises :class:`UsageError` if nothing usable is left.
+    Package sources that exist only on this machine (``file:`` indexes, find-links) are left out with a note, because a lock
+    made from them would be useless elsewhere. Raises :class:`UsageError` if the main index cannot be used.
     """
     options = pip_internals.read_options()
     if options.no_index:
@@ -105,13 +105,13 @@ def without_credentials(url: str) -> str:
 
 
 def host_of(url: str) -> str:
-    """Return the host, with its port if it has one, for messages and trusted-host rules."""
+    """Return the host of ``url``, with its port if it has one, for messages and for pip's trusted hosts."""
     parts = urlsplit(url)
     return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or url
 
 
 def is_trusted(url: str, trusted_hosts: tuple[str, ...]) -> bool:
-    """Whether pip's trusted-host covers ``url``, with or without its port."""
+    """Whether pip's setting trusted-host includes the host of ``url``, with or without its port."""
     return host_of(url) in trusted_hosts or (urlsplit(url).hostname or "") in trusted_hosts
 
 
@@ -120,7 +120,7 @@ def _is_local(url: str) -> bool:
 
 
 def _refuse_insecure(url: str, trusted_hosts: tuple[str, ...]) -> None:
-    # Refused as in pip, because over plain http an attacker could change the hashes that are locked.
+    # pip refuses such an index, too: over plain http, an attacker could change the hashes that are locked.
     if urlsplit(url).scheme == "https" or urlsplit(url).hostname in _LOCAL_HOSTS or is_trusted(url, trusted_hosts):
         return
     raise UsageError(

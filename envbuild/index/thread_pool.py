@@ -1,4 +1,4 @@
-"""A thread pool whose threads end with the process, so that Ctrl-C does not wait for a slow index."""
+"""A pool of threads that end with the process, so that Ctrl-C does not wait for a slow index."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _Job = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 
 class DaemonPool:
-    """Like ``ThreadPoolExecutor``, but the interpreter can end without finishing queued work.
+    """Like ``ThreadPoolExecutor``, but the interpreter can end without finishing the queued work.
 
-    When nothing refers to the pool any more, its threads finish the queued work and end.
+    When nothing refers to the pool any more, its threads finish the queued work and then end.
     """
 
     def __init__(self, workers: int) -> None:
@@ -30,11 +30,11 @@ class DaemonPool:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
 
     def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
-        """Run ``function(*args)`` in a thread; the future gets its result or exception."""
+        """Run ``function(*args)`` in a thread. The returned future gets the result or the exception."""
         with self._guard:
             if not self._started:
                 for number in range(self._workers):
-                    # The threads refer to the queue only, so that the pool can be dropped while they wait.
+                    # The threads refer only to the queue, so that the pool itself can be freed while they wait.
                     threading.Thread(target=_work, args=(self._jobs,), name=f"index-{number}", daemon=True).start()
                 weakref.finalize(self, _end, self._jobs, self._workers).atexit = False
                 self._started = True
@@ -48,9 +48,9 @@ def _work(jobs: SimpleQueue[_Job | None]) -> None:
         future, function, args = job
         try:
             future.set_result(function(*args))
-        except BaseException as error:  # raised again when the result is read
+        except BaseException as error:  # raised again where the result is read
             future.set_exception(error)
-        del job, future, function, args  # so that a waiting thread keeps nothing alive
+        del job, future, function, args  # free these objects before the thread waits for its next job
 
 
 def _end(jobs: SimpleQueue[_Job | None], workers: int) -> None:
@@ -61,8 +61,8 @@ def _end(jobs: SimpleQueue[_Job | None], workers: int) -> None:
 def finished(futures: Iterable[Future[T]]) -> Iterator[Future[T]]:
     """Yield the futures, each as soon as it is done.
 
-    The wait is divided into half seconds, because a Ctrl-C that arrives just before Python waits for a lock does not end the
-    wait: Python notices it only when the wait is over.
+    The wait is divided into half seconds. A Ctrl-C that arrives just before Python waits for a lock does not end the wait:
+    Python notices it only after the wait.
     """
     left = set(futures)
     while left:

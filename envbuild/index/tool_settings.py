@@ -1,5 +1,5 @@
-"""Convert the index settings to environment variables and build secrets for uv, pip and builds. The only file it reads is the
-CA bundle."""
+"""Convert the index settings to environment variables for uv and pip, and to secrets for builds. The only file that this reads
+is the CA bundle."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from envbuild import build_secret, files
 from envbuild.errors import UsageError
 from envbuild.index.settings import Settings
 
-ENV_SECRET = "envbuild-env"  # noqa: S105 - the id of a secret, not one
+ENV_SECRET = "envbuild-env"  # noqa: S105 - the id of a secret, not a secret
 CA_SECRET = "envbuild-ca"  # noqa: S105
-# A secret of BuildKit may have 500 KiB (session/secrets/secrets.go, MaxSecretSize). The secret also contains the variables.
+# Bytes of the CA bundle. A secret of BuildKit may have at most 500 KiB (session/secrets/secrets.go, MaxSecretSize), and the
+# variables need the rest.
 MAX_SECRET = 480 * 1024
 _CERTIFICATE = re.compile(rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.*?-----END (?:TRUSTED )?CERTIFICATE-----\n?", re.DOTALL)
 
 
 def uv_variables(settings: Settings) -> dict[str, str]:
-    """Return variables for uv. The order of indexes does not matter, because files are chosen by the locked hash."""
+    """Return environment variables for uv. The order of indexes does not matter, because uv chooses files by the locked
+    hash."""
     values = {
         "UV_NO_CONFIG": "1",
         "UV_PYTHON_DOWNLOADS": "never",
@@ -42,7 +44,7 @@ def uv_variables(settings: Settings) -> dict[str, str]:
 
 
 def pip_variables(settings: Settings) -> dict[str, str]:
-    """Return variables for pip of any version. They switch off package sources that only this machine has."""
+    """Return environment variables for pip of any version. They switch off package sources that exist only on this machine."""
     values = {
         "PIP_CONFIG_FILE": os.devnull,
         "PIP_FIND_LINKS": "",
@@ -63,10 +65,10 @@ def pip_variables(settings: Settings) -> dict[str, str]:
 
 
 def build_secrets(settings: Settings) -> dict[str, bytes]:
-    """Return the content of each build secret, by the secret's id: a file of ``export`` lines, and the CA bundle that these
-    lines name, if there is one.
+    """Return the secrets of a build: id → content. One is a file of ``export`` lines. If these lines name a CA bundle, the
+    other is this bundle.
 
-    Raises :class:`UsageError` if the bundle is unusable as a secret, or the index requires a client certificate.
+    Raises :class:`UsageError` if the bundle cannot be a secret, or if the index requires a client certificate.
     """
     if settings.client_cert:
         raise UsageError(
@@ -107,7 +109,7 @@ def _small_bundle(path: Path) -> bytes:
         ) from error
     if len(content) <= MAX_SECRET:
         return content
-    # The bundle often fits without the comments and duplicates that tools add.
+    # A bundle that is too large often fits without the comments and duplicates that some tools add.
     reduced = b"".join(dict.fromkeys(part.rstrip(b"\n") + b"\n" for part in _CERTIFICATE.findall(content)))
     if not reduced or len(reduced) > MAX_SECRET:
         raise UsageError(

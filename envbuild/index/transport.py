@@ -1,8 +1,8 @@
-"""Query servers with limits on bytes and time, and report waiting.
+"""Query servers with limits on bytes and time, and report a long wait.
 
-``requests`` limits the time between two bytes, not the time of a whole answer: a server that sends one byte every few seconds,
-in headers or body, blocks ``requests`` for ever. So each exchange runs in a thread of its own, and the waiting thread breaks
-the connection when the time limit is over.
+``requests`` limits the time between two bytes, not the time of a whole answer. A server that sends one byte every few seconds,
+in the headers or the body, blocks ``requests`` for ever. So each exchange runs in its own thread, and the waiting thread breaks
+the connection at the end of the time limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import requests
 
 _PIECE = 64 * 2**10
-# Status codes of servers that cannot send a part of a file.
+# Status codes with which servers refuse to send a part of a file.
 _NO_PARTS = (400, 405, 416, 501)
 _BUSY = (429, 500, 502, 503, 504)
 _NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
@@ -42,7 +42,7 @@ class Answer:
 
 
 class Transport:
-    """Queries servers with this machine's settings. The same object does not query a host again that did not answer."""
+    """Queries servers with this machine's settings. After a host has not answered, this object does not query it again."""
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings = settings
@@ -53,7 +53,7 @@ class Transport:
         self._limit_s = max(limits.ANSWER_S, limits.PATIENT * settings.timeout_s)
 
     def is_dead(self, url: str) -> bool:
-        """Whether the host of ``url`` is not queried any more, because it did not answer earlier."""
+        """Whether the host of ``url`` is no longer queried, because it did not answer before."""
         return host_of(url) in self._dead
 
     def ask(
@@ -66,7 +66,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         any_status: bool = False,
     ) -> Answer:
-        """Return the whole answer, of at most ``most`` bytes; ``file`` is the file's name, empty for a page.
+        """Return the whole answer, of at most ``most`` bytes. ``file`` is the name of the requested file, or empty for a page.
 
         Raises :class:`BuildError` (``index-unreachable``), or :class:`FileUnavailableError` if only this file is affected.
         """
@@ -90,8 +90,8 @@ class Transport:
     def ask_part(
         self, url: str, start: int, end: int | None, *, headers: Mapping[str, str], file: str
     ) -> tuple[bytes, int] | None:
-        """Return the bytes that ``headers`` request, and the file's size; None if the server does not send exactly these
-        bytes."""
+        """Return the requested part of a file, and the size of the file. Return None if the server does not send exactly this
+        part."""
 
         def exchange(watch: Watch) -> Answer:
             with self._request("GET", url, headers) as answer:
@@ -119,7 +119,8 @@ class Transport:
     def stream(
         self, url: str, write: Callable[[bytes], object], on_bytes: Callable[[int, int | None], object], *, file: str, most: int
     ) -> None:
-        """Pass the bytes of a file to ``write`` as they arrive; ``on_bytes`` gets their count and the file's size, if known."""
+        """Pass the bytes of a file to ``write`` as they arrive. ``on_bytes`` gets their number so far, and the file's size if
+        it is known."""
         host = host_of(url)
 
         def exchange(watch: Watch) -> Answer:
@@ -167,13 +168,13 @@ class Transport:
                 on_bytes(watch.count, total)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             if isinstance(error, OSError) and error.filename is not None:
-                raise  # an error of the disk
+                raise  # an error of the disk, which must not count as a network error
             raise BrokenOffError(f"the download was interrupted: {_why(error)}") from error
         if total is not None and watch.count != total:
             raise BrokenOffError(f"the download was interrupted after {watch.count} of {total} bytes")
 
     def _patiently(self, url: str, file: str, exchange: Callable[[Watch], Answer], *, endless: bool = False) -> Answer:
-        """Return the answer of ``exchange``; within the time limit, retry if the server is busy or a connection broke."""
+        """Return the answer of ``exchange``. Within the time limit, retry if the server is busy or a connection broke."""
         import requests
 
         host = host_of(url)
@@ -194,12 +195,13 @@ class Transport:
                     and not isinstance(error, requests.RequestException)
                 ):
                     raise
-                # Retry only once: dozens of queued queries would each wait for the same timeout.
+                # Retry only once, and never after a timeout: otherwise, dozens of queued queries would each wait for the same
+                # timeout.
                 if attempt >= 2 or not isinstance(error, requests.RequestException) or isinstance(error, requests.Timeout):
                     self._dead[host] = _why(error)
                     raise unreachable(url, self._dead[host], file=file) from error
                 answer = None
-            except (requests.RequestException, ValueError) as error:  # endless redirects, invalid addresses
+            except (requests.RequestException, ValueError) as error:  # too many redirects, or an invalid address
                 raise unfit(url, _why(error), file=file) from error
             if answer is not None and (answer.status not in _BUSY or attempt == limits.ATTEMPTS):
                 return answer
@@ -207,8 +209,8 @@ class Transport:
         raise AssertionError("the last attempt returns or raises")
 
     def _pause(self, host: str, answer: Answer | None, attempt: int, end: float, *, url: str, file: str) -> None:
-        """Wait before the next attempt: for the time that the server states, or briefly if it states none. Raises if that time
-        is too long."""
+        """Wait before the next attempt: as long as the server requests, or briefly if it requests nothing. Raises an error if
+        it requests a wait that is too long."""
         wish = _retry_after(answer.headers.get("Retry-After", "")) if answer is not None else None
         wait = 0.3 * 2 ** (attempt - 1) if wish is None else wish
         if wait > min(limits.RETRY_AFTER_S, max(0.0, end - time.monotonic())):
@@ -230,17 +232,17 @@ class Transport:
             stream=True,
             allow_redirects=True,
             timeout=(min(limits.CONNECT_S, settings.timeout_s), settings.timeout_s),
-            # Passed with every request, because REQUESTS_CA_BUNDLE would override the session's setting.
+            # This is passed with every request, because REQUESTS_CA_BUNDLE would override a setting of the session.
             verify=False if is_trusted(url, settings.trusted_hosts) else settings.ca_bundle,
         )
 
 
 def _body(answer: requests.Response, most: int, watch: Watch) -> bytes:
-    """Return the unpacked body of at most ``most`` bytes. Raises ValueError if it is longer or has an unexpected encoding."""
+    """Return the unpacked body, of at most ``most`` bytes. Raises ValueError if it is longer or has an unexpected encoding."""
     import urllib3
 
     packed = answer.headers.get("Content-Encoding", "identity").strip().lower()
-    if packed not in ("identity", "gzip", ""):  # several layers of gzip can turn a few bytes into gigabytes
+    if packed not in ("identity", "gzip", ""):  # other encodings are refused: repeated gzip can turn a few bytes into gigabytes
         raise ValueError(f"its answer is compressed with {packed[:40]}, which was not requested")
     pieces = []
     try:
@@ -268,7 +270,8 @@ def _as_requests_does(error: Exception) -> Exception:
 
 
 def _retry_after(text: str) -> float | None:
-    """Return the seconds to wait, or None without the header. A date in the header counts as a time that is too long."""
+    """Return the seconds to wait that the header Retry-After states, or None without this header. A date in it counts as too
+    long."""
     if not text:
         return None
     seconds = number(text.strip())
@@ -276,7 +279,7 @@ def _retry_after(text: str) -> float | None:
 
 
 def number(text: str) -> int | None:
-    """Parse a number in a header; None for anything else."""
+    """Parse a number in a header. Return None for any other text."""
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
@@ -308,7 +311,7 @@ def name_in(url: str) -> str:
 
 
 def _why(error: BaseException) -> str:
-    """Return the innermost cause in one line, from the operating system or the TLS library."""
+    """Return the innermost cause in one line. It usually comes from the operating system or the TLS library."""
     seen: BaseException = error
     for _ in range(20):
         inner = getattr(seen, "reason", None) or seen.__cause__ or (seen.args[0] if seen.args else None)
@@ -316,4 +319,4 @@ def _why(error: BaseException) -> str:
             break
         seen = inner
     text = without_credentials(str(seen).strip() or type(seen).__name__)[:500]
-    return text.rpartition("> ")[2] or text  # urllib3 puts the connection's repr before the reason
+    return text.rpartition("> ")[2] or text  # urllib3 puts the repr of the connection before the reason
