@@ -1,1 +1,1 @@
-"""Check that the shared libraries of an image fit together, as the dynamic loader would find them, without running it."""
+"""Check, without running an image, that its shared libraries fit together as the dynamic loader would find them."""

@@ -1,4 +1,4 @@
-"""Say why something is missing, and which package would fill the gap."""
+"""Explain why a library, version or symbol is missing, and which package would provide it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STEM = re.compile(r"(?P<stem>.+?\.so)(?P<version>[.\d]*)")
 
 
 class Causes:
-    """Makes a gap of each library, version and symbol that a process lacks."""
+    """Makes a :class:`Gap` for each library, version and symbol that a process lacks."""
 
     def __init__(
         self, tree: Tree, loader: Loader, objects: Mapping[str, ElfFacts], rules: LinkRules, package_of: Callable[[str], str]
@@ -32,7 +32,7 @@ class Causes:
                 self._by_name.setdefault(name, []).append(path)
 
     def library(self, by: Loaded, name: str) -> Gap:
-        """A needed library that is not found."""
+        """The gap for the needed library ``name``, which the loader does not find."""
         elsewhere, others = self._by_name.get(name, []), self._other_versions(name)
         if elsewhere:
             why = f"the image has it as {_list(elsewhere)}, which is in no folder that the loader searches for this object"
@@ -47,7 +47,8 @@ class Causes:
         )
 
     def version(self, by: Loaded, version: str, other: Loaded) -> Gap:
-        """A symbol version that the library which the object gets does not define."""
+        """The gap for a symbol version that ``by`` needs, and that ``other``, the library that the loader takes, does not
+        define."""
         kind = version.partition("_")[0]
         highest = _highest(other.facts.defines, kind)
         cause = f"{other.path} has versions up to {highest}" if highest else f"{other.path} does not define it"
@@ -65,7 +66,7 @@ class Causes:
         return Gap(kind="version", object=by.real, needs=f"{name}: {version}", cause=cause, remedy=remedy)
 
     def symbols(self, by: Loaded, lacking: Sequence[str], process: Process) -> Iterator[Gap]:
-        """The gaps of symbols that the object needs from a family of libraries, if a library of this family is loaded."""
+        """The gaps for symbols that ``by`` needs from a family of libraries, if a library of this family is loaded."""
         for family in self._rules.families:
             matched = [each for each in lacking if family.symbols and re.match(family.symbols, each)]
             linked = [name for name in by.facts.needed if family.has(name)]
@@ -94,7 +95,7 @@ class Causes:
         return f"the package {package}" if package else ""
 
     def _cuda(self, by: Loaded, name: str = "") -> str:
-        """The major version of CUDA that the object, or one of those that loaded it, was built for; empty if not known."""
+        """The major version of CUDA for which the object (or an object that loaded it) was built; empty if unknown."""
         at: Loaded | None = by
         names = [name]
         while at is not None:
@@ -111,7 +112,7 @@ class Causes:
 
 
 def _highest(names: Sequence[str], kind: str) -> str:
-    """The highest version of a kind, such as GLIBC_2.36."""
+    """The highest of ``names`` that is a version of this ``kind``. For example, GLIBC_2.36 is of the kind GLIBC."""
     found = [each for each in names if re.fullmatch(rf"{re.escape(kind)}_\d+(\.\d+)*", each)]
     return max(found, key=lambda each: tuple(map(int, each.partition("_")[2].split("."))), default="")
 

@@ -1,4 +1,5 @@
-"""Load every object of an image as the dynamic loader would, and say what is missing and which of several files wins."""
+"""Load every object (library or program) of an image as the dynamic loader would. Report what is missing, and which one of
+several files with the same name is loaded."""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ def check(
 ) -> Links:
     """Check an image. ``tree`` has the files of all its layers.
 
-    ``is_of_driver`` says whether a library comes with the driver; ``package_of`` names the package of the image's system
-    that contains a library; empty if no package is known.
+    ``is_of_driver`` says whether a library comes with the NVIDIA driver. ``package_of`` returns the package of the image's
+    system that contains a library, or an empty text if no package is known.
     """
     loader = Loader(tree, environment)
     objects = {path: facts for path, facts in tree.objects() if _DEBUG not in path}
@@ -77,9 +78,10 @@ def check(
 
 
 def _roots(processes: Mapping[str, Process]) -> dict[str, Process]:
-    """The objects that no other object loads. Of objects that load each other, the first one counts.
+    """The objects that no other object loads. If objects load each other, only the first of them counts.
 
-    An object that others load often relies on what these have loaded before, so it is judged in their processes only.
+    An object that other objects load often relies on libraries that these have loaded before. So it is judged only in the
+    processes of those other objects.
     """
     loaded_by_others: set[str] = set()
     for path, process in processes.items():
@@ -101,7 +103,7 @@ def _gaps_of(process: Process, explain: causes.Causes, is_of_driver: Callable[[s
     for loaded in process.order:
         for library, versions in loaded.facts.versions.items():
             other = process.found.get((loaded.real, library))
-            if other is not None and other.facts.defines:  # a library without versions serves any version, with a warning
+            if other is not None and other.facts.defines:  # glibc accepts a library without versions, with a warning
                 for version in versions:
                     if version not in other.facts.defines:
                         yield explain.version(loaded, version, other)
@@ -119,7 +121,7 @@ def _excused(gap: Gap, rules: LinkRules, tree: Tree) -> Gap:
 
 
 def _duplicates(objects: Mapping[str, ElfFacts], roots: Mapping[str, Process], rules: LinkRules) -> tuple[Duplicate, ...]:
-    """The libraries of a family of which the image has several files, and how many objects get which."""
+    """Those libraries of a family that the image has as several files, and how many objects load each of these files."""
     places: dict[str, list[str]] = {}
     for path, facts in objects.items():
         name = facts.soname or posixpath.basename(path)
@@ -144,7 +146,7 @@ def _duplicate(name: str, paths: Sequence[str], users: Mapping[str, int], object
 
 
 class _Held:
-    """By folder of Python packages: the libraries that a package loads before other objects in this folder need them."""
+    """Libraries that a Python package loads before other objects in its site-packages folder need them, by this folder."""
 
     def __init__(self, objects: Mapping[str, ElfFacts], rules: LinkRules) -> None:
         self._of: dict[str, dict[str, str]] = {}
@@ -157,23 +159,24 @@ class _Held:
                         names.setdefault(name, path)
 
     def of(self, path: str) -> Mapping[str, str]:
-        """The libraries (name → path) that objects in the same folder of packages find loaded."""
+        """The libraries (name → path) that are already loaded when an object at ``path`` is loaded."""
         return self._of.get(folder_of_packages(path), {})
 
 
 class _Programs:
-    """The Python that loads an object: the Python of the nearest prefix whose folder contains the object."""
+    """The Python that loads an object: it is in the nearest folder above the object that contains a Python."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._of_folder: dict[str, str | None] = {}
 
     def of(self, path: str, facts: ElfFacts) -> str | None:
-        """The path of the program; None for an object that is a program itself."""
+        """The path of this Python; None if the object is a program itself."""
         return None if facts.interpreter else self._near(posixpath.dirname(path))
 
     def _near(self, folder: str) -> str | None:
-        """Folders are searched in a loop, because a path may have more folders than Python allows calls."""
+        """The Python of the nearest folder. A loop searches the parent folders, because recursion could exceed Python's
+        limit."""
         below: list[str] = []
         while folder not in self._of_folder and folder != "/":
             below.append(folder)

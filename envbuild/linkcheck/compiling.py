@@ -1,4 +1,4 @@
-"""Say whether packages of an image can compile code while a program runs, by the rules of ``images/compiling.yaml``."""
+"""Check whether packages of an image can compile code while a program runs, by the rules of ``images/compiling.yaml``."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ _PYTHON = re.compile(r"python(\d+\.\d+)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
-    """One of ``programs``, ``files`` or ``libraries`` meets the need. It counts if the image has ``library``, at least in the
-    version ``since``; an empty text stands for every image."""
+    """Something that a compilation needs. Any one of ``programs``, ``files`` and ``libraries`` is enough.
+
+    The need exists only in images that have ``library`` in the version ``since`` or newer. If ``library`` is empty, it exists
+    in every image.
+    """
 
     name: str
     programs: tuple[str, ...]
@@ -38,7 +41,7 @@ class Need:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """What some releases of packages compile, and what they need for that."""
+    """A rule: what some releases of packages compile, and what they need for this."""
 
     name: str
     packages: tuple[str, ...]
@@ -50,7 +53,7 @@ class Rule:
 
 
 class Package(NamedTuple):
-    """An installed package: its canonical name, its version, its folder of packages, and its metadata file."""
+    """An installed package: its canonical name, its version, its site-packages folder, and its metadata file."""
 
     name: str
     version: str
@@ -59,7 +62,7 @@ class Package(NamedTuple):
 
 
 def load(images: Path) -> tuple[Rule, ...]:
-    """The rules of ``images/compiling.yaml``; :class:`InvalidInputError` lists all problems of the file."""
+    """Read the rules in ``images/compiling.yaml``. Raises :class:`InvalidInputError` with all problems of the file."""
     return rule_files.load(images, COMPILING_RULES, "The rules for compiling", _rules)
 
 
@@ -108,9 +111,9 @@ def _need(table: yaml_reader.Table) -> Need:
 def check(
     tree: Tree, environment: Mapping[str, str], rules: Iterable[Rule], *, has_gpu_code: bool, features: Iterable[str]
 ) -> tuple[list[dict[str, Any]], list[Gap]]:
-    """For each rule and package of the image: what it needs and lacks, as JSON; and the gaps.
+    """Return what each package of the image needs by each rule, and what it lacks (as JSON); and the gaps.
 
-    ``features`` are the features of the image's recipes.
+    ``features`` are the features that the image's recipes use.
     """
     image = _Image(tree, environment)
     asked = set(features)
@@ -134,7 +137,7 @@ def check(
 
 
 def notes(told: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What packages cannot compile, if this does not count as a gap."""
+    """Notes about code that packages cannot compile, for cases that do not count as gaps."""
     return [
         f"{each['name']} ({each['package']}) lacks {lack['needs']}; what fills the gap: {lack['fill']}"
         for each in told
@@ -157,7 +160,7 @@ def _gap(rule: Rule, need: Need, package: Package, image: _Image) -> Gap:
 
 
 class _Image:
-    """Questions to the files of an image."""
+    """Answers questions about the files of an image."""
 
     def __init__(self, tree: Tree, environment: Mapping[str, str]) -> None:
         from packaging.utils import canonicalize_name
@@ -173,7 +176,7 @@ class _Image:
         ]
 
     def packages_of(self, rule: Rule) -> Iterator[Package]:
-        """The installed packages that the rule is for."""
+        """The installed packages to which the rule applies."""
         from packaging.specifiers import SpecifierSet
         from packaging.version import InvalidVersion
 
@@ -187,7 +190,7 @@ class _Image:
                     yield each
 
     def counts(self, need: Need) -> bool:
-        """Whether the image has the library, in the version, that makes this a need."""
+        """Whether the need exists in this image; see :class:`Need`."""
         if not need.library:
             return True
         found = [name.removeprefix(need.library) for name in self._names if name.startswith(need.library)]
@@ -203,7 +206,7 @@ class _Image:
         return any(fnmatchcase(name, pattern) for pattern in need.libraries for name in self._names)
 
     def expanded(self, text: str, package: Package) -> str:
-        """The text with its places filled in; empty if a variable of the image is not set."""
+        """The text with its placeholders replaced; empty if an environment variable in it is not set in the image."""
         names = _VARIABLE.findall(text)
         if any(not self._environment.get(name) for name in names):
             return ""

@@ -1,4 +1,4 @@
-"""Read what the dynamic loader reads of an ELF file, in bounded memory."""
+"""Read from an ELF file what the dynamic loader reads from it, in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _STRINGS = {"DT_NEEDED": "needed", "DT_SONAME": "soname", "DT_RPATH": "rpath", "
 
 
 class Wanted(NamedTuple):
-    """Patterns for the beginnings of the symbols, and for the constants, that are read. Of files whose names match
-    ``compilers``, the GPUs that they compile for are read, too. ``vendor`` are the names of NVIDIA's libraries."""
+    """What to read: patterns for the beginnings of symbols, and for constants. If a file's name matches ``compilers``, the GPUs
+    for which this compiler compiles are read, too. ``vendor`` matches the names of NVIDIA's libraries."""
 
     symbols: re.Pattern[bytes]
     constants: re.Pattern[bytes]
@@ -36,11 +36,11 @@ class _Symbols(NamedTuple):
 
 
 def read(stream: IO[bytes], size: int, wanted: Wanted, name: str = "") -> ElfFacts | None:
-    """The facts of an ELF file for x86-64, whose file name is ``name``; None if the loader never loads it (object files, static
-    programs, debug files).
+    """Read the facts of an ELF file for x86-64 with the file name ``name``. Return None if the loader never loads the file:
+    object files, static programs, debug files.
 
-    A damaged file has ``damage`` instead of other facts. ``stream`` must be seekable. The loader needs no list of sections:
-    if that list is missing or damaged, only the names of libraries and folders are read, and no versions or symbols.
+    The facts of a damaged file are empty except for ``damage``. ``stream`` must be seekable. The loader itself needs no list of
+    sections. If this list is missing or damaged, only the names of libraries and folders are read, and no versions or symbols.
     """
     try:
         try:
@@ -52,7 +52,7 @@ def read(stream: IO[bytes], size: int, wanted: Wanted, name: str = "") -> ElfFac
         return ElfFacts(damage=str(error))
     except OSError:
         raise
-    except Exception as error:  # the file is untrusted: the parser may raise anything
+    except Exception as error:  # the file is untrusted: the parser may raise any error
         return ElfFacts(damage=f"is a malformed ELF file ({type(error).__name__}: {str(error)[:200]})")
 
 
@@ -112,7 +112,7 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
 
 
 class _WithoutSections(elf.Limited):
-    """The same file, but with a header that names no sections."""
+    """A stream of the same file, but with a header that names no sections."""
 
     def read(self, size: int = -1) -> bytes:
         begin = self.tell()
@@ -124,7 +124,7 @@ class _WithoutSections(elf.Limited):
 
 
 def _segments(stream: IO[bytes], size: int) -> ElfFacts | None:
-    """The facts that stand in the segments, which are all that the loader maps."""
+    """Read only the facts that are in the segments. The loader maps only segments."""
     from elftools.elf.elffile import ELFFile
 
     stream.seek(0)
@@ -150,7 +150,7 @@ def _segments(stream: IO[bytes], size: int) -> ElfFacts | None:
 
 
 def _dynamic(section: Any) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {"": []}  # never empty: a static-pie program has no names
+    found: dict[str, list[str]] = {"": []}  # not empty even for a static-pie program, which has no names
     for tag in elf.bounded(section.iter_tags()):
         attribute = _STRINGS.get(str(tag.entry.d_tag))
         if attribute:
@@ -159,7 +159,8 @@ def _dynamic(section: Any) -> dict[str, list[str]]:
 
 
 def _strong(records: Any) -> tuple[str, ...]:
-    """The versions without those that only weak symbols need: the loader starts a program without these."""
+    """The versions that at least one strong symbol needs. If only weak symbols need a version, the loader starts a program
+    without it."""
     return tuple(str(each.name) for each in elf.bounded(records) if not int(each.entry["vna_flags"]) & 2)
 
 
@@ -174,7 +175,8 @@ def _paths(texts: list[str]) -> tuple[str, ...]:
 
 
 def _symbols(stream: IO[bytes], parsed: Any, table: Any, wanted: Wanted) -> _Symbols:
-    """The symbols that the patterns name. pyelftools reads one symbol at a time, which takes a minute for large libraries."""
+    """The symbols that match the patterns. pyelftools is not used for this: it reads one symbol at a time, which takes a minute
+    for a large library."""
     if table is None:
         return _Symbols((), ())
     names = parsed.get_section(table["sh_link"])
@@ -201,10 +203,10 @@ def _symbols(stream: IO[bytes], parsed: Any, table: Any, wanted: Wanted) -> _Sym
 def _gpu_code(
     stream: IO[bytes], fatbins: list[tuple[str, int, int]], *, of_vendor: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The GPUs for which the file has native code, and those for which it has PTX.
+    """The GPUs for which the file has native code, and the GPUs for which it has PTX.
 
-    NVIDIA's libraries have different kernels for different GPUs, so all GPUs count. In other libraries, the GPUs count that
-    the framework was compiled for.
+    Of NVIDIA's libraries, all GPUs are listed, because these libraries have different kernels for different GPUs. Of other
+    libraries, only the GPUs for which the framework was compiled are listed.
     """
     lists = gpu_code.read_sections(_reader(stream), fatbins).lists if fatbins else ()
     if of_vendor:
@@ -214,8 +216,8 @@ def _gpu_code(
 
 
 def _hides_code(size: int, fatbins: list[tuple[str, int, int]]) -> bool:
-    """Whether a large library has almost nothing in the sections for GPU code. cuFFT of CUDA 13 has one kernel there, and 280
-    MB of kernels in a form of its own."""
+    """Whether a large library has almost nothing in the sections for GPU code. An example is cuFFT of CUDA 13: it has one
+    kernel there, and 280 MB of kernels in another format."""
     return size > _LARGE and sum(length for _, _, length in fatbins) * 100 < size
 
 
@@ -237,7 +239,7 @@ def _reader(stream: IO[bytes]) -> Callable[[int, int], bytes]:
 
 
 def _constants(stream: IO[bytes], sections: list[Any], wanted: Wanted, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of driver libraries among the constants, and the GPUs that a compiler compiles for."""
+    """The names of driver libraries among the constants of a file; and, for a compiler, the GPUs for which it compiles."""
     found: set[bytes] = set()
     architectures: set[str] = set()
     compiles = bool(wanted.compilers.fullmatch(name))
@@ -250,11 +252,11 @@ def _constants(stream: IO[bytes], sections: list[Any], wanted: Wanted, name: str
 
 
 def is_candidate(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is an ELF file that the loader of these images can load."""
+    """Whether a file that begins with these bytes is an ELF file that the loader of envbuild's images can load."""
     return elf.is_elf(head)
 
 
 def pieces(stream: IO[bytes], size: int) -> Iterator[bytes]:
-    """The rest of a stream in pieces of at most ``size`` bytes."""
+    """Yield the rest of a stream, in pieces of at most ``size`` bytes."""
     while piece := stream.read(size):
         yield piece

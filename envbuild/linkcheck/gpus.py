@@ -1,4 +1,4 @@
-"""For which GPUs the libraries of an image have code, and for which its compilers compile."""
+"""Find for which GPUs the libraries of an image have code, and for which GPUs its compilers can compile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COUNTED = ("native", "ptx", "nothing")
 
 
 def gpu_code(objects: Mapping[str, ElfFacts], rules: LinkRules) -> list[dict[str, Any]]:
-    """The GPU code of each object that has any, and the library to which the object belongs."""
+    """For each object with GPU code: the GPUs of this code, and the library to which the object belongs."""
     return [
         {
             "object": path,
@@ -29,7 +29,7 @@ def gpu_code(objects: Mapping[str, ElfFacts], rules: LinkRules) -> list[dict[str
 
 
 def _library(path: str, facts: ElfFacts, rules: LinkRules) -> str:
-    """The family of an object; without one, the Python package that contains it; otherwise its name."""
+    """The family of an object. Without a family, the Python package that contains the object; otherwise, the object's name."""
     name = facts.soname or posixpath.basename(path)
     if family := rules.family_of(name):
         return family.name
@@ -38,9 +38,12 @@ def _library(path: str, facts: ElfFacts, rules: LinkRules) -> str:
 
 
 def gpus(code: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """For each compute capability (with the names of its GPUs): how many objects have native code, only PTX, or nothing, and
-    what each library has: ``partly`` if only some of its objects have code for the GPU, ``unknown`` if the GPU code of one
-    cannot be read."""
+    """For each compute capability, with the names of its GPUs: how many objects have native code, only PTX, or nothing; and
+    what each library has.
+
+    A library has ``partly`` if only some of its objects have code for the capability, and ``unknown`` if the GPU code of an
+    object cannot be read.
+    """
     told = []
     for capability in sorted(known, key=_version) if code else ():
         ways = [_way(each, capability) for each in code]
@@ -60,8 +63,11 @@ def _joined(ways: set[str]) -> str:
 
 
 def _way(code: Mapping[str, Any], capability: str) -> str:
-    """Native code runs on its own capability and later ones of the same major version, code for ``9.0a`` on 9.0 alone, code
-    for a family (``10.0f``) within the major version. PTX runs on its own capability and on any later one."""
+    """How this code runs on a GPU with ``capability``: as native code, as PTX, or not at all.
+
+    Native code runs on its own capability and on later ones of the same major version. Code for ``9.0a`` runs only on 9.0. Code
+    for a family (``10.0f``) runs within the major version. PTX runs on its own capability and on all later ones.
+    """
     major, minor = _version(capability)[:2]
     for each in code["native"]:
         m, n = _version(each.rstrip("af"))[:2]
@@ -74,7 +80,8 @@ def _way(code: Mapping[str, Any], capability: str) -> str:
 
 
 def compilers(objects: Mapping[str, ElfFacts], rules: LinkRules) -> list[dict[str, Any]]:
-    """The compilers for GPUs, each with the highest compute capability that its file names; empty if it names none."""
+    """The compilers for GPUs in the image. For each, ``highest`` is the highest compute capability that its file names, or
+    empty."""
     return [
         {"compiler": name, "object": path, "highest": _highest(facts.architectures)}
         for path, facts in objects.items()

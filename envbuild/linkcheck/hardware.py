@@ -1,4 +1,4 @@
-"""What the objects of an image need of the NVIDIA driver, and for which GPUs they have code."""
+"""Find what the objects of an image need from the NVIDIA driver."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from envbuild.linkcheck.rules import OF_CUDA, LinkRules
 from envbuild.workspace import DRIVER_SYMBOLS
 
 _SHOWN = 5
-_STUBS = "/stubs/"  # NVIDIA's stubs of the driver's libraries serve to link programs; no process gets them
+_STUBS = "/stubs/"  # a folder of stub libraries by NVIDIA, which serve only to link programs; the loader never loads them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DriverSymbols:
-    """Symbols of the driver's libraries: library → symbol → the oldest driver, of those that were read, that has it.
+    """The symbols of the driver's libraries: library → symbol → the oldest driver with this symbol. Only some drivers were
+    read.
 
-    ``headers`` has the functions that the oldest of these drivers lacks, each with the first CUDA whose header declares it.
+    ``headers`` has functions that the oldest driver that was read lacks. Each is listed with the first CUDA whose header
+    declares it.
     """
 
     libraries: Mapping[str, Mapping[str, str]]
@@ -31,12 +33,13 @@ class DriverSymbols:
     headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def before(self, driver: str) -> str:
-        """The newest driver that was read and is older than ``driver``; empty for the oldest one."""
+        """The newest driver that was read and is older than ``driver``; empty if ``driver`` is the oldest one that was read."""
         at = self.drivers.index(driver)
         return self.drivers[at - 1] if at else ""
 
     def first(self, library: str, symbol: str, toolkits: Mapping[str, str]) -> _First | None:
-        """The oldest driver that is known to have a symbol. ``toolkits`` has the driver that came with each CUDA."""
+        """The oldest driver that is known to have ``symbol``. ``toolkits`` maps each CUDA version to the driver that came with
+        it."""
         read = self.libraries.get(library, {}).get(symbol, "")
         declared = toolkits.get(self.headers.get(library, {}).get(symbol, ""), "")
         if not read and not declared:
@@ -46,8 +49,8 @@ class DriverSymbols:
 
 
 class _First(NamedTuple):
-    """The oldest driver that is known to have a symbol, and the newest one that was read and lacks it; the latter may be
-    empty."""
+    """``driver`` is the oldest driver that is known to have a symbol. ``lacks`` is the newest driver that was read and lacks
+    the symbol; it may be empty."""
 
     driver: str
     lacks: str
@@ -81,9 +84,12 @@ def _version(text: str) -> tuple[int, ...]:
 def driver_needs(
     objects: Mapping[str, ElfFacts], rules: LinkRules, known: DriverSymbols, toolkits: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """For each library of the driver: the objects linked with it, those that contain its name, and the driver that has all
-    symbols that linked objects need. ``lacks`` is a driver that was read and lacks one of them. ``toolkits`` has the driver
-    that came with each CUDA."""
+    """For each library of the driver: the objects that are linked with it, the objects that contain its name, and a driver that
+    has all symbols that the linked objects need.
+
+    ``lacks`` is a driver that was read and lacks one of these symbols. ``toolkits`` maps each CUDA version to the driver that
+    came with it.
+    """
     offered = {symbol for path, facts in objects.items() if _STUBS not in path for symbol in facts.offers}
     told = []
     for each in rules.driver:
@@ -110,7 +116,8 @@ def driver_needs(
 
 
 def driver_gaps(needs: Iterable[Mapping[str, Any]], driver: RequiredDriver) -> list[Gap]:
-    """The gaps on a machine with this driver: it is no newer than a driver that was read and lacks a needed symbol."""
+    """The gaps on a machine with ``driver``. A gap exists if a driver that is known to lack a needed symbol is as new as
+    ``driver``, or newer."""
     return [
         Gap(
             kind="driver",
@@ -126,10 +133,11 @@ def driver_gaps(needs: Iterable[Mapping[str, Any]], driver: RequiredDriver) -> l
 
 
 def cuda_of(objects: Mapping[str, ElfFacts], floors: Mapping[str, str]) -> dict[str, str]:
-    """The versions of CUDA whose libraries the image has, each with one of these libraries. A version without a known driver
-    (``floors``) is among them.
+    """The versions of CUDA to which libraries of the image belong, each with the path of one such library. They include
+    versions for which ``floors`` has no driver.
 
-    There is none if the image has a ``libcuda.so.1`` of its own: NVIDIA's package cuda-compat is for older drivers.
+    The result is empty if the image itself contains ``libcuda.so.1``. It then has NVIDIA's package cuda-compat, which makes
+    CUDA run on older drivers.
     """
     found: dict[str, str] = {}
     if any(facts.soname == "libcuda.so.1" and _STUBS not in path for path, facts in objects.items()):
@@ -142,12 +150,14 @@ def cuda_of(objects: Mapping[str, ElfFacts], floors: Mapping[str, str]) -> dict[
 
 
 def lowest_driver(cuda: Iterable[str], floors: Mapping[str, str]) -> str:
-    """The lowest driver for all these versions of CUDA by NVIDIA's tables (``floors``); empty if none of them is there."""
+    """The lowest driver that is new enough for all these versions of CUDA, by NVIDIA's tables (``floors``); empty if none of
+    them is in the tables."""
     return max((floors[each] for each in cuda if each in floors), key=_version, default="")
 
 
 def cuda_gaps(cuda: Mapping[str, str], floors: Mapping[str, str], driver: RequiredDriver) -> list[Gap]:
-    """The gaps of a driver that is too old for the image's CUDA libraries. ``floors`` has the lowest driver of each CUDA."""
+    """The gaps if ``driver`` is too old for the image's CUDA libraries. ``floors`` maps each CUDA version to its lowest
+    driver."""
     return [
         Gap(
             kind="driver",
@@ -162,7 +172,7 @@ def cuda_gaps(cuda: Mapping[str, str], floors: Mapping[str, str], driver: Requir
 
 
 def cuda_notes(cuda: Mapping[str, str], floors: Mapping[str, str]) -> tuple[str, ...]:
-    """The versions of CUDA for which the lowest driver is not known."""
+    """Notes about versions of CUDA whose lowest driver is not known."""
     return tuple(
         f"the matrix has no lowest driver for CUDA {each}, so no driver was checked for its libraries, such as {path}"
         for each, path in cuda.items()
@@ -171,7 +181,7 @@ def cuda_notes(cuda: Mapping[str, str], floors: Mapping[str, str]) -> tuple[str,
 
 
 def driver_notes(needs: Sequence[Mapping[str, Any]], driver: RequiredDriver) -> tuple[str, ...]:
-    """What a named driver could not be checked for."""
+    """Notes about what could not be checked for the driver that the user named."""
     if not driver.version or not driver.is_named:
         return ()
     if not any(each["linked"] or each["opened"] for each in needs):

@@ -1,4 +1,5 @@
-"""Whether an image's glibc is new enough for the libraries of a host that Apptainer's ``--nv`` puts before the image's own."""
+"""Check whether an image's glibc is new enough for the host's libraries. Apptainer's ``--nv`` puts these before the image's
+own."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _LIBC, _VERSION = "libc.so.6", "GLIBC_"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostLibraries:
-    """``hosts`` has for each host the glibc that each of its libraries needs, ``loads`` the libraries that a library loads."""
+    """Facts about the libraries of hosts. For each host, ``hosts`` has the glibc that each of its libraries needs. ``loads``
+    maps a library to the libraries that it loads."""
 
     hosts: Mapping[str, Mapping[str, str]]
     loads: Mapping[str, Sequence[str]]
@@ -42,8 +44,8 @@ def load(images: Path) -> HostLibraries:
 
 
 def check(objects: Mapping[str, ElfFacts], known: HostLibraries) -> dict[str, Any]:
-    """The image's glibc, and for each host: the glibc that its libraries need which the image uses, and those that need a
-    newer glibc than the image's. As JSON."""
+    """Return the image's glibc; and for each host, the host's libraries that the image uses, the highest glibc that they need,
+    and those that need a newer glibc than the image has. As JSON."""
     glibc = _glibc(objects)
     used = _used(objects)
     told = []
@@ -56,7 +58,7 @@ def check(objects: Mapping[str, ElfFacts], known: HostLibraries) -> dict[str, An
 
 
 def notes(told: Mapping[str, Any]) -> list[str]:
-    """The hosts whose libraries the image cannot load."""
+    """Notes about hosts with libraries that the image cannot load."""
     return [
         f"with Apptainer's --nv on {each['host']}, {', '.join(each['too_new'])} of the host need glibc {each['glibc']}, and "
         f"the image has {told['glibc']}"
@@ -66,7 +68,7 @@ def notes(told: Mapping[str, Any]) -> list[str]:
 
 
 def _glibc(objects: Mapping[str, ElfFacts]) -> str:
-    """The highest version that a C library of the image defines; empty if it has none."""
+    """The highest glibc version that a C library of the image defines; empty if the image has no C library."""
     found = {
         version.removeprefix(_VERSION)
         for facts in objects.values()
@@ -78,7 +80,7 @@ def _glibc(objects: Mapping[str, ElfFacts]) -> str:
 
 
 def _used(objects: Mapping[str, ElfFacts]) -> set[str]:
-    """The libraries that objects need, or whose names they contain."""
+    """The libraries that the objects need, and the driver libraries whose names they contain."""
     needed = {name for facts in objects.values() for name in facts.needed}
     return needed | {f"{name}.1" for facts in objects.values() for name in facts.opens}
 

@@ -1,4 +1,4 @@
-"""Read the facts of one layer from its tar file, and keep them by the layer's diff id."""
+"""Read the facts of one layer from its tar file, and store them under the layer's diff id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from envbuild.linkcheck import elf_facts
 from envbuild.linkcheck.elf_facts import Wanted
 from envbuild.linkcheck.model import ElfFacts, LayerFacts
 
-_FORMAT = 6  # increased when other facts are read, so that stored ones do not count
+_FORMAT = 6  # increase this number when other facts are read, so that stored facts are ignored
 _PIECE = 1 << 20
 _TEXTS = ("/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/os-release", "/usr/lib/os-release")
 _LARGEST_TEXT, _LARGEST_KEPT = 4 << 20, 1 << 30
@@ -31,7 +31,8 @@ _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 
 
 class LayerFactStore:
-    """The facts of layers in a folder, one file for each layer and set of patterns. Other patterns give other files."""
+    """Stores the facts of layers in a folder, one file for each layer and set of patterns. Facts for other patterns are in
+    other files."""
 
     def __init__(self, folder: Path, wanted: Wanted) -> None:
         patterns = "\0".join(str(each.pattern) for each in wanted)
@@ -56,7 +57,7 @@ class LayerFactStore:
         """Store the facts of a layer."""
         told = asdict(facts)
         told["objects"] = {path: _short(each) for path, each in told["objects"].items()}
-        with contextlib.suppress(OSError):  # a cache folder that is full or read-only costs only time
+        with contextlib.suppress(OSError):  # if the cache folder is full or read-only, this only costs time later
             files.write_atomic(self._file(diff_id), zlib.compress(json.dumps(told).encode(), 3))
 
     def _file(self, diff_id: str) -> Path:
@@ -80,10 +81,11 @@ def _short(told: dict[str, Any]) -> dict[str, Any]:
 def read(
     pieces: Iterable[bytes], wanted: Wanted, name: str, on_file: Callable[[int], None], *, folder: Path | None = None
 ) -> LayerFacts:
-    """Return the facts of a layer of the image ``name``. ``pieces`` are the bytes of its tar file, and are read to their end.
+    """Return the facts of a layer of the image ``name``. ``pieces`` are the bytes of the layer's tar file. They are read to the
+    end.
 
-    ``on_file`` is called with the size of each file. Only an ELF file of more than 64 MB becomes a temporary file, in
-    ``folder``. Raises :class:`VerifyError` (``layer-damaged``) if the bytes are not a tar file.
+    ``on_file`` is called with the size of each file. An ELF file of more than 64 MB becomes a temporary file in ``folder``;
+    smaller files stay in memory. Raises :class:`VerifyError` (``layer-damaged``) if the bytes are not a tar file.
     """
     facts = LayerFacts()
     stream = io.BufferedReader(_Pieces(pieces), _PIECE)
@@ -94,8 +96,8 @@ def read(
                     raise tarfile.ReadError(f"it has more than {_MOST_FILES} files")
                 on_file(member.size)
                 _add(facts, tar, member, wanted, folder)
-                tar.members = []  # type: ignore[attr-defined]  # tarfile would keep every member in memory
-        for _ in elf_facts.pieces(stream, _PIECE):  # the sender may wait until all is read
+                tar.members = []  # type: ignore[attr-defined]  # because tarfile would keep every member in memory
+        for _ in elf_facts.pieces(stream, _PIECE):  # the sender may wait until all bytes are read
             pass
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise VerifyError(
@@ -125,7 +127,7 @@ def _add(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, wante
 
 
 def _alias(facts: LayerFacts, path: str, target: str) -> None:
-    """A hard link has the facts of the file in the same layer that it is linked to."""
+    """Give a hard link the facts of its target, which is a file in the same layer."""
     facts.files.append(path)
     if target in facts.objects:
         facts.objects[path] = facts.objects[target]
@@ -156,7 +158,8 @@ def _content(facts: LayerFacts, tar: tarfile.TarFile, member: tarfile.TarInfo, w
 
 @contextlib.contextmanager
 def _seekable(head: bytes, content: IO[bytes], size: int, folder: Path | None) -> Iterator[IO[bytes]]:
-    """The content of a file in memory, or as a file of its own, without a name, so that even a kill leaves nothing."""
+    """Yield the content of a file, in memory or as a temporary file. The temporary file has no name, so even a kill leaves
+    nothing."""
     if size <= _LARGEST_IN_MEMORY:
         yield io.BytesIO(head + content.read())
         return
@@ -170,7 +173,7 @@ def _seekable(head: bytes, content: IO[bytes], size: int, folder: Path | None) -
 
 
 class _Pieces(io.RawIOBase):
-    """A stream of the pieces."""
+    """Turns pieces of bytes into a stream."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ _DEFAULTS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/u
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """A loaded file: the path by which it was found, its path without links, its facts, and the object that needed it."""
+    """A loaded file: the path at which it was found, its path without links, its facts, and the object that needed it."""
 
     path: str
     real: str
@@ -25,7 +25,8 @@ class Loaded:
 
 @dataclass(kw_only=True, slots=True)
 class Process:
-    """What one start of a program, or one opening of a library, loads. ``names`` maps each known name to its file."""
+    """Everything that the start of one program (or the opening of one library) loads. ``names`` maps each known name to its
+    file."""
 
     names: dict[str, Loaded] = field(default_factory=dict)
     order: list[Loaded] = field(default_factory=list)
@@ -34,7 +35,7 @@ class Process:
 
 
 class Loader:
-    """Resolves the libraries of objects in a tree."""
+    """Finds the libraries of objects in a tree."""
 
     def __init__(self, tree: Tree, environment: Mapping[str, str]) -> None:
         self._tree = tree
@@ -47,10 +48,10 @@ class Loader:
         self.preloads = [*environment.get("LD_PRELOAD", "").replace(":", " ").split(), *preload.split()]
 
     def load(self, path: str, *, program: str | None, held: Mapping[str, str]) -> Process | None:
-        """Load the object at ``path``, in the process of ``program``, which is loaded first.
+        """Load the object at ``path`` into the process of ``program``, which is loaded first.
 
-        ``held`` are the libraries (name → path) that the process can have loaded before; they count only where the search
-        finds nothing. Returns None if there is no such object.
+        ``held`` has libraries (name → path) that the process may have loaded before. They count only if the search finds
+        nothing. Returns None if there is no such object.
         """
         begun, main = self._begun(program)
         process = Process(
@@ -64,7 +65,7 @@ class Loader:
         return process
 
     def _begun(self, program: str | None) -> tuple[Process, Loaded | None]:
-        """The process after the start of ``program``."""
+        """The process after the start of ``program``, and the loaded program."""
         if program not in self._started:
             process, main = Process(), self._at(program, None) if program else None
             if main is not None:
@@ -106,7 +107,7 @@ class Loader:
             process.order.append(loaded)
 
     def search(self, name: str, by: Loaded | None, main: Loaded | None) -> Loaded | None:
-        """Search for a library that is not loaded yet, for the object ``by`` in the process of ``main``."""
+        """Search for a library that is not loaded yet. The object ``by`` needs it, in the process of the program ``main``."""
         if "/" in name:
             place = _expanded(name, by)
             return self._at(place if place.startswith("/") else f"/{place}", by)
@@ -142,7 +143,8 @@ def _is_loadable(facts: ElfFacts | None) -> bool:
 
 
 def _run_paths(by: Loaded | None, main: Loaded | None) -> Iterable[str]:
-    """The RPATH of the object, of those that loaded it and of the program; an object with a RUNPATH has no RPATH."""
+    """The RPATH of the object, of the objects that loaded it, and of the program. If an object has a RUNPATH, its RPATH is
+    ignored."""
     if by is not None and by.facts.runpath:
         return
     at = by
@@ -159,7 +161,7 @@ def _own(paths: Sequence[str], of: Loaded) -> Iterable[str]:
 
 
 def _expanded(text: str, of: Loaded | None) -> str:
-    """Replace the variables of a search path. ``$ORIGIN`` is the folder of the path by which the object was found."""
+    """Replace the variables of a search path. ``$ORIGIN`` is the folder in which the loader found the object."""
     origin = posixpath.dirname(of.path) if of is not None else "/"
     for name, value in (("ORIGIN", origin), ("LIB", "lib/x86_64-linux-gnu"), ("PLATFORM", "x86_64")):
         text = text.replace(f"${{{name}}}", value).replace(f"${name}", value)

@@ -1,4 +1,4 @@
-"""Read ``/etc/ld.so.cache``, in which the dynamic loader looks for libraries.
+"""Read ``/etc/ld.so.cache``, in which the dynamic loader looks up the paths of libraries.
 
 The format: https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/generic/dl-cache.h;hb=glibc-2.36
 """
@@ -15,12 +15,12 @@ _MOST = 200_000
 
 
 def read(content: bytes) -> dict[str, str] | None:
-    """The library → its file, of all entries for x86-64; None if the file is damaged.
+    """Return library → path, from all entries for x86-64; None if the file is damaged.
 
-    Entries for newer processors alone are left out: the check must not depend on the processor.
+    Entries that are only for newer processors are left out, so that the check does not depend on the processor.
     """
     begin = 0
-    if content.startswith(_OLD):  # an old table comes first, and the new one behind it
+    if content.startswith(_OLD):  # the file may begin with an old table, before the new one
         count = int.from_bytes(content[12:16], "little")
         begin = content.find(_NEW, 16 + count * _OLD_ENTRY)
     if begin < 0 or not content.startswith(_NEW, begin) or len(content) < begin + 48:

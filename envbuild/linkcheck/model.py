@@ -1,4 +1,4 @@
-"""Values of the link check: facts of files, and what the check found."""
+"""The values of the link check: facts of files, and findings."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequiredDriver:
-    """The driver that an image must run on. ``version`` is empty if any driver will do; ``whose`` says where it comes from.
+    """The driver on which an image must run. ``version`` is empty if any driver is enough. ``whose`` says where the driver
+    comes from.
 
-    ``is_named`` is true for a driver that the user named: notes then say what cannot be checked for it.
+    ``is_named`` is true if the user named the driver. Notes then say what cannot be checked for it.
     """
 
     version: str = ""
@@ -24,13 +25,15 @@ NO_DRIVER = RequiredDriver()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ElfFacts:
-    """The facts of one ELF file that the check uses.
+    """The facts about one ELF file that the check uses.
 
-    ``versions`` maps a needed library to the symbol versions that it must define. ``defines`` are the symbol versions that the
-    file itself defines. ``wanted`` are undefined symbols of the families of the rules, ``offers`` the exported ones. ``opens``
-    are names of driver libraries in the file's constants. ``native`` and ``ptx`` are the GPUs of its own GPU code.
-    ``architectures`` are the GPUs that a compiler for GPUs compiles for. ``hides_code`` is true if the file has GPU code in a
-    form that is not read.
+    ``versions`` maps each needed library to the symbol versions that the library must define. ``defines`` are the symbol
+    versions that the file itself defines. ``wanted`` are those of its undefined symbols that belong to a family of the rules;
+    ``offers`` are its exported symbols of the families. ``opens`` are names of driver libraries in its constants.
+
+    ``native`` and ``ptx`` are the GPUs of the GPU code that the file itself has. If the file is a compiler for GPUs,
+    ``architectures`` are the GPUs for which it compiles. ``hides_code`` is true if the file has GPU code in a format that is
+    not read.
     """
 
     soname: str = ""
@@ -52,9 +55,10 @@ class ElfFacts:
 
 @dataclass(kw_only=True, slots=True)
 class LayerFacts:
-    """The facts of one layer, by absolute path. ``removed`` are whiteouts; below ``opaque`` nothing of lower layers is seen.
+    """The facts of one layer, by absolute path. ``removed`` are whiteouts. Files of lower layers below ``opaque`` folders are
+    hidden.
 
-    ``texts`` holds the few small files that the loader or the check reads (latin-1).
+    ``texts`` holds the few small files that the loader or the check reads (as latin-1).
     """
 
     objects: dict[str, ElfFacts] = field(default_factory=dict)
@@ -68,7 +72,8 @@ class LayerFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gap:
-    """Something that an object needs and the loader does not find. ``excuse`` is the reason if a rule allows it."""
+    """Something that an object needs and the loader does not find. If a rule allows this gap, ``excuse`` is the rule's
+    reason."""
 
     kind: Literal["library", "version", "symbol", "damaged", "driver", "compiler"]
     object: str
@@ -80,7 +85,7 @@ class Gap:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Copy:
-    """One of several files of the same library; ``users`` counts the objects that get this one."""
+    """One of several files of the same library. ``users`` is the number of objects that load this file."""
 
     path: str
     users: int
@@ -88,9 +93,10 @@ class Copy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Duplicate:
-    """A library of which the image has several files; the first copy is the one that most objects get.
+    """A library that the image has as several files. The first copy is the one that most objects load.
 
-    If objects get an older copy, ``newer`` is a copy with more symbols, and ``lacks`` are those that the first copy lacks.
+    ``newer`` is a copy with more symbols than the first copy, if there is one, and ``lacks`` are symbols that the first copy
+    lacks.
     """
 
     library: str
@@ -101,7 +107,7 @@ class Duplicate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkReport:
-    """The result of a link check. ``facts`` are all sections except the gaps, ready for JSON."""
+    """The result of a link check. ``facts`` are all its sections except the gaps, ready for JSON."""
 
     objects: int
     libraries: int
@@ -113,5 +119,5 @@ class LinkReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether there are no gaps."""
         return not self.gaps

@@ -1,4 +1,4 @@
-"""The rules of the link check, which people write in ``images/linking.yaml``."""
+"""The rules of the link check. People write them in ``images/linking.yaml``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from envbuild.linkcheck.elf_facts import Wanted
 from envbuild.rule_files import regular_expression
 from envbuild.workspace import LINK_RULES
 
-# Libraries whose major version is that of CUDA. It is not so for the others: libcufft.so.11 belongs to CUDA 12.
+# These libraries have the same major version as CUDA. Others do not: libcufft.so.11 belongs to CUDA 12.
 OF_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt)\.so\.(\d+)(?:\.\d+)*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """Libraries of one kind; ``symbols`` is a pattern for the beginning of their symbols, and ``wheel`` the
-    package that contains them, with ``{cuda}`` for the major version of CUDA. Texts may be empty."""
+    """Libraries of one kind. ``symbols`` is a pattern for the beginnings of their symbols. ``wheel`` is the Python package that
+    contains them, where ``{cuda}`` stands for the major version of CUDA. Texts may be empty."""
 
     name: str
     libraries: tuple[str, ...]
@@ -35,7 +35,7 @@ class Family:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DriverLibrary:
-    """A library that comes with the driver of the machine."""
+    """A library that comes with the machine's NVIDIA driver."""
 
     name: str
     library: str
@@ -52,7 +52,7 @@ class Compiler:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Before:
-    """A pattern of libraries that are loaded before other objects of the same folder of packages need them."""
+    """A pattern of libraries that are loaded before other objects in the same site-packages folder need them."""
 
     libraries: str
     reason: str
@@ -60,7 +60,7 @@ class Before:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Optional:
-    """Objects that no ordinary use loads, and what they may lack."""
+    """Objects that are never loaded in ordinary use, and the libraries or symbols that they may lack."""
 
     objects: str
     needs: str
@@ -73,7 +73,7 @@ def _any(patterns: Iterable[str]) -> re.Pattern[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkRules:
-    """All rules."""
+    """All rules of the link check."""
 
     families: tuple[Family, ...] = ()
     driver: tuple[DriverLibrary, ...] = ()
@@ -82,7 +82,7 @@ class LinkRules:
     optional: tuple[Optional, ...] = ()
 
     def wanted(self) -> Wanted:
-        """What is read of each file."""
+        """The patterns that say what to read from each file."""
         symbols = "|".join(filter(None, [*(each.symbols for each in self.families), *(each.symbols for each in self.driver)]))
         constants = "|".join(re.escape(each.library.removesuffix(".1")) for each in self.driver)
         return Wanted(
@@ -93,17 +93,17 @@ class LinkRules:
         )
 
     def compiler_of(self, file: str) -> str:
-        """The compiler for GPUs that a file of this name is; empty for other files."""
+        """The name of the compiler for GPUs to which a file of this name belongs; empty for other files."""
         found = (each.name for each in self.compilers if any(fnmatchcase(file, pattern) for pattern in each.files))
         return next(found, "")
 
     def family_of(self, library: str) -> Family | None:
-        """The family of a file of this name."""
+        """The family to which a file of this name belongs, or None."""
         return next((each for each in self.families if each.has(library)), None)
 
     def wheel_of(self, library: str, cuda: str) -> str:
-        """The wheel that contains the library for this major version of CUDA; empty if no wheel is known. ``cuda`` may be
-        empty."""
+        """The wheel that contains the library for this major version of CUDA, which may be empty. The result is empty if no
+        wheel is known."""
         family = self.family_of(library)
         if family is None or not family.wheel:
             return ""
@@ -112,13 +112,13 @@ class LinkRules:
         return family.wheel.replace("{cuda}", cuda or "*")
 
     def excuse(self, path: str, needs: str) -> str:
-        """Why the object at ``path`` may lack the library or symbol ``needs``; empty if no rule allows this."""
+        """The reason why the object at ``path`` may lack the library or symbol ``needs``; empty if no rule allows this."""
         found = (each for each in self.optional if fnmatchcase(path, each.objects) and fnmatchcase(needs, each.needs))
         return next((each.reason for each in found), "")
 
 
 def load(images: Path) -> LinkRules:
-    """The rules of ``images/linking.yaml``; :class:`InvalidInputError` lists all problems of the file."""
+    """Read the rules in ``images/linking.yaml``. Raises :class:`InvalidInputError` with all problems of the file."""
     return rule_files.load(images, LINK_RULES, "The rules for links", _rules)
 
 

@@ -1,4 +1,4 @@
-"""The files of an image as a container sees them: layers laid over each other, and symbolic links followed."""
+"""The files of an image as a container sees them: all layers merged, and symbolic links followed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 from envbuild.linkcheck.model import ElfFacts, LayerFacts
 
 _PACKAGES = ("/site-packages/", "/dist-packages/")
-_MOST_LINKS = 40  # as many as Linux follows
+_MOST_LINKS = 40  # links in one path, the same limit as in Linux
 
 
 class Tree:
-    """The merged files. Paths are absolute; :meth:`real` follows links."""
+    """The merged files of all layers. Paths are absolute. :meth:`real` follows links."""
 
     def __init__(self, layers: Iterable[LayerFacts]) -> None:
-        """``layers`` go from the lowest to the highest."""
+        """``layers`` are in order, the lowest first."""
         self._links: dict[str, str] = {}
         self._files: dict[str, ElfFacts | None] = {}
         self._folders: set[str] = {"/"}
@@ -47,7 +47,7 @@ class Tree:
         self.texts.pop(path, None)
 
     def _remove(self, gone: set[str], emptied: Iterable[str]) -> None:
-        """Remove the paths ``gone`` and all that is below them. The folders ``emptied`` stay, without their content."""
+        """Remove the paths ``gone`` and everything below them. Of the folders ``emptied``, only the content is removed."""
         kept = set(emptied)
 
         def is_gone(path: str) -> bool:
@@ -71,19 +71,19 @@ class Tree:
                 yield path, facts
 
     def paths(self) -> Iterator[str]:
-        """The paths of all files and links, in no order."""
+        """The paths of all files and links, in any order."""
         yield from self._files
         yield from self._links
 
     def real(self, path: str) -> str | None:
-        """The path of the file that ``path`` leads to; None if it leads to no file.
+        """The path of the file to which ``path`` leads; None if it leads to no file.
 
-        A relative path leads to no file: its place depends on the folder in which a program is started.
+        A relative path leads to no file, because its meaning depends on the folder in which a program is started.
         """
         return self._follow(_normal(path), 0) if path.startswith("/") else None
 
     def facts(self, real: str) -> ElfFacts | None:
-        """The facts of the ELF file at a path without links."""
+        """The facts of the ELF file at ``real``, a path without links."""
         return self._files.get(real)
 
     def _follow(self, path: str, depth: int) -> str | None:
@@ -100,9 +100,9 @@ class Tree:
         return path if path in self._files else None
 
     def _folder(self, path: str, depth: int) -> str | None:
-        """The path of a folder without links; None if its links form a loop.
+        """The path of a folder with all links resolved; None if the links form a cycle.
 
-        Folders are followed in a loop, from the top: a path may have more folders than Python allows calls.
+        A loop follows the folders from the top, because recursion could exceed Python's limit.
         """
         below: list[str] = []
         while path != "/" and path not in self._real_folders:
@@ -120,17 +120,17 @@ class Tree:
         return found
 
     def folder(self, path: str) -> str | None:
-        """The path of a folder without links; None for a relative path, as in :meth:`real`."""
+        """The path of a folder with all links resolved; None for a relative path, as in :meth:`real`."""
         return self._folder(_normal(path), 0) if path.startswith("/") else None
 
 
 def _normal(path: str) -> str:
-    """An absolute path without ``.`` and ``..``. ``normpath`` alone keeps two slashes at the start."""
+    """An absolute path without ``.`` and ``..``. ``normpath`` alone would keep two slashes at the start."""
     return "/" + posixpath.normpath(path).lstrip("/")
 
 
 def folder_of_packages(path: str) -> str:
-    """The folder of Python packages that contains this file, with a slash at its end; empty if no such folder contains it."""
+    """The site-packages or dist-packages folder that contains this file, with a slash at its end; empty if there is none."""
     for name in _PACKAGES:
         before, mark, _ = path.partition(name)
         if mark:
