@@ -1,1 +1,1 @@
-"""Make locks from environments (with a package index), read, write, check and compare them."""
+"""Make locks from environments (with a package index); read, write, check and compare locks."""

@@ -1,6 +1,6 @@
-"""Read text files from untrusted wheels and source archives: with size limits, and without unpacking to a disk.
+"""Read text files from untrusted wheels and source archives, with size limits, and without unpacking them to a disk.
 
-A wheel of 2 MB can claim a METADATA of 5 GB, a source archive of 1 kB can unpack to terabytes.
+A wheel of 2 MB can claim a METADATA of 5 GB. A source archive of 1 kB can unpack to terabytes.
 """
 
 from __future__ import annotations
@@ -16,26 +16,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# One metadata file: the longest METADATA has 1 MB (its description), the longest setup.py 200 kB.
+# Bytes of one metadata file. The longest METADATA has 1 MB (because of its description), the longest setup.py 200 kB.
 TEXT_BYTES = 4 * 2**20
-# The directory of a zip: 20 000 files (the largest wheels) take 3 MB, and about 10 times as much memory when parsed.
+# Bytes of a zip's directory. For 20 000 files (the largest wheels), it has 3 MB; parsed, it takes about 10 times as much
+# memory.
 DIRECTORY_BYTES = 12 * 2**20
-# Members of a source archive: the largest have 30 000.
+# Members of a source archive. The largest archives have 30 000.
 MEMBERS = 100_000
-# Limit of the bytes that are unpacked on the way to the wanted members: the largest source archives have 1 GB.
+# Bytes that are unpacked before the wanted members are reached. The largest source archives have 1 GB.
 UNPACKED_BYTES = 2 * 2**30
-# Bytes of headers and texts read from a source archive, in total and at once. The second limit exists because a header can
-# claim any size and is read at once.
+# Bytes of headers and texts that are read from a source archive: in total, and in one read. The limit for one read is needed
+# because a header can claim any size, and is read at once.
 READ_BYTES = 80 * 2**20
 READ_AT_ONCE_BYTES = TEXT_BYTES + 2**20
 
 
 class TooLargeError(Exception):
-    """An archive exceeds these limits."""
+    """An archive exceeds a limit of this module."""
 
 
 def wheel_metadata(source: Path | io.BufferedIOBase) -> str:
-    """Return the METADATA of a wheel. Raises zipfile's errors, KeyError if there is not exactly one METADATA, and
+    """Return the METADATA of a wheel. Raises the errors of zipfile, KeyError if the wheel has not exactly one METADATA, and
     :class:`TooLargeError`."""
     with _open(source) as stream, zipfile.ZipFile(stream) as archive:
         names = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith(".dist-info/METADATA")]
@@ -45,7 +46,8 @@ def wheel_metadata(source: Path | io.BufferedIOBase) -> str:
 
 
 def texts(path: Path, choose: Callable[[Iterable[str]], dict[str, str]]) -> dict[str, str]:
-    """Return the members of a source archive that ``choose`` selects by name, under the keys that it returns."""
+    """Return the text of some members of a source archive. ``choose`` gets all names, and returns the chosen ones by key. The
+    result has the same keys."""
     if path.suffix == ".zip":
         with _open(path) as stream, zipfile.ZipFile(stream) as archive:
             return {key: _member_of_zip(archive, name) for key, name in choose(archive.namelist()).items()}
@@ -83,7 +85,7 @@ def _text(stream: Any, name: str) -> str:
 
 @contextmanager
 def _open(source: Path | io.BufferedIOBase) -> Iterator[Any]:
-    """Return a limited stream, because zipfile reads the directory of a zip at once, however large it claims to be."""
+    """Yield a limited stream. zipfile reads the whole directory of a zip at once, however large the zip says that it is."""
     if isinstance(source, Path):
         with source.open("rb") as stream:
             yield _Bounded(stream, at_once=DIRECTORY_BYTES, in_all=4 * DIRECTORY_BYTES)
@@ -93,7 +95,7 @@ def _open(source: Path | io.BufferedIOBase) -> Iterator[Any]:
 
 @contextmanager
 def _unpacking(path: Path) -> Iterator[Any]:
-    """Return the tar inside a compressed file; the first bytes show the compression, as in tarfile."""
+    """Yield the tar inside a compressed file. The first bytes show the kind of compression, as in tarfile."""
     with path.open("rb") as raw:
         start = raw.read(6)
         raw.seek(0)
@@ -103,12 +105,12 @@ def _unpacking(path: Path) -> Iterator[Any]:
         elif start.startswith(b"BZh"):
             stream = bz2.BZ2File(raw)
         elif start.startswith((b"\xfd7zXZ", b"\x5d\x00\x00")):
-            stream = lzma.LZMAFile(raw)  # noqa: SIM115 - it ends with `raw`
+            stream = lzma.LZMAFile(raw)  # noqa: SIM115 - closed together with `raw`
         yield _Bounded(stream, at_once=READ_AT_ONCE_BYTES, in_all=READ_BYTES)
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that limits the bytes of one read, of all reads, and of skipping."""
+    """A stream that limits the bytes of one read, the bytes of all reads, and the bytes that are skipped."""
 
     def __init__(self, stream: Any, *, at_once: int, in_all: int) -> None:
         self._stream, self._at_once, self._left = stream, at_once, in_all
@@ -122,8 +124,8 @@ class _Bounded(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Seek, unless too many bytes would have to be unpacked. zipfile also seeks to the end of a zip; this is always
-        allowed."""
+        """Seek, unless too many bytes would have to be unpacked. A seek relative to the end is always allowed: zipfile needs
+        it."""
         where = offset if whence == io.SEEK_SET else self._stream.tell() + offset
         if whence != io.SEEK_END and where > UNPACKED_BYTES and not isinstance(self._stream, io.BufferedReader):
             raise TooLargeError(f"more than {UNPACKED_BYTES} bytes would have to be unpacked")
@@ -134,7 +136,7 @@ class _Bounded(io.RawIOBase):
         return int(self._stream.tell())
 
     def read(self, size: int | None = -1) -> bytes:
-        """Read within the limits."""
+        """Read at most ``size`` bytes. Raises :class:`TooLargeError` if a limit is exceeded."""
         wanted = self._at_once + 1 if size is None or size < 0 else size
         if wanted > self._at_once and size is not None and size >= 0:
             raise TooLargeError(f"a part of it claims to have {size} bytes")

@@ -1,4 +1,4 @@
-"""Find the versions of a project that can be locked for a target, and choose a file for each version."""
+"""Find the versions of a project that can be locked for a target (a Python and a glibc), and choose a file for each version."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Offers:
     """The versions of a project, best first: wheels from newest to oldest, then source archives from newest to oldest.
 
     Wheels come before source archives, because the newest version of an old project is often an archive that must be compiled,
-    or that today's tools cannot build. ``refused`` maps each reason for leaving files out to the number of these files.
+    or that today's tools cannot build. ``refused`` has the reasons for which files are left out, each with the number of these
+    files.
     """
 
     project: str
@@ -44,7 +45,7 @@ class Offers:
 
 
 def cutoff(exclude_newer: str) -> str:
-    """Return the first moment (ISO, UTC) after the day of a date limit; the day itself is still allowed."""
+    """Return the first moment (ISO, UTC) after the day of a date limit. Files of the day itself are still allowed."""
     if not exclude_newer:
         return ""
     day = datetime.date.fromisoformat(exclude_newer[:10])
@@ -52,7 +53,7 @@ def cutoff(exclude_newer: str) -> str:
 
 
 class OfferBook:
-    """Reads each project's page once, through ``pages``, and caches the offers."""
+    """Finds the offers of projects. The page of each project is read only once, through ``pages``."""
 
     def __init__(
         self,
@@ -66,9 +67,10 @@ class OfferBook:
         wheels_only: bool = False,
         skipped: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
-        """``exclude_newer`` limits every project except ``undated`` ones, and every file except ``exempt`` ones.
+        """``exclude_newer`` is the date limit. It applies to all projects except the ``undated`` ones, and to all files except
+        the ``exempt`` ones.
 
-        The projects of ``later`` have their own limits: the first moment (ISO, UTC) that is too new, or empty for none.
+        The projects in ``later`` have their own limits: the first moment (ISO, UTC) that is too new, or empty for no limit.
         """
         self._target = target
         self._pages = pages
@@ -81,7 +83,8 @@ class OfferBook:
         self._known: dict[str, Offers] = {}
 
     def of(self, project: str) -> Offers:
-        """Return the offers of ``project``. Raises the index's errors, and BuildError if the index has no upload times."""
+        """Return the offers of ``project``. Raises the errors of the index, and BuildError if the index states no upload
+        times."""
         if project not in self._known:
             self._known[project] = self._read(project)
         return self._known[project]
@@ -116,7 +119,7 @@ class OfferBook:
         return Offers(project=project, best_first=tuple(offers), refused=dict(refused))
 
     def _judge(self, file: IndexFile, dated: str) -> tuple[Version, tuple[int, tuple[int, str]]] | str:
-        """Return the version and rank of a file, or the reason for leaving it out."""
+        """Return the version of a file and its rank (see :class:`Target`), or the reason for leaving the file out."""
         version = version_of(file.filename, file.project)
         if version is None:
             return "are files of an unknown kind"
@@ -133,7 +136,8 @@ class OfferBook:
 
 
 def version_of(filename: str, project: str) -> Version | None:
-    """Return the version in the name of a wheel or source archive; None for other files and other projects."""
+    """Return the version in the name of a wheel or source archive. Return None for other files, and for files of other
+    projects."""
     try:
         if filename.endswith(".whl"):
             name, version, _, _ = parse_wheel_filename(filename)
@@ -142,7 +146,7 @@ def version_of(filename: str, project: str) -> Version | None:
         if suffix is None:
             return None
         stem = filename.removesuffix(suffix)
-        # The project's name may contain dashes, so try each dash as the one before the version.
+        # The name of a project may contain dashes. So try each dash as the one that separates name and version.
         for place in (i for i, letter in enumerate(stem) if letter == "-"):
             if canonicalize_name(stem[:place]) == canonicalize_name(project):
                 return Version(stem[place + 1 :])

@@ -1,4 +1,4 @@
-"""Check offline whether a lock is valid: its form, its decision, and whether its pins fit the decision."""
+"""Check offline whether a lock is valid: its form, its decision (the environment), and whether its pins fit the decision."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from envbuild.model.lock import Artifact, Lock, Prefix
 
 ByFramework = Mapping[str, Sequence[str]]
 _NOTHING: ByFramework = {}
-_ANY_PYTHON = "3.11"  # the tools are programs for every Python: only the glibc version in their wheel tags counts
+_ANY_PYTHON = "3.11"  # the tools run on every Python, so only the glibc version in their wheel tags matters
 
 
 def check(
@@ -35,10 +35,10 @@ def check(
     today: Environment | None = None,
     path: Path | None = None,
 ) -> list[Problem]:
-    """Return all problems of ``lock``; none if it is valid.
+    """Return all problems of ``lock``. The result is empty if the lock is valid.
 
-    ``refusals`` are the objections of today's matrix to the decision. ``recipe_requirements`` are the packages that today's
-    recipes require for each framework. ``today`` is the environment that today's matrix has under the same name, or None.
+    ``refusals`` are the reasons for which today's matrix refuses the decision. ``recipe_requirements`` are the packages that
+    today's recipes require for each framework. ``today`` is the environment with the same name in today's matrix, or None.
     ``path`` is the lock's path: its folder must have the environment's name, and its bytes must be those that envbuild writes.
     """
     where = str(path) if path else lock.environment.name
@@ -60,8 +60,8 @@ def check(
 
 
 def contradictions(locks: Sequence[Lock]) -> list[Problem]:
-    """Return a problem for each file that two locks pin with different hashes. An index has only one file of a name, so one of
-    the hashes is wrong."""
+    """Return a problem for each file that two locks pin with different hashes. An index has only one file of each name, so one
+    of the two hashes is wrong."""
     said: dict[tuple[str, str], tuple[str, str]] = {}
     problems = []
     for lock in locks:
@@ -97,7 +97,8 @@ def _check_prefix(
     ours = [name for plan in lock.environment.plans() if plan.name == prefix.name for name in plan.frameworks]
     for framework in frameworks:
         if framework.name in {*ours, *prefix.frameworks}:
-            # A framework whose files are still missing is added to these pins later, so the pins must already suit it.
+            # A framework may be absent because its files could not be pinned yet. It is added later, so the existing pins must
+            # already fit its requirements.
             is_there = framework.name in prefix.frameworks
             asked = [(text, is_there) for text in framework.requirements] + [(text, False) for text in framework.constraints]
             yield from (f"{prefix.name}: {message}" for message in _check_asked(framework.name, asked, by_name, target))
@@ -113,7 +114,8 @@ def _check_prefix(
 
 
 def _check_tools(lock: Lock) -> Iterator[str]:
-    """Check the pinned build tools. A missing one is not a problem, because `envbuild lock` adds it."""
+    """Check the pinned programs and sources that a build needs. A missing program is not a problem, because `envbuild lock`
+    adds it."""
     target = Target(python=_ANY_PYTHON, glibc=lock.environment.system.glibc)
     names = [artifact.name for artifact in lock.tools]
     for name in sorted(set(names) - set(tool_names(lock.prefixes))):
@@ -132,7 +134,7 @@ def _check_tools(lock: Lock) -> Iterator[str]:
 
 
 def _check_pinned(prefix: Prefix, frameworks: Sequence[Framework]) -> Iterator[str]:
-    """Check that files which the matrix pins have the hashes of the matrix."""
+    """Check the files that the matrix pins: their hashes in the lock must be those in the matrix."""
     pinned = {(framework.index, each.filename): each for framework in frameworks for each in framework.files}
     for artifact in prefix.artifacts:
         known = pinned.get((artifact.index, artifact.filename))
@@ -159,7 +161,8 @@ def _check_artifact(artifact: Artifact, target: Target) -> Iterator[str]:
 
 
 def _check_asked(who: str, asked: Iterable[tuple[str, bool]], by_name: dict[str, Artifact], target: Target) -> Iterator[str]:
-    """Check the requirements in ``asked``. The flag of each says whether its package must be pinned or may be absent."""
+    """Check the requirements in ``asked``, each with a flag. If the flag is true, the required package must be pinned;
+    otherwise it may be absent."""
     for text, must_be_there in asked:
         try:
             requirement = read_requirement(text)
@@ -180,4 +183,4 @@ def _satisfies(artifact: Artifact, bounds: SpecifierSet) -> bool:
     try:
         return bounds.contains(Version(artifact.version), prereleases=True)
     except InvalidVersion:
-        return False  # already reported for the artifact
+        return False  # reported before, by the check of the artifact

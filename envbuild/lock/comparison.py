@@ -1,4 +1,4 @@
-"""Compare two locks of one environment. Pure."""
+"""Compare two locks of one environment. This module is pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ ROLES: tuple[Role, ...] = ("package", "build tool", "pip")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackageChange:
-    """The change of one package in one prefix; ``prefix`` is empty for a tool of the whole build.
+    """The change of one package in one prefix. ``prefix`` is empty for a tool of the whole build.
 
-    ``before`` is None for an added package, ``after`` is None for a removed package."""
+    ``before`` is None for an added package. ``after`` is None for a removed package.
+    """
 
     prefix: str
     role: Role
@@ -32,8 +33,8 @@ class PackageChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockDifference:
-    """All differences between two locks. ``base`` describes the differences of the base; ``decision`` has the paths of the
-    changed choices."""
+    """All differences between two locks. ``base`` describes the differences of the base. ``decision`` lists what differs in the
+    chosen environment, as paths in its JSON form."""
 
     changes: tuple[PackageChange, ...]
     base: tuple[str, ...]
@@ -48,7 +49,7 @@ class LockDifference:
 
 
 def compare(before: Lock, after: Lock) -> LockDifference:
-    """Return the differences from ``before`` to ``after``, with packages sorted by prefix and name."""
+    """Return the differences from ``before`` to ``after``. Packages are sorted by prefix and name."""
     return LockDifference(
         changes=tuple(_changes(before, after)),
         base=tuple(_base(before.base, after.base)),
@@ -107,7 +108,7 @@ def _packages(base: BaseLock) -> dict[str, DebianPackage]:
 
 
 def differing(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Return the paths at which two JSON values differ, with both values; a list of texts is compared as a whole."""
+    """Yield each path at which two JSON values differ, with both values. A list of texts is compared as a whole."""
     if before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):

@@ -1,6 +1,6 @@
-"""Find pinned CUDA libraries of another CUDA release than the environment's. Pure.
+"""Find pinned CUDA libraries that belong to another CUDA release than the environment. This module is pure.
 
-Frameworks accept ranges of versions of NVIDIA's wheels, so a lock can contain cuBLAS of CUDA 12.9 in an environment of CUDA
+Frameworks accept ranges of versions of NVIDIA's wheels. So a lock can contain cuBLAS of CUDA 12.9 in an environment of CUDA
 12.5.
 """
 
@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from envbuild.model.lock import Artifact, Lock
 
-# NVIDIA's wheels whose version numbers are those of the CUDA toolkit. cuFFT, cuRAND, cuSOLVER, cuSPARSE, cuDNN and NCCL have
-# other numbers, and so has cuBLAS except for CUDA 12: https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html
+# NVIDIA's wheels that have the same version numbers as the CUDA toolkit. cuFFT, cuRAND, cuSOLVER, cuSPARSE, cuDNN and NCCL have
+# other numbers. cuBLAS has the toolkit's numbers only for CUDA 12:
+# https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html
 _NUMBERED = r"nvidia-(?:(?:cuda-(?:runtime|nvrtc|cupti|nvcc)|nvjitlink|nvtx)(?:-cu\d+)?|cublas-cu12)"
 
 
 def is_possible(content: bytes) -> bool:
-    """Whether the text of a lock names one of these packages. Most locks name none, so that they need not be decoded."""
+    """Whether the text of a lock names one of these wheels. Most locks name none, so they need not be decoded for this
+    check."""
     return re.search(f'"{_NUMBERED}"'.encode(), content) is not None
 
 
 def other_cuda(lock: Lock) -> tuple[str, ...]:
-    """Return a line for each set of packages with libraries of another CUDA release than its environment's."""
+    """Return a line for each prefix with libraries of another CUDA release than the environment's."""
     environment = lock.environment
-    has_libraries = environment.base.wheels or environment.base.apt  # without libraries, it is only the compiler's version
+    has_libraries = environment.base.wheels or environment.base.apt  # otherwise, it is only the compiler's CUDA
     cuda = (environment.base.cuda if has_libraries else "") or environment.cuda
     if cuda is None:
         return ()

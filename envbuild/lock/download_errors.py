@@ -1,4 +1,4 @@
-"""Explain a failed download: which file of which lock is gone or was replaced. Pure."""
+"""Explain a failed download: which file of which lock is gone or was replaced. This module is pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WHAT = {
     "artifact-changed": "is a different file than the locked one",
     "hash-differs": "is a different file than the locked one",
 }
-# How uv and pip name the requirement that failed.
+# Matches the messages in which uv and pip name the requirement that failed.
 _SAID = re.compile(
     r"(?:Hash mismatch for `|No matching distribution found for |there is no version of |^\s*(?=\S+==\S+ from http))"
     r"(?P<project>[A-Za-z0-9._-]+)==(?P<version>[^\s`,;]+)",
@@ -24,7 +24,7 @@ _SAID = re.compile(
 
 
 def of_lock(lock: Lock, error: BuildError) -> BuildError:
-    """Add the pinned file, its project and the lock to an ``error`` about a file; return other errors unchanged."""
+    """Add the pinned file, its project and the lock to an ``error`` about a file. Return any other error unchanged."""
     what = _WHAT.get(error.code)
     text = "\n".join([error.message, *error.details])
     guilty = list(dict.fromkeys(_guilty(lock, text))) if what else []
@@ -44,7 +44,8 @@ def of_lock(lock: Lock, error: BuildError) -> BuildError:
 
 
 def _guilty(lock: Lock, text: str) -> Iterator[Artifact]:
-    """Return the pinned files that the text names, by their file name or, as installers do, by project and version."""
+    """Yield the pinned files that the ``text`` of an error names, by file name or by project and version. Installers name a
+    project and a version."""
     said = {(canonicalize_name(found["project"]), found["version"]) for found in _SAID.finditer(text)}
     for prefix in lock.prefixes:
         for artifact in prefix.files:

@@ -1,4 +1,4 @@
-"""Describe what a lock leaves unpinned, and why: the entries of its ``missing``. Pure."""
+"""Describe what a lock leaves unpinned, and why: the entries of its ``missing``. This module is pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def gap_of(framework: Framework) -> Missing:
 
 
 def unpinned(environment: Environment) -> list[Missing]:
-    """Return the entries for facts that the matrix lacks: packages without a hash, and sources named by a (movable) tag."""
+    """Return the entries for facts that the matrix lacks: hashes of packages and Pythons, and commits of sources that the
+    matrix names only by a tag or a branch."""
     sources = [
         Missing(
             what=f"the commit of {framework.options['repository']} that {revision} names",
@@ -51,14 +52,15 @@ def is_pinned(base: BaseLock) -> bool:
 
 
 def build_image_gap(environment: Environment, base: BaseLock) -> tuple[Missing, ...]:
-    """Return the entry for a missing digest of the image used for compiling."""
+    """Return an entry if the digest of the image that is used for compiling is missing."""
     image = environment.base.build_image
     why = "its registry gave no digest when this was locked"
     return (Missing(what=f"image {image}, to compile in", why=why),) if image and base.build_digest is None else ()
 
 
 def apt_gap(environment: Environment, base: BaseLock) -> tuple[Missing, ...]:
-    """Return the entry for Debian packages that are not pinned; on the user's own base image, packages are never pinned."""
+    """Return the entry for Debian packages that are not pinned. If the base is the user's own image, packages are never pinned,
+    and there is no entry."""
     if environment.base.provider == "local":
         return ()
     if environment.system.family != "debian":

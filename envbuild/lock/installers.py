@@ -1,4 +1,5 @@
-"""Decide how the packages of each prefix are installed: the folder, uv or pip, and the pinned tools. Pure."""
+"""Decide how the packages of each prefix are installed: into which folder, by uv or pip, and with which pinned tools. This
+module is pure."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Literal
 from envbuild.model.environment import Environment, PrefixPlan
 from envbuild.model.lock import Artifact, Lock, Prefix
 
-# uv supports Python 3.6 and newer ("does not support -I" below that). Older interpreters need the last pip that supports them,
-# and a virtualenv before 20.0, which contains its own pip and setuptools.
+# uv supports Python 3.6 and newer; with older ones, it fails with "does not support -I". For these, the lock pins the last pip
+# that supports them, and a virtualenv before 20.0, which contains its own pip and setuptools.
 INSTALLERS = ("pip", "virtualenv<20")
 BUILDERS = ("pip", "setuptools", "wheel")
 _OLDEST_FOR_UV = (3, 6)
@@ -22,29 +23,31 @@ def path_of(environment: Environment, plan: PrefixPlan) -> str:
 
 
 def backend_of(python: str) -> Literal["uv", "pip"]:
-    """Return the installer for this interpreter."""
+    """Return the installer for this version of Python."""
     major, minor = python.split(".")[:2]
     return "uv" if (int(major), int(minor)) >= _OLDEST_FOR_UV else "pip"
 
 
 def tool_names(prefixes: Iterable[Prefix]) -> tuple[str, ...]:
-    """Return the names of the programs that a build needs in ``Lock.tools``. pip is not among them, because each prefix pins
-    its own."""
+    """Return the names of the programs that a build needs in ``Lock.tools``. pip is not in this list, because each prefix pins
+    its own pip."""
     return tuple(sorted({prefix.backend for prefix in prefixes} - {"pip"}))
 
 
 def missing_tools(lock: Lock) -> tuple[str, ...]:
-    """Return the programs that a build of ``lock`` needs but the lock does not pin (locks from before 2026-11-22)."""
+    """Return the programs that a build of ``lock`` needs but the lock does not pin. Locks from before 2026-11-22 may lack
+    them."""
     held = {artifact.name for artifact in lock.tools}
     return tuple(name for name in tool_names(lock.prefixes) if name not in held)
 
 
 def tools_of(prefixes: Iterable[Prefix], offered: Iterable[Artifact], held: Iterable[Artifact] = ()) -> tuple[Artifact, ...]:
-    """Return the programs that installing ``prefixes`` needs: those in ``held``, and for the rest the ``offered`` ones."""
+    """Return the programs that are needed to install ``prefixes``. Programs in ``held`` are preferred to the ``offered``
+    ones."""
     found = {artifact.name: artifact for artifact in (*offered, *held)}
     return tuple(found[name] for name in tool_names(prefixes) if name in found)
 
 
 def with_pip(prefixes: Iterable[Prefix], pips: Mapping[str, Artifact]) -> tuple[Prefix, ...]:
-    """Return ``prefixes``, each with a pinned pip for its Python, if one is known."""
+    """Return ``prefixes``. Each one gets a pinned pip for its Python, if such a pip is known."""
     return tuple(replace(prefix, pip=prefix.pip or pips.get(prefix.python.version)) for prefix in prefixes)

@@ -1,4 +1,4 @@
-"""Read and write locks. Their JSON form is byte-exact, because the hash of the bytes identifies a lock."""
+"""Read and write locks. Their JSON form is exact to the byte, because the hash of the bytes identifies a lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from envbuild.model.lock import Artifact, Lock
 from envbuild.names import is_file_name, is_package_name, is_version
 from envbuild.workspace import can_be_name
 
-# The largest committed lock has 50 kB; one of a thousand files of long names would have 1 MB.
+# bytes; the largest committed lock has 50 kB, and a lock of a thousand files with long names would have 1 MB
 LARGEST = 8 * 2**20
 _LARGEST_FILE = 2**50
 _LONGEST_ADDRESS = 2000
@@ -65,7 +65,7 @@ def parse(content: bytes | str, path: Path) -> Lock:
         lock = codec.decode(Lock, data, str(path))
     except InvalidInputError as error:
         raise _broken(path, "it does not have the structure of a lock", problems=error.problems) from error
-    if isinstance(content, str) or b"\\u" in content:  # in UTF-8, half of a surrogate pair can only be such an escape
+    if isinstance(content, str) or b"\\u" in content:  # valid UTF-8 can contain half of a surrogate pair only as such an escape
         try:
             dumps(lock).encode()
         except UnicodeEncodeError as error:
@@ -88,7 +88,7 @@ def _broken(path: Path, why: str, *, line: int = 0, problems: Sequence[Problem] 
 
 
 def _unreadable(lock: Lock) -> Iterator[str]:
-    """Return invalid names and addresses, because they would become parts of paths and commands."""
+    """Yield a line for each invalid name or address. Such values would become parts of paths and commands."""
     yield from _no_versions(lock)
     if not can_be_name(lock.environment.name):
         yield f"{_short(lock.environment.name)} cannot be the name of an environment"
@@ -109,7 +109,7 @@ def _unreadable(lock: Lock) -> Iterator[str]:
 
 
 def _addresses(lock: Lock) -> Iterator[str]:
-    """Return every address from which a file of the lock is fetched, except the addresses of package indexes."""
+    """Yield every address from which a build fetches a file of the lock, except the addresses of package indexes."""
     environment = lock.environment
     base, pythons = environment.base, [plan.python for plan in environment.plans()]
     files = [*(file for python in pythons for file in (*python.files, python.installer)), *base.files, base.installer]
@@ -121,13 +121,13 @@ def _addresses(lock: Lock) -> Iterator[str]:
 def _is_address(url: str) -> bool:
     try:
         parts = urlsplit(url)
-    except ValueError:  # a wrong IPv6 address
+    except ValueError:  # an invalid IPv6 address
         return False
     return bool(parts.scheme and parts.path.strip("/")) and "\0" not in url and len(url) <= _LONGEST_ADDRESS
 
 
 def _no_packages(lock: Lock) -> Iterator[str]:
-    """Return invalid names of folders and hashes of Debian packages."""
+    """Yield a line for each invalid folder name, and for each Debian package with an invalid hash or path."""
     planned, steps = lock.base.bootstrap, lock.apt.steps if lock.apt else ()
     said = [("step", step.name) for step in steps]
     if planned is not None:
@@ -157,7 +157,7 @@ def _short(text: str) -> str:
 
 
 def _no_versions(lock: Lock) -> Iterator[str]:
-    """Return versions that must be comparable as numbers but do not begin with one."""
+    """Yield a line for each version that is compared as a number but does not have the form of a number."""
     environment = lock.environment
     pythons = [
         environment.python,

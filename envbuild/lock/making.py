@@ -1,4 +1,4 @@
-"""Make a lock: pin every file of an environment. This needs a package index."""
+"""Make a lock: pin every file of an environment. A package index is needed for this."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ PinBase = Callable[[Environment], BaseLock | Missing]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockInputs:
-    """The inputs of a lock other than the environment. ``pin_base`` pins the base. Requirements on ``ignored`` projects are not
-    followed.
+    """The inputs of a lock besides the environment. ``pin_base`` pins the base. Requirements on the projects in ``ignored`` are
+    not followed.
 
-    ``tools`` and ``sources`` are the programs and archives that the matrix pins; a lock contains those that its build needs.
-    ``pips`` are the versions of pip for images, by Python.
+    ``tools`` and ``sources`` are the programs and archives that the matrix pins. A lock contains those that its build needs.
+    ``pips`` has the pip to install in images for each version of Python.
     """
 
     recipe_requirements: ByFramework
@@ -43,7 +43,7 @@ class LockInputs:
     on_progress: OnProgress = ignore_progress
 
     def maker(self, environment: Environment, plan: PrefixPlan) -> PrefixMaker:
-        """The object that pins the packages of one prefix."""
+        """Return the object that pins the packages of one prefix."""
         return PrefixMaker(environment, plan, self.index, self.downloads, ignored=self.ignored, on_progress=self.on_progress)
 
 
@@ -52,9 +52,11 @@ def make(
 ) -> Lock:
     """Choose and pin every Python package of ``environment``, in each of its prefixes.
 
-    The files of ``like``, an earlier lock, are reused if they still fit. Only the projects in ``upgrading`` are chosen again; a
-    project with version bounds there may be newer than the date limit. ``Lock.missing`` lists all that cannot be pinned. The
-    same environment and index give the same lock, byte for byte. Raises :class:`ConflictError` (``unsatisfiable``), and
+    ``like`` is an earlier lock. Its files are reused if they still fit, and only the projects in ``upgrading`` are chosen
+    again. If ``upgrading`` gives a project version bounds, the project may be newer than the date limit. ``Lock.missing`` lists
+    everything that cannot be pinned.
+
+    The same environment and index give the same lock, byte for byte. Raises :class:`ConflictError` (``unsatisfiable``), and
     :class:`BuildError` (``index-unreachable``) if the host's index cannot be reached.
     """
     earlier = {prefix.name: prefix for prefix in like.prefixes} if like else {}
@@ -79,10 +81,10 @@ def make(
 
 
 def complete(lock: Lock, inputs: LockInputs) -> Lock:
-    """Return ``lock`` with the entries of ``missing`` pinned, as far as possible now; existing pins stay.
+    """Return ``lock`` with as many entries of ``missing`` pinned as possible now. Existing pins stay.
 
-    Missing tools, pips and sources of the matrix are also added. If nothing new is available, an equal lock is
-    returned. If no file of an index was missing, no index is queried.
+    Missing tools, pips and sources of the matrix are added, too. If nothing new is available, an equal lock is returned. An
+    index is queried only if a file from an index was missing.
     """
     environment = lock.environment
     missing, base, prefixes = list(lock.missing), lock.base, list(lock.prefixes)
@@ -110,7 +112,7 @@ def complete(lock: Lock, inputs: LockInputs) -> Lock:
 
 
 def _retry(maker: PrefixMaker, recipe_requirements: ByFramework, absent: Sequence[Framework], prefix: Prefix) -> Prefix | None:
-    """Return ``prefix`` with the ``absent`` frameworks added, or None if an index for them still does not answer."""
+    """Return ``prefix`` with the ``absent`` frameworks added. Return None if an index for one of them still does not answer."""
     if not all(maker.is_known(framework) for framework in absent):
         return None
     try:
@@ -132,7 +134,7 @@ def _pin_base(environment: Environment, inputs: LockInputs) -> tuple[BaseLock, t
 def _sources_of(
     environment: Environment, offered: Iterable[SourceArchive], held: Iterable[SourceArchive] = ()
 ) -> tuple[SourceArchive, ...]:
-    """Return the archives of frameworks that are built from a repository, if their hashes are known."""
+    """Return the source archives of frameworks that are built from a repository. Archives with unknown hashes are left out."""
     found = {(each.repository, each.revision): each for each in (*offered, *held)}
     wanted = {
         (framework.options["repository"], framework.options.get("revision", ""))

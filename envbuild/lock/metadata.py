@@ -1,4 +1,4 @@
-"""Read the metadata of published files without running their code and, for wheels, without downloading them."""
+"""Read the metadata of published files without running their code. Wheels are not downloaded for this, if possible."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from envbuild.index.client import Index
     from envbuild.index.project_pages import IndexFile
 
-# A wheel's directory is at its end; one read of this size covers it, except for the largest wheels.
+# The directory of a wheel is at its end. One read of this size (bytes) covers it, except in the largest wheels.
 _TAIL = 64 * 1024
 _BLOCK = 512 * 1024
-# The largest number of requirements of a package, with extras, is about 500.
+# Real packages have at most about 500 requirements, including those of extras.
 _MOST_REQUIREMENTS = 5_000
 
 
 class UnusableFileError(Exception):
-    """The file is unusable: its metadata contradicts its name, or only running its code would show the metadata."""
+    """A file cannot be used: its metadata contradicts its name, or can be found only by running its code."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metadata:
-    """The dependencies that a file declares, with unevaluated markers. ``build_requires`` is empty for wheels."""
+    """The dependencies that a file declares. Their markers are not evaluated. ``build_requires`` is empty for wheels."""
 
     requires: tuple[Requirement, ...]
     requires_python: str
@@ -49,10 +49,11 @@ class Metadata:
 
 
 class MetadataReader:
-    """Reads metadata through an index and caches it below ``folder`` for later runs."""
+    """Reads metadata through an index, and stores it below ``folder`` for later runs."""
 
     def __init__(self, index: Index, folder: Path, on_progress: OnProgress, *, whole: bool = True) -> None:
-        """If a server cannot send parts of files, its wheels are downloaded with ``whole``, and are unusable without it."""
+        """If a server cannot send parts of files, its wheels are downloaded. If ``whole`` is false, these wheels are unusable
+        instead."""
         self._whole = whole
         self._index = index
         self._folder = folder
@@ -60,11 +61,11 @@ class MetadataReader:
         self._known: dict[str, Metadata | UnusableFileError] = {}
 
     def know(self, sha256: str, requires: Sequence[str]) -> None:
-        """Use these requirements for the file with this hash, without reading the file."""
+        """Use ``requires`` as the requirements of the file with this hash, without reading the file."""
         self._known[sha256] = Metadata(requires=tuple(map(read_requirement, requires)), requires_python="", build_requires=())
 
     def read(self, file: IndexFile, version: Version) -> Metadata:
-        """Return the metadata of ``file``, which the index offers as ``version``. Raises :class:`UnusableFileError`."""
+        """Return the metadata of ``file``, which the index offers as this ``version``. Raises :class:`UnusableFileError`."""
         key = file.sha256 or file.url
         if key not in self._known:
             try:
@@ -82,14 +83,14 @@ class MetadataReader:
         except (UnusableFileError, FileUnavailableError) as error:
             raise UnusableFileError(str(error)) from error
         except EnvbuildError as error:
-            if error.code == "hash-differs":  # this file is left out; another file of the project may be usable
+            if error.code == "hash-differs":  # leave only this file out; another file of the project may be usable
                 raise UnusableFileError(error.message) from error
             raise
         except sdist.UnreadableSdistError as error:
             raise UnusableFileError(f"{file.filename}: {error}") from error
         except OSError:
-            raise  # an error of the disk: network errors were converted before
-        except Exception as error:  # the file is untrusted: parsers may raise anything
+            raise  # an error of the disk; errors of the network are already other classes
+        except Exception as error:  # the file is untrusted: parsers may raise any error
             raise UnusableFileError(f"{file.filename}: it is malformed ({type(error).__name__}: {str(error)[:200]})") from error
 
     def _read_file(self, file: IndexFile, version: Version) -> Metadata:
@@ -113,7 +114,7 @@ class MetadataReader:
     def _wheel_text(self, file: IndexFile) -> str:
         kept = self._folder / "metadata" / f"{file.sha256}.txt"
         if file.sha256:
-            with contextlib.suppress(OSError, UnicodeDecodeError):  # absent or damaged: read it again
+            with contextlib.suppress(OSError, UnicodeDecodeError):  # absent or damaged: read the wheel again
                 return files.read_text(kept)
         text = self._served_text(file) or self._inner_text(file)
         if file.sha256:
@@ -121,13 +122,13 @@ class MetadataReader:
         return text
 
     def _served_text(self, file: IndexFile) -> str:
-        """Return the METADATA that the index serves separately (PEP 658), or an empty text."""
+        """Return the METADATA that the index serves as a separate file (PEP 658). If there is none, return an empty text."""
         if file.metadata is None:
             return ""
         try:
             content = self._index.fetch_bytes(f"{file.url}.metadata")
         except FileUnavailableError:
-            return ""  # the wheel itself contains its METADATA too
+            return ""  # the wheel itself also contains its METADATA
         if file.metadata and hashlib.sha256(content).hexdigest() != file.metadata.removeprefix("sha256="):
             return ""
         return content.decode("utf-8", errors="replace")
@@ -146,7 +147,7 @@ class MetadataReader:
 
 
 def _must_agree(file: IndexFile, version: Version, name: str, found: str) -> None:
-    # pip and uv refuse such files too, so a lock with one would not be installable.
+    # Refuse the file as pip and uv do: they could not install a lock with such a file.
     try:
         same = canonicalize_name(name) == file.project and Version(found) == version
     except ValueError:  # InvalidVersion is a ValueError

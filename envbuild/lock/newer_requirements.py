@@ -1,4 +1,4 @@
-"""Find requirements of an upgrade that are newer than the environment's date limit."""
+"""Find requirements of an upgrade that need packages newer than the environment's date limit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from envbuild.lock.metadata import MetadataReader, UnusableFileError
 from envbuild.lock.resolver import allowed
 from envbuild.lock.target import Target
 
-# For each project the first moment (ISO, UTC) that is too new, or empty for no limit.
+# The date limits of some projects: the first moment (ISO, UTC) that is too new, or empty for no limit.
 Later = Mapping[str, str]
 
 
 class _Step(NamedTuple):
-    """A version that is likely to be chosen, with the day of the upgrade that needs it."""
+    """A version that the search will probably choose. ``day`` is the day of the upgrade that needs it."""
 
     offer: VersionOffer
     extras: frozenset[str]
@@ -28,7 +28,7 @@ class _Step(NamedTuple):
 
 
 class LaterNeeds:
-    """Finds packages that an upgrade past the date limit requires and that must themselves be newer than the limit."""
+    """Finds the packages that an upgrade past the date limit requires, and that must themselves be newer than this limit."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class LaterNeeds:
             self._bounds[name] = self._bounds.get(name, SpecifierSet()) & each.specifier
 
     def of(self, upgrading: Sequence[Requirement]) -> dict[str, str]:
-        """Return the projects of which no version within the date limit fits. Each has its own limit: the first moment after
-        the day of the upgrade that requires it, or empty for no limit.
+        """Return the projects that have no fitting version within the date limit, each with its own limit. This limit is the
+        first moment after the day of the upgrade that requires the project, or empty for no limit.
 
-        Projects with a fitting version keep the usual limit. Only the requirements of the most likely version of each package
-        are followed. The later search may choose another version, within these limits.
+        Projects with a fitting version keep the usual limit. For each package, only the requirements of its most likely version
+        are followed. The search that follows may choose another version, within these limits.
         """
         later: dict[str, str] = {}
         book = self._book_of(later)
@@ -70,7 +70,7 @@ class LaterNeeds:
                         steps.append(found._replace(day=step.day))
                         break
                 else:
-                    del later[name]  # nothing fits: the search will report why
+                    del later[name]  # no version fits: the search will report the reason
         return later
 
     def _first(self, book: OfferBook, wanted: Requirement) -> _Step | None:

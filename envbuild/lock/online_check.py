@@ -1,4 +1,4 @@
-"""Ask the indexes whether they still offer the pinned files, unchanged."""
+"""Query the indexes whether they still offer the pinned files, unchanged."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from envbuild.index.project_pages import IndexFile
 
 Kind = Literal["gone", "changed", "refuses-python", "yanked", "yanked-yet-asked-for", "unreachable"]
-# Not an error for installers: a yanked file that is pinned by its exact version (PEP 592).
+# Installers accept a yanked file if its exact version is pinned (PEP 592).
 HARMLESS: frozenset[Kind] = frozenset({"yanked-yet-asked-for"})
 
 
-_HOST_PYTHON = "3.11"  # envbuild itself extracts the program from its wheel; the image's Python does not install it
+_HOST_PYTHON = "3.11"  # envbuild's own Python unpacks the tools from their wheels; the image's does not
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PinFinding:
-    """One difference between an index and a pin of the lock of ``environment``; ``project`` is the page on the index."""
+    """One difference between an index and a pin of a lock. ``environment`` is the name of the lock's environment, and
+    ``project`` the page on the index."""
 
     environment: str
     kind: Kind
@@ -39,9 +40,9 @@ class PinFinding:
 
 
 def ask(locks: Iterable[Lock], index: Index, on_progress: OnProgress = ignore_progress) -> list[PinFinding]:
-    """Return all differences between the indexes and ``locks``. Each project's page is read once for all locks.
+    """Return all differences between the indexes and ``locks``. The page of each project is read once for all locks.
 
-    If an index cannot be reached, each file that only this index has becomes a finding.
+    If an index cannot be reached, each file from this index gives a finding.
     """
     pins = list(_pins(locks))
     pages = dict.fromkeys((pin.artifact.index, pin.artifact.project) for pin in pins)
@@ -91,7 +92,7 @@ def _exactly_asked_for(lock: Lock) -> set[str]:
         try:
             requirement = read_requirement(text)
         except InvalidRequirement:
-            continue  # the offline check reports it
+            continue  # the offline check reports this
         if any(bound.operator in ("==", "===") for bound in requirement.specifier):
             found.add(canonicalize_name(requirement.name))
     return found

@@ -1,4 +1,4 @@
-"""Lock one prefix: choose its packages, and pin their files and the tools that install or build them."""
+"""Lock one prefix: choose its packages; pin their files, and the tools that install or build the packages."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from envbuild.model.progress import OnProgress, Progress
 if TYPE_CHECKING:
     from envbuild.index.client import Index
 
-# Requirements of the recipes, by the name of their framework; they apply to that framework's prefix.
+# Requirements of the recipes, by the name of the recipe's framework. They apply to the prefix with this framework.
 ByFramework = Mapping[str, Sequence[str]]
 _NONE_LATER: Later = {}
 
 
 class _Keep:
-    """The pins of an earlier lock to keep, and the projects to choose again."""
+    """The pins of an earlier lock that should stay, and the projects whose versions are chosen again."""
 
     def __init__(self, artifacts: Sequence[Artifact], upgrading: Sequence[Requirement]) -> None:
         self.upgrading = frozenset(canonicalize_name(requirement.name) for requirement in upgrading)
@@ -46,13 +46,13 @@ class _Keep:
         return frozenset(self.preferred.values())
 
     def prefer(self, candidates: Sequence[PackageCandidate]) -> None:
-        """Also keep the files of ``candidates`` pinned, if they fit."""
+        """Also keep the files of ``candidates`` pinned, if they fit, except those of projects that are upgraded."""
         chosen = {c.project: c.offer.file.filename for c in candidates}
         self.preferred |= {name: filename for name, filename in chosen.items() if name not in self.upgrading}
 
 
 class PrefixMaker:
-    """Locks the packages of one prefix; contains the state that its steps share."""
+    """Locks the packages of one prefix. The object holds the state that the steps share."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class PrefixMaker:
         self._skipped: set[str] = set()
 
     def is_known(self, framework: Framework) -> bool:
-        """Whether the files of ``framework`` are available now, from its index or from the matrix."""
+        """Whether the files of ``framework`` are known now, from its index or from the matrix."""
         return self._pages.is_known(framework)
 
     def make(
@@ -93,10 +93,12 @@ class PrefixMaker:
         like: Prefix | None = None,
         upgrading: Sequence[Requirement] = (),
     ) -> Prefix:
-        """Return the prefix with the packages of ``frameworks`` and of the recipes, and the tools that install or build them.
+        """Return the prefix with the packages of ``frameworks`` and of the recipes, and with the tools that install or build
+        them.
 
-        ``pins`` are locked files by name; they change only if a row's bound excludes them. Files of ``like`` change if
-        necessary, and the projects of ``upgrading`` change whenever a better version is offered.
+        ``pins`` are locked files by package name. Such a file changes only if the bound of a matrix row excludes it. Files of
+        ``like``, an earlier prefix, change only if necessary. The projects in ``upgrading`` change whenever a better version is
+        offered.
         """
         pins = pins or {}
         for note in self._index.notes:
@@ -123,7 +125,8 @@ class PrefixMaker:
         chosen = choose(asked, (), search, self.environment)
         frameworks_own = frozenset(candidate.project for candidate in chosen)
         if added:
-            # Resolve first without the user's packages, so that they change as few of the frameworks' packages as possible.
+            # The first resolution was without the user's packages. Its result is preferred now, so that the user's packages
+            # change as few of the frameworks' packages as possible.
             keep.prefer(chosen)
             chosen = choose(asked, added, search, self.environment)
         backend = backend_of(self.environment.python.version)
@@ -144,10 +147,11 @@ class PrefixMaker:
         )
 
     def _bounds(self, present: Sequence[Framework]) -> list[Requirement]:
-        """Return the version bounds from the rows of all frameworks, even of a framework that is not ``present`` because its
-        index cannot be reached.
+        """Return the version bounds in the rows of all frameworks of the prefix, even of frameworks that are not in
+        ``present``.
 
-        Such a framework is added to this lock later, so no pin may violate its row.
+        A framework is not present if its index cannot be reached. It is added to this lock later, so no pin may violate its
+        row.
         """
         constraints = self._read([text for f in self.environment.frameworks for text in f.constraints])
         absent = [f for f in self.environment.frameworks if f not in present]
@@ -155,7 +159,8 @@ class PrefixMaker:
         return constraints + [Requirement(f"{r.name}{r.specifier}") for r in later if r.specifier]
 
     def _tools(self, chosen: Sequence[PackageCandidate], installers: list[str], keep: _Keep) -> list[PackageCandidate]:
-        """Return the tools, only as wheels: the newest installers, and build tools as old as the packages that they build."""
+        """Return the tools, all of them as wheels. Installers are the newest ones; build tools are as old as the packages that
+        they build."""
         wanted = installers
         sources = [c for c in chosen if not c.offer.is_wheel]
         if sources:
@@ -183,8 +188,8 @@ class PrefixMaker:
     def _resolve(
         self, requirements: Sequence[Requirement], constraints: Sequence[Requirement], book: OfferBook, keep: _Keep
     ) -> list[PackageCandidate]:
-        """Choose the packages. If pins of an earlier lock are kept, first choose the upgraded packages without regard to these
-        pins, then choose all others to fit the upgraded ones."""
+        """Choose the packages. If pins of an earlier lock are kept, two searches are needed. The first one chooses the upgraded
+        packages without regard to these pins. The second one chooses all other packages to fit the upgraded ones."""
         self._pages.prefetch(canonicalize_name(r.name) for r in requirements)
         bounds = [*constraints, *keep.bounds]
         chosen = self._search(requirements, bounds, book, {})
@@ -216,8 +221,8 @@ class PrefixMaker:
     def _with_later_needs(
         self, book_of: Callable[[Later], OfferBook], constraints: Sequence[Requirement], keep: _Keep
     ) -> OfferBook:
-        """Return the available versions. They include versions past the date limit that an upgrade requires; the projects of
-        these versions are reported."""
+        """Return the available versions, including versions past the date limit that an upgrade requires. Report the projects
+        of these versions."""
         needs = LaterNeeds(book_of, self._reader, self._target, ignored=self._ignored, constraints=[*constraints, *keep.bounds])
         later = needs.of(keep.bounds)
         if later:
@@ -242,7 +247,8 @@ class PrefixMaker:
         )
 
     def _read(self, texts: Iterable[str]) -> list[Requirement]:
-        """Return the requirements for the target, without duplicates. Raises InvalidInputError for unreadable ones."""
+        """Parse requirements, and return those that apply to the target, without duplicates. Raises InvalidInputError for
+        malformed ones."""
         found, problems = [], []
         for text in dict.fromkeys(texts):
             try:
@@ -282,7 +288,7 @@ class PrefixMaker:
         return found
 
     def _skip(self, why: str) -> None:
-        """Report a file that is left out, once."""
+        """Report that a file is left out. Each text is reported only once."""
         if why not in self._skipped:
             self._skipped.add(why)
             self._say(f"left out: {why}")
@@ -303,6 +309,6 @@ class PrefixMaker:
 
 
 def _allows(constraints: Sequence[Requirement], pin: Artifact) -> bool:
-    """Whether a locked file satisfies the bounds on its project."""
+    """Whether a locked file satisfies the version bounds on its project."""
     bounds = [each.specifier for each in constraints if canonicalize_name(each.name) == canonicalize_name(pin.name)]
     return all(bound.contains(pin.version, prereleases=True) for bound in bounds)

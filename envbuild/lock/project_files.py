@@ -1,4 +1,4 @@
-"""Find the files of each project of an environment: on its index, or pinned by the matrix."""
+"""Find the files of each project of an environment: on an index, or pinned in the matrix."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ DEFAULT_INDEX = "default"
 
 
 class Pages:
-    """Queries the host's own index, or the special index of a framework that has one.
+    """Queries the host's own index, or, for a framework with a special index, that index.
 
-    Packages that such a framework requires in an exact version come from its index too, because another index may have a
-    different build of the same version. A file that the matrix pins must have the pinned hash on any index. If a special index
-    cannot be reached, only the pinned files are offered.
+    If such a framework requires a package in an exact version, this package comes from the special index, too: another index
+    may have a different build of the same version. A file that the matrix pins must have the pinned hash on any index. If a
+    special index cannot be reached, only the pinned files of the framework are offered.
     """
 
     def __init__(self, index: Index, frameworks: Sequence[Framework]) -> None:
@@ -39,12 +39,12 @@ class Pages:
 
     @property
     def elsewhere(self) -> frozenset[str]:
-        """The projects that a framework takes from an index of its own. The lock's date limit does not apply to their files."""
+        """The projects that come from the special index of a framework. The lock's date limit does not apply to their files."""
         return frozenset(self._elsewhere)
 
     def is_known(self, framework: Framework) -> bool:
-        """Whether files of ``framework`` are available now. For the host's own index this is always true; its errors are raised
-        later."""
+        """Whether files of ``framework`` are known now. For a framework from the host's own index, this is always true; errors
+        of that index are raised later."""
         if framework.index == DEFAULT_INDEX:
             return True
         project = canonicalize_name(framework.package)
@@ -58,7 +58,7 @@ class Pages:
         return True
 
     def of(self, project: str) -> list[IndexFile]:
-        """Return every offered file of ``project``. Raises the errors of the index and of :func:`_checked`."""
+        """Return all files that are offered for ``project``. Raises the errors of the index and of :func:`_checked`."""
         if project in self._made:
             return self._made[project]
         framework = self._elsewhere.get(project)
@@ -72,12 +72,12 @@ class Pages:
             return self._index.project_files(project)
 
     def skipped(self, project: str) -> Sequence[str]:
-        """Return a line for each malformed file on the page of ``project``; call :meth:`of` first."""
+        """Return a line for each malformed entry on the page of ``project``. Call :meth:`of` first."""
         framework = self._elsewhere.get(project)
         return (*self._index.skipped(project), *(self._index.skipped(project, framework.index) if framework else ()))
 
     def prefetch(self, projects: Iterable[str]) -> None:
-        """Start querying several projects in parallel."""
+        """Start to query several projects in parallel."""
         for project in projects:
             if project not in self._made:
                 framework = self._elsewhere.get(project)
@@ -106,7 +106,8 @@ def _page_entry(framework: Framework, pinned: PinnedFile) -> IndexFile:
 
 
 def _checked(file: IndexFile, framework: Framework) -> IndexFile:
-    """Return ``file`` with the matrix's hash. Raises :class:`BuildError` (``artifact-changed``) if the index differs."""
+    """Return ``file`` with the matrix's hash. Raises :class:`BuildError` (``artifact-changed``) if the index states another
+    hash."""
     pinned = next((each for each in framework.files if each.filename == file.filename), None)
     if pinned is None or file.sha256 == pinned.sha256:
         return file

@@ -1,4 +1,4 @@
-"""Choose one version of every package with resolvelib (as pip does), for the target, from the offered files."""
+"""Choose one version of every package for the target, from the offered files, with resolvelib (which pip uses, too)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from envbuild.lock.metadata import Metadata, MetadataReader, UnusableFileError
 from envbuild.lock.target import Target
 
 _MAX_ROUNDS = 20_000
-# The limit of unusable files. Each one restarts the search; an index with more is considered broken.
+# The most unusable files in one search. The search starts again for each of them, and an index with more is considered broken.
 _MOST_UNUSABLE = 500
 
 
@@ -30,7 +30,7 @@ class _Key:
 
 @dataclass(frozen=True, slots=True)
 class PackageCandidate:
-    """One version of a project, with the requested ``extras``."""
+    """One version of a project, with the extras that are requested from it."""
 
     project: str
     extras: frozenset[str]
@@ -68,7 +68,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, PackageCandidate, _Key]
         self.unusable: dict[str, str] = {}
 
     def identify(self, requirement_or_candidate: Requirement | PackageCandidate) -> _Key:
-        """Return the project with its extras: ``x[a]`` is resolved separately and depends on the same version of ``x``."""
+        """Return the project with its extras. ``x[a]`` is resolved separately from ``x``, and depends on the same version of
+        ``x``."""
         if isinstance(requirement_or_candidate, PackageCandidate):
             return _Key(requirement_or_candidate.project, requirement_or_candidate.extras)
         return _key(requirement_or_candidate)
@@ -81,10 +82,9 @@ class _Provider(resolvelib.AbstractProvider[Requirement, PackageCandidate, _Key]
         information: Mapping[_Key, Iterator[_Information]],
         backtrack_causes: Sequence[_Information],
     ) -> Any:
-        """Return the sort key for the order in which projects are tried: first those that caused a conflict, then those that
-        are required directly, those with an exact pin, those with an upper bound, and the others. Equal ones are sorted by
-        name.
-        """
+        """Return the sort key for the order in which projects are tried. First come projects that caused a conflict, then
+        directly required ones, those with an exact pin, those with an upper bound, and then all others. Equal ones are sorted
+        by name."""
         asked = list(information[identifier])
         bounds = [specifier for found in asked for specifier in found.requirement.specifier]
         return (
@@ -102,7 +102,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, PackageCandidate, _Key]
         requirements: Mapping[_Key, Iterator[Requirement]],
         incompatibilities: Mapping[_Key, Iterator[PackageCandidate]],
     ) -> list[PackageCandidate]:
-        """Return the versions that all requirements and constraints allow: the preferred file, then best first."""
+        """Return the versions that all requirements and constraints allow. The preferred file comes first, then the others,
+        best first."""
         bounds = self._constraints.get(identifier.project, SpecifierSet())
         offers = self.offers(identifier.project)
         for requirement in requirements[identifier]:
@@ -117,7 +118,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, PackageCandidate, _Key]
         return sorted(fitting, key=lambda candidate: candidate.offer.file.filename != preferred)
 
     def offers(self, project: str) -> Offers:
-        """Return the offers of ``project``: none if no index has it, unless the environment itself requires it."""
+        """Return the offers of ``project``. They are empty if no index has the project; but if the environment itself requires
+        it, the error is raised."""
         try:
             return self._book.of(project)
         except UnknownNameError:
@@ -126,11 +128,12 @@ class _Provider(resolvelib.AbstractProvider[Requirement, PackageCandidate, _Key]
             return Offers(project=project, best_first=(), refused={"exist: no index has such a project": 0})
 
     def is_satisfied_by(self, requirement: Requirement, candidate: PackageCandidate) -> bool:
-        """Accept pre-releases here: :meth:`find_matches` has decided whether they are allowed."""
+        """Whether the version fits. Pre-releases are accepted here, because :meth:`find_matches` has decided whether they are
+        allowed."""
         return requirement.specifier.contains(candidate.offer.version, prereleases=True)
 
     def get_dependencies(self, candidate: PackageCandidate) -> list[Requirement]:
-        """Return the declared dependencies that apply to the target and are not ignored."""
+        """Return the declared dependencies that apply to the target, without ignored projects."""
         self._on_pick(candidate)
         declared = [r for r in self._metadata(candidate.offer).requires if canonicalize_name(r.name) not in self._ignored]
         try:
@@ -155,8 +158,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, PackageCandidate, _Key]
         return metadata
 
     def _leave_out(self, offer: VersionOffer, why: str) -> Exception:
-        """Record that the file of ``offer`` is unusable, and return the error to raise. It makes the search start again without
-        the file. After too many unusable files, it ends the search."""
+        """Record that the file of ``offer`` is unusable, and return the error to raise. The error makes the search start again
+        without this file. After too many unusable files, the error ends the search."""
         self.unusable[offer.file.filename] = why
         self._on_skip(why)
         if len(self.unusable) > _MOST_UNUSABLE:
@@ -182,10 +185,10 @@ def resolve(
     preferred: Mapping[str, str] | None = None,
     ignored: frozenset[str] = frozenset(),
 ) -> list[PackageCandidate]:
-    """One candidate per project, sorted by name, that together satisfy ``requirements`` within ``constraints``.
+    """Return one candidate for each project, sorted by name. Together, they satisfy ``requirements`` within ``constraints``.
 
-    ``preferred`` maps projects to files that are chosen before better ones. Requirements on ``ignored`` projects are not
-    followed. The same pages and metadata give the same answer. Raises :class:`ConflictError` (``unsatisfiable``) with the
+    ``preferred`` maps projects to files that are chosen before better ones. Requirements on the projects in ``ignored`` are not
+    followed. The same pages and metadata give the same result. Raises :class:`ConflictError` (``unsatisfiable``) with the
     conflicting requirements.
     """
     bounds: dict[str, SpecifierSet] = {}
@@ -210,7 +213,7 @@ def resolve(
         try:
             result = resolver.resolve(requirements, max_rounds=_MAX_ROUNDS)
         except UnusableFileError:
-            continue  # the provider now leaves that file out; cached metadata is kept
+            continue  # the provider now leaves that file out, and still has the metadata of all others
         except resolvelib.ResolutionImpossible as error:
             raise _unsatisfiable(list(error.causes), provider, bounds) from error
         except resolvelib.ResolutionTooDeep as error:
@@ -224,9 +227,8 @@ def resolve(
 
 
 def allowed(offers: Offers, bounds: SpecifierSet) -> list[VersionOffer]:
-    """Return the offers within ``bounds``, in order. Pre-releases are included only if a bound names one or nothing else is
-    left (PEP 440). Yanked files are included only for an exact pin (PEP 592).
-    """
+    """Return the offers within ``bounds``, in order. Pre-releases are included only if a bound names one, or if there is no
+    other offer (PEP 440). Yanked files are included only for an exact pin (PEP 592)."""
     pinned = any(bound.operator in ("==", "===") and not bound.version.endswith(".*") for bound in bounds)
     fitting = [
         offer

@@ -1,4 +1,5 @@
-"""Read the metadata that a source archive declares, without running its code, so the result is the same everywhere. Pure."""
+"""Read the metadata that a source archive declares. Its code is not run, so the result is the same everywhere. This module is
+pure."""
 
 from __future__ import annotations
 
@@ -18,20 +19,20 @@ from pathlib import Path, PurePosixPath
 
 from envbuild.lock import archives
 
-# The build requirements of setuptools' backend if an archive declares none (PEP 517).
+# The requirements for a build with setuptools, which apply if an archive declares none (PEP 517).
 _DEFAULT_BUILD = ("setuptools", "wheel")
 _SEARCHED = 2**18  # characters of a setup.py that are read
 _WANTED = ("PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py")
-_INNER = ("requires.txt", "SOURCES.txt")  # files of the *.egg-info folder that setuptools writes
+_INNER = ("requires.txt", "SOURCES.txt")  # names of files that setuptools writes into the folder *.egg-info
 
 
 class UnreadableSdistError(Exception):
-    """The archive is damaged, or only running its code would show its dependencies."""
+    """The archive is damaged, or its dependencies can be found only by running its code."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sdist:
-    """The PEP 508 strings that the archive declares."""
+    """The metadata that the archive declares. Requirements are texts as in PEP 508."""
 
     name: str
     version: str
@@ -41,7 +42,7 @@ class Sdist:
 
 
 def read(path: Path) -> Sdist:
-    """Return the declarations of the archive at ``path``. Raises :class:`UnreadableSdistError` for any problem."""
+    """Return what the archive at ``path`` declares. Raises :class:`UnreadableSdistError` if this cannot be read."""
     try:
         return _read(archives.texts(path, _declaring))
     except UnreadableSdistError:
@@ -50,9 +51,9 @@ def read(path: Path) -> Sdist:
         raise UnreadableSdistError(f"it cannot be unpacked ({error})") from error
     except OSError as error:
         if error.filename is not None:
-            raise  # an error of the disk; errors in the archive have no file name
+            raise  # an error of the disk; an error about the content of the archive has no file name
         raise UnreadableSdistError(f"it cannot be unpacked ({error})") from error
-    except Exception as error:  # the file is untrusted: parsers may raise anything
+    except Exception as error:  # the file is untrusted: parsers may raise any error
         raise UnreadableSdistError(f"it is malformed ({_said(error)})") from error
 
 
@@ -88,7 +89,8 @@ def _declaring(names: Iterable[str]) -> dict[str, str]:
 
 
 def _texts(value: object, what: str) -> tuple[str, ...]:
-    """Return a list of texts after checking its type: a plain text would otherwise be treated as the list of its letters."""
+    """Return a list of texts after a check of its type. Without this check, a single text would be taken for the list of its
+    letters."""
     if value is None:
         return ()
     if not isinstance(value, list | tuple | set) or not all(isinstance(each, str) for each in value):
@@ -111,14 +113,14 @@ def _requires(message: email.message.Message, files: dict[str, str], project: di
     declared = _setup_cfg(files).get("options", "install_requires", fallback="")
     if declared:
         return tuple(line.strip() for line in declared.splitlines() if line.strip())
-    if "SOURCES.txt" in files:  # setuptools wrote its *.egg-info without requirements
+    if "SOURCES.txt" in files:  # setuptools wrote *.egg-info without requires.txt, so there are no requirements
         return ()
     return tuple(_setup_py_requires(files.get("setup.py", "")))
 
 
 def _setup_py_requires(text: str) -> list[str]:
-    """Return the requirements that are literal arguments of the ``setup`` call; none if it has no such arguments, as with
-    distutils."""
+    """Return the requirements that are literal arguments of the ``setup`` call. Return none if the call has no such argument,
+    for example with distutils."""
     if "install_requires" not in text and "extras_require" not in text:
         return []
     unknown = UnreadableSdistError("its requirements are known only by running its setup.py, which envbuild does not do")
@@ -144,7 +146,8 @@ def _setup_py_requires(text: str) -> list[str]:
 
 
 def _egg_requires(text: str) -> Iterator[str]:
-    """Read setuptools' requires.txt, with sections named ``[extra]``, ``[:marker]`` or ``[extra:marker]``."""
+    """Yield the requirements in a requires.txt of setuptools, with its sections ``[extra]``, ``[:marker]`` and
+    ``[extra:marker]``."""
     extra = marker = ""
     for raw in text.splitlines():
         line = raw.strip()
@@ -163,7 +166,7 @@ def _build_requires(files: dict[str, str], project: dict[str, object]) -> tuple[
     table = project.get("build-system")
     wanted = list(_texts(table.get("requires"), "list of build requirements")) if isinstance(table, dict) else []
     wanted += _DEFAULT_BUILD
-    # Limit the length: searching a file with ten thousand unclosed lists would take hours.
+    # The searched text is limited, because a search in a file with ten thousand unclosed lists would take hours.
     listed = re.search(r"setup_requires\s{0,20}=\s{0,20}\[([^\]]{0,2000})\]", files.get("setup.py", "")[:_SEARCHED])
     if listed:
         wanted += re.findall(r"""["']([A-Za-z0-9][^"']*)["']""", listed.group(1))

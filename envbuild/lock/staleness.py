@@ -1,4 +1,4 @@
-"""Compare the environment in a lock with today's matrix. Pure."""
+"""Compare the environment in a lock with today's matrix. This module is pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from envbuild import codec
 from envbuild.lock.comparison import differing
 from envbuild.model.environment import Environment, Framework
 
-_LIBRARIES = re.compile(r"\b(cudnn|nccl)\b")  # wheels of these may change: the matrix only prefers a release
+_LIBRARIES = re.compile(r"\b(cudnn|nccl)\b")  # these versions may change: the matrix only prefers one
 
 
 def outdated(held: Environment, today: Environment) -> Iterator[str]:
-    """Return a line for each difference between the locked environment and the matrix's environment ``today``."""
+    """Yield a line for each difference between the locked environment and ``today``, the environment that the matrix gives
+    now."""
     same = (held.cudnn, held.nccl, held.base.image) == (today.cudnn, today.nccl, today.base.image)
     settled = _settled(held, same)
     if today.base.build_packages and not held.base.build_packages:
@@ -25,17 +26,18 @@ def outdated(held: Environment, today: Environment) -> Iterator[str]:
 
 
 def stricter(held: Environment, today: Environment) -> tuple[Framework, ...]:
-    """Return the frameworks of ``today`` whose requirements are the locked ones: their constraints also apply to the lock."""
+    """Return the frameworks of ``today`` with the same requirements as in the lock. Their constraints of today also apply to
+    the lock."""
     ours = {(each.name, each.requirements) for each in held.frameworks}
     return tuple(each for each in today.frameworks if (each.name, each.requirements) in ours)
 
 
 def _settled(environment: Environment, same: bool) -> Any:
-    """Return the parts of a decision that must not change for the same name, as JSON.
+    """Return, as JSON, the parts of an environment that must not change under the same name.
 
-    Parts that may change are left out: bounds and pins of packages (the packages themselves are checked), base frameworks,
-    alternatives, and, unless cuDNN, NCCL and the image are the ``same``, the parts of the base that bring these: the matrix may
-    now prefer other libraries or another tag.
+    These parts may change and are left out: bounds and pins of packages (the packages themselves are checked), base frameworks,
+    and alternatives. If ``same`` is false, cuDNN, NCCL or the image has changed: the matrix may now prefer other libraries or
+    another tag. Then the parts of the base that bring these are left out, too.
     """
     base = replace(environment.base, is_default=True, other_providers=())
     if not same:
@@ -48,9 +50,9 @@ def _settled(environment: Environment, same: bool) -> Any:
 
 
 def _in_form_of(form: Any, value: Any) -> Any:
-    """Return ``value`` without the keys that ``form`` lacks because it was written before they existed.
+    """Return ``value`` without the keys that ``form`` lacks. ``form`` may be older than these keys.
 
-    A row's options are always kept, because their keys are data.
+    The options of a row are always kept as they are, because their keys are data.
     """
     if isinstance(form, dict) and isinstance(value, dict):
         return {key: item if key == "options" else _in_form_of(form[key], item) for key, item in value.items() if key in form}

@@ -1,4 +1,4 @@
-"""Check that a lock has exactly the parts that its environment needs, each in its place. Pure."""
+"""Check that a lock has exactly the parts that its environment needs, each in its place. This module is pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envbuild.model.lock import Lock, Prefix
 
 
 def problems_of(lock: Lock) -> Iterator[str]:
-    """Return a line for each problem in the structure of a lock."""
+    """Yield a line for each problem in the structure of a lock."""
     yield from _of_base(lock)
     plans = lock.environment.plans()
     if [prefix.name for prefix in lock.prefixes] == [plan.name for plan in plans]:
@@ -65,7 +65,7 @@ def _of_frameworks(lock: Lock, plan: PrefixPlan, prefix: Prefix) -> Iterator[str
 
 
 def _of_tools(prefix: Prefix) -> Iterator[str]:
-    """Check the tools: they must be pinned exactly where they are needed."""
+    """Check that tools are pinned exactly where they are needed."""
     sources = any(not artifact.filename.endswith(".whl") for artifact in prefix.artifacts)
     wanted = [*(INSTALLERS if prefix.backend == "pip" else ()), *(BUILDERS if sources else ())]
     held = {artifact.name for artifact in prefix.build_artifacts}

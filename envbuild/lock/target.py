@@ -1,4 +1,4 @@
-"""The target of locked packages: one CPython on one glibc, x86_64 Linux. Pure."""
+"""The target of locked packages: one version of CPython and one glibc, on x86_64 Linux. This module is pure."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 MACHINE = "x86_64"
-# Names that platform tags had before they spelled the glibc version (PEP 513, 571, 599).
+# Platform tags that older wheels use instead of a tag with the glibc version (PEP 513, 571, 599).
 _LEGACY_GLIBC = {(2, 17): "manylinux2014", (2, 12): "manylinux2010", (2, 5): "manylinux1"}
 _OLDEST_GLIBC_MINOR = 5
-# The assumed patch release. The oldest ones in distributions are 3.5.2, 3.9.2 and 3.11.2; wheels of 2020 and 2021 require 3.6.1
-# or 3.6.2.
+# The patch release of Python that is assumed. The oldest ones in distributions are 3.5.2, 3.9.2 and 3.11.2. Wheels of 2020 and
+# 2021 require 3.6.1 or 3.6.2.
 _PATCH = 2
-# The maximum length of a requirement, because some regular expressions below take quadratic time. Real requirements have fewer
-# than 500 letters.
+# The longest requirement (in letters) that is parsed, because some regular expressions below take quadratic time. Real
+# requirements have fewer than 500 letters.
 _LONGEST = 4000
 
 
 class Target:
-    """The interpreter (``3.5``) and C library (``2.23``) of an image, for comparison with wheel tags and markers.
+    """The Python version (``3.5``) and glibc version (``2.23``) of an image. Wheel tags and markers are compared with them.
 
-    When locking, only X.Y of the interpreter is known, so a low patch release is assumed. Files that need a later one are left
-    out.
+    During locking, only X.Y of the Python version is known, so a low patch release is assumed. Files that need a later patch
+    release are left out.
     """
 
     def __init__(self, *, python: str, glibc: str) -> None:
@@ -41,13 +41,13 @@ class Target:
 
     @cached_property
     def rank(self) -> dict[Tag, int]:
-        """Return every fitting tag with its rank, most specific first."""
+        """Return every wheel tag that fits, with its rank. The most specific tag has rank 0."""
         return {tag: place for place, tag in enumerate(self._tags())}
 
     @cached_property
     def markers(self) -> dict[str, str]:
-        """Return the environment for evaluating PEP 508 markers."""
-        old = self.python_info < (3, 3)  # Python 2 had no sys.implementation, and its platform was linux2
+        """Return the values of variables with which PEP 508 markers are evaluated."""
+        old = self.python_info < (3, 3)  # before 3.3, there was no sys.implementation, and the platform was linux2
         return {
             "implementation_name": "" if old else "cpython",
             "implementation_version": "0" if old else f"{self.python}.{_PATCH}",
@@ -63,7 +63,7 @@ class Target:
         }
 
     def wants(self, requirement: Requirement, extras: frozenset[str] = frozenset()) -> bool:
-        """Whether ``requirement`` applies to the target, for a package with these ``extras``."""
+        """Whether ``requirement`` applies to the target. ``extras`` are the requested extras of the package that declares it."""
         marker: Marker | None = requirement.marker
         try:
             return marker is None or any(marker.evaluate({**self.markers, "extra": extra}) for extra in extras or {""})
@@ -72,20 +72,21 @@ class Target:
             LookupError,
             TypeError,
             RecursionError,
-        ) as error:  # for example `os_name >= "3"`, which has no order
+        ) as error:  # for example `os_name >= "3"`: texts have no such order
             raise InvalidRequirement(f"the marker of {requirement.name} cannot be evaluated: {str(error)[:200]}") from error
 
     def accepts_python(self, requires_python: str) -> bool:
-        """Whether a file's Requires-Python allows the interpreter; an invalid one is ignored, as in pip."""
+        """Whether a file's Requires-Python allows the Python version. An invalid Requires-Python is ignored, as in pip."""
         if not requires_python:
             return True
         try:
             return read_specifiers(requires_python).contains(self.full_version, prereleases=True)
-        except ValueError:  # InvalidSpecifier is a ValueError, and numbers of thousands of digits raise one too
+        except ValueError:  # InvalidSpecifier, or a number of thousands of digits
             return True
 
     def rank_of_wheel(self, filename: str) -> tuple[int, tuple[int, str]] | None:
-        """Return the rank of a wheel (smaller is better, then the higher build number), or None if it does not fit."""
+        """Return the rank of a wheel, or None if the wheel does not fit. A smaller rank is better, then a higher build
+        number."""
         try:
             _, _, build, tags = parse_wheel_filename(filename)
         except (InvalidWheelFilename, InvalidVersion):
@@ -106,7 +107,7 @@ class Target:
     def _abi(self) -> str:
         digits = self.python.replace(".", "")
         if self.python_info < (3, 3):
-            return f"cp{digits}mu"  # Linux distributions build with UCS-4 and pymalloc
+            return f"cp{digits}mu"  # Linux distributions build these versions with UCS-4 (u) and pymalloc (m)
         return f"cp{digits}m" if self.python_info < (3, 8) else f"cp{digits}"
 
     def _platforms(self) -> Iterator[str]:
@@ -119,7 +120,7 @@ class Target:
 
 
 def read_specifiers(text: str) -> SpecifierSet:
-    """Read version bounds and tolerate errors of old releases: ``>=2.7.*``, ``>=2011k``, ``>dev``, a missing or extra comma.
+    """Parse version bounds. Tolerate errors of old releases: ``>=2.7.*``, ``>=2011k``, ``>dev``, a missing or extra comma.
 
     Raises InvalidSpecifier for other errors.
     """
@@ -130,7 +131,7 @@ def read_specifiers(text: str) -> SpecifierSet:
 
 
 def read_requirement(text: str) -> Requirement:
-    """Read a PEP 508 requirement as tolerantly as :func:`read_specifiers`. Raises InvalidRequirement."""
+    """Parse a PEP 508 requirement. Tolerates the same errors as :func:`read_specifiers`. Raises InvalidRequirement."""
     if len(text) > _LONGEST:
         raise InvalidRequirement(f"it has {len(text)} letters")
     try:
@@ -150,8 +151,8 @@ def _forgive(text: str) -> str:
 
 
 def _bound_by_number(bound: re.Match[str]) -> str:
-    """Return the bound. If PEP 440 refuses its version, keep only the number at the version's beginning; without such a number,
-    return no bound."""
+    """Return the bound in a form that PEP 440 allows. If its version is invalid, keep only the number at the version's
+    beginning. If there is no such number, return no bound."""
     operator, version = bound.groups()
     try:
         return f"{operator}{Version(version)}"

@@ -1,4 +1,5 @@
-"""Choose the packages of all frameworks and of the user together, and name the user's packages that do not fit. Pure."""
+"""Choose the packages of all frameworks and of the user together, and name the user's packages that do not fit. This module is
+pure."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ Resolve = Callable[[Sequence[Requirement]], list[PackageCandidate]]
 def choose(
     asked: Sequence[Requirement], added: Sequence[Requirement], resolve: Resolve, environment: Environment
 ) -> list[PackageCandidate]:
-    """Resolve ``asked`` and ``added`` together.
+    """Resolve ``asked`` (for the frameworks) and ``added`` (by the user) together.
 
     Raises :class:`ConflictError` (``added-package``) with the packages of ``added`` that conflict. If ``asked`` alone cannot be
-    satisfied, the error is about the frameworks (``apart`` if there are several) and does not mention ``added``.
+    satisfied, the error is about the frameworks only. Its code is ``apart`` if there are several frameworks.
     """
     try:
         return resolve([*asked, *added])
@@ -37,7 +38,7 @@ def choose(
 
 
 def _what_fits(requirement: Requirement, asked: Sequence[Requirement], resolve: Resolve) -> str:
-    """Return the version of the same project that is compatible with ``asked``, or an empty text."""
+    """Return the version of the required project that is compatible with ``asked``. If there is none, return an empty text."""
     try:
         chosen = resolve([*asked, Requirement(requirement.name)])
     except ConflictError:
@@ -47,8 +48,8 @@ def _what_fits(requirement: Requirement, asked: Sequence[Requirement], resolve: 
 
 
 def _of_frameworks(error: ConflictError, environment: Environment) -> ConflictError:
-    """Return the conflict as an error about the frameworks. The matrix could not show it earlier, because it does not know the
-    requirements of the frameworks' dependencies."""
+    """Convert a conflict of requirements to an error about the frameworks. The matrix could not report this conflict before,
+    because it does not know the requirements of the frameworks' dependencies."""
     if len(environment.frameworks) == 1 or not error.conflicts:
         return error
     return ConflictError(
@@ -95,7 +96,8 @@ def _names(environment: Environment) -> str:
 
 
 def _owned(conflict: Conflict, guilty: Sequence[Requirement]) -> Conflict:
-    """Return the same conflict as an error about the user's file, if the user requested the package."""
+    """If the user requested the package of the conflict, return the conflict as an error about the user's file. Otherwise,
+    return it unchanged."""
     if conflict.row == "requirements" and conflict.reason in {f"ask for {each.name}{each.specifier}" for each in guilty}:
         return conflict._replace(row="envbuild.yaml pip", reason=conflict.reason.replace("ask", "asks", 1))
     return conflict
