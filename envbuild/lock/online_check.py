@@ -29,7 +29,7 @@ _HOST_PYTHON = "3.11"  # envbuild's own Python unpacks the tools from their whee
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PinFinding:
     """One difference between an index and a pin of a lock. ``environment`` is the name of the lock's environment, and
-    ``project`` the page on the index."""
+    ``project`` the name of the page on the index."""
 
     environment: str
     kind: Kind

@@ -63,7 +63,7 @@ class Target:
         }
 
     def wants(self, requirement: Requirement, extras: frozenset[str] = frozenset()) -> bool:
-        """Whether ``requirement`` applies to the target. ``extras`` are the requested extras of the package that declares it."""
+        """Whether ``requirement`` applies to the target. ``extras`` are the requested extras of the declaring package."""
         marker: Marker | None = requirement.marker
         try:
             return marker is None or any(marker.evaluate({**self.markers, "extra": extra}) for extra in extras or {""})
