@@ -1,1 +1,1 @@
-"""Read from wheels and shared libraries what they need and which GPUs their kernels are for."""
+"""Read from wheels and shared libraries what they need, and for which GPUs they have kernels."""

@@ -1,4 +1,4 @@
-"""Converts the measurements of a file to JSON (``schemas/measurement.json``): in full, or the summary that is stored."""
+"""Convert the measurements of a file to JSON (``schemas/measurement.json``): all of them, or the summary that is stored."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from envbuild.measure.gpu_code import GpuList
 from envbuild.measure.measuring import Measured, MeasuredLibrary
 
-# Tools that repair wheels put a hash into the names of the libraries that they add.
+# Tools that repair wheels add libraries whose names contain a hash.
 _CUDART = re.compile(r"libcudart(?:-[0-9a-f]+)?\.so\.(\d{1,4}(?:\.\d{1,4})?)(?:\.\d{1,4})*")
 _CUDNN = re.compile(r"libcudnn(?:-[0-9a-f]+)?\.so\.(\d{1,4})(?:\.\d{1,4})*")
 
 
 def as_json(measured: Measured) -> dict[str, Any]:
-    """All measurements of a file."""
+    """Return all measurements of a file."""
     return {**summary(measured), "libraries": [_library(each) for each in measured.libraries]}
 
 
 def summary(measured: Measured) -> dict[str, Any]:
-    """The summary of a file's needs, which ``matrix measure --record`` stores."""
+    """Return the summary of what a file needs. ``matrix measure --record`` stores it."""
     return {
         "filename": measured.filename,
         "sha256": measured.sha256,
@@ -90,15 +90,15 @@ def _library(library: MeasuredLibrary) -> dict[str, Any]:
 
 
 def _outside(measured: Measured) -> list[str]:
-    """The libraries that the file needs but does not contain."""
+    """The libraries that the measured file needs but does not contain."""
     held = {library.needs.soname for library in measured.libraries}
     held |= {PurePosixPath(library.path).name for library in measured.libraries}
     return sorted({name for library in measured.libraries for name in library.needs.needed} - held)
 
 
 def _versions(pattern: re.Pattern[str], measured: Measured) -> list[str]:
-    """The versions in the names of needed libraries. From CUDA 11 on, these are only major versions, because all releases of a
-    major version have the same library name."""
+    """The versions in the names of needed libraries. From CUDA 11 on, they are only major versions: all releases of a major
+    version have the same library name."""
     names = {name for library in measured.libraries for name in library.needs.needed}
     found = {match[1] for name in names if (match := pattern.fullmatch(name))}
     return sorted({each.partition(".")[0] if int(each.partition(".")[0]) >= 11 else each for each in found})

@@ -1,4 +1,4 @@
-"""Compare a measured wheel with the rows of the matrix for it."""
+"""Compare the measurements of a wheel with the matrix rows for this wheel."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from envbuild.matrix.versions import has_prefix, numbers
 
 
 class Compared(NamedTuple):
-    """A fact of a row, compared with the measurement. ``verdict`` is ``agrees``, ``differs``, ``silent`` if the row lacks the
-    fact, or ``unclear`` if the file does not show which GPU code is the framework's own.
+    """A fact in a row of the matrix, compared with the measurement.
+
+    ``verdict`` is ``agrees``, ``differs``, ``silent`` if the row lacks the fact, or ``unclear`` if the file does not show which
+    GPU code is the framework's own.
     """
 
     framework: str
@@ -44,9 +46,9 @@ def compare(matrix: Matrix, measured: Mapping[str, Any]) -> list[Compared]:
 
 
 def compare_processor(matrix: Matrix, measured: Mapping[str, Any], needed: Iterable[str]) -> list[Compared]:
-    """Compare the instruction sets that a wheel needs with each row for it. Rows name AVX and its successors only.
+    """Compare the instruction sets that a wheel needs with each row for this wheel. Rows name only AVX and its successors.
 
-    There is nothing to compare if the wheel needs none of these: functions that are called later may need them.
+    If the wheel needs none of these, nothing is compared: its functions that are called later may still need them.
     """
     seen = [each for each in needed if each.startswith("avx")]
     return [
@@ -65,7 +67,7 @@ def compare_processor(matrix: Matrix, measured: Mapping[str, Any], needed: Itera
 
 
 def compared_with_nothing(matrix: Matrix, measured: Mapping[str, Any], found: Iterable[Compared]) -> str:
-    """Why no fact of the file could be judged; empty if at least one was judged."""
+    """The reason why no fact of the file could be judged; empty if at least one fact was judged."""
     verdicts = {each.verdict for each in found}
     if verdicts & {"agrees", "differs"}:
         return ""
@@ -81,7 +83,7 @@ def compared_with_nothing(matrix: Matrix, measured: Mapping[str, Any], found: It
 
 
 def rows(matrix: Matrix, project: str, version: str) -> Iterator[tuple[str, Release, Variant]]:
-    """The builds that install this release of ``project`` from the host's own index, or get their GPU code from it."""
+    """The builds that install this version of ``project`` from the host's own index, or that get their GPU code from it."""
     try:
         wanted = Version(version)
     except InvalidVersion:
@@ -97,7 +99,8 @@ def rows(matrix: Matrix, project: str, version: str) -> Iterator[tuple[str, Rele
 
 
 def _packages(variant: Variant) -> set[str]:
-    """The package of a build, and the plugins with its GPU code: ``widget[cuda12]`` installs ``widget-cuda12-plugin``."""
+    """The package of a build, and the plugins that contain its GPU code. For example, ``widget[cuda12]`` installs
+    ``widget-cuda12-plugin``."""
     project, extras = _requirement(variant)
     return {canonicalize_name(variant.package), *(canonicalize_name(f"{project}-{each}-plugin") for each in extras)}
 
@@ -111,13 +114,14 @@ def _requirement(variant: Variant) -> tuple[str, set[str]]:
 
 
 def _has_code_elsewhere(variant: Variant, measured: Mapping[str, Any]) -> bool:
-    """Whether the GPU code of a build is in other packages: those of its base framework, or those that its extras name."""
+    """Whether the GPU code of a build is in other packages: in those of its base framework, or in those that its extras
+    name."""
     is_pure = all(tag.endswith("-any") for tag in measured["tags"])
     return bool(variant.upon) or (is_pure and bool(_requirement(variant)[1]))
 
 
 def _facts(variant: Variant, measured: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
-    """For each field: its name, the value in the row, the measured value, and whether the two agree."""
+    """For each compared field: its name, the value in the row, the measured value, and whether the two agree."""
     code = measured["gpu_code"]
     if code is not None and variant.cuda_libraries == "none":
         yield "gpu code", "none", _listed(code["native"], code["ptx"]), False
@@ -131,24 +135,26 @@ def _facts(variant: Variant, measured: Mapping[str, Any]) -> Iterator[tuple[str,
         for field, said, seen in (("native", variant.sass, code["native"]), ("ptx", variant.ptx, code["ptx"])):
             text = "" if silent else " ".join(said) or "none"
             yield field, text, " ".join(seen) or "none", set(as_in_rows(seen, field)) == set(as_in_rows(said, field))
-    if measured["glibc"] and not variant.systems:  # a row with a list of systems names no glibc
+    if measured["glibc"] and not variant.systems:  # a row that lists systems states no glibc
         agrees = bool(variant.glibc) and numbers(measured["glibc"]) <= numbers(variant.glibc)
         yield "glibc", variant.glibc, measured["glibc"], agrees
     yield from _libraries(variant, measured)
 
 
 def _added(release: Release, variant: Variant, project: str) -> Added | None:
-    """What an add-on adds to a build of its base framework, if the file of ``project`` is the add-on's own."""
+    """If ``project`` is the package of an add-on, return what this add-on adds to a build of its base framework, else None."""
     pairs = pairs_with(release, variant.upon[0][0]) if variant.upon else None
     own = pairs.added if pairs is not None and pairs.added.package else None
     return own if own is not None and canonicalize_name(own.package) == canonicalize_name(project) else None
 
 
 def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
-    """Like :func:`_facts`, for the file of an add-on. The build promises the GPUs of the base framework, less those that the
-    add-on's row excludes. The file must have native code for all of them, but only PTX for those in the row's ``only_ptx``. The
-    file may have a library for each CUDA, so all lists of GPU code count, and one of its CUDAs must be the build's. The row is
-    silent about glibc if it states none: the base framework's is not the add-on's.
+    """Like :func:`_facts`, for the file of an add-on.
+
+    The build promises the GPUs of the base framework, without those that the add-on's row excludes. The file must have native
+    code for all of them; for those in the row's ``only_ptx``, it must have only PTX. The file may contain a library for each of
+    several CUDAs. So all lists of GPU code count, and the build's CUDA must be one of the file's CUDAs. If the add-on's row
+    states no glibc, the row is silent about it, because the glibc of the base framework's row says nothing about the add-on.
     """
     code = measured["gpu_code"]
     if code is not None and variant.cuda:
@@ -166,8 +172,8 @@ def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> I
 
 
 def _way(lists: Iterable[Mapping[str, Any]], capability: str) -> str:
-    """How the best of these lists of GPU code runs on a GPU: ``native``, also for this very GPU (``a``), ``ptx``, or ``none``.
-    Code of CUDA's own libraries does not count."""
+    """How the best of these lists of GPU code runs on a GPU: ``native`` (also for code of this exact GPU, such as ``9.0a``),
+    ``ptx``, or ``none``. Code of CUDA's own libraries does not count."""
     major, minor = _capability(capability)
     own = [code for code in lists if not code["of_cuda"]]
     native = [(_capability(each), each[-1] == "a") for code in own for each in code["native"]]
@@ -209,11 +215,12 @@ def _within(need: LibraryNeed, version: str) -> bool:
 
 
 def as_in_rows(capabilities: Iterable[str], field: str) -> list[str]:
-    """The capabilities of ``field``, ``native`` or ``ptx``, in the form of the matrix's rows, in ascending order.
+    """Return the capabilities in the form that the rows of the matrix use, in ascending order. ``field`` is ``native`` or
+    ``ptx``.
 
     Code for one exact GPU (9.0a) is listed only if there is none for the plain capability (9.0), because other GPUs cannot use
-    it. Native code for a family (10.0f) runs on the family's first GPU (10.0) like common code. PTX for a family does not,
-    because later GPUs cannot use it.
+    it. Native code for a family (10.0f) runs on the family's first GPU, so it is listed as code for this GPU (10.0). PTX for a
+    family keeps its name, because later GPUs outside the family cannot use it.
     """
     listed = {each.rstrip("f") if field == "native" else each for each in capabilities}
     plain = [each for each in listed if each.rstrip("af") == each or each.rstrip("af") not in listed]

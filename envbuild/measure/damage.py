@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class DamagedError(ValueError):
-    """The file contradicts itself; the text is the end of a sentence that begins with the file's name."""
+    """The content of a file contradicts itself. The message is the end of a sentence that begins with the file's name."""

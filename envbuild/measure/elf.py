@@ -1,4 +1,5 @@
-"""Read what a shared library needs: libraries, versions of symbols, search paths, and the sections with its GPU code."""
+"""Read from a shared library what it needs (libraries, symbol versions, search paths), and where its sections with GPU code
+are."""
 
 from __future__ import annotations
 
@@ -13,22 +14,23 @@ from typing import IO, Any, NamedTuple
 
 from envbuild.measure.damage import DamagedError
 
-# Sections of shared libraries number in the dozens; objects compiled with a section for each function have 50,000.
+# Most shared libraries have dozens of sections. Objects that are compiled with one section for each function have 50,000.
 _MOST_SECTIONS, _MOST_RECORDS = 60_000, 20_000
-_MOST_STRINGS = 2**30  # most bytes of a string table or hash table; the largest seen has 60 MB
+_MOST_STRINGS = 2**30  # bytes of a string table or a hash table; the largest one seen has 60 MB
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _NOBITS, _HASH, _GNU_HASH = 8, 5, 0x6FFFFFF6
 _ALLOCATED, _EXECUTABLE = 2, 4
 _PIECE = 4 * 2**20
-_LONGEST = 200  # length of the longest text that is searched for
+_LONGEST = 200  # bytes of the longest text that is searched for
 _NCCL = re.compile(rb"NCCL version (\d{1,3}(?:\.\d{1,4}){1,3})\+cuda(\d{1,3}\.\d{1,3})")
 _X86_64 = 62
-# The longest search path seen has 20,297 bytes.
+# Limits in bytes. The longest search path seen has 20,297 bytes.
 _LONGEST_NAME, _LONGEST_TEXT, _NAME_PIECE = 4096, 2**16, 64  # pyelftools reads names by pieces of 64 bytes
 
 
 class Symbols(NamedTuple):
-    """The highest symbol versions that are needed from glibc, libstdc++ and its C++ ABI; empty if none is needed."""
+    """The highest symbol versions that are needed from glibc, from libstdc++ and from the C++ ABI. Each is empty if none is
+    needed."""
 
     glibc: str
     glibcxx: str
@@ -36,7 +38,8 @@ class Symbols(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """The facts read from an ELF file. ``libcuda`` is ``linked``, ``by name`` or ``no``; ``nccl`` is (version, CUDA)."""
+    """What is read from an ELF file. ``libcuda`` says how it uses libcuda: ``linked``, ``by name`` or ``no``. ``nccl`` is a
+    pair of versions: NCCL's, and the CUDA that NCCL was built for."""
 
     soname: str
     needed: tuple[str, ...]
@@ -49,8 +52,8 @@ class Needs(NamedTuple):
 
 
 class Limited(io.RawIOBase):
-    """A bounded stream of a library for the parser: at most ``most`` bytes in all, no long names, and nothing behind the
-    end."""
+    """A bounded stream of a library, for the parser. It gives at most ``most`` bytes in total, no very long names, and no bytes
+    after the end of the file."""
 
     def __init__(self, stream: IO[bytes], size: int, most: int = 2**28) -> None:
         super().__init__()
@@ -72,14 +75,14 @@ class Limited(io.RawIOBase):
         return self._stream.tell()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a position in the file. Raises :class:`DamagedError` for a position behind the file's end."""
+        """Go to a position in the file. Raises :class:`DamagedError` if it is after the end of the file."""
         self._of_name = 0
         if whence == io.SEEK_SET and not 0 <= offset <= self._size:
             raise DamagedError(f"refers to byte {offset}, but has only {self._size} bytes")
         return self._stream.seek(offset, whence)
 
     def read(self, size: int = -1) -> bytes:
-        """Read the next ``size`` bytes. Raises :class:`DamagedError` if too much was read, or one text is too long."""
+        """Read the next ``size`` bytes. Raises :class:`DamagedError` if too many bytes were read, or if a text is too long."""
         if size < 0 or size > self._left:
             raise DamagedError(f"has more than {self._most} bytes of names and lists")
         self._left -= size
@@ -97,13 +100,13 @@ class _Section(NamedTuple):
 
 
 def is_elf(head: bytes) -> bool:
-    """Whether a file that begins with these bytes is a 64-bit little-endian ELF file for x86-64. envbuild's images hold no
-    others."""
+    """Whether a file that begins with these bytes is a 64-bit little-endian ELF file for x86-64. Images of envbuild are only
+    for x86-64."""
     return head[:6] == b"\x7fELF\x02\x01" and len(head) >= 20 and int.from_bytes(head[18:20], "little") == _X86_64
 
 
 def read(path: Path) -> Needs:
-    """Read an ELF file in bounded memory. Raises :class:`DamagedError`, and OSError if the disk fails."""
+    """Read an ELF file in bounded memory. Raises :class:`DamagedError`, or OSError if the disk fails."""
     with path.open("rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         sections = checked_sections(stream, size)
@@ -113,12 +116,13 @@ def read(path: Path) -> Needs:
             raise
         except OSError:
             raise
-        except Exception as error:  # the file is untrusted: the parser may raise anything
+        except Exception as error:  # the file is untrusted: the parser may raise any error
             raise DamagedError(f"is a malformed ELF file ({type(error).__name__}: {str(error)[:200]})") from error
 
 
 def checked_sections(stream: IO[bytes], size: int) -> list[_Section]:
-    """Return all sections. Refuse a section that ends behind the file's end, because readers would go beyond the file."""
+    """Return all sections. Raises :class:`DamagedError` if a section goes beyond the end of the file, because readers would do
+    so, too."""
     head = stream.read(64)
     if len(head) < 64:
         raise DamagedError("ends within its ELF header")
@@ -139,14 +143,15 @@ def checked_sections(stream: IO[bytes], size: int) -> list[_Section]:
         if section.kind in (_HASH, _GNU_HASH):
             _check_hash(stream, section)
         sections.append(section)
-    # Sections do not overlap, so together they are no larger than the file; some tools leave a few sections that overlap.
+    # Sections do not overlap, so their sizes cannot add up to more than the size of the file. The limit is twice this size,
+    # because some tools leave a few sections that overlap.
     if sum(each.size for each in sections if each.kind not in (0, _NOBITS)) > 2 * size:
         raise DamagedError("has sections that overlap each other")
     return sections
 
 
 def _check_hash(stream: IO[bytes], section: _Section) -> None:
-    """Refuse a hash table that claims more buckets than fit into it, because the parser makes a list of all buckets."""
+    """Refuse a hash table that claims more buckets than it has room for, because the parser makes a list of all buckets."""
     stream.seek(section.offset)
     first = stream.read(16)
     buckets = int.from_bytes(first[:4], "little")
@@ -205,12 +210,13 @@ def _name(tag: Any, name: str) -> str:
 
 
 def _has_kernels(section: Any) -> bool:
-    """Whether a section holds GPU code. Files of separated debug information keep the name without the content."""
+    """Whether a section contains GPU code. Files with separate debug information keep the name of the section without its
+    content."""
     return str(section.name).endswith(("nv_fatbin", "nv_relfatbin")) and str(section["sh_type"]) != "SHT_NOBITS"
 
 
 def bounded(items: Any) -> Iterator[Any]:
-    """Yield the items. Refuse more than any real file has, because a chain of records can lead back to its beginning."""
+    """Yield the items. Refuse more items than any real file has, because a chain of records can form a loop."""
     found = itertools.islice(items, _MOST_RECORDS + 1)
     for count, item in enumerate(found):
         if count >= _MOST_RECORDS:
@@ -228,7 +234,7 @@ def _highest(names: set[str], kind: str) -> str:
 
 
 def _search(stream: IO[bytes], sections: list[_Section]) -> tuple[bool, tuple[str, str] | None]:
-    """Return whether the constants contain the name of libcuda, and the version of NCCL if it is linked statically."""
+    """Return whether the constants contain the name of libcuda; and the version of NCCL, if NCCL is linked statically."""
     by_name, nccl = False, None
     for piece in constants(stream, sections):
         by_name = by_name or b"libcuda.so" in piece
@@ -238,7 +244,7 @@ def _search(stream: IO[bytes], sections: list[_Section]) -> tuple[bool, tuple[st
 
 
 def constants(stream: IO[bytes], sections: list[_Section]) -> Iterator[bytes]:
-    """The constants of a file in pieces. Each piece begins with the end of the one before, so that no text is cut."""
+    """Yield the constants of a file in pieces. Each piece begins with the end of the previous piece, so that no text is cut."""
     for section in sections:
         constant = section.flags & _ALLOCATED and not section.flags & _EXECUTABLE
         if section.kind != 1 or not constant:

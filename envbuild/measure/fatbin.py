@@ -1,10 +1,11 @@
-"""Read the headers of fat binaries: the containers in which CUDA's compiler stores kernels for several GPUs.
+"""Read the headers of fat binaries. These are the containers in which CUDA's compiler stores kernels for several GPUs.
 
-Only headers are read, never kernels, so that compressed kernels need not be unpacked. NVIDIA publishes no specification of the
-format; the facts used here were compared with the output of NVIDIA's program cuobjdump (docs/decisions/0031-measuring.md).
+Only headers are read, never kernels, so compressed kernels need not be unpacked. NVIDIA publishes no specification of the
+format. The facts used here were compared with the output of NVIDIA's program cuobjdump (docs/decisions/0031-measuring.md).
 
-A container begins with a header of 16 bytes: the magic number, a version, the size of this header, and the size of all that
-follows. After the header come the entries. Each entry has a header, with kind, sizes and architecture, and a payload.
+A container begins with a header of 16 bytes: the magic number, a version, the size of this header, and the size of everything
+after the header. The entries follow the header. Each entry has its own header, with kind, sizes and architecture, and a
+payload.
 """
 
 from __future__ import annotations
@@ -16,24 +17,26 @@ from typing import NamedTuple
 from envbuild.measure.damage import DamagedError
 
 Read = Callable[[int, int], bytes]
-"""Takes an offset and a number of bytes; returns fewer bytes only at the end of the file."""
+"""A function that takes an offset and a number of bytes, and returns these bytes. Only at the end of the file, it returns
+fewer."""
 
 MAGIC = 0xBA55ED50
 PTX, NATIVE = 1, 2
 LZ4, ZSTD = 0x2000, 0x8000
-# Kernels for one exact GPU (9.0a) or one family of GPUs (10.0f) carry one of these bits.
+# The flags of kernels for one exact GPU (9.0a), for one family of GPUs (10.0f), and for unknown kinds.
 _EXACT, _FAMILY, _UNKNOWN = 0x100000, 0x200000, 0xC00000
 _CONTAINER = struct.Struct("<IHHQ")
-# kind, -, header size, payload size, compressed size, -, minor and major version, architecture, -, -, flags, -, unpacked size
+# The fields: kind, -, header size, payload size, compressed size, -, minor and major version, architecture, -, -, flags, -,
+# unpacked size. A dash is a field that is not used here.
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
-# The largest library measured so far has 1,700 containers, the fullest container 25 entries.
+# The largest library measured so far has 1,700 containers. The largest container has 25 entries.
 _MOST_CONTAINERS, _MOST_ENTRIES = 200_000, 500
-_MOST_PADDING = 2**20  # most empty bytes between containers, which the linker adds when it joins parts
+_MOST_PADDING = 2**20  # bytes between two containers, all of them zero, which the linker adds when it joins parts
 
 
 class Entry(NamedTuple):
-    """One kernel file of a container. ``capability`` is as in ``8.6`` or ``9.0a``; ``version`` is the PTX version, empty for
-    native code."""
+    """One entry of a container, with kernels for one GPU. ``capability`` is, for example, ``8.6`` or ``9.0a``. ``version`` is
+    the PTX version; it is empty for native code."""
 
     kind: int
     capability: str
@@ -44,14 +47,14 @@ class Entry(NamedTuple):
 
 
 class Container(NamedTuple):
-    """All kernel files that were compiled from one source file; ``size`` counts its bytes."""
+    """All entries that were compiled from one source file. ``size`` is the number of bytes of the container."""
 
     size: int
     entries: tuple[Entry, ...]
 
 
 def containers(read: Read, begin: int, size: int) -> Iterator[Container]:
-    """The containers of a section. Raises :class:`DamagedError`."""
+    """Yield the containers of a section. Raises :class:`DamagedError`."""
     at, end, count, padding = begin, begin + size, 0, 0
     while at < end:
         head = read(at, min(_CONTAINER.size, end - at))

@@ -1,9 +1,10 @@
-"""Sum up the GPU code of libraries, and tell a framework's own kernels from those of CUDA libraries linked into it.
+"""Sum up the GPU code of libraries, and separate a framework's own kernels from those of CUDA libraries that are linked into
+it.
 
-All source files of a framework are compiled for one list of GPUs; each CUDA library linked statically has a list of its own. So
-containers with the same list are counted together. A list whose kernels have names of CUDA's libraries belongs to these
-libraries. Of the other lists, the one with the most containers is the framework's own. The larger its share of these containers
-is, the more certain is this conclusion.
+All source files of a framework are compiled for one list of GPUs. Each CUDA library that is linked statically has its own list.
+So containers with the same list are counted together. If the kernels of a list have names of CUDA's libraries, the list belongs
+to these libraries. Of the other lists, the one with the most containers is the framework's own. This conclusion is the more
+certain, the larger its share of these containers is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from envbuild.measure.kernel_names import first_kernel, is_of_cuda
 
 _SAMPLES = 24
 _UNLINKED = "nv_relfatbin"
-# The most varied library measured so far has 40 lists, and two dozen GPUs.
+# The most varied library measured so far has 40 lists of GPUs, and about 24 GPUs.
 _MOST_LISTS, _MOST_GPUS, _MOST_VERSIONS = 2000, 2000, 200
 
 
@@ -34,8 +35,10 @@ class GpuList(NamedTuple):
 
 
 class OwnCode(NamedTuple):
-    """The GPUs that a framework itself was compiled for. ``share`` is the fraction of containers outside CUDA's libraries that
-    have exactly this list of GPUs. ``certainty`` is ``certain``, ``likely`` or ``unclear``."""
+    """The GPUs for which a framework itself was compiled. ``certainty`` is ``certain``, ``likely`` or ``unclear``.
+
+    ``share`` is a fraction: of the containers outside of CUDA's libraries, those that have exactly this list of GPUs.
+    """
 
     native: tuple[str, ...]
     ptx: tuple[str, ...]
@@ -51,7 +54,8 @@ class _Counted:
     samples: list[Entry] = field(default_factory=list)
 
     def add(self, container: Container) -> None:
-        """Count a container. Entries of some containers, spread evenly over the file, are kept as samples of kernel names."""
+        """Count a container. Entries of some containers, distributed evenly over the file, are kept as samples for names of
+        kernels."""
         if self.containers % self.stride == 0 and container.entries:
             self.samples.append(min(container.entries, key=lambda entry: (entry.kind != NATIVE, entry.size)))
             if len(self.samples) > _SAMPLES:
@@ -62,7 +66,7 @@ class _Counted:
 
 
 class Reading(NamedTuple):
-    """The GPU code of one library, and the versions of PTX in it."""
+    """The GPU code of one library, and the versions of the PTX in it."""
 
     lists: tuple[GpuList, ...]
     ptx_versions: tuple[str, ...]
@@ -70,11 +74,11 @@ class Reading(NamedTuple):
 
 
 def read_sections(read: Read, sections: Sequence[tuple[str, int, int]]) -> Reading:
-    """The lists of GPUs in the sections (name, offset, size). Raises :class:`DamagedError`.
+    """Return the lists of GPUs in the sections (name, offset, size). Raises :class:`DamagedError`.
 
-    The section ``__nv_relfatbin`` has the kernels before they were linked, and ``.nv_fatbin`` has the linked kernels. So
-    ``__nv_relfatbin`` is listed only if there is no ``.nv_fatbin``. ``counts`` has the number of entries of each section, by
-    ``8.6`` for native code and ``8.6 PTX`` for PTX.
+    The section ``__nv_relfatbin`` has the kernels before they were linked, and ``.nv_fatbin`` has the linked kernels. So the
+    lists of ``__nv_relfatbin`` are used only if there is no ``.nv_fatbin``. ``counts`` has the number of entries in each
+    section: under ``8.6`` for native code, under ``8.6 PTX`` for PTX.
     """
     found: dict[tuple[tuple[str, ...], tuple[str, ...]], _Counted] = {}
     versions: set[str] = set()
@@ -104,7 +108,7 @@ def _count(here: dict[str, int], container: Container) -> None:
 
 
 def merged(lists: Iterable[GpuList]) -> tuple[GpuList, ...]:
-    """Join the lists of several libraries: those with code for the same GPUs become one."""
+    """Merge the lists of several libraries: lists with code for the same GPUs become one list."""
     found: dict[tuple[object, ...], GpuList] = {}
     for each in lists:
         key = (each.native, each.ptx, each.of_cuda)
@@ -119,14 +123,14 @@ def merged(lists: Iterable[GpuList]) -> tuple[GpuList, ...]:
 
 
 def by_count(lists: Iterable[GpuList]) -> tuple[GpuList, ...]:
-    """The lists, sorted by their number of containers, largest first."""
+    """The lists, sorted by their number of containers, the largest number first."""
     return tuple(sorted(lists, key=lambda each: (-each.containers, -each.size, each.native, each.ptx)))
 
 
 def own_code(lists: Sequence[GpuList]) -> OwnCode | None:
-    """The GPUs that the framework itself was compiled for; None if there is no GPU code.
+    """The GPUs for which the framework itself was compiled; None if there is no GPU code.
 
-    If all kernels belong to CUDA's libraries, the file is such a library, and all its code counts.
+    If all kernels belong to CUDA's libraries, the file is one of these libraries, and all its code counts.
     """
     own = [each for each in lists if not each.of_cuda] or list(lists)
     if not own:
@@ -138,7 +142,7 @@ def own_code(lists: Sequence[GpuList]) -> OwnCode | None:
 
 
 def capability_order(capability: str) -> tuple[int, int, str]:
-    """The key that sorts ``9.0``, ``9.0a``, ``10.0``."""
+    """The key that sorts capabilities in the order ``9.0``, ``9.0a``, ``10.0``."""
     number = capability.rstrip("af")
     major, _, minor = number.partition(".")
     return int(major), int(minor), capability[len(number) :]
@@ -150,7 +154,7 @@ def _of_kind(container: Container, kind: int) -> tuple[str, ...]:
 
 def _list(read: Read, native: tuple[str, ...], ptx: tuple[str, ...], counted: _Counted) -> GpuList:
     names = [name for entry in counted.samples if (name := first_kernel(read, entry))]
-    # Many kernels of CUDA's libraries have names that identify nothing, so it is enough if a quarter is recognised.
+    # Many kernels of CUDA's libraries have names that identify no library, so it is enough if a quarter of the names does.
     of_cuda = bool(names) and sum(map(is_of_cuda, names)) * 4 >= len(names)
     shown = tuple(dict.fromkeys(name[:120] for name in names))[:3]
     return GpuList(native, ptx, counted.containers, counted.size, of_cuda, shown)

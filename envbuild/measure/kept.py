@@ -29,10 +29,10 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def keep(folder: Path, summaries: Sequence[Mapping[str, Any]], *, replace: bool = False) -> list[Path]:
-    """Add measurements of wheels to the data files, and return those that changed.
+    """Add measurements of wheels to the data files. Return the data files that changed.
 
-    Raises :class:`InvalidInputError` for a file that is no wheel, because other people could not get that file to repeat the
-    measurement. Also raises if a different measurement is stored under the same file name, unless ``replace`` is true.
+    Raises :class:`InvalidInputError` for a file that is not a wheel, because other people could not get this file to repeat the
+    measurement. Also raises it if a different measurement is stored under the same file name, unless ``replace`` is true.
     """
     changed: dict[Path, dict[str, dict[str, Any]]] = {}
     for each in summaries:
@@ -87,7 +87,8 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def _check(each: Mapping[str, Any], path: Path) -> None:
-    """Raise ValueError, KeyError or TypeError unless an entry names a wheel of the file's project, with a sha256."""
+    """Check that an entry names a wheel of the data file's project, with a sha256. Raises ValueError, KeyError or TypeError if
+    not."""
     project, version = parse_wheel_filename(each["filename"])[:2]
     if (project, version) != (canonicalize_name(each["project"]), Version(each["version"])) or f"{project}.json" != path.name:
         raise ValueError(f"{each['filename']} is not the wheel of its project and version")
@@ -96,7 +97,7 @@ def _check(each: Mapping[str, Any], path: Path) -> None:
 
 
 def _text(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """The text of a data file. Each list of GPUs and each plain list is on one line, so that differences are easy to read."""
+    """The text of a data file. Each list of GPUs and each plain list is on one line, so that diffs are easy to read."""
     blocks = []
     for each in summaries:
         lines = [f'   "{key}": {_value(value)}' for key, value in each.items()]

@@ -1,7 +1,7 @@
-"""Read the name of the first kernel in an entry of a fat binary, by unpacking only the beginning of the entry.
+"""Read the name of the first kernel in an entry of a fat binary. Only the beginning of the entry is unpacked for this.
 
-The name tells whose kernels a container has: CUDA's own libraries, when linked statically, bring kernels for GPUs that the
-framework itself was not compiled for.
+The name shows to whom the kernels of a container belong. CUDA's own libraries, when they are linked statically, bring kernels
+for GPUs for which the framework itself was not compiled.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 from envbuild.measure.fatbin import LZ4, NATIVE, ZSTD, Entry, Read
 
 _PACKED, _UNPACKED = 24 * 1024, 32 * 1024
-# Names of CUDA's helpers for division and the like are excluded, because the compiler adds these helpers to any kernel.
+# Names of CUDA's helper functions (such as division) are excluded, because the compiler may add these functions to any kernel.
 _SECTION = re.compile(rb"\.text\.((?!__cuda)[A-Za-z_$][\w$.]{2,400})")
 _PTX_ENTRY = re.compile(rb"\.entry ([A-Za-z_$][\w$]{2,400})")
-# Kernels of cuBLAS, cuDNN, cuFFT, cuSPARSE, cuSOLVER, cuRAND and NPP, as their static libraries name them.
+# Matches kernels of cuBLAS, cuDNN, cuFFT, cuSPARSE, cuSOLVER, cuRAND and NPP, by the names that their static libraries use.
 _LIBRARY = re.compile(
     r"cublas|cudnn|cusparse|cusolver|curand|cufft|(?:regular|vector|prime|bluestein|composite)\w*_fft|nppi|csrMmt?_"
     r"|^(?:maxwell|volta|turing|ampere|sm\d\d)_[a-z0-9]*(?:gemm|scudnn|884|1688|16816)|^[cdsz]gemm_",
@@ -23,7 +23,7 @@ _LIBRARY = re.compile(
 
 
 def first_kernel(read: Read, entry: Entry) -> str:
-    """The mangled name of a kernel of ``entry``; empty if the beginning of the entry contains none."""
+    """The mangled name of the first kernel of ``entry``; empty if the beginning of the entry contains no name."""
     data = read(entry.begin, min(entry.size, _PACKED))
     if entry.flags & LZ4:
         data = unpack_lz4(data, _UNPACKED)
@@ -39,9 +39,10 @@ def is_of_cuda(kernel: str) -> bool:
 
 
 def unpack_lz4(data: bytes, most: int) -> bytes:
-    """At most the first ``most`` bytes of an LZ4 block: as many as can be unpacked before damage or the end of ``data``.
+    """Unpack at most the first ``most`` bytes of an LZ4 block. The result is shorter if ``data`` ends before, or is damaged.
 
-    The format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md. LZ4 libraries unpack only whole blocks.
+    The format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md. LZ4 libraries are not used, because they unpack
+    only whole blocks.
     """
     out = bytearray()
     at = 0
@@ -65,7 +66,8 @@ def unpack_lz4(data: bytes, most: int) -> bytes:
 
 
 def _length(data: bytes, at: int, length: int) -> tuple[int, int]:
-    """Read the rest of a length whose first four bits are ``length``. Return the length, and the position of the next field."""
+    """Read a length whose first four bits are ``length``, and whose further bytes begin at ``at``. Return the whole length, and
+    the position of the next field."""
     if length == 15:
         while True:
             more = data[at]
@@ -86,6 +88,6 @@ def _unpack_zstd(data: bytes) -> bytes:
             out += stream.decompress(data[at : at + 512])
             if len(out) >= _UNPACKED:
                 break
-    except zstandard.ZstdError:  # damaged, or its end is missing: the part before is enough
+    except zstandard.ZstdError:  # the data is damaged or incomplete: what was unpacked before is enough
         pass
     return out[:_UNPACKED]

@@ -1,7 +1,7 @@
-"""Measure a wheel or a shared library: what it needs, and which GPUs its kernels are for.
+"""Measure a wheel or a shared library: what it needs, and for which GPUs it has kernels.
 
-A wheel's libraries are unpacked one after another to a temporary file, which is read in parts. So a library of a gigabyte takes
-only a few megabytes of memory.
+A wheel's libraries are unpacked one after another to a temporary file. The file is read in parts, so a library of a gigabyte
+takes only a few megabytes of memory.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from envbuild.measure import elf, gpu_code, processor
 from envbuild.measure.damage import DamagedError
 from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
-# The largest library in a wheel so far has 1.3 GB. One byte that deflate compressed unpacks to at most 1,032 bytes.
+# Limits in bytes. The largest library in a wheel so far has 1.3 GB. One byte of deflated data unpacks to at most 1,032 bytes.
 _LARGEST_LIBRARY, _ALL_LIBRARIES, _RATIO = 8 * 2**30, 32 * 2**30, 1032
 _DIRECTORY_BYTES, _MOST_MEMBERS, _METADATA_BYTES = 32 * 2**20, 200_000, 4 * 2**20
 _PIECE = 2**20
 _SHARED = re.compile(r"\.so(?:\.[\w.]+)?$")
-# A project's name becomes the name of a file. https://packaging.python.org/en/latest/specifications/name-normalization/
+# The name of a project becomes the name of a file. https://packaging.python.org/en/latest/specifications/name-normalization/
 _PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _LINUX = re.compile(r"(?:many)?linux\w*_x86_64")
-# NVIDIA's own libraries, which wheels may bundle beside those of the framework.
+# Matches NVIDIA's own libraries. A wheel may contain them beside the libraries of the framework.
 _OF_NVIDIA = re.compile(
     r"lib(?:cu(?:dart|blas|blaslt|dnn\w*|fft\w*|pti|rand|solver\w*|sparse\w*|tensor\w*|file\w*|inj\w*)"
     r"|nccl|nvrtc\S*|nvjitlink|nvtoolsext|nvjpeg|nvshmem\S*|npp\w*|nvblas)[-.]",
@@ -47,7 +47,7 @@ _OF_NVIDIA = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredLibrary:
-    """One library: its path in the wheel or its file name, what it needs also of the processor, and its GPU code."""
+    """One library: its path in the wheel or its file name, what it needs (also from the processor), and its GPU code."""
 
     path: str
     size: int
@@ -57,13 +57,13 @@ class MeasuredLibrary:
 
     @property
     def of_nvidia(self) -> bool:
-        """Whether this is one of CUDA's own libraries, by its name."""
+        """Whether this is one of NVIDIA's own libraries, by its name."""
         return any(_OF_NVIDIA.match(name) for name in (self.needs.soname, PurePosixPath(self.path).name) if name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """A measured file. ``project``, ``version``, ``tags`` and ``requires_python`` are empty if it is no wheel."""
+    """A measured file. If it is not a wheel, ``project``, ``version``, ``tags`` and ``requires_python`` are empty."""
 
     filename: str
     sha256: str
@@ -76,21 +76,22 @@ class Measured:
 
     @property
     def lists(self) -> tuple[gpu_code.GpuList, ...]:
-        """The lists of GPUs of all libraries. NVIDIA's own libraries are left out if other libraries have GPU code."""
+        """The lists of GPUs of all libraries. If other libraries have GPU code, NVIDIA's own libraries are left out."""
         other = [each for library in self.libraries if not library.of_nvidia for each in library.code.lists]
         return gpu_code.merged(other or [each for library in self.libraries for each in library.code.lists])
 
     @property
     def own(self) -> gpu_code.OwnCode | None:
-        """The GPUs that the framework itself was compiled for; None without GPU code."""
+        """The GPUs for which the framework itself was compiled; None if there is no GPU code."""
         return gpu_code.own_code(self.lists)
 
     def instruction_sets(self) -> list[str]:
-        """The instruction sets that at least one library uses whenever it is loaded."""
+        """The instruction sets that at least one library uses whenever this library is loaded."""
         return sorted({name for library in self.libraries for name in library.processor.certain})
 
     def highest(self, field: str) -> str:
-        """The highest ``glibc``, ``glibcxx`` or ``cxxabi`` that any library needs; empty if none needs one."""
+        """The highest version that any library needs; empty if no library needs one. ``field`` is ``glibc``, ``glibcxx`` or
+        ``cxxabi``."""
         found = [text for library in self.libraries if (text := str(getattr(library.needs.symbols, field)))]
         return max(found, key=lambda text: tuple(map(int, text.split("."))), default="")
 
@@ -114,7 +115,7 @@ def measure(path: Path, folder: Path, on_progress: OnProgress = ignore_progress)
 
 
 def damaged(name: str, error: DamagedError) -> InvalidInputError:
-    """Convert ``error`` about the file ``name`` to an error for users."""
+    """Convert ``error``, which is about the file ``name``, to an error for users."""
     return InvalidInputError(
         f"{name} {error}.", code="measure-damaged", hint="Download the file again, and compare its sha256 with the index's."
     )
@@ -123,9 +124,9 @@ def damaged(name: str, error: DamagedError) -> InvalidInputError:
 def measure_wheel(
     stream: IO[bytes] | io.BufferedIOBase, name: str, folder: Path, sha256: str, on_progress: OnProgress = ignore_progress
 ) -> Measured:
-    """Measure a wheel that is read from a seekable stream.
+    """Measure a wheel, which is read from a seekable stream.
 
-    Raises :class:`DamagedError`, and :class:`InvalidInputError` (``measure-platform``) if it is for other systems.
+    Raises :class:`DamagedError`, or :class:`InvalidInputError` (``measure-platform``) if the wheel is not for Linux on x86-64.
     """
     size = stream.seek(0, io.SEEK_END)
     with opened(stream, name) as archive:
@@ -149,7 +150,7 @@ def measure_wheel(
 
 @contextmanager
 def opened(stream: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[zipfile.ZipFile]:
-    """Open a wheel after checking its directory. Errors of zipfile become :class:`DamagedError`."""
+    """Open a wheel, after a check of its directory. Errors of zipfile become :class:`DamagedError`."""
     size = stream.seek(0, io.SEEK_END)
     if not name.endswith(".whl"):
         raise DamagedError("is a zip archive, but no wheel: its name must end with .whl")
@@ -165,7 +166,7 @@ def opened(stream: IO[bytes] | io.BufferedIOBase, name: str) -> Iterator[zipfile
 
 
 def libraries_in(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """The members that are shared libraries by their names."""
+    """The members of a wheel that, by their names, are shared libraries."""
     return [each for each in archive.infolist() if _SHARED.search(each.filename) and not each.is_dir()]
 
 
@@ -200,7 +201,7 @@ def _libraries(archive: zipfile.ZipFile, folder: Path, name: str, on_progress: O
         done += member.file_size
         with archive.open(member) as packed:
             head = packed.read(64)
-            if not elf.is_elf(head):  # linker scripts, and libraries for other systems
+            if not elf.is_elf(head):  # skips linker scripts, and libraries for other systems
                 continue
             with _unpacked(packed, head, member, folder) as path:
                 try:
@@ -211,7 +212,8 @@ def _libraries(archive: zipfile.ZipFile, folder: Path, name: str, on_progress: O
 
 @contextmanager
 def _unpacked(packed: IO[bytes], head: bytes, member: zipfile.ZipInfo, folder: Path) -> Iterator[Path]:
-    """A temporary file with the member's content, of which ``head`` was read already."""
+    """Yield a temporary file with the content of ``member``. ``head`` is the beginning of the content, which was already
+    read."""
     free = shutil.disk_usage(folder).free
     if member.file_size > free - 2**28:
         raise InvalidInputError(
@@ -228,13 +230,14 @@ def _unpacked(packed: IO[bytes], head: bytes, member: zipfile.ZipInfo, folder: P
 
 
 def _check_directory(stream: IO[bytes] | io.BufferedIOBase, size: int) -> None:
-    """Refuse an archive without an end record, or with a huge directory, because zipfile holds all of it in memory."""
+    """Refuse an archive without an end record, or with a huge directory, because zipfile loads the whole directory into
+    memory."""
     stream.seek(max(0, size - 22 - 65535))
     tail = stream.read(22 + 65535)
     at = tail.rfind(b"PK\5\6")
     if at < 0 or len(tail) - at < 22:
         raise DamagedError("is truncated, or no wheel: the end of its directory is missing")
-    if tail[max(0, at - 20) : at].startswith(b"PK\6\7"):  # zipfile would trust the sizes in it
+    if tail[max(0, at - 20) : at].startswith(b"PK\6\7"):  # a zip64 record; zipfile would trust the sizes in it
         raise DamagedError("has a zip64 directory, which no wheel needs")
     length = int.from_bytes(tail[at + 12 : at + 16], "little")
     if length > _DIRECTORY_BYTES:
@@ -246,7 +249,7 @@ def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
     if len(members) > _MOST_MEMBERS:
         raise DamagedError(f"has {len(members)} files; at most {_MOST_MEMBERS} are read")
     for member in members:
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # other methods have no limit of expansion
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # other methods could expand without limit
             raise DamagedError(f"holds {member.filename[:200]!r}, compressed by a method that wheels do not use")
         lies = member.compress_size > size or member.file_size > member.compress_size * _RATIO + 1024
         if not 0 <= member.header_offset < size:
@@ -271,7 +274,8 @@ def _metadata(archive: zipfile.ZipFile) -> str:
 
 
 def _checked_tags(name: str, project: str, version: str) -> tuple[str, ...]:
-    """The tags in a wheel's file name, if its METADATA has the same project and version, and Linux on x86-64 can use it."""
+    """Return the tags in a wheel's file name. Raises an error if its METADATA has another project or version, or if Linux on
+    x86-64 cannot use it."""
     try:
         named, numbered, _, tags = parse_wheel_filename(name)
         same = _PROJECT.fullmatch(project) and (canonicalize_name(project), Version(version)) == (named, numbered)

@@ -1,8 +1,8 @@
 """Find the instruction sets that a library uses whenever it is loaded.
 
-The dynamic loader calls the initialisers of a library on any processor. So an instruction in them is needed, while other
-functions may be called only on processors that have it: many libraries choose such functions when a program runs. Whether these
-other functions are called cannot be read from the file, so they are not examined.
+The dynamic loader calls the initialisers of a library on every processor. So the processor must have all instructions in them.
+Other functions may be called only on processors that have their instructions: many libraries choose such functions while a
+program runs. The file does not show whether these functions are called, so they are not examined.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _RELA, _RELATIVE = struct.Struct("<QQq"), 8
 _MOST_RELOCATIONS, _MOST_FUNCTIONS, _MOST_CODE = 20_000_000, 50_000, 4096
 _PIECE = 24 * 2**16
 _EXECUTABLE, _NOBITS = 4, "SHT_NOBITS"
-# Beyond the first x86-64 processors: https://gitlab.com/x86-psABIs/x86-64-ABI, "Micro-Architecture Levels".
+# Instruction sets that the first x86-64 processors lack: https://gitlab.com/x86-psABIs/x86-64-ABI, "Micro-Architecture Levels".
 _BEYOND = frozenset(
     {"SSE3", "SSSE3", "SSE4_1", "SSE4_2", "SSE4A", "POPCNT", "CMPXCHG16B", "BMI1", "BMI2", "F16C", "FMA", "LZCNT"}
 )
@@ -26,8 +26,11 @@ _BEYOND_FAMILIES = ("AVX", "AMX", "XOP", "FMA4")
 
 
 class Processor(NamedTuple):
-    """``certain``: instruction sets that an initialiser uses before its first conditional branch. ``likely``: those that are
-    used only after one. ``functions``: how many initialisers were read; 0 means that nothing is known."""
+    """The instruction sets that the initialisers of a library use.
+
+    ``certain`` ones are used before the first conditional branch of an initialiser, ``likely`` ones only after such a branch.
+    ``functions`` is the number of initialisers that were read; 0 means that nothing is known.
+    """
 
     certain: tuple[str, ...]
     likely: tuple[str, ...]
@@ -41,8 +44,8 @@ class _Code(NamedTuple):
 
 
 def read(stream: IO[bytes], size: int) -> Processor:
-    """The instruction sets of the initialisers of a library, whose sections were checked before. Raises
-    :class:`DamagedError`."""
+    """Read the instruction sets that the initialisers of a library use. The sections of the library must have been checked
+    before. Raises :class:`DamagedError`."""
     from elftools.elf.elffile import ELFFile
 
     stream.seek(0)
@@ -51,7 +54,7 @@ def read(stream: IO[bytes], size: int) -> Processor:
         return _read(stream, ELFFile(limited))
     except (DamagedError, OSError):
         raise
-    except Exception as error:  # the file is untrusted: the parser may raise anything
+    except Exception as error:  # the file is untrusted: the parser may raise any error
         raise DamagedError(f"is a malformed ELF file ({type(error).__name__}: {str(error)[:200]})") from error
 
 
@@ -78,7 +81,8 @@ def _read(stream: IO[bytes], parsed: Any) -> Processor:
 
 
 def initialisers(stream: IO[bytes], sections: list[Any]) -> list[int]:
-    """The addresses of the functions that the loader calls. In a file that can be loaded anywhere, relocations have them."""
+    """The addresses of the initialisers, which the loader calls. In a position-independent file, the relocations contain
+    them."""
     found: dict[int, int] = {}
     for section in sections:
         if str(section["sh_type"]) == "SHT_INIT_ARRAY":
@@ -104,7 +108,8 @@ def _relocations(stream: IO[bytes], section: Any) -> Iterator[tuple[int, int, in
 
 
 def _instruction_sets(code: bytes, address: int) -> Iterator[tuple[str, bool]]:
-    """The instruction sets of a function until its end or a jump, and whether no conditional branch comes before them."""
+    """Yield the instruction sets that a function uses before its end or its first jump. Each comes with a flag, which is true
+    if no conditional branch was before it."""
     from iced_x86 import Decoder, FlowControl, Mnemonic
 
     ends = (FlowControl.RETURN, FlowControl.UNCONDITIONAL_BRANCH, FlowControl.INDIRECT_BRANCH, FlowControl.EXCEPTION)
@@ -113,7 +118,8 @@ def _instruction_sets(code: bytes, address: int) -> Iterator[tuple[str, bool]]:
     for instruction in Decoder(64, code, ip=address):
         if instruction.is_invalid:
             return
-        # Older processors run TZCNT as BSF, with the same result but for 0, and compilers write it for them, too.
+        # Skip TZCNT: compilers write it for older processors, too. These run it as BSF, which gives the same result except for
+        # 0.
         for feature in instruction.cpuid_features() if instruction.mnemonic != Mnemonic.TZCNT else ():
             name = names.get(feature, "")
             if name in _BEYOND or name.startswith(_BEYOND_FAMILIES):

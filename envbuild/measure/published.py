@@ -1,4 +1,5 @@
-"""Measure wheels of the package index: from parts of the file if its server can send parts, otherwise from a download."""
+"""Measure wheels on the package index. If the server can send parts of files, only parts are read; otherwise, wheels are
+downloaded."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from envbuild.measure.measuring import Measured, damaged, libraries_in, measure,
 from envbuild.model.progress import OnProgress
 
 _PREFIX = ".measure-"
-_TAIL = 66 * 2**10  # the end of a zip's directory and its longest comment
+_TAIL = 66 * 2**10  # bytes, enough for the end record of a zip with the longest possible comment
 
 if TYPE_CHECKING:
     from envbuild.index.client import Index
@@ -32,20 +33,21 @@ if TYPE_CHECKING:
 
 @contextmanager
 def room(downloads: Path) -> Iterator[Path]:
-    """Make a temporary folder in ``downloads`` and remove it afterwards, with those that killed runs left a day ago."""
+    """Yield a temporary folder in ``downloads``, and remove it afterwards. Also remove such folders of killed runs that are a
+    day old."""
     downloads.mkdir(parents=True, exist_ok=True)
     for path in downloads.glob(f"{_PREFIX}*"):
         with suppress(OSError):
-            if path.is_dir() and path.stat().st_mtime < time.time() - 86_400:  # no run takes that long
+            if path.is_dir() and path.stat().st_mtime < time.time() - 86_400:  # no run takes a day
                 shutil.rmtree(path, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=downloads, prefix=_PREFIX) as folder:
         yield Path(folder)
 
 
 def find(index: Index, text: str) -> IndexFile:
-    """Find the wheel with a file name, or a wheel of ``PROJECT==VERSION``: the one for the newest Python.
+    """Find a wheel by its file name or by ``PROJECT==VERSION``. In the second case, choose the wheel for the newest Python.
 
-    Raises :class:`UnknownNameError` if the index lacks it, and :class:`UsageError` for other texts.
+    Raises :class:`UnknownNameError` if the index lacks it, and :class:`UsageError` if ``text`` has another form.
     """
     if text.endswith(".whl"):
         return _named(index, text)
@@ -69,11 +71,11 @@ def find(index: Index, text: str) -> IndexFile:
 
 
 def measure_published(index: Index, file: IndexFile, folder: Path, on_progress: OnProgress) -> Measured:
-    """Measure a file of the index. Temporary files are in ``folder`` and are removed afterwards.
+    """Measure a file on the index. Temporary files are in ``folder`` and are removed afterwards.
 
-    A wheel is downloaded whole if it consists mostly of libraries: one download is faster than many parts, and its sha256 can
-    be compared. For other wheels, and if the disk has too little room, only the libraries are fetched. In that case the sha256
-    is taken from the index without a comparison, and each library is checked by its checksum in the wheel.
+    A wheel that consists mostly of libraries is downloaded as a whole: one download is faster than many parts, and its sha256
+    can be compared. From other wheels, and if the disk has too little space, only the libraries are fetched. Then the sha256 is
+    that of the index, without a comparison, and each library is checked by its checksum in the wheel.
     """
     with _open(index, file) as stream:
         if stream is not None and (_mostly_else(stream, file.filename) or _has_no_room(file, folder)):
@@ -87,7 +89,8 @@ def measure_published(index: Index, file: IndexFile, folder: Path, on_progress: 
 
 @contextmanager
 def _open(index: Index, file: IndexFile) -> Iterator[io.BufferedIOBase | None]:
-    """The file as a stream of parts; None if the index knows no sha256 or its server cannot send parts."""
+    """Yield the file as a stream that fetches parts. Yield None if the index states no sha256, or if the server cannot send
+    parts."""
     stream = None
     if file.sha256:
         stream = remote_file.open_remote(index, file.url, within_s=None, tail=_TAIL, block=SMALL_FILE_BYTES - 1)
@@ -102,7 +105,7 @@ def _open(index: Index, file: IndexFile) -> Iterator[io.BufferedIOBase | None]:
 
 
 def _mostly_else(stream: io.BufferedIOBase, name: str) -> bool:
-    """Whether libraries are less than half of a wheel."""
+    """Whether the libraries of a wheel take less than half of its bytes."""
     size = stream.seek(0, io.SEEK_END)
     with opened(stream, name) as archive:
         return 2 * sum(member.compress_size for member in libraries_in(archive)) < size

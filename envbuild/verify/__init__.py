@@ -1,26 +1,27 @@
-"""Compares an image with its lock, and lists every difference at once.
+"""Compares an image with its lock, and lists all differences at once.
 
-A script of envbuild (``smoke/contents.py``) reads the image under its system Python, without importing any installed package.
-What cannot be compared, and what is compared instead:
+A script of envbuild (``smoke/contents.py``) reads the image. It runs on the image's system Python and imports no installed
+package. Some things cannot be compared directly. What is compared instead:
 
-- The lock has the sha256 of wheels, and an installed wheel no longer exists as a file. So names and versions are compared with
-  the lock, and files with the hashes in RECORD, which comes from the wheel. A RECORD forged together with its files is not
-  detected.
-- A wheel's file without a SHA-256 or stronger hash in RECORD is noted, and not compared: installers add lines without a hash
-  for files that the wheel's own RECORD lacks.
-- A package built from source has no wheel in the lock. Its version is compared, and its files with the RECORD that its build
-  made.
+- Wheels: the lock has the sha256 of each wheel, but an installed wheel no longer exists as a file. So names and versions are
+  compared with the lock, and files with the hashes in RECORD, which comes from the wheel. A RECORD that was forged together
+  with its files is not detected.
+- A wheel's file that has no SHA-256 or stronger hash in RECORD is noted, and not compared. Such files are common, because
+  installers add lines without a hash for files that the wheel's own RECORD lacks.
+- A package built from source has no wheel in the lock. Its version is compared with the lock, and its files with the RECORD
+  that its build wrote.
 - Bytecode next to a recorded source was compiled in the image. Only the source is compared.
-- The distribution's packages are compared by exact version if the lock has versions. Their files are compared by dpkg's own
-  checksums (MD5), which leave configuration files out.
-- An interpreter or a CUDA that the build unpacked, and files that it compiled outside of any package, are compared with the
-  list that the step which installed them has written (see ``lists``).
+- System packages are compared by exact version if the lock has versions. Their files are compared with dpkg's own checksums
+  (MD5), which do not include configuration files.
+- An interpreter or a CUDA that the build unpacked is compared with a list. The build step that installed the files wrote this
+  list (see ``lists``). The same holds for files that the build compiled outside of any package.
 - METADATA and WHEEL of a locked wheel may differ from its RECORD, because publishers edit them. The name and version in them
   are compared with the lock.
-- No file may be setuid or setgid or have capabilities, no matter whether it came with the base or with a package.
-- Credentials, keys and proxies are searched for where programs keep them, and this machine's own addresses in all files.
-- If a framework needs the NVIDIA driver to be imported and this machine has none, its version is not compared; the report notes
-  it.
+- No file may be setuid or setgid or have capabilities, whether it came with the base or with a package.
+- Credentials, keys and proxies are searched for in the places where programs store them. The addresses of this machine's
+  proxies, package indexes and mirrors are searched for in all files.
+- If a framework needs the NVIDIA driver for its import, and this machine has no driver, its version is not compared. The
+  report notes this.
 - The modules of frameworks, and of packages that a user's recipe names, are imported as the image's user: see ``imports``.
 """
 
@@ -63,12 +64,12 @@ def verify(
     base: str | None = None,
     rules: ImportRules | None = None,
 ) -> VerifyReport:
-    """Compare ``image`` with ``lock``, file by file.
+    """Compare ``image`` with ``lock``, file by file. Differences are not raised as errors; the report lists them.
 
-    ``secrets`` (name → string, see :func:`leaks.secret_strings`) must not occur in any layer; the search reads the whole image.
-    ``base`` is the image from which ``image`` was built; it is needed only if the lock's reference does not name it in this
-    engine. Keys and settings in the base are not reported. ``rules`` list modules that are not imported, and the package of
-    each library. Differences are not raised as errors: they are in the report.
+    ``secrets`` (name → string, see :func:`leaks.secret_strings`) must not occur in any layer. If there are secrets, the whole
+    image is searched. ``base`` is the image from which ``image`` was built; it is needed only if the engine does not have this
+    base under the name in the lock. Keys and settings in the base are not reported. ``rules`` list modules that are not
+    imported, and the system package of each library.
     """
     started = time.monotonic()
     info = engine.image(image)
@@ -115,7 +116,8 @@ def verify(
 
 
 def _look(engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress) -> dict[str, Any] | None:
-    """Return the answer of the script, which runs as root; None (and a difference) if the image's Python cannot run it."""
+    """Return the answer of the script, which runs as root. If the image's Python cannot run it, add a difference and return
+    None."""
     python = lock.environment.python.executable
     paths = [*_NEEDED, *(f"{prefix.path}/bin/python" for prefix in lock.prefixes)]
     paths += _NEEDED_OF_SEVERAL if len(lock.prefixes) > 1 else ()
@@ -156,8 +158,8 @@ def _look(engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progr
 
 
 def _compare_lists(lock: Lock, told: dict[str, Any], found: Findings) -> lists.Layers:
-    """Check that the required lists exist, and remove the files that they name from the unrecorded files in ``told``. The
-    returned object compares the files themselves in the layers."""
+    """Check that the required lists exist. Remove the files that these lists name from the unrecorded files in ``told``. The
+    returned object later compares the files in the layers with the lists."""
     from packaging.utils import canonicalize_name
 
     names = {
@@ -173,21 +175,21 @@ def _compare_lists(lock: Lock, told: dict[str, Any], found: Findings) -> lists.L
 
 
 def _unusable(error: EngineError, where: str, found: Findings) -> None:
-    """If a program of the image cannot be started, report that as a finding. If the engine itself failed, raise ``error``."""
+    """If the engine refused to start a program of the image, add a difference. If the engine itself failed, raise ``error``."""
     if error.code != "refused":
         raise error
     found.wrong(where, f"cannot be started: {error.message}")
 
 
 def _base(engine: Engine, lock: Lock, info: ImageInfo, base: str | None) -> ImageInfo | None:
-    """The base from which this image was made, if the engine has it."""
+    """The base from which this image was made; None if the engine does not have this base."""
     pinned = f"{lock.base.image}@{lock.base.digest}" if lock.base.digest else ""
     candidates = (engine.image(reference) for reference in (base, pinned, lock.base.image) if reference)
     return next((each for each in candidates if each and info.layers[: len(each.layers)] == each.layers), None)
 
 
 def _in_base(engine: Engine, base: ImageInfo | None, paths: Sequence[str]) -> list[str]:
-    """The ``paths`` that the base has too. They are not reported, because they did not come with this image."""
+    """Those of ``paths`` that also exist in the base. They are not reported, because they came with the base."""
     if base is None or not paths:
         return []
     look = 'for path; do if [ -e "$path" ]; then echo "has $path"; fi; done'
@@ -196,7 +198,7 @@ def _in_base(engine: Engine, base: ImageInfo | None, paths: Sequence[str]) -> li
 
 
 def _with_gpus(engine: Engine, lock: Lock) -> bool:
-    """Whether the image is for GPUs, and the engine is on this machine, and this machine has GPUs."""
+    """Whether the image is for GPUs, the engine runs on this machine, and this machine has GPUs."""
     from envbuild.host import nvidia
 
     return lock.environment.cuda is not None and engine.endpoint.startswith("unix://") and bool(nvidia.gpus())
@@ -205,7 +207,7 @@ def _with_gpus(engine: Engine, lock: Lock) -> bool:
 def ask_frameworks(
     engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress
 ) -> Iterator[dict[str, str]]:
-    """Import each framework in the image, and return what it reports about its version and build."""
+    """Import each framework in the image. Yield what each framework reports about its version and build."""
     with_gpus = _with_gpus(engine, lock)
     for framework in lock.environment.frameworks:
         on_progress(Progress(stage="verify", message=f"asking {framework.name} for its version"))

@@ -1,4 +1,4 @@
-"""Compare the facts that a framework reports about itself with the lock. Pure: values in, findings out."""
+"""Compare the facts that a framework reports about itself with the lock. This module is pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from envbuild.model.environment import Framework
 from envbuild.model.lock import Lock
 from envbuild.verify.findings import Findings
 
-UNKNOWN = "unknown"  # reported by an adapter if the version of the framework's CUDA is unknown
+UNKNOWN = "unknown"  # an adapter reports this if the version of the framework's CUDA is unknown
 
 
 def named(lock: Lock, framework: Framework) -> str:
-    """The name of a framework in differences: with its prefix, if the image has several prefixes."""
+    """The name of a framework in messages. If the image has several prefixes, the name of its prefix is added."""
     inside = [prefix.name for prefix in lock.prefixes if framework.name in prefix.frameworks]
     return f"{inside[0]}: {framework.name}" if len(lock.prefixes) > 1 and inside else framework.name
 
@@ -22,10 +22,9 @@ def named(lock: Lock, framework: Framework) -> str:
 def compare_framework(lock: Lock, framework: Framework, told: Mapping[str, Any], found: Findings) -> None:
     """Compare the version, CUDA, cuDNN and NCCL that a framework reports with those in the lock.
 
-    If the lock has no CUDA, a framework that was built for CUDA is a finding.
-
-    In an image of several frameworks, a build with its own CUDA also has its own cuDNN and NCCL, which are not in the lock: the
-    lock only has those of the image.
+    If the lock has no CUDA and the framework was built for CUDA, a note says so. In an image of several frameworks, a build
+    with its own CUDA also has its own cuDNN and NCCL. These are not compared, because the lock has only the image's cuDNN and
+    NCCL.
     """
     who = named(lock, framework)
     version = str(told.get("version") or "")
@@ -60,9 +59,10 @@ def _compare_cuda(lock: Lock, framework: Framework, told: Mapping[str, Any], fou
 
 
 def _compare_architectures(lock: Lock, framework: Framework, listed: Sequence[str], found: Findings) -> None:
-    """Check that the framework's own list has the GPU code that the lock promises: native (``sm_80``) and PTX (``compute_90``).
+    """Check that the list of GPU code that the framework reports contains what the lock promises: native code (``sm_80``) and
+    PTX (``compute_90``).
 
-    For several frameworks, the lock promises GPUs that all frameworks can use. Then native code for an earlier GPU of the same
+    For several frameworks, the lock promises GPUs that all of them can use. Then native code for an earlier GPU of the same
     major version, or earlier PTX, is enough.
     """
     alone = len(lock.environment.frameworks) == 1
@@ -89,10 +89,10 @@ def _runs(kind: str, version: str, codes: Collection[tuple[int, int]], *, alone:
 
 
 def _own_version(version: str) -> str:
-    """Remove the suffixes that packages add to a framework's version: 2.13.0+cpu, 2.7.post2."""
+    """Remove the suffixes that packages add to a framework's version, as in 2.13.0+cpu and 2.7.post2."""
     return re.sub(r"\.post\d+$", "", version.partition("+")[0])
 
 
 def _same_release(one: str, other: str) -> bool:
-    """Whether two versions are equal up to the length of the shorter one, as 9.0 and 9.0.176 are."""
+    """Whether two versions are equal in all parts that both have, as 9.0 and 9.0.176 are."""
     return all(a == b for a, b in zip(one.split("."), other.split("."), strict=False))

@@ -1,4 +1,4 @@
-"""Compare the contents of an image with its lock. Pure: values in, findings out."""
+"""Compare the contents of an image with its lock. This module is pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROOT = ("", "0", "root")
 
 
 def compare_lock(lock: Lock, embedded: bytes | None, found: Findings) -> None:
-    """Check that the lock in the image is byte for byte the given lock."""
+    """Check that the lock file in the image is byte for byte equal to ``lock``."""
     from envbuild import codec
 
     if embedded is None:
@@ -57,7 +57,7 @@ def _compare_entrypoint(init: str, entrypoint: Sequence[str], found: Findings) -
 
 
 def compare_paths(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
-    """Check that required programs exist and are executable, and the version of each prefix's Python."""
+    """Check that the required programs exist and are executable, and that each prefix has the right version of Python."""
     for path, about in told["paths"].items():
         if about is None:
             found.wrong(path, "missing")
@@ -70,7 +70,7 @@ def compare_paths(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
 
 
 def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: Findings) -> None:
-    """Compare every Python package with its version, and every file with the hash in its package's RECORD.
+    """Compare the version of each Python package with the lock, and each file with the hash in its package's RECORD.
 
     Only METADATA and WHEEL of a locked wheel may differ from RECORD, because some publishers change the version in them before
     the upload. The name and version in them are compared with the lock.
@@ -98,7 +98,7 @@ def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: F
             "METADATA or WHEEL differs from RECORD, as happens if a publisher changes the version after building: "
             + ", ".join(sorted({item["of"] for item in retitled}))
         )
-    for name in sorted({item["of"] for item in told["unhashed"]}):  # only a note: publishers forget hundreds
+    for name in sorted({item["of"] for item in told["unhashed"]}):  # only a note, because publishers forget hundreds of hashes
         paths = [item["path"] for item in told["unhashed"] if item["of"] == name]
         found.notes.append(f"{len(paths)} files of {name} have no hash in its RECORD and were not compared, such as {paths[0]}")
     found.notes.extend(_overwritten(told["replaced"]))
@@ -115,10 +115,10 @@ def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: F
 
 
 def _overwritten(replaced: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A note for each pair of packages that have files at the same paths with different contents."""
+    """Notes, one for each pair of packages that have different files at the same paths."""
     pairs: dict[tuple[str, str], list[str]] = {}
     for item in replaced:
-        if item["of"] != item["by"]:  # a RECORD may list a file twice
+        if item["of"] != item["by"]:  # the same package if its RECORD lists a file twice
             pairs.setdefault((item["of"], item["by"]), []).append(item["path"])
     return [
         f"{name} and {winner} have different files at the same path: the image has those of {winner} "
@@ -128,7 +128,7 @@ def _overwritten(replaced: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _retitled(prefix: Prefix, told: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The modified files that are METADATA or WHEEL of a locked wheel, in the wheel's own folder."""
+    """Those modified files that are METADATA or WHEEL of a locked wheel, in the wheel's own folder."""
     from packaging.utils import canonicalize_name
 
     wheels = {str(canonicalize_name(a.name)) for a in prefix.artifacts if a.filename.endswith(".whl")}
@@ -143,7 +143,7 @@ def _retitled(prefix: Prefix, told: Mapping[str, Any]) -> list[Mapping[str, Any]
 
 
 def _from_repositories(lock: Lock, prefix: Prefix) -> dict[str, str]:
-    """The versions of frameworks that are built from a repository. The lock has no files of them, and not all of them are
+    """The versions of frameworks that are built from a repository. The lock has no files of them, and some of them are not
     installed as Python packages."""
     from packaging.utils import canonicalize_name
 
@@ -166,7 +166,7 @@ def _compare_distribution(where: str, version: str, copies: Sequence[Mapping[str
 
 
 def _is_folder_of(folder: str, name: str) -> bool:
-    """Whether the folder ``NAME-VERSION.dist-info`` has the name of its package."""
+    """Whether ``folder`` (``NAME-VERSION.dist-info``) has the name of its package."""
     from packaging.utils import canonicalize_name
 
     return canonicalize_name(folder.removesuffix(".dist-info").rpartition("-")[0]) == canonicalize_name(name)
@@ -182,8 +182,8 @@ def _same_version(found: str, wanted: str) -> bool:
 
 
 def compare_packages(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
-    """Compare the distribution's packages. Packages of the base's provider and of a bootstrapped base must have exact
-    versions."""
+    """Compare the system packages. These must have exact versions: packages of the base that the matrix lists, packages that
+    the lock pins, and packages for which a user's recipe states a version."""
     packages = told["packages"]
     environment = lock.environment
     exact = {package.name: package.version for package in environment.base.packages}
@@ -213,7 +213,8 @@ def compare_packages(lock: Lock, told: Mapping[str, Any], found: Findings) -> No
 
 
 def compare_rights(told: Mapping[str, Any], found: Findings) -> None:
-    """Report files of any origin that give rights (setuid, setgid, capabilities), and paths to which everybody may write."""
+    """Report files that give additional rights (setuid, setgid, capabilities), whatever their origin. Also report paths to
+    which every user may write."""
     for item in told["privileged"]:
         owner = f" (of {item['package']})" if item["package"] else ", and belongs to no package"
         right = f"mode {item['mode']}" if int(item["mode"] or "0", 8) & _SETUID_OR_SETGID else "a file capability"
@@ -223,7 +224,7 @@ def compare_rights(told: Mapping[str, Any], found: Findings) -> None:
 
 
 def compare_secrets(told: Mapping[str, Any], of_the_base: Collection[str], found: Findings) -> None:
-    """Report credentials, private keys and proxies in the image that came neither with its base nor with a package."""
+    """Report credentials, private keys and proxies in the image, unless they came with its base or with a package."""
     for item in told["secrets"]:
         if item["path"] not in of_the_base:
             found.wrong(item["path"], f"{item['what']}, and belongs to no package")

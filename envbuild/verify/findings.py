@@ -15,7 +15,7 @@ _SHOWN = 20
 class VerifyReport:
     """The report of a verification: every difference, and what was compared.
 
-    ``counts`` says how many items were compared; ``notes`` say what could not be compared, and why. For example, the lock has
+    ``counts`` says how many items were compared. ``notes`` say what could not be compared, and why. For example, the lock has
     no hash of a package built from source: its version is compared with the lock, but its files with its own RECORD.
     ``framework`` is what the first framework reports about itself; ``others`` are the reports of the other frameworks.
     """
@@ -32,7 +32,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differs."""
+        """Whether there are no differences."""
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class VerifyReport:
 
 
 class Findings:
-    """Differences, notes and counts, as they are found."""
+    """Collects differences, notes and counts while an image is compared."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -61,11 +61,11 @@ class Findings:
         self.counts: dict[str, int] = {}
 
     def wrong(self, where: str, message: str) -> None:
-        """Note one difference."""
+        """Add one difference."""
         self.problems.append(Problem(where=where, line=0, message=message))
 
     def files(self, what: str, items: Sequence[Mapping[str, Any]], where: str) -> None:
-        """Note a difference for each of the first files, and one difference with the number of all others: there can be
+        """Add a difference for each of the first few files, and one difference with the number of all others. There may be
         thousands."""
         for item in items[:_SHOWN]:
             owner = f" (of {item['of']})" if item.get("of") else ""
@@ -74,5 +74,5 @@ class Findings:
             self.wrong(where, f"{len(items) - _SHOWN} more: {what}")
 
     def count(self, what: str, number: int) -> None:
-        """Add to the counts of compared items."""
+        """Add ``number`` to the number of compared items of the kind ``what``."""
         self.counts[what] = self.counts.get(what, 0) + number

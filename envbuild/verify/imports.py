@@ -1,7 +1,7 @@
-"""Imports the requested packages in the image, as its user: the frameworks, and packages under ``pip:``.
+"""Imports the requested packages in the image, as the image's user. These are the frameworks, and packages under ``pip:``.
 
 Each module is imported in a separate process without a network, several at the same time (see ``smoke/imports.py``). Modules
-that need a GPU, or are not meant to be imported, are not checked; the report has a note about each.
+that need a GPU, or that are not meant to be imported, are not checked. The report has a note about each of these.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _SCRIPT = Path(__file__).parents[1] / "smoke" / "imports.py"
 _ANSWER = "/tmp/envbuild-imports.json"  # noqa: S108 - a path in the container
-_LIMIT_S = 300  # the slowest import that was seen, of a framework from a cold disk on two cores, took one minute
-_WORKERS = 4  # imports at the same time; each may take a gigabyte of memory
+_LIMIT_S = 300  # seconds; the slowest import seen, of a framework from a slow disk on two cores, took one minute
+_WORKERS = 4  # imports at the same time; each may need a gigabyte of memory
 _MISSING = re.compile(r"(?P<library>[^\s:'\"]+\.so[.\d]*): cannot open shared object file")
 _ERROR = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b")
 _SHOWN_LIBRARIES = 12
@@ -35,7 +35,8 @@ _SHOWN_LIBRARIES = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportTrial:
-    """The image whose modules are imported, and how they are judged. ``with_gpus`` is true if its containers get GPUs."""
+    """The image whose modules are imported, and the rules for judging the imports. ``with_gpus`` is true if its containers get
+    GPUs."""
 
     engine: Engine
     lock: Lock
@@ -46,7 +47,7 @@ class ImportTrial:
 
 
 def check(trial: ImportTrial, found: Findings) -> None:
-    """In every prefix, import the requested packages, and compare the installed packages with their requirements."""
+    """In each prefix, import the requested packages. Also compare the installed packages with each other's requirements."""
     for prefix in trial.lock.prefixes:
         told = _ask(trial, prefix, found)
         if told is not None:
@@ -59,7 +60,7 @@ def check(trial: ImportTrial, found: Findings) -> None:
 def asked_for(lock: Lock, prefix: Prefix) -> list[str]:
     """The projects (canonical names) of one prefix that were requested by name: frameworks, and projects under ``pip:``.
 
-    Their dependencies are not listed, because the requested projects import the dependencies.
+    Their dependencies are not listed, because the requested projects themselves import them.
     """
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
@@ -74,7 +75,7 @@ def asked_for(lock: Lock, prefix: Prefix) -> list[str]:
 
 
 def _ask(trial: ImportTrial, prefix: Prefix, found: Findings) -> dict[str, Any] | None:
-    """Return the answer of the script in the image. If the script cannot run, add a difference and return None."""
+    """Run the script in the image, and return its answer. If the script cannot run, add a difference and return None."""
 
     def listen(line: str) -> None:
         words = line.split()
@@ -111,14 +112,14 @@ def _ask(trial: ImportTrial, prefix: Prefix, found: Findings) -> dict[str, Any] 
 
 
 def _python(lock: Lock, prefix: Prefix) -> list[str]:
-    """The command that starts a prefix's Python as a user would, with the variables that its frameworks need."""
+    """The command that starts a prefix's Python as a user would start it, with the variables that its frameworks need."""
     several = len(lock.prefixes) > 1
     return ["envbuild-use", Path(prefix.path).name, "python"] if several else [f"{prefix.path}/bin/python"]
 
 
 def compare_imports(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: ImportRules, found: Findings) -> None:
-    """Judge every module that was tried. A failed import is a difference; it names the missing library and the package with
-    it."""
+    """Judge every import that was tried. A failed import is a difference, which names the missing libraries and their
+    packages."""
     system = lock.environment.system.name
     lacking: dict[str, set[str]] = {}
     for each in told["libraries"]:
@@ -138,7 +139,8 @@ def compare_imports(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: 
 
 
 def _judge(each: Mapping[str, Any], lacking: set[str], system: str, rules: ImportRules, found: Findings) -> str:
-    """Describe what is wrong with one import; empty if it succeeded. If this machine cannot test the import, add a note."""
+    """Describe the failure of one import; empty if the import succeeded. If this machine cannot test the import, add a note
+    instead."""
     said = str(each["said"])
     if each["outcome"] == "ok":
         found.count("imported", 1)
@@ -168,7 +170,8 @@ def _failure(code: int, said: str, libraries: list[str], system: str, rules: Imp
 
 
 def _telling_line(said: str) -> str:
-    """The line of an import's output that says why it failed: packages write pages of advice after the error."""
+    """The line of an import's output that states the reason for the failure. It is not always the last line, because packages
+    write advice after the error."""
     lines = [line.rstrip() for line in said.splitlines() if line.strip()]
     for pattern in (_MISSING, _ERROR):
         found = [line.strip() for line in lines if pattern.search(line)]
@@ -178,7 +181,7 @@ def _telling_line(said: str) -> str:
 
 
 def _named(libraries: Iterable[str], system: str, rules: ImportRules) -> str:
-    """The libraries, the packages that contain them, and how to install these packages."""
+    """A text with the libraries, the packages that contain them, and how to install these packages."""
     names = sorted(libraries)
     shown = [_with_package(name, system, rules) for name in names[:_SHOWN_LIBRARIES]]
     more = f" and {len(names) - _SHOWN_LIBRARIES} more" if len(names) > _SHOWN_LIBRARIES else ""
@@ -194,7 +197,8 @@ def _with_package(library: str, system: str, rules: ImportRules) -> str:
 
 
 def _advice(name: str, lock: Lock, rules: ImportRules) -> str:
-    """Advice if a project under ``pip:`` is a framework of the matrix: the framework's recipe installs the needed libraries."""
+    """Advice for a project under ``pip:`` that is a framework of the matrix: as a framework, it gets the libraries that it
+    needs."""
     framework = rules.frameworks.get(name, "")
     taken = {each.name for each in lock.environment.frameworks}
     if not framework or framework in taken or lock.environment.custom is None:

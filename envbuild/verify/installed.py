@@ -1,4 +1,4 @@
-"""The distribution's packages of an image, as its own package manager lists them."""
+"""Lists the system packages of an image, by its own package manager."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _SOURCES = [*_QUESTION[:3], "${db:Status-Status} ${Package} ${source:Package} ${
 
 
 def packages(engine: Engine, image: str) -> list[tuple[str, str, str]]:
-    """Name, version and architecture of every installed package, by name; raises :class:`VerifyError` if dpkg cannot be run."""
+    """Name, version and architecture of each installed package, sorted by name. Raises :class:`VerifyError` if dpkg cannot
+    run."""
     told = engine.run(image, _QUESTION[1:], entrypoint=_QUESTION[:1], network="none")
     lines = [line.split() for line in told.output.splitlines()]
     found = sorted((words[1], words[2], words[3]) for words in lines if len(words) == 4 and words[0] == "installed")
@@ -25,7 +26,7 @@ def packages(engine: Engine, image: str) -> list[tuple[str, str, str]]:
 
 
 def sources(engine: Engine, image: str) -> list[tuple[str, str, str]]:
-    """Name, source package and source version of every installed package, by name; raises the same error as
+    """Name, source package and source version of each installed package, sorted by name. Raises the same error as
     :func:`packages`."""
     told = engine.run(image, _SOURCES[1:], entrypoint=_SOURCES[:1], network="none")
     lines = [line.split() for line in told.output.splitlines()]

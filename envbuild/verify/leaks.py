@@ -1,5 +1,5 @@
-"""Search an image's layers for strings of the building machine, which no layer may contain, and for files that were written
-twice."""
+"""Search the layers of an image for strings that belong to the building machine, such as passwords. No layer may contain them.
+Also find files that were written twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _APT_PROXY = re.compile(r'^(Acquire\S+) "(\S+://\S+)";$', re.MULTILINE)
 
 
 def secret_strings(build_secrets: Mapping[str, bytes]) -> dict[str, str]:
-    """The strings of a build's secrets that must not be in an image: addresses, their hosts and passwords, by variable."""
+    """The strings in the secrets of a build that an image must not contain: addresses, their hosts, and passwords. The keys
+    name the variable of each string."""
     found: dict[str, str] = {}
     for line in build_secrets.get("envbuild-env", b"").decode("utf-8", "replace").splitlines():
         words = shlex.split(line)
@@ -40,23 +41,23 @@ def secret_strings(build_secrets: Mapping[str, bytes]) -> dict[str, str]:
 def _of_url(name: str, url: str) -> dict[str, str]:
     parts = urlsplit(url)
     host = parts.hostname or ""
-    # Many packages name the public index in their texts, so only credentials for it are secret.
+    # Many packages contain the name of the public index, so only credentials for it are secret.
     public = host in public_hosts()
     found = {} if public and not parts.password else {name: url.rstrip("/")}
     if host and not public and host != "localhost" and not host.startswith("127."):
         found[f"{name} (host)"] = host
     for word in (parts.password or "", unquote(parts.password or "")):
-        if len(word) > 5:  # shorter strings occur by chance
+        if len(word) > 5:  # shorter strings also occur by chance
             found[f"{name} (password)"] = word
     return found
 
 
-def search(  # noqa: PLR0917 - the place, the strings, and the report
+def search(  # noqa: PLR0917 - the image, the strings, and the report
     engine: Engine, info: ImageInfo, secrets: Mapping[str, str], layers: Layers, found: Findings, on_progress: OnProgress
 ) -> None:
     """Search for ``secrets`` in the image's configuration and in every file of every layer, including deleted files.
 
-    ``layers`` gets every entry, too, because reading the layers is slow and they are read only once.
+    ``layers`` gets every entry of every layer, too. So the layers are read only once, because reading them is slow.
     """
     wanted = {name: value.encode() for name, value in secrets.items() if value}
     if not wanted and not layers:
@@ -80,7 +81,8 @@ def search(  # noqa: PLR0917 - the place, the strings, and the report
 
 
 def find_strings(pieces: Iterable[bytes], wanted: Mapping[str, bytes]) -> list[str]:
-    """The names of the strings that occur, also if a string begins in one piece and ends in the next."""
+    """The names of those strings in ``wanted`` that occur. A string is also found if it begins in one piece and ends in the
+    next."""
     overlap = max(map(len, wanted.values())) - 1
     rest, seen = b"", dict.fromkeys(wanted, False)
     for piece in pieces:

@@ -1,13 +1,15 @@
-"""Checks files that belong to no package: Pythons and CUDA that a build unpacked, and files compiled outside of any package.
+"""Checks files that belong to no package: an unpacked Python or CUDA, and files that were compiled outside of any package.
 
-The step that installs such files writes a list of them with their sha256 into the image, below ``/opt/envbuild/installed``. The
-list is compared with the files in the image's layers. No program of the image runs for that, because the interpreter itself may
-have been changed.
+The build step that installs such files writes a list of them, with their sha256, into the image below
+``/opt/envbuild/installed``. This list is compared with the files in the image's layers. No program of the image runs for that,
+because the interpreter itself may have been changed.
 
 The build checked the unpacked archives by the hashes in the lock. So this comparison proves that no later step changed the
-files: each file has the listed hash, there are no other files, and neither a file nor its list occurs in two layers, as both
-would if a later step had replaced them. It does not prove that envbuild's own step installed the files: an image from another
-Dockerfile, or with only one layer, may contain any list.
+files. Each file must have the listed hash, and there must be no other files. Neither a file nor its list may occur in two
+layers, as they would if a later step had replaced both.
+
+It does not prove that envbuild's own step installed the files: an image from another Dockerfile, or with only one layer, may
+contain any list.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ _BYTECODE = re.compile(r"(?P<folder>.*)/__pycache__/(?P<name>[^/]+?)\.[^./]+(\.o
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileList:
-    """One list: the sha256 of each file and the target of each link. If ``folder`` is given, it must contain nothing else."""
+    """One list: the sha256 of each file, and the target of each link. If ``folder`` is set, this folder must contain nothing
+    else."""
 
     folder: str
     files: Mapping[str, str]
@@ -48,8 +51,8 @@ class FileList:
 
 
 def candidates(lock: Lock) -> dict[str, str]:
-    """The lists that the image of ``lock`` may contain: name → the folder of the list, or ``""`` if the lock does not name
-    it."""
+    """The lists that the image of ``lock`` may contain: name → the folder of the list, or ``""`` if the lock does not name a
+    folder."""
     environment = lock.environment
     pythons = [prefix.python for prefix in lock.prefixes if prefix.python.is_fetched]
     found = {f"python-{each.version}": str(PurePosixPath(each.executable).parent.parent) for each in pythons}
@@ -61,10 +64,10 @@ def candidates(lock: Lock) -> dict[str, str]:
 
 
 def expected(lock: Lock, distributions: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """The lists that the image must contain. A framework built from a repository has no list if it is an installed
-    distribution.
+    """The lists that the image must contain. If a framework is built from a repository and is an installed Python package, it
+    has no list.
 
-    ``distributions`` are the canonical names of the installed packages, by the path of their prefix.
+    ``distributions`` are the canonical names of the installed Python packages, by the path of their prefix.
     """
     from packaging.utils import canonicalize_name
 
@@ -78,7 +81,7 @@ def expected(lock: Lock, distributions: Mapping[str, Iterable[str]]) -> dict[str
 
 
 def parse(content: bytes) -> FileList:
-    """A list of lines ``SHA256  PATH``, ``link TARGET  PATH``, ``folder PATH``."""
+    """Parse a list, which has lines ``SHA256  PATH``, ``link TARGET  PATH`` and ``folder PATH``."""
     folder, files, links = "", dict[str, str](), dict[str, str]()
     for line in content.decode("utf-8", "surrogateescape").split("\n"):
         about, _, path = line.partition("  ")
@@ -94,7 +97,7 @@ def parse(content: bytes) -> FileList:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Seen:
-    """The state of a listed path in one layer: ``what`` is the sha256 of a file or the target of a link, None if it was not
+    """What one layer has at a listed path. ``what`` is the sha256 of a file or the target of a link; it is None if it was not
     read."""
 
     layer: str
@@ -103,7 +106,7 @@ class _Seen:
 
 
 class Layers:
-    """Gets every entry of every layer, and compares the entries with the image's lists."""
+    """Receives every entry of every layer, and compares the entries with the lists of the image."""
 
     def __init__(self, lists: Mapping[str, FileList]) -> None:
         self._lists = lists
@@ -111,14 +114,14 @@ class Layers:
         self._strangers: list[tuple[str, str]] = []
         self._watched = {f"{FOLDER}/{name}" for name in lists}.union(*({*each.files, *each.links} for each in lists.values()))
         self._folders = tuple(f"{each.folder}/" for each in lists.values() if each.folder)
-        # The entry that removes a folder is next to the folder, or next to one of its parents.
+        # An entry that removes a folder is beside this folder, or beside one of its parents.
         self._above = {str(parent) for path in self._folders for parent in (PurePosixPath(path), *PurePosixPath(path).parents)}
 
     def __bool__(self) -> bool:
         return bool(self._lists)
 
     def see(self, entry: LayerFile) -> None:
-        """Note one entry of one layer."""
+        """Receive one entry of one layer."""
         folder, _, name = entry.path.rpartition("/")
         taken = f"{folder}/{name.removeprefix(_GONE)}"
         if name.startswith(_GONE) and name != _REPLACED and (taken in self._watched or taken in self._above):
@@ -151,15 +154,15 @@ class Layers:
 
     def _difference(self, path: str, one: FileList) -> str:
         seen = self._seen.get(path, [])
-        # The older form of `docker save` has the layers in the order of their ids, not of the steps. So count: a file
-        # that was removed as often as it was written is missing.
+        # In the older format of `docker save`, the layers are sorted by their ids, not by the steps of the build. So the order
+        # is unknown, and entries are counted: a file that was removed as often as it was written is missing.
         removed = sum(each.kind == "gone" for each in seen)
         if len(seen) <= 2 * removed:
             return "missing"
         if len(seen) > 1:
             return "was overwritten by a later step"
         (it,) = seen
-        if it.kind == "hardlink":  # a hard link to a file of the same layer
+        if it.kind == "hardlink":  # its content is that of another file in the same layer
             it = next((other for other in self._seen.get(it.what or "", []) if other.layer == it.layer), it)
         wanted = {"link": one.links, "file": one.files}.get(it.kind, {}).get(path)
         same = path not in one or (wanted is not None and it.what in (wanted, None))
@@ -183,13 +186,13 @@ class Layers:
 
 
 def _is_bytecode_of(path: str, one: FileList) -> bool:
-    """Whether ``path`` is the bytecode of a listed source. Python writes bytecode itself, so only the source is compared."""
+    """Whether ``path`` is the bytecode of a listed source. Python itself writes bytecode, so only the source is compared."""
     match = _BYTECODE.fullmatch(path)
     return match is not None and f"{match['folder']}/{match['name']}.py" in one
 
 
 def compare_presence(wanted: Mapping[str, str], lists: Mapping[str, FileList], found: Findings) -> None:
-    """Check that every required list exists, and is about the folder that the lock names."""
+    """Check that every required list exists, and that it is about the folder that the lock names."""
     for name, folder in wanted.items():
         where = f"{FOLDER}/{name}"
         if name not in lists:

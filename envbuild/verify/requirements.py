@@ -1,7 +1,7 @@
-"""Checks that the installed packages meet each other's requirements, as ``pip check`` does. Pure: values in, findings out.
+"""Checks that the installed packages meet each other's requirements, as ``pip check`` does. This module is pure.
 
-Markers are evaluated with the values of the image's own Python. The requirements are read from the image, because a package
-that is built from source can have other requirements after its build than those in the lock.
+Markers are evaluated with the values of the image's own Python. The requirements are read from the image, not from the lock: a
+package that is built from source may have other requirements after its build.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from envbuild.verify.findings import Findings
 from envbuild.verify.rules import ImportRules
 
 _SECTION = re.compile(r"\[(?P<extra>[^:\]]*)(?::(?P<marker>[^\]]*))?\]")
-# Requires-Dist of old packages puts versions in parentheses, or states one that PEP 440 does not know.
+# Old packages write versions in Requires-Dist in parentheses, or use versions that PEP 440 does not allow.
 _UNREADABLE = (InvalidRequirement, InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, InvalidVersion)
 
 
 def compare_requirements(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: ImportRules, found: Findings) -> None:
-    """Check every requirement of every installed package: the required package is installed in an allowed version, and the
-    version of Python is allowed."""
+    """Check every requirement of every installed package: the required package must be installed in an allowed version. Also
+    check that the version of Python is allowed."""
     installed = {str(each["name"]): each for each in told["distributions"]}
     markers = {key: str(value) for key, value in told["markers"].items()}
     extras = _extras_asked_for(lock, prefix)
     checked: set[str] = set()
     waiting = [*installed]
-    while waiting:  # check a package again if it is required with a further extra
+    while waiting:  # a package is checked again if another package requires it with a further extra
         name = waiting.pop(0)
         for requirement in _requirements(installed[name], markers, extras.get(name, set()), found, first=name not in checked):
             project = str(canonicalize_name(requirement.name))
@@ -51,7 +51,7 @@ def compare_requirements(lock: Lock, prefix: Prefix, told: Mapping[str, Any], ru
 
 
 def _compare_python(prefix: Prefix, of: Mapping[str, Any], python: str, found: Findings) -> None:
-    """Compare Requires-Python with the image's Python, because uv installs a pinned wheel without this check."""
+    """Compare a package's Requires-Python with the image's Python, because uv installs pinned wheels without this check."""
     wanted = str(of["python"])
     try:
         is_met = read_specifiers(wanted).contains(python, prereleases=True)
@@ -63,7 +63,7 @@ def _compare_python(prefix: Prefix, of: Mapping[str, Any], python: str, found: F
 
 
 def _extras_asked_for(lock: Lock, prefix: Prefix) -> dict[str, set[str]]:
-    """The extras that are requested explicitly: by frameworks, by the requirements in their recipes, and under ``pip:``."""
+    """The extras that are requested explicitly, by project: in the requirements of the frameworks, and under ``pip:``."""
     environment = lock.environment
     texts = [text for each in environment.frameworks if each.name in prefix.frameworks for text in each.requirements]
     texts += environment.custom.requirements() if environment.custom and prefix == lock.prefixes[0] else ()
@@ -77,7 +77,8 @@ def _extras_asked_for(lock: Lock, prefix: Prefix) -> dict[str, set[str]]:
 def _requirements(
     distribution: Mapping[str, Any], markers: Mapping[str, str], extras: set[str], found: Findings, *, first: bool
 ) -> Iterator[Requirement]:
-    """The requirements that apply in the image, with the requested extras. An unreadable one is noted the ``first`` time."""
+    """Yield the requirements that apply in the image, with the requested ``extras``. If ``first`` is true, add a note about
+    each one that cannot be parsed."""
     for text in [*distribution["requires"], *_of_sections(str(distribution["sections"]))]:
         try:
             requirement = Requirement(text)
@@ -93,7 +94,7 @@ def _requirements(
 
 
 def _of_sections(text: str) -> Iterator[str]:
-    """The requirements in a requires.txt, with its sections (``[extra:marker]``) converted to markers."""
+    """Yield the requirements in a requires.txt. Its sections (``[extra:marker]``) become markers."""
     condition = ""
     for line in filter(None, map(str.strip, text.splitlines())):
         section = _SECTION.fullmatch(line)

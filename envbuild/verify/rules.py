@@ -1,4 +1,4 @@
-"""The rules of ``verify`` for modules and libraries, which people write in ``images/imports.yaml``."""
+"""The rules of ``verify`` for modules and libraries. People write them in ``images/imports.yaml``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SYSTEM = re.compile(r"(?P<family>[a-z]+)(?P<number>[0-9.]+)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skip:
-    """Patterns of modules that are not imported, and the reason."""
+    """Patterns of modules that are not imported, and the reason for this."""
 
     modules: tuple[str, ...]
     reason: str
@@ -25,7 +25,7 @@ class Skip:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WithoutGpu:
-    """A regular expression for errors that mean a missing driver or GPU, and the reason in words."""
+    """A regular expression that matches errors caused by a missing driver or GPU, and the reason in words."""
 
     text: str
     reason: str
@@ -33,7 +33,7 @@ class WithoutGpu:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contradiction:
-    """A requirement of ``package`` that an image leaves unmet on purpose."""
+    """A requirement of ``package`` that an image deliberately does not meet."""
 
     package: str
     requires: str
@@ -43,11 +43,11 @@ class Contradiction:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportRules:
-    """The rules. ``libraries``: shared library → system → the package with it. ``frameworks``: project → framework of the
-    matrix.
+    """The rules of ``verify``. ``libraries`` maps a shared library and a system to the system package with this library.
+    ``frameworks`` maps a project to a framework of the matrix.
 
-    ``made_from``: system → the system whose list of packages is used if it has no list of its own.
-    ``ignored`` are projects that the recipes leave out although a package requires them.
+    ``made_from`` maps a system without its own list of packages to the system whose list is used for it. ``ignored`` are
+    projects that the recipes do not install although a package requires them.
     """
 
     skip: tuple[Skip, ...] = ()
@@ -64,19 +64,19 @@ class ImportRules:
         return any(fnmatchcase(library, pattern) for pattern in self.driver_libraries)
 
     def without_gpu_reason(self, said: str) -> str:
-        """Why an import that ended with these words cannot be tested on a machine without a GPU; empty for any other error."""
+        """The reason why an import with this output cannot be tested on a machine without a GPU; empty for any other error."""
         return next((rule.reason for rule in self.without_gpu if re.search(rule.text, said)), "")
 
     def package_of(self, library: str, system: str) -> tuple[str, str]:
-        """The package with ``library``, and the system whose list of packages says so; two empty texts if no package is
-        known."""
+        """The system package with ``library``, and the system whose list names this package. If no package is known, both texts
+        are empty."""
         known = self.libraries.get(library, {})
         order = [system, self.made_from.get(system, system), *sorted(known, reverse=True)]
         return next(((known[name], name) for name in order if name in known), ("", ""))
 
 
 def load(images: Path) -> ImportRules:
-    """The rules of ``images/imports.yaml``; :class:`InvalidInputError` lists all problems of the file."""
+    """Read the rules in ``images/imports.yaml``. Raises :class:`InvalidInputError` with all problems of the file."""
     return rule_files.load(images, IMPORT_RULES, "The rules for imports", _rules)
 
 
@@ -118,7 +118,7 @@ def _contradiction(table: yaml_reader.Table) -> Contradiction:
 
 def _packages(table: yaml_reader.Table, sources: set[str]) -> Mapping[str, str]:
     found = {}
-    for system in table.keys():  # noqa: SIM118 - not a dict
+    for system in table.keys():  # noqa: SIM118 - the table is not a dict
         if f"contents-{system}" not in sources or not _SYSTEM.fullmatch(system):
             table.problem(f"no source `contents-{system}` is listed, which would say so", system)
         found[system] = table.text(system, pattern=r"[a-z0-9][a-z0-9+.-]+")
