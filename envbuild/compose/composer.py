@@ -42,9 +42,9 @@ class Composer:
     """Makes the image of ``lock``. ``build`` builds a stage of the skeleton. ``downloads`` may already be running.
 
     ``on_layer`` is called for each layer as soon as the layer can be read: for an engine from the lowest layer up, otherwise in
-    any order. ``on_begin`` gets each layer of a huge wheel when its writing begins. ``check`` is called with the image id of
-    the skeleton while wheels are still converted; if ``check`` raises, the work ends. The engine already has the layers below
-    the wheels. If ``for_engine`` is false, these layers are also copied into the store.
+    any order. ``on_begin`` gets each layer of a huge wheel (more than 50 MB) when its writing begins. ``check`` is called with
+    the image id of the skeleton while wheels are still converted to layers; if ``check`` raises, the work ends. The engine
+    already has the layers below the wheels. If ``for_engine`` is false, these layers are also copied into the store.
     """
 
     engine: Engine

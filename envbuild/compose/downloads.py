@@ -1,4 +1,4 @@
-"""Downloads of the wheels of a lock, several at a time, while other parts of its image are made."""
+"""Downloads the wheels of a lock, several at a time, while other parts of the image are made."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Downloads:
 
 
 def has_sdists(prefix: Prefix) -> bool:
-    """Whether packages of ``prefix`` are built from source."""
+    """Whether at least one package of ``prefix`` is built from source."""
     return any(not artifact.filename.endswith(".whl") for artifact in prefix.artifacts)
 
 

@@ -107,7 +107,7 @@ def _packed(
     packing: dict[str, Future[Layer]] = {}
     for file, sha256 in blobs:
         if sha256 in lacking and sha256 not in packing:
-            packing[sha256] = packers.submit(pack, file.rename(folder / sha256), sha256)  # the next blob gets the same name
+            packing[sha256] = packers.submit(pack, file.rename(folder / sha256), sha256)  # the next blob gets the old name
     return {sha256: result_of(done) for sha256, done in packing.items()}
 
 

@@ -23,7 +23,7 @@ _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # 
 
 
 class FileList:
-    """The list, entry by entry, in the order of the tar."""
+    """The list of files. It has an entry for each file and folder, in the order of the tar."""
 
     def __init__(self, modified: int) -> None:
         """``modified`` is the time of all entries, in seconds since 1970."""

@@ -1,4 +1,4 @@
-"""A layer that one thread writes while another one already reads it."""
+"""A layer that one thread reads while another thread still writes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GrowingLayer:
     """
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Raises OSError if this system cannot open a file by its descriptor."""
+        """``stream`` is the file to read. Raises OSError if this system cannot open a file by its descriptor."""
         self.layer: Layer | None = None
         self._file = Path(f"/proc/self/fd/{stream.fileno()}").open("rb", buffering=0)  # noqa: SIM115 - `__exit__` closes it
         self._size = 0
@@ -40,13 +40,13 @@ class GrowingLayer:
         self._file.close()
 
     def grow(self, size: int) -> None:
-        """Note that the writer has written ``size`` bytes so far."""
+        """Record that the writer has written ``size`` bytes so far."""
         with self._news:
             self._size = size
             self._news.notify_all()
 
     def end(self, layer: Layer | None) -> None:
-        """Note that the file is complete, or, without ``layer``, that it will never be complete. A second call changes
+        """Record that the file is complete, or, without ``layer``, that it will never be complete. A second call changes
         nothing."""
         with self._news:
             if not self._has_ended:
@@ -81,7 +81,7 @@ class Followed:
         self._size = 0
 
     def write(self, data: Buffer) -> int:
-        """Write ``data`` to the file and tell readers."""
+        """Write ``data`` to the file, and wake the readers that wait for it."""
         self._stream.write(data)
         self._stream.flush()
         self._size += memoryview(data).nbytes

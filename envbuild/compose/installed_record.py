@@ -117,16 +117,16 @@ class InstalledRecord:
         return name in self._at
 
     def install(self, name: str, path: str) -> None:
-        """Note that the member ``name`` is installed at ``path``, relative to site-packages."""
+        """Record that the member ``name`` is installed at ``path``, relative to site-packages."""
         self._installed[name] = path
 
     def change(self, name: str, content: bytes) -> None:
-        """Note that the member ``name`` is installed with changed content."""
+        """Record that the member ``name`` is installed with changed content."""
         row = self._at[name]
         row.hash, row.size = f"sha256={_encode(hashlib.sha256(content).digest())}", str(len(content))
 
     def add(self, path: str, content: bytes) -> None:
-        """Note that the installer made a file at ``path``, relative to site-packages."""
+        """Record that the installer made a file at ``path``, relative to site-packages."""
         self._rows.append(_Row(path, f"sha256={_encode(hashlib.sha256(content).digest())}", str(len(content))))
 
     def text(self) -> bytes:

@@ -18,13 +18,13 @@ from envbuild.compose.model import InstallPlace, Layer
 from envbuild.compose.store import LayerStore, Watch
 from envbuild.index.thread_pool import DaemonPool
 
-_READERS = 3  # wheels whose sources are read at the same time
+_READERS = 3  # wheels from which the sources for compiling are read at the same time
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerJobs:
     """The jobs that make ``layers``. ``jobs`` holds their results, under the keys of ``layers``. ``writers`` are threads that
-    write to ``store``. ``on_begin`` gets each layer of a huge wheel when its writer begins."""
+    write to ``store``. ``on_begin`` gets each layer of a huge wheel (more than 50 MB) when its writer begins."""
 
     layers: Mapping[str, WheelLayer]
     downloads: Mapping[Wheel, Future[Path]]
@@ -49,11 +49,11 @@ class LayerJobs:
 
     @property
     def needs_compiler(self) -> bool:
-        """Whether the store lacks the bytecode of a wheel."""
+        """Whether the store lacks the bytecode of at least one wheel."""
         return any(not self.kept.keys() >= set(layer.wheels) for layer in self.layers.values() if layer.holds != "files")
 
     def begin_files(self) -> None:
-        """Write each layer without bytecode as soon as its wheels are downloaded."""
+        """Write each layer that holds no bytecode, as soon as its wheel is downloaded."""
         for layer in self.layers.values():
             if layer.holds == "files":
                 (wheel,) = layer.wheels

@@ -14,11 +14,11 @@ from envbuild.compose import compile_program
 from envbuild.compose.wheel_layer import RULES
 from envbuild.model.lock import Lock, Prefix
 
-# A wheel of more than these bytes has its own layer, which all images with this wheel share. The smaller wheels of a prefix
-# share one layer: one more layer takes an engine about as long as one more megabyte.
+# Bytes. A larger wheel has its own layer, which all images with this wheel share. The smaller wheels of a prefix share one
+# layer: one more layer takes an engine about as long as one more megabyte.
 _LARGE = 1_000_000
-# For wheels of more than these bytes, the files and the bytecode are in separate layers. So the layers with the files can be
-# loaded while all other layers are made, and they stay the same when the interpreter changes.
+# Bytes. A larger ("huge") wheel has its files and its bytecode in separate layers. So the layers with the files can be loaded
+# while all other layers are made, and they stay the same when the interpreter changes.
 _HUGE = 50_000_000
 # This text is added to the keys of layers whose bytecode depends on which modules one process compiles. Layers with keys
 # without this text are older: their bytecode depends on the order in which wheels arrived.
@@ -80,9 +80,13 @@ def ranked(wheels: Iterable[Wheel], order: Sequence[str]) -> list[Wheel]:
 def wheel_layers(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> tuple[WheelLayer, ...]:
     """The layers of ``wheels``, lowest first: each huge wheel, the bytecode of all huge ones, each large wheel, all small ones.
 
-    Wheels of the same size class keep the given order. Huge wheels are lowest, so that an engine can load them while other
-    layers are still being made. The bytecode of a wheel is in the same layer as its modules or in the next layer above. So a
-    later wheel with the same path replaces both. ``python`` identifies the interpreter that makes the bytecode.
+    Wheels of more than 50 MB are huge. Other wheels of more than 1 MB are large; this limit is higher if there would be too
+    many layers. Wheels of the same class keep the given order. Huge wheels are lowest, so that an engine can load them while
+    other layers are still being made.
+
+    The bytecode of a huge wheel is in the layer directly above all huge wheels, and that of other wheels in their own layer. So
+    a later wheel with the same path replaces both a module and its bytecode. ``python`` identifies the interpreter that makes
+    the bytecode.
     """
     if compile_program.depends_on_company(prefix.python.version):
         python += _BATCHES

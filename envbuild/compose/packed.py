@@ -1,4 +1,4 @@
-"""A layer that exists as a tar file, compressed so that every machine gets the same bytes."""
+"""Compress a layer that exists as a tar file. The compressed layer has the same bytes on every machine."""
 
 from __future__ import annotations
 

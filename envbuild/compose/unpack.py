@@ -13,7 +13,7 @@ _Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # t
 
 
 class DamagedError(Exception):
-    """The bytes are not a valid file of the given media type."""
+    """The bytes are not a valid file of their media type."""
 
 
 def unpacked(packed: Iterable[bytes], media_type: str) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Maintains the layer store: lists its layers, removes the least recently used ones, and checks all of them."""
+"""Maintains the layer store: lists its layers, removes the least recently used layers, and checks all layers for damage."""
 
 from __future__ import annotations
 

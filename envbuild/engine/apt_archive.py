@@ -172,7 +172,7 @@ class Archive:
         )
 
     def _date(self, source: host_apt.Source) -> datetime.datetime | None:
-        """Return the date in the index of one source."""
+        """Return the date that the index of ``source`` states, or None."""
         lists = self._folder / "state" / "lists"
         for path in lists.glob(f"*_dists_{source.suite.replace('/', '_')}_*Release"):
             if (match := _DATE.search(path.read_text(encoding="utf-8", errors="replace"))) is not None:

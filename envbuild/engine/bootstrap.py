@@ -85,7 +85,7 @@ def key(bootstrap: Bootstrap) -> str:
 
 
 def reference(bootstrap: Bootstrap) -> str:
-    """Return the name of the base in the engine."""
+    """Return the name that the image of this base has in the engine."""
     return f"envbuild/base:{bootstrap.suite}-{key(bootstrap)}"
 
 
@@ -229,7 +229,7 @@ def make(workspace: Workspace, wanted: Bootstrap, store: Store, on_progress: OnP
 
 
 def discard(folder: Path) -> None:
-    """Remove a work folder. First unmount everything that a killed run left mounted in it."""
+    """Remove a work folder. Before that, unmount everything that a killed run left mounted in it."""
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     inside = [line.split()[1] for line in mounts if line.split()[1].startswith(f"{folder}/")]
     for place in sorted(inside, reverse=True):

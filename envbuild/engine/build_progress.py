@@ -1,4 +1,5 @@
-"""Read BuildKit's ``--progress=plain`` lines and turn them into progress messages. Keep the last lines for errors."""
+"""Read the lines that BuildKit prints with ``--progress=plain``, and turn them into progress messages. Keep the last lines for
+error messages."""
 
 from __future__ import annotations
 

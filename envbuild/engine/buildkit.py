@@ -22,7 +22,7 @@ _SECRET_LIMIT = 500 * 1024  # https://github.com/moby/buildkit: session/secrets/
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildSpec:
-    """What to build and how; see :meth:`envbuild.engine.client.Engine.build`."""
+    """A build: what to build, and with which settings; see :meth:`envbuild.engine.client.Engine.build`."""
 
     context: Path
     tags: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The client of a container engine that the rest of the project uses."""
+"""A client of a container engine, which the rest of the project uses."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Source:
 
     @property
     def root(self) -> str:
-        """The address to which the paths of packages are relative."""
+        """The address below which the mirror has the packages. Package paths are relative to it."""
         return f"{self.uri.rstrip('/')}/"
 
     @property

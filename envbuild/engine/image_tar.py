@@ -1,4 +1,4 @@
-"""Load and read images as tar streams, without unpacking them to a disk."""
+"""Load images into an engine and read them from it, as tar streams that are not unpacked to a disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values that the engine client returns: plain dataclasses, no SDK objects."""
+"""The values that the engine client returns. They are plain dataclasses, without objects of the SDK."""
 
 from __future__ import annotations
 

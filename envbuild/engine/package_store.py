@@ -58,7 +58,8 @@ def mirror_servers(sources: Iterable[host_apt.Source]) -> list[PackageServer]:
 
 
 def servers_of(lock: Lock, sources: Iterable[host_apt.Source]) -> tuple[PackageServer, ...]:
-    """Return the servers for the packages of ``lock``, in order: this machine's mirrors, then the snapshots."""
+    """Return the servers that may have the packages of ``lock``, in the order to try: this machine's mirrors, then the
+    snapshots."""
     urls = [url.rstrip("/") for url in (lock.apt.snapshots if lock.apt else ())]
     snapshots = [PackageServer(archive=url.split("/")[-2], root=f"{url}/", is_snapshot=True) for url in urls]
     return tuple(dict.fromkeys([*mirror_servers(sources), *snapshots]))
@@ -171,7 +172,7 @@ class Store:
             raise _together(failed)
 
     def sweep(self) -> None:
-        """Remove incomplete files of killed runs."""
+        """Remove incomplete files that killed runs left."""
         for part in self.folder.glob(".*.part") if self.folder.is_dir() else ():
             with contextlib.suppress(ValueError, OSError):
                 if not Path("/proc", str(int(part.name.split(".")[2]))).exists():

@@ -34,7 +34,7 @@ class Index:
     """
 
     def __init__(self, settings: Settings | None = None, on_progress: OnProgress = ignore_progress) -> None:
-        """``on_progress`` gets messages while a query waits."""
+        """``on_progress`` gets a message if a query has to wait for a long time."""
         self.on_progress = on_progress
         self._settings = settings
         self._made: Transport | None = None

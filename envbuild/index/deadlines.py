@@ -49,7 +49,7 @@ class Watch:
             self._break()
 
     def close(self) -> None:
-        """Forget the socket."""
+        """Close the duplicated descriptor of the socket."""
         with self._guard:
             self._drop()
 

@@ -22,7 +22,10 @@ _DEBUG = "/lib/debug/"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Links:
-    """What the objects of an image load. ``processes`` has one entry for each object that no other object loads."""
+    """The result of :func:`check`: what the objects of an image load, and what is missing.
+
+    ``processes`` has one entry for each object that no other object loads.
+    """
 
     processes: Mapping[str, Process]
     gaps: tuple[Gap, ...]

@@ -197,7 +197,7 @@ class _Image:
         return any(_numbers(each)[:2] >= _numbers(need.since) for each in found if _numbers(each))
 
     def has(self, need: Need, package: Package) -> bool:
-        """Whether a program, file or library of the image meets the need."""
+        """Whether the image has a program, file or library that meets the need."""
         folders = self._environment.get("PATH", "").split(":")
         paths = [posixpath.join(folder, name) for folder in folders if folder for name in need.programs]
         paths += [path for text in need.files if (path := self.expanded(text, package))]

@@ -23,7 +23,7 @@ _NONE_LATER: Mapping[str, str] = {}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VersionOffer:
-    """One version and its best file for the target."""
+    """One version of a project, and the best file of this version for the target."""
 
     version: Version
     file: IndexFile

@@ -56,7 +56,7 @@ def read(path: Path) -> Lock:
 
 
 def parse(content: bytes | str, path: Path) -> Lock:
-    """Parse ``content`` as a lock; errors name ``path``. Raises like :func:`read`."""
+    """Parse ``content`` as a lock. Errors mention ``path``. Raises the same errors as :func:`read`."""
     try:
         data = codec.loads(content)
     except ValueError as error:

@@ -42,7 +42,7 @@ class _Keep:
 
     @property
     def filenames(self) -> frozenset[str]:
-        """The files that should stay pinned."""
+        """The names of the files that should stay pinned."""
         return frozenset(self.preferred.values())
 
     def prefer(self, candidates: Sequence[PackageCandidate]) -> None:

@@ -24,7 +24,8 @@ def path_of(folder: Path, project: str) -> Path:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """All stored measurements, by project. Raises :class:`InvalidInputError` (``measured-file``)."""
+    """Return all stored measurements, sorted by project. Raises :class:`InvalidInputError` (``measured-file``) for a damaged
+    file."""
     return [each for path in sorted(folder.glob("*.json")) for each in _read(path)]
 
 

@@ -29,7 +29,7 @@ def compare_lock(lock: Lock, embedded: bytes | None, found: Findings) -> None:
 
 
 def compare_configuration(lock: Lock, info: ImageInfo, found: Findings) -> None:
-    """Compare labels, user, init and environment variables of the image with the lock."""
+    """Compare the labels, the user, the init program and the environment variables of the image with the lock."""
     from envbuild.lock.lock_file import digest
 
     environment = lock.environment

@@ -1,4 +1,4 @@
-"""The results of a verification."""
+"""The results of verifying an image: differences, notes and counts."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _CONTAINERD_NAME = "io.containerd.image.name"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """A piece of the stream. ``layer`` is the number of its bytes that belong to a layer."""
+    """A piece of the stream. ``of_layers`` is the number of its bytes that belong to layers."""
 
     content: bytes
     of_layers: int = 0

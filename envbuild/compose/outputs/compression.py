@@ -24,7 +24,7 @@ from envbuild.errors import BuildError
 from envbuild.model.progress import OnProgress, Progress
 
 Compression = Literal["gzip", "zstd", "none"]
-_LEVEL = 3  # the default of zstd: its output is about as small as gzip's best, and it is many times as fast
+_LEVEL = 3  # the default of zstd: about as small as gzip's best level, and many times as fast
 _GZIP_LEVEL = 6
 _AT_ONCE = 2
 _PLAIN = "application/vnd.oci.image.layer.v1.tar"
@@ -88,7 +88,7 @@ def _rules(compression: Compression) -> str:
 
 
 class _StoppedError(Exception):
-    """Another layer failed, or Ctrl-C was pressed."""
+    """Stops a compression, because another layer failed or Ctrl-C was pressed."""
 
 
 def _write(stream: BinaryIO, layer: Layer, store: LayerStore, compression: Compression, stopped: threading.Event) -> Layer:

@@ -23,7 +23,7 @@ def has_repository(client: Client) -> bool:
     url = client.url("tags/list?n=1")
     answer = client.ask("GET", url, (200, 404))
     if answer.status_code == 404:
-        # A web server that is not a registry also answers 404 with a web page. But some registries send web pages as errors,
+        # A web server that is not a registry also answers 404 with a web page. But some registries send errors as web pages,
         # too.
         if is_web_page(answer) and client.ask("GET", client.absolute(url, "/v2/"), (200, 401, 404)).status_code == 404:
             raise no_registry(client.repository, url)

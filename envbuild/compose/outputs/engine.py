@@ -23,7 +23,7 @@ def load(engine: Engine, image: ComposedImage, store: LayerStore, references: Se
     """Load ``image``, give it the names ``references``, and return its id in this engine.
 
     Docker's own image store does not read the files of layers that it already has, so these layers are not sent. Podman, and
-    Docker with containerd's image store, need the whole archive. The names are moved only after the image is complete. Raises
+    Docker with containerd's image store, need the whole archive. The image gets the names only after it is complete. Raises
     :class:`BuildError` (``no-space``, ``load-failed``).
     """
     with store.in_use():
@@ -63,7 +63,7 @@ def present_layers(image: ComposedImage, known: Sequence[tuple[str, ...]]) -> fr
 
 
 def _common(left: Sequence[str], right: Sequence[str]) -> int:
-    """Return how many layers two images share, counted from the lowest."""
+    """Return how many layers two images have in common, counted from the lowest layer."""
     pairs = enumerate(zip(left, right, strict=False))
     return next((index for index, (one, other) in pairs if one != other), min(len(left), len(right)))
 

@@ -109,7 +109,7 @@ def _strangers(folder: Path) -> bool:
 
 
 def _others(manifests: list[dict[str, Any]], digest: str, name: str) -> list[dict[str, Any]]:
-    """The entries of the index that stay when the new image is added."""
+    """The entries of the index that stay when the new image is added. An older image with the same name is not among them."""
     kept = []
     for each in manifests:
         own = (each.get("annotations") or {}).get(manifest.NAME, "")
