@@ -316,7 +316,7 @@ def _by_digest(base: BaseLock, digest: str, environment: Environment, engine: En
 def _unpinned(
     base: BaseLock, environment: Environment, engine: Engine, workspace: Workspace, on_progress: OnProgress
 ) -> RealisedBase:
-    """Provide a base that the lock does not pin: the current one. The result has a note for the build record."""
+    """Provide a base that the lock does not pin, as it is now. The result has a note for the build record."""
     now = pin(environment, engine, workspace, ignore_progress)
     if isinstance(now, Missing):
         raise BuildError(now.why, code="base-unreachable")

@@ -14,7 +14,7 @@ _KEPT_LINES = 40
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """One row of the table: if the regular expression ``text`` matches the output, the error is ``code``. ``example`` is a real
-    line of output, which tests use."""
+    line of output for tests."""
 
     code: str
     text: str

@@ -126,8 +126,8 @@ def _publishing(proxy: str | None) -> list[str]:
     default.
 
     The daemon writes no firewall rules (see ``private_network``), so only the forwarder can publish a port. dockerd starts one
-    forwarder for each port in its PID namespace, so the forwarders end with the engine. Without the program docker-proxy,
-    published ports do not answer. The option is then off, because with it, Docker 28 does not start without the program.
+    forwarder for each port in its PID namespace, so the forwarders end with the engine. If the program docker-proxy is missing,
+    the option is off, and published ports do not answer. With the option, Docker 28 would not even start.
     """
     if proxy is None:
         return ["--userland-proxy=false"]

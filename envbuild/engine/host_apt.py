@@ -132,8 +132,8 @@ def keyring() -> str:
 
 
 def host_options() -> dict[str, str]:
-    """Return the options with which the host's apt reaches its mirror (proxies, date checks). They are for an apt with another
-    root folder."""
+    """Return the options with which the host's apt reaches its mirror (proxies, date checks). Callers pass them to an apt that
+    has another root folder."""
     wanted = re.compile(r"^(Acquire::(?:https?::Proxy\S*|Check-Valid-Until|Check-Date)) \"(.*)\";$")
     dump = procs.run(["apt-config", "dump"], timeout_s=30).output
     return {m[1]: m[2] for m in map(wanted.match, dump.splitlines()) if m is not None}

@@ -1,7 +1,7 @@
 """Send one GET request to an engine at a unix socket, without the docker SDK. To import the SDK would take longer than a whole
 run that finds nothing to do.
 
-http.client is not used either. It imports the email package, so importing it takes about as long.
+http.client is not used either, because it imports the email package, which is also slow.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ class Index:
         return self._skipped.get((index, canonicalize_name(project)), ())
 
     def is_dead(self, artifact: Artifact | None, url: str) -> bool:
-        """Whether this run no longer queries any of the hosts that could have a locked file, because they did not answer.
-        Without ``artifact``, only the host of ``url`` counts."""
+        """Whether all hosts that could have a locked file are no longer queried in this run, because they did not answer.
+        Without ``artifact``, this is only about the host of ``url``."""
         if artifact is None:
             return self._transport.is_dead(url)
         places = self.settings.indexes if artifact.index == "default" else (artifact.index,)

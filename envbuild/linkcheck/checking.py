@@ -149,7 +149,7 @@ def _duplicate(name: str, paths: Sequence[str], users: Mapping[str, int], object
 
 
 class _Held:
-    """Libraries that a Python package loads before other objects in its site-packages folder need them, by this folder."""
+    """For each site-packages folder: the libraries that a package loads before other objects in this folder need them."""
 
     def __init__(self, objects: Mapping[str, ElfFacts], rules: LinkRules) -> None:
         self._of: dict[str, dict[str, str]] = {}

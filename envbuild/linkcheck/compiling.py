@@ -41,7 +41,7 @@ class Need:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """A rule: what some releases of packages compile, and what they need for this."""
+    """A rule: what some releases of packages compile, and what they need for the compilation."""
 
     name: str
     packages: tuple[str, ...]

@@ -44,8 +44,8 @@ def load(images: Path) -> HostLibraries:
 
 
 def check(objects: Mapping[str, ElfFacts], known: HostLibraries) -> dict[str, Any]:
-    """Return the image's glibc; and for each host, the host's libraries that the image uses, the highest glibc that they need,
-    and those that need a newer glibc than the image has. As JSON."""
+    """Return, as JSON, the image's glibc; and for each host, the host's libraries that the image uses, the highest glibc that
+    they need, and which of them need a newer glibc than the image has."""
     glibc = _glibc(objects)
     used = _used(objects)
     told = []

@@ -1,4 +1,4 @@
-"""Compare two locks of one environment. This module is pure."""
+"""Compare two locks of one environment. The functions are pure (no network, files or clock)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Find pinned CUDA libraries that belong to another CUDA release than the environment. This module is pure.
+"""Find pinned CUDA libraries that belong to another CUDA release than the environment. The functions are pure (no network,
+files or clock).
 
 Frameworks accept ranges of versions of NVIDIA's wheels. So a lock can contain cuBLAS of CUDA 12.9 in an environment of CUDA
 12.5.
@@ -20,8 +21,7 @@ _NUMBERED = r"nvidia-(?:(?:cuda-(?:runtime|nvrtc|cupti|nvcc)|nvjitlink|nvtx)(?:-
 
 
 def is_possible(content: bytes) -> bool:
-    """Whether the text of a lock names one of these wheels. Most locks name none, so they need not be decoded for this
-    check."""
+    """Whether the text of a lock names one of these wheels. Most locks name none of them, and so need not be decoded."""
     return re.search(f'"{_NUMBERED}"'.encode(), content) is not None
 
 

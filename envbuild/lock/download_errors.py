@@ -1,4 +1,5 @@
-"""Explain a failed download: which file of which lock is gone or was replaced. This module is pure."""
+"""Explain a failed download: which file of which lock is gone or was replaced. The functions are pure (no network, files or
+clock)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Describe what a lock leaves unpinned, and why: the entries of its ``missing``. This module is pure."""
+"""Describe what a lock leaves unpinned, and why: the entries of its ``missing``. The functions are pure (no network, files or
+clock)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Decide how the packages of each prefix are installed: into which folder, by uv or pip, and with which pinned tools. This
-module is pure."""
+"""Decide how the packages of each prefix are installed: into which folder, by uv or pip, and with which pinned tools. The
+functions are pure (no network, files or clock)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Query the indexes whether they still offer the pinned files, unchanged."""
+"""Check on the indexes whether they still offer the pinned files, unchanged."""
 
 from __future__ import annotations
 

@@ -159,8 +159,8 @@ class PrefixMaker:
         return constraints + [Requirement(f"{r.name}{r.specifier}") for r in later if r.specifier]
 
     def _tools(self, chosen: Sequence[PackageCandidate], installers: list[str], keep: _Keep) -> list[PackageCandidate]:
-        """Return the tools, all of them as wheels. Installers are the newest ones; build tools are as old as the packages that
-        they build."""
+        """Return the tools, only as wheels. Installers are the newest ones; build tools are as old as the packages that they
+        build."""
         wanted = installers
         sources = [c for c in chosen if not c.offer.is_wheel]
         if sources:

@@ -83,8 +83,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, PackageCandidate, _Key]
         backtrack_causes: Sequence[_Information],
     ) -> Any:
         """Return the sort key for the order in which projects are tried. First come projects that caused a conflict, then
-        directly required ones, those with an exact pin, those with an upper bound, and then all others. Equal ones are sorted
-        by name."""
+        directly required ones, those with an exact pin, those with an upper bound, and then all others. Projects of the same
+        kind are sorted by name."""
         asked = list(information[identifier])
         bounds = [specifier for found in asked for specifier in found.requirement.specifier]
         return (
@@ -118,8 +118,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, PackageCandidate, _Key]
         return sorted(fitting, key=lambda candidate: candidate.offer.file.filename != preferred)
 
     def offers(self, project: str) -> Offers:
-        """Return the offers of ``project``. They are empty if no index has the project; but if the environment itself requires
-        it, the error is raised."""
+        """Return the offers of ``project``. They are empty if no index has the project, unless the environment itself requires
+        it. Then the error of the index is raised."""
         try:
             return self._book.of(project)
         except UnknownNameError:

@@ -1,5 +1,4 @@
-"""Read the metadata that a source archive declares. Its code is not run, so the result is the same everywhere. This module is
-pure."""
+"""Read the metadata that a source archive declares. Its code is not run, so the result is the same everywhere."""
 
 from __future__ import annotations
 

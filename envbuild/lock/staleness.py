@@ -1,4 +1,4 @@
-"""Compare the environment in a lock with today's matrix. This module is pure."""
+"""Compare the environment in a lock with today's matrix. The functions are pure (no network, files or clock)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Check that a lock has exactly the parts that its environment needs, each in its place. This module is pure."""
+"""Check that a lock has exactly the parts that its environment needs, each in its place. The functions are pure (no network,
+files or clock)."""
 
 from __future__ import annotations
 

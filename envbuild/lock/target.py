@@ -1,4 +1,5 @@
-"""The target of locked packages: one version of CPython and one glibc, on x86_64 Linux. This module is pure."""
+"""The target of locked packages: one version of CPython and one glibc, on x86_64 Linux. The functions are pure (no network,
+files or clock)."""
 
 from __future__ import annotations
 

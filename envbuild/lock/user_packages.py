@@ -1,5 +1,5 @@
-"""Choose the packages of all frameworks and of the user together, and name the user's packages that do not fit. This module is
-pure."""
+"""Choose the packages of all frameworks and of the user together, and name the user's packages that do not fit. Only the
+function ``resolve``, which callers pass, uses the network or files."""
 
 from __future__ import annotations
 

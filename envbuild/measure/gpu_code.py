@@ -3,8 +3,8 @@ it.
 
 All source files of a framework are compiled for one list of GPUs. Each CUDA library that is linked statically has its own list.
 So containers with the same list are counted together. If the kernels of a list have names of CUDA's libraries, the list belongs
-to these libraries. Of the other lists, the one with the most containers is the framework's own. This conclusion is the more
-certain, the larger its share of these containers is.
+to these libraries. Of the other lists, the one with the most containers is the framework's own. The larger its share of the
+containers in these other lists is, the more certain is this conclusion.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Compare the facts that a framework reports about itself with the lock. This module is pure."""
+"""Compare the facts that a framework reports about itself with the lock. The functions are pure (no network, files or
+clock)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare the contents of an image with its lock. This module is pure."""
+"""Compare the contents of an image with its lock. The functions are pure (no network, files or clock)."""
 
 from __future__ import annotations
 

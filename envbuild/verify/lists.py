@@ -5,11 +5,11 @@ The build step that installs such files writes a list of them, with their sha256
 because the interpreter itself may have been changed.
 
 The build checked the unpacked archives by the hashes in the lock. So this comparison proves that no later step changed the
-files. Each file must have the listed hash, and there must be no other files. Neither a file nor its list may occur in two
-layers, as they would if a later step had replaced both.
+files. Each file must have the listed hash, and there must be no other files. A later step that replaced both a file and its
+list would leave them in two layers, so neither may occur in two layers.
 
-It does not prove that envbuild's own step installed the files: an image from another Dockerfile, or with only one layer, may
-contain any list.
+The comparison does not prove that envbuild's own step installed the files: an image from another Dockerfile, or with only one
+layer, may contain any list.
 """
 
 from __future__ import annotations

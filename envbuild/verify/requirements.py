@@ -1,4 +1,5 @@
-"""Checks that the installed packages meet each other's requirements, as ``pip check`` does. This module is pure.
+"""Checks that the installed packages meet each other's requirements, as ``pip check`` does. The functions are pure (no network,
+files or clock).
 
 Markers are evaluated with the values of the image's own Python. The requirements are read from the image, not from the lock: a
 package that is built from source may have other requirements after its build.

@@ -69,7 +69,7 @@ def _common(left: Sequence[str], right: Sequence[str]) -> int:
 
 
 def skips_layers_it_has(engine: Engine) -> bool:
-    """Whether the engine is Docker with its own image store. Docker with containerd's image store, and Podman, are not."""
+    """Whether the engine is Docker with its own image store. False for Docker with containerd's image store, and for Podman."""
     if engine.product != "Docker":
         return False
     facts: dict[str, Any] = engine.client.info()

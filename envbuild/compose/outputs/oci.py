@@ -54,7 +54,7 @@ def _place(layer: Layer, store: LayerStore, target: Path) -> None:
     """Link or copy a layer to ``target``, unless it exists there. The file is always read and checked, because a link would
     pass on damaged bytes."""
     source = store.blob(layer.digest, layer.size)
-    if target.is_symlink() and not target.exists():  # a dangling link, because of which os.link would fail
+    if target.is_symlink() and not target.exists():  # a dangling link would make os.link fail
         target.unlink()
     with contextlib.suppress(FileNotFoundError):
         if target.stat().st_size == layer.size and files.sha256_of(target) == layer.digest:

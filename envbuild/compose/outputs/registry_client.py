@@ -97,8 +97,8 @@ class Client:
         on_retry: Callable[[str], object] = lambda _words: None,
     ) -> None:
         """``also_read`` names other repositories of the registry, from which layers are copied. Tokens are requested with the
-        right to read, with ``writes`` also to write, with ``deletes`` also to delete. If ``has_layers`` is true, layers are
-        transferred, and errors mention this. If ``pause`` returns True, no request is repeated."""
+        right to read, with ``writes`` also to write, with ``deletes`` also to delete. If ``has_layers`` is true, errors mention
+        layers. If ``pause`` returns True, no request is repeated."""
         self.repository = repository
         self._credentials = credentials
         self._has_layers = has_layers
@@ -266,7 +266,7 @@ class Client:
         raise AssertionError("the last attempt returns or raises")
 
     def _most_attempts(self, passing: _PassingError) -> int:
-        """Fewer if no connection succeeded and the registry has never answered this process, because its address may be
+        """The number of attempts. It is lower if the registry has never answered this process, because its address may be
         wrong."""
         is_new = self.repository.host not in _ANSWERED
         return _FIRST_ATTEMPTS if is_new and is_never_connected(passing.__cause__) else _ATTEMPTS

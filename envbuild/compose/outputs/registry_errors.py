@@ -70,7 +70,7 @@ def no_registry(repository: Repository, address: str = "") -> PublishError:
 
 
 def is_web_page(answer: requests.Response) -> bool:
-    """Whether an answer is HTML by its own statement. No document of a registry is HTML."""
+    """Whether the header of an answer says that it is HTML. No document of a registry is HTML."""
     kind = answer.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     return kind in ("text/html", "application/xhtml+xml")
 
@@ -155,8 +155,8 @@ def unreachable(repository: Repository, error: Exception, *, has_layers: bool = 
 
 
 def is_never_connected(error: BaseException | None) -> bool:
-    """Whether ``error`` means that no connection was made. Then the name cannot be resolved, the address cannot be reached, or
-    no program listens there."""
+    """Whether ``error`` means that no connection was made: the name cannot be resolved, the address cannot be reached, or no
+    program listens there."""
     if isinstance(error, requests.ConnectTimeout):
         return True
     first = _first(error)

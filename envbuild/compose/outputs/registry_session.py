@@ -28,7 +28,8 @@ class Header(AuthBase):
 
 
 class Session(requests.Session):
-    """Refuses every redirect from https to plain http, because the redirected request could send a token without TLS."""
+    """Refuses every redirect from https to plain http, because the answer could contain a token, which everybody could then
+    read."""
 
     def __init__(self, repository: Repository) -> None:
         super().__init__()
