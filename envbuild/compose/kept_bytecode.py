@@ -33,7 +33,7 @@ def find(store: LayerStore, layer: WheelLayer, wheel: Wheel) -> dict[str, PartOf
         for _ in store.read(kept):
             pass
         return dict(parts(store.blob(kept.digest)))
-    except (BuildError, tarfile.TarError):  # damaged: the caller compiles it again
+    except (BuildError, tarfile.TarError):  # damaged: the caller compiles the wheel again
         store.forget(key)
         return None
 

@@ -106,7 +106,7 @@ def digest_of(image: str, engine: Engine | None, on_progress: OnProgress) -> str
         return None
 
 
-def provide(  # noqa: PLR0917 - the inputs of providing a base
+def provide(  # noqa: PLR0917 - all of them are needed to provide a base
     base: BaseLock,
     environment: Environment,
     engine: Engine,
@@ -208,7 +208,7 @@ def root_file_system(
     return rootfs
 
 
-def _bootstrapped(  # noqa: PLR0917 - as for provide
+def _bootstrapped(  # noqa: PLR0917 - all of them are needed, as in `provide`
     wanted: Bootstrap, base: BaseLock, engine: Engine, workspace: Workspace, on_progress: OnProgress, debs: Debs
 ) -> RealisedBase:
     try:
@@ -332,8 +332,8 @@ def _unpinned(
 
 
 def _named(engine: Engine, image_id: str, how: str, digest: str) -> str:
-    # If FROM named a digest, the builder would query the registry even if the engine has the image. It does not for a local
-    # name.
+    # If FROM named a digest, the builder would query the registry even if the engine has the image. With a local name, it does
+    # not.
     name = f"envbuild/base:{how}-{digest.partition(':')[2][:12]}"
     engine.tag(image_id, name)
     return name

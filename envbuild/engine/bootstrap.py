@@ -27,7 +27,7 @@ CREATED = "2020-01-01T00:00:00Z"
 _EPOCH = "1577836800"  # CREATED in seconds since 1970: the newest time stamp that a file of a base may have
 LAYOUT = "2"  # increase this when a change of _CLEAN or of the options below gives another result for the same packages
 _VARIANT = "minbase"
-_LARGEST_STATUS = 64 * 2**20  # bytes; the file of a minimal Debian has 100 kB
+_LARGEST_STATUS = 64 * 2**20  # bytes of dpkg's status file; that of a minimal Debian has 100 kB
 _KEPT = 3  # root file systems kept for each suite; several, because a mirror has only today's packages
 
 # This script runs outside the new root, whose folder is $1. It removes everything that names this machine or its mirror, or

@@ -20,7 +20,7 @@ from envbuild.model.progress import OnProgress, ignore_progress
 if TYPE_CHECKING:
     from docker import DockerClient
 
-_PATIENCE_S = 86400  # longest time between two answers of the engine; training in a container may print nothing for hours
+_PATIENCE_S = 86400  # seconds between two answers of the engine; training in a container may print nothing for hours
 
 
 class Engine:

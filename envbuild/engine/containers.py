@@ -258,8 +258,8 @@ def _start(client: DockerClient, container: str, spec: ContainerSpec) -> None:
 
 
 def _feed(raw: socket.socket, channel: Any, content: bytes) -> None:
-    # This runs in a separate thread. Otherwise, a program that writes before it has read all input would block itself and
-    # envbuild.
+    # This runs in a separate thread. Otherwise, a program that writes before it has read all input would block envbuild and
+    # itself.
     with contextlib.suppress(OSError), contextlib.closing(channel):
         raw.sendall(content)
         raw.shutdown(socket.SHUT_WR)

@@ -12,8 +12,8 @@ from envbuild.errors import EngineError
 
 # dockerd uses the containerd that it finds at /run/containerd/containerd.sock
 # (https://github.com/moby/moby/blob/v20.10.24/cmd/dockerd/daemon_unix.go). It would share this containerd, and the containerd
-# namespace, with the machine's own engine. Shims put their sockets into this folder, too. So the private engine mounts its own
-# tmpfs over the folder. This separates the two engines, and keeps the paths of sockets below their length limit.
+# namespace, with the machine's own engine. containerd's shims put their sockets into this folder, too. So the private engine
+# mounts its own tmpfs over the folder. This separates the two engines, and keeps the paths of sockets below their length limit.
 HIDDEN = Path("/run/containerd")
 
 # The first process of the namespace. It reaps orphans, passes SIGTERM to dockerd, and ends when dockerd ends. The kernel then
@@ -116,7 +116,7 @@ def argv(programs: Programs, *, config: Path, data: Path, endpoint: str, bridge:
         "--ip-masq=false",
         *_publishing(programs.proxy),
         f"--cgroup-parent={cgroup}",
-        # The alternative, systemd, would see process numbers of another namespace.
+        # The systemd driver would see process numbers of another namespace.
         "--exec-opt=native.cgroupdriver=cgroupfs",
     ]
 

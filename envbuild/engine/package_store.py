@@ -24,7 +24,7 @@ from envbuild.model.progress import OnProgress, Progress, as_news
 from envbuild.workspace import Workspace
 
 _PARALLEL = 4  # parallel downloads; more of them would only share the same connection
-_DEADLINE_S = 600.0  # limit for the download of one file; apt itself stops within seconds if a server is silent
+_DEADLINE_S = 600.0  # seconds for the download of one file; apt itself stops within seconds if a server is silent
 _SHOWN = 3
 # Pauses in seconds. If a server could not be reached, all servers are asked again after each pause: the resolution of names may
 # fail for a moment.

@@ -26,7 +26,7 @@ from envbuild.workspace import Workspace
 _START_S = 60.0
 _STOP_S = 30.0
 _SOCKET_LIMIT = 107  # bytes: sizeof(sockaddr_un.sun_path) - 1, see unix(7)
-# This is not in /run/lock, where every user may place a link. Only root can write to /run.
+# This folder is not in /run/lock, where every user may place a link. Only root can write to /run.
 _SHARED = Path("/run/envbuild")
 
 
@@ -231,7 +231,7 @@ def _stop(places: _Places) -> None:
     if "sh" in found:  # the shell that runs daemon.INIT; it passes SIGTERM to dockerd, which stops its containers
         _signal(found["sh"], signal.SIGTERM)
         _wait_gone(places, _STOP_S)
-    for pid in _processes(places).values():  # these are the outer processes; the kernel then kills all others
+    for pid in _processes(places).values():  # the outer processes; the kernel then kills all others
         _signal(pid, signal.SIGKILL)
     if not _wait_gone(places, _STOP_S):
         raise EngineError(

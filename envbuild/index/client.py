@@ -41,7 +41,7 @@ class Index:
         self._skipped: dict[tuple[str, str], tuple[str, ...]] = {}
         self._pages: dict[tuple[str, str], Future[list[IndexFile]]] = {}
         self._guard = Lock()
-        self._first = RLock()  # reading pip's configuration captures standard output, which all threads share
+        self._first = RLock()  # a lock: reading pip's configuration captures standard output, which threads share
         self._pool = DaemonPool(_PARALLEL)
 
     @property

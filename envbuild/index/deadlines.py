@@ -111,8 +111,8 @@ class Clock:
 
     def __init__(self, host: str, what: str, end: float, say: Callable[[str], None], *, endless: bool) -> None:
         self._host, self._what, self._say, self._end = host, what, say, end
-        # An endless exchange is a download: it may continue while bytes arrive. Before its first byte, it has the same limit as
-        # others.
+        # An endless exchange is a download. It may continue while bytes arrive. Before its first byte, it has the limit of
+        # other exchanges.
         self._endless = endless
         self._began = self._window = time.monotonic()
         self._count = 0

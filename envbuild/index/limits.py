@@ -21,7 +21,7 @@ PROJECTS = 10_000
 SMALL_FILE_BYTES = 8 * 2**20
 # Bytes of a file to download. The largest wheels have 4 GB.
 FILE_BYTES = 32 * 2**30
-# Bytes of the body of a redirect or an error. Servers send such bodies for people; longer ones are not read.
+# Bytes of the body of a redirect or an error. Such a body is a page for people; a longer one is not read.
 REFUSAL_BYTES = 64 * 2**10
 URL_LETTERS = 8_000
 SPECIFIER_LETTERS = 1_000

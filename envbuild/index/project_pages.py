@@ -125,7 +125,7 @@ def _address(url: Any) -> str:
     if _PLAIN_ADDRESS.fullmatch(url):
         return url
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or (parts.port or 1) < 1:  # .port raises if invalid
+    if parts.scheme not in ("http", "https") or not parts.hostname or (parts.port or 1) < 1:  # `port` raises if it is invalid
         raise ValueError("its address does not begin with http or https")
     return urldefrag(url).url
 
@@ -188,7 +188,7 @@ def _joined(page: str, target: Any) -> Any:
     try:
         return urljoin(page, target) if target and isinstance(target, str) else None
     except ValueError:
-        return None  # the check of the file then refuses the file
+        return None  # a file without an address is refused later
 
 
 def _metadata(value: Any) -> str | None:

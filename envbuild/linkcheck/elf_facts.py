@@ -117,7 +117,7 @@ class _WithoutSections(elf.Limited):
     def read(self, size: int = -1) -> bytes:
         begin = self.tell()
         data = bytearray(super().read(size))
-        for first, end in ((40, 48), (60, 64)):  # e_shoff; e_shnum and e_shstrndx
+        for first, end in ((40, 48), (60, 64)):  # places in the ELF header: e_shoff; e_shnum and e_shstrndx
             for at in range(max(first - begin, 0), min(end - begin, len(data))):
                 data[at] = 0
         return bytes(data)
@@ -228,7 +228,7 @@ def _all(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 def _reader(stream: IO[bytes]) -> Callable[[int, int], bytes]:
     try:
         number = stream.fileno()
-    except OSError:  # the file is in memory
+    except OSError:  # a file in memory has no descriptor
 
         def read(begin: int, count: int) -> bytes:
             stream.seek(begin)

@@ -10,7 +10,7 @@ import struct
 _OLD, _NEW = b"ld.so-1.7.0", b"glibc-ld.so.cache1.1"
 _ENTRY = struct.Struct("<iIIIQ")
 _OLD_ENTRY = 12
-_X86_64 = 0x0303  # FLAG_X8664_LIB64 | FLAG_ELF_LIBC6
+_X86_64 = 0x0303  # FLAG_X8664_LIB64 | FLAG_ELF_LIBC6, in glibc's dl-cache.h
 _MOST = 200_000
 
 

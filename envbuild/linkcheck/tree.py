@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from envbuild.linkcheck.model import ElfFacts, LayerFacts
 
 _PACKAGES = ("/site-packages/", "/dist-packages/")
-_MOST_LINKS = 40  # links in one path, the same limit as in Linux
+_MOST_LINKS = 40  # links that are followed in one path, the same limit as in Linux
 
 
 class Tree:

@@ -77,7 +77,7 @@ class _Provider(resolvelib.AbstractProvider[Requirement, PackageCandidate, _Key]
     def get_preference(
         self,
         identifier: _Key,
-        resolutions: Mapping[_Key, PackageCandidate],  # noqa: ARG002 - resolvelib passes all by name
+        resolutions: Mapping[_Key, PackageCandidate],  # noqa: ARG002 - resolvelib passes all arguments by name
         candidates: Mapping[_Key, Iterator[PackageCandidate]],  # noqa: ARG002
         information: Mapping[_Key, Iterator[_Information]],
         backtrack_causes: Sequence[_Information],

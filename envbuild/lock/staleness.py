@@ -11,7 +11,7 @@ from envbuild import codec
 from envbuild.lock.comparison import differing
 from envbuild.model.environment import Environment, Framework
 
-_LIBRARIES = re.compile(r"\b(cudnn|nccl)\b")  # these versions may change: the matrix only prefers one
+_LIBRARIES = re.compile(r"\b(cudnn|nccl)\b")  # the matrix only prefers versions of these, and they may change
 
 
 def outdated(held: Environment, today: Environment) -> Iterator[str]:

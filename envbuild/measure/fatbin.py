@@ -31,7 +31,7 @@ _CONTAINER = struct.Struct("<IHHQ")
 _ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 # The largest library measured so far has 1,700 containers. The largest container has 25 entries.
 _MOST_CONTAINERS, _MOST_ENTRIES = 200_000, 500
-_MOST_PADDING = 2**20  # bytes between two containers, all of them zero, which the linker adds when it joins parts
+_MOST_PADDING = 2**20  # bytes of zeros between two containers; the linker adds them when it joins parts
 
 
 class Entry(NamedTuple):

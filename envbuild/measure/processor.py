@@ -118,8 +118,7 @@ def _instruction_sets(code: bytes, address: int) -> Iterator[tuple[str, bool]]:
     for instruction in Decoder(64, code, ip=address):
         if instruction.is_invalid:
             return
-        # Skip TZCNT: compilers write it for older processors, too. These run it as BSF, which gives the same result except for
-        # 0.
+        # Skip TZCNT. Compilers write it for older processors, too. These run it as BSF, which has another result only for 0.
         for feature in instruction.cpuid_features() if instruction.mnemonic != Mnemonic.TZCNT else ():
             name = names.get(feature, "")
             if name in _BEYOND or name.startswith(_BEYOND_FAMILIES):

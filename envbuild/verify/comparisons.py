@@ -118,7 +118,7 @@ def _overwritten(replaced: Sequence[Mapping[str, Any]]) -> list[str]:
     """Notes, one for each pair of packages that have different files at the same paths."""
     pairs: dict[tuple[str, str], list[str]] = {}
     for item in replaced:
-        if item["of"] != item["by"]:  # the same package if its RECORD lists a file twice
+        if item["of"] != item["by"]:  # both are one package if its RECORD lists a file twice
             pairs.setdefault((item["of"], item["by"]), []).append(item["path"])
     return [
         f"{name} and {winner} have different files at the same path: the image has those of {winner} "
