@@ -135,8 +135,8 @@ def _require_end(member: Member, inflater: Any) -> None:
 
 
 def _check(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the pieces. Raises :class:`ZipError` as soon as there are more bytes than the directory of the archive says, or at
-    the end if the size or the CRC differs."""
+    """Yield the pieces. Raises :class:`ZipError` as soon as there are more bytes than the archive's directory states. At the
+    end, raises it if the size or the CRC differs."""
     crc, size = 0, 0
     for piece in pieces:
         size += len(piece)

@@ -61,9 +61,9 @@ def pin(
 ) -> BaseLock | Missing:
     """Return the pin of this environment's base (a digest or a package list). If there is none, return what is missing and why.
 
-    If a base can be bootstrapped and a mirror lists its packages, the packages and their hashes are the pin, because an image
-    can disappear from a registry. Otherwise, a digest in the matrix is preferred to the registry's digest, so that all users
-    get the same lock.
+    If a base can be bootstrapped and a mirror lists its packages, these packages and their hashes are the pin. This is
+    preferred, because an image can disappear from a registry. Otherwise, a digest in the matrix is preferred to the registry's
+    digest, so that all users get the same lock.
 
     Nothing is pulled or installed. Without an engine, no registry is queried. The lock records what is missing, but nothing
     about this machine: errors with hosts and addresses are only shown as progress.

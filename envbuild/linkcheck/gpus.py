@@ -38,10 +38,10 @@ def _library(path: str, facts: ElfFacts, rules: LinkRules) -> str:
 
 
 def gpus(code: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """For each compute capability, with the names of its GPUs: how many objects have native code, only PTX, or nothing; and
-    what each library has.
+    """Return, as JSON, an entry for each compute capability, with the names of its GPUs. It counts the objects that have native
+    code, only PTX, or nothing, and says what each library has.
 
-    A library has ``partly`` if only some of its objects have code for the capability, and ``unknown`` if the GPU code of an
+    A library has ``partly`` if only some of its objects have code for the capability. It has ``unknown`` if the GPU code of an
     object cannot be read.
     """
     told = []

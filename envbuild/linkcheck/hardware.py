@@ -84,11 +84,11 @@ def _version(text: str) -> tuple[int, ...]:
 def driver_needs(
     objects: Mapping[str, ElfFacts], rules: LinkRules, known: DriverSymbols, toolkits: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """For each library of the driver: the objects that are linked with it, the objects that contain its name, and a driver that
-    has all symbols that the linked objects need.
+    """Return, as JSON, an entry for each library of the driver.
 
-    ``lacks`` is a driver that was read and lacks one of these symbols. ``toolkits`` maps each CUDA version to the driver that
-    came with it.
+    The entry has the objects that are linked with the library, the objects that contain its name, and a driver that has all
+    symbols that the linked objects need. ``lacks`` is a driver that was read and lacks one of these symbols. ``toolkits`` maps
+    each CUDA version to the driver that came with it.
     """
     offered = {symbol for path, facts in objects.items() if _STUBS not in path for symbol in facts.offers}
     told = []

@@ -44,8 +44,11 @@ def load(images: Path) -> HostLibraries:
 
 
 def check(objects: Mapping[str, ElfFacts], known: HostLibraries) -> dict[str, Any]:
-    """Return, as JSON, the image's glibc; and for each host, the host's libraries that the image uses, the highest glibc that
-    they need, and which of them need a newer glibc than the image has."""
+    """Return, as JSON, the image's glibc and an entry for each host.
+
+    The entry has the host's libraries that the image uses, the highest glibc that they need, and those of them that need a
+    newer glibc than the image has.
+    """
     glibc = _glibc(objects)
     used = _used(objects)
     told = []

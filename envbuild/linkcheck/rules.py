@@ -20,7 +20,7 @@ OF_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt)\.so\.(\d+)(?:\.\d+)*")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
     """Libraries of one kind. ``symbols`` is a pattern for the beginnings of their symbols. ``wheel`` is the Python package that
-    contains them, where ``{cuda}`` stands for the major version of CUDA. Texts may be empty."""
+    contains them; ``{cuda}`` in it stands for the major version of CUDA. Texts may be empty."""
 
     name: str
     libraries: tuple[str, ...]

@@ -21,8 +21,8 @@ def gap_of(framework: Framework) -> Missing:
 
 
 def unpinned(environment: Environment) -> list[Missing]:
-    """Return the entries for facts that the matrix lacks: hashes of packages and Pythons, and commits of sources that the
-    matrix names only by a tag or a branch."""
+    """Return the entries for facts that the matrix lacks: hashes of packages and Pythons, and commits of sources. A commit is
+    missing if the matrix names only a tag or a branch."""
     sources = [
         Missing(
             what=f"the commit of {framework.options['repository']} that {revision} names",

@@ -22,7 +22,7 @@ DEFAULT_INDEX = "default"
 class Pages:
     """Queries the host's own index, or, for a framework with a special index, that index.
 
-    If such a framework requires a package in an exact version, this package comes from the special index, too: another index
+    If such a framework requires an exact version of a package, this package comes from the special index, too. Another index
     may have a different build of the same version. A file that the matrix pins must have the pinned hash on any index. If a
     special index cannot be reached, only the pinned files of the framework are offered.
     """

@@ -172,8 +172,8 @@ def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> I
 
 
 def _way(lists: Iterable[Mapping[str, Any]], capability: str) -> str:
-    """How the best of these lists of GPU code runs on a GPU: ``native`` (also for code of this exact GPU, such as ``9.0a``),
-    ``ptx``, or ``none``. Code of CUDA's own libraries does not count."""
+    """How the best of these lists of GPU code runs on a GPU: ``native``, ``ptx``, or ``none``. Code of this exact GPU, such as
+    ``9.0a``, is also ``native``. Code of CUDA's own libraries does not count."""
     major, minor = _capability(capability)
     own = [code for code in lists if not code["of_cuda"]]
     native = [(_capability(each), each[-1] == "a") for code in own for each in code["native"]]

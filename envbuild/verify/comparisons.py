@@ -182,8 +182,8 @@ def _same_version(found: str, wanted: str) -> bool:
 
 
 def compare_packages(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
-    """Compare the system packages. These must have exact versions: packages of the base that the matrix lists, packages that
-    the lock pins, and packages for which a user's recipe states a version."""
+    """Compare the system packages. Some must have exact versions: those that the matrix lists for the base, those that the lock
+    pins, and those for which a user's recipe states a version."""
     packages = told["packages"]
     environment = lock.environment
     exact = {package.name: package.version for package in environment.base.packages}

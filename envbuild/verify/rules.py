@@ -46,7 +46,7 @@ class ImportRules:
     """The rules of ``verify``. ``libraries`` maps a shared library and a system to the system package with this library.
     ``frameworks`` maps a project to a framework of the matrix.
 
-    ``made_from`` maps a system without its own list of packages to the system whose list is used for it. ``ignored`` are
+    A system may have no list of packages of its own. Then ``made_from`` names the system whose list is used. ``ignored`` are
     projects that the recipes do not install although a package requires them.
     """
 
