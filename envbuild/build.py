@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from envbuild.engine.model import BuiltImage
 
 REPOSITORY = "envbuild"
-PULLED = "pull"  # `builder` of an image that was pulled from a registry, under the tag of the same inputs
+PULLED = "pull"  # value of `builder` for an image that was pulled by the tag of its inputs
 # A function that checks an image before the image gets a tag, and raises if the image must not get one. Its arguments are the
 # ids of the image and of its base.
 Check = Callable[[str, str], None]
@@ -67,12 +67,12 @@ class Composition(Protocol):
 class BuildRecord:
     """The result and the inputs of a build. ``lock`` and ``inputs`` are sha256 in hex; ``tags[0]`` is the canonical tag.
 
-    Builds with the same inputs, base and Debian packages have equal ``layers``. They also have equal ``image`` ids if ``dated``
-    is true, because BuildKit from 0.11 on can set a given creation time. ``kept`` is true if nothing had changed and the
-    earlier image was kept. ``rendering`` and ``guest`` are the SHA-256 of the rendering and of the guest; the evidence of this
-    image names both. ``builder`` is ``docker`` for an image that was built from its Dockerfile, ``compose`` for a composed
-    image, and ``pull`` for an image from a registry. ``pushed`` lists this image's addresses in registries,
-    ``HOST/REPOSITORY@DIGEST``.
+    Builds with the same inputs, base and Debian packages have equal ``layers``. If ``dated`` is true, their ``image`` ids are
+    equal, too: ``dated`` means that the image got the creation time of its lock, which needs BuildKit 0.11 or newer. ``kept``
+    is true if nothing had changed and the earlier image was kept. ``rendering`` and ``guest`` are the SHA-256 of the rendering
+    and of the guest; the evidence of this image names both. ``builder`` is ``docker`` if the image was built from its
+    Dockerfile, ``compose`` if it is a composed image, and ``pull`` if it was pulled from a registry. ``pushed`` lists this
+    image's addresses in registries, ``HOST/REPOSITORY@DIGEST``.
     """
 
     name: str
@@ -110,13 +110,13 @@ def build(
     """Build the image of a lock from its rendering, or keep the existing image if all inputs are the same.
 
     If ``compose`` is given, it makes the image instead of the engine's builder. ``supply`` is called before anything is built;
-    it returns further files for the build context (path in the context → file).
-    ``aliases`` are further tags, such as the request as it was typed; invalid tags are left out. ``check`` is called for every
-    image before a tag moves to that image. If ``check`` raises, no tag has moved and the record is unchanged.
+    it returns further files for the build context (path in the context → file). ``aliases`` are further tags, such as the
+    request as it was typed; invalid tags are left out. ``check`` is called for every image before a tag moves to that image. If
+    ``check`` raises, no tag moves and the build record stays unchanged.
 
-    Raises :class:`BuildError` (first ``base-unreachable`` and ``base-differs``, later ``packages-differ``,
-    ``build-step``, ``index-unreachable``, ``artifact-gone``, ``artifact-changed``, ``no-space``), :class:`EngineError`, and
-    the errors of ``check``. An interrupted build leaves the record and the tags as they were.
+    Raises :class:`BuildError` (first ``base-unreachable`` and ``base-differs``, later ``packages-differ``, ``build-step``,
+    ``index-unreachable``, ``artifact-gone``, ``artifact-changed``, ``no-space``), :class:`EngineError`, and the errors of
+    ``check``. An interrupted build changes neither the build record nor the tags.
     """
     workspace, lock, name = inputs.workspace, inputs.lock, inputs.lock.environment.name
     with _alone(inputs):
@@ -188,9 +188,9 @@ def compose_elsewhere(
     """Call ``compose`` to make the image of a lock and write it to a place outside the engine; return the result of
     ``compose``.
 
-    ``compose`` gets the inputs of the build and a check. Before it writes anything, it calls the check with the id of an image
-    that has the same base and system packages; the check raises the same errors as :func:`build`. ``begin`` starts long work
-    that needs no build context, such as downloads.
+    ``compose`` gets the inputs of the build and a check. Before ``compose`` writes anything, it calls the check with the id of
+    an image that has the same base and system packages. The check raises the same errors as :func:`build`. ``begin`` starts
+    long work that needs no build context, such as downloads.
     """
     from envbuild.build_preparation import prepare, require_system
     from envbuild.lock import download_errors
@@ -211,8 +211,8 @@ def _alone(inputs: BuildInputs) -> contextlib.AbstractContextManager[None]:
 
 
 def _begun(engine: Engine, supply: Callable[[], Mapping[str, Path]], begin: Callable[[], object] | None) -> Mapping[str, Path]:
-    """Return the files from ``supply``, then call ``begin``, which starts downloads. ``supply`` comes first, because it may
-    fill caches, so that less has to be downloaded. Neither is called if the engine cannot build."""
+    """Return the files from ``supply``, then call ``begin``, which starts downloads. ``supply`` is called first: it may fill
+    caches, and then less has to be downloaded. Neither is called if the engine cannot build."""
     engine.require_builder()
     more = supply()
     if begin is not None:
@@ -258,13 +258,14 @@ def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: st
     canonical = lock.environment.name.replace("+", "_")
     of_lock = f"{canonical}-{lock_file.digest(lock)[:8]}"
     wanted = [canonical, of_lock, f"{of_lock}-{inputs[:8]}", *(alias.replace("+", "_") for alias in aliases)]
-    if not _TAG.fullmatch(wanted[2]):  # the longest of them; who names an image takes it from there
+    if not _TAG.fullmatch(wanted[2]):  # the longest tag; it must be valid, because it identifies the image
         raise InvalidInputError(f"{lock.environment.name} is too long for, or not possible as, the name of an image.")
     return tuple(dict.fromkeys(f"{repository}:{tag}" for tag in wanted if _TAG.fullmatch(tag)))
 
 
 def unverified_tag(lock: Lock, inputs: str) -> str:
-    """The tag of an image that is not verified: the tag of all inputs with the ending ``-unverified``."""
+    """Return the tag of an image that is not verified: the tag with the digest of all inputs, and the ending
+    ``-unverified``."""
     canonical = lock.environment.name.replace("+", "_")
     tag = f"{canonical}-{lock_file.digest(lock)[:8]}-{inputs[:8]}-unverified"
     return tag if _TAG.fullmatch(tag) else f"{inputs[:32]}-unverified"
@@ -283,7 +284,7 @@ def _kept(engine: Engine, workspace: Workspace, record: BuildRecord, tags: Seque
 
 
 def _carried(engine: Engine, before: BuildRecord | None) -> list[str]:
-    """Return the aliases of the last build that still name the image of that build. They move to the new image."""
+    """Return the aliases of the last build that still name the image of that build. These aliases move to the new image."""
     if before is None:
         return []
     fixed = re.compile(re.escape(before.tags[0]) + "(-[0-9a-f]{8}){1,2}")

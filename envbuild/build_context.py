@@ -23,7 +23,7 @@ from envbuild.workspace import Workspace
 
 _EPOCH = 1577836800  # the oldest time stamp of a context
 _YEAR = 31536000
-# Users start pip as a module (`python -m pip`). For isolated builds, pip starts its own folder as a program.
+# Users start pip as a module (`python -m pip`). For isolated builds, pip runs its own folder as a program (`python FOLDER`).
 _PIP_MAIN = b"""\
 import os
 import sys
@@ -107,7 +107,7 @@ def _fetched(inputs: BuildInputs, artifact: Artifact) -> Path:
 
 
 def _told(lock: Lock, rendering: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts that are generated for the image: path in the context → text."""
+    """Return the files of the context whose text is generated for this lock: path in the context → text."""
     told = {"lock.json": lock_file.dumps(lock), "sbom.cdx.json": sbom.dumps(lock, lock_file.digest(lock))}
     told |= {path: text for path, text in rendering.items() if path == prefixes.FILE}
     return {f"envbuild/{path}": text for path, text in told.items()}
@@ -168,7 +168,7 @@ def _users_pips(inputs: BuildInputs) -> Iterator[tuple[str, bytes]]:
 def pip_files(lock: Lock, prefix: Prefix, wheel: Path, folder: str = _OVERLAY) -> dict[str, bytes]:
     """Return the files with which users of ``prefix`` add packages, by path below ``folder``/NAME in the image.
 
-    They are the pip in ``wheel``, the program that starts it, and the .pth file for the prefix. Raises
+    The files are those of the pip in ``wheel``, the program that starts pip, and the .pth file for the prefix. Raises
     :class:`InvalidInputError` (``broken-tool``) for a file that is not a wheel.
     """
     try:

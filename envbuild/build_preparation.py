@@ -107,7 +107,8 @@ def provide_base(
 
 
 def _apt_secrets(lock: Lock, workspace: Workspace, on_progress: OnProgress) -> dict[str, bytes]:
-    """Return this machine's apt settings for the build; nothing if the lock pins all packages and no repository is needed."""
+    """Return this machine's apt settings for the build. Return nothing if the lock pins all packages: then no repository is
+    needed."""
     repositories = lock.environment.base.repositories
     if lock.apt is not None and not repositories:
         return {}
@@ -130,7 +131,7 @@ def _tell_notes(real: bases.RealisedBase, on_progress: OnProgress) -> None:
 def _require_base(engine: Engine, real: bases.RealisedBase, layers: tuple[str, ...], image: str) -> None:
     """Raise :class:`BuildError` (``base-differs``) if the builder used another base than ``real``, whose layers are ``layers``.
 
-    A builder finds the base by name, and another program may have given that name to another image meanwhile.
+    A builder finds the base by name, and another program may have given that name to another image in the meantime.
     """
     named, built = engine.image(real.reference), engine.image(image)
     moved = named is not None and named.id != real.image_id

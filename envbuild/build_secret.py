@@ -1,4 +1,5 @@
-"""The single secret of a build: settings with which steps reach the index and the mirror, in a file that step.sh reads.
+"""The single secret of a build: a file that step.sh reads, with the settings for access to the package index and the apt
+mirror.
 
 People who build without envbuild can write such a file themselves. Usually ``export NAME=value`` lines are enough.
 """

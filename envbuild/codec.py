@@ -1,4 +1,5 @@
-"""Convert frozen dataclasses to JSON values and back, strictly: unknown and missing keys are errors that name the path."""
+"""Convert frozen dataclasses to JSON values and back, strictly: each unknown or missing key is an error that names the path of
+the key."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Cache answers between runs, and compute stamps of files. An answer is used only if its checksum is right.
 
-Each answer is one JSON file (JSON cannot execute anything): a line that names the program, the input and the length and hash of
-each part, then the parts, which are checked and decoded on demand. A file with a wrong length, or from another program, counts
-as absent.
+Each answer is one JSON file, because reading JSON cannot execute code. The first line names the program, the input, and the
+length and hash of each part. The parts follow; each is checked and decoded on demand. A file with a wrong length, or from
+another program, counts as absent.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from envbuild import files
 from envbuild.errors import EnvbuildError
 
 FORMAT = 4
-# Two changes within one tick of a file system's clock get the same time. So a stamp is reliable only if its newest file is
-# older than this.
+# Two changes within one tick of a file system's clock get the same time. So a stamp is reliable only if its newest change is
+# more than these nanoseconds ago.
 SETTLED_NS = 2 * 10**9
 _LARGEST = 256 * 2**20  # the compiled matrix has 5 MB
-_KEPT = 16  # this many answers are kept, for other checkouts and overlays; older ones are removed
+_KEPT = 16  # answers that are kept, because checkouts and overlays differ; older answers are removed
 
 
 class CachedParts:

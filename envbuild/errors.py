@@ -1,7 +1,7 @@
 """The errors that users can meet, one class per exit code.
 
-An error says, in this order: *what* happened, *where*, *why*, and what to do *next* (the hint). Any other exception than
-:class:`EnvbuildError` is a bug in envbuild and exits with 1.
+An error says, in this order: *what* happened, *where*, *why*, and what to do *next* (the hint). Any exception other than
+:class:`EnvbuildError` is a bug in envbuild; the program then exits with 1.
 """
 
 from __future__ import annotations

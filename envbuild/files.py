@@ -19,7 +19,7 @@ from envbuild.errors import BuildError, EnvbuildError, UsageError
 # The largest file that is read: locks, smoke reports and certificate bundles have less than 2 MB. An endless file (/dev/zero)
 # must not fill the memory; parsed JSON takes 20 times the memory of its text.
 PLENTY = 16 * 2**20
-# How long to wait for another run: building or training an image may take hours, other work takes minutes.
+# How long to wait for another run: a build or a smoke test may take hours, other work takes minutes.
 LONG_WAIT_S = 6 * 3600.0
 SHORT_WAIT_S = 120.0
 QUIET_S = 2.0  # shorter waits are not reported
@@ -72,7 +72,7 @@ def _write(path: Path, data: bytes, mode: int) -> bool:
 
 
 class NewFile:
-    """A file that is being written. It is deleted unless :meth:`keep` gives it a name."""
+    """A file that is being written. The file is deleted unless :meth:`keep` gives it a name."""
 
     def __init__(self, stream: BinaryIO, temporary: str) -> None:
         self.stream = stream
@@ -81,8 +81,8 @@ class NewFile:
     def keep(self, path: Path, *, mode: int = 0o644) -> bool:
         """Rename the file to ``path``, in the same folder, after its whole content is on the disk; replace an existing file.
 
-        Returns False if another process, which was writing to ``path`` at the same moment, removed the temporary name; then the
-        file is lost. Callers with large files hold a lock.
+        Returns False if another process wrote to ``path`` at the same time and removed the temporary name. The file is then
+        lost. Callers with large files hold a lock.
         """
         self.stream.flush()
         os.fsync(self.stream.fileno())
@@ -107,10 +107,11 @@ class NewFile:
 
 @contextlib.contextmanager
 def new_file(folder: Path, prefix: str = ".new.") -> Iterator[NewFile]:
-    """Open a new file in ``folder``. Its name may depend on its content: :meth:`NewFile.keep` gives the name at the end.
+    """Open a new file in ``folder``. The name of the file may depend on its content: :meth:`NewFile.keep` sets the name at the
+    end.
 
     Until then the file has no name, so that nothing remains if the process is killed. On the few file systems that do not
-    support unnamed files, it has a temporary name that begins with ``prefix``. Raises OSError.
+    support unnamed files, the file has a temporary name that begins with ``prefix``. Raises OSError.
     """
     descriptor, temporary = _open_nameless(folder, prefix)
     with os.fdopen(descriptor, "wb") as stream:
@@ -134,7 +135,7 @@ def _open_nameless(folder: Path, prefix: str) -> tuple[int, str]:
 def _name(descriptor: int, path: Path) -> str:
     """Give the unnamed file a temporary name next to ``path``. The caller renames it, because a link cannot replace a file.
 
-    The temporary name is always the same. If a kill comes between these two steps, the next write removes the file.
+    The temporary name is always the same. If the process is killed before the rename, the next write removes the file.
     """
     beside = path.with_name(f".{path.name}.new")
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -164,7 +165,7 @@ def refuse_device(path: Path) -> None:
 def explain_os_error(error: OSError, path: Path, *, continues: bool = False) -> EnvbuildError:
     """Return the EnvbuildError that explains an ``OSError`` at ``path`` to the user.
 
-    With ``continues``, the complete files stay, and the same command continues with them.
+    ``continues`` means that complete files stay on the disk, and that the same command continues with them.
     """
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return BuildError(
@@ -180,7 +181,7 @@ def explain_os_error(error: OSError, path: Path, *, continues: bool = False) -> 
 def read_bytes(path: Path, limit: int = PLENTY) -> bytes:
     """Return the content of a plain file of at most ``limit`` bytes.
 
-    Also raises OSError for larger files, and for pipes, devices and folders, because reading them might block or never end.
+    Also raises OSError for larger files, and for pipes, devices and folders: reading such a file might block or never end.
     Callers handle OSError anyway.
     """
     with _open_plain(path) as stream:
@@ -249,7 +250,7 @@ def _plain(descriptor: int, path: Path, mode: str) -> BinaryIO:
         os.close(descriptor)
         number = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
         raise OSError(number, "it is a folder" if stat.S_ISDIR(kind) else "it is not a plain file", str(path))
-    return os.fdopen(descriptor, mode)  # type: ignore[return-value]  # binary, as both modes say
+    return os.fdopen(descriptor, mode)  # type: ignore[return-value]  # both modes are binary
 
 
 def tell_nobody(_message: str) -> None:
@@ -274,7 +275,7 @@ def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s:
             raise explain_os_error(error, path) from error
         with stream:
             _acquire(stream, path, on_wait, limit_s)
-            if not _is_at(stream, path):  # the previous holder removed the file; another may have this name now
+            if not _is_at(stream, path):  # the previous holder removed the file; another file may have this name now
                 continue
             with contextlib.suppress(OSError):  # a full disk: recording the holder is optional
                 stream.truncate(0)
@@ -283,7 +284,7 @@ def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s:
             try:
                 yield
             finally:
-                with contextlib.suppress(OSError):  # remove it while locked, so that no other process can lock it first
+                with contextlib.suppress(OSError):  # remove the file while it is locked: no other process can lock it
                     path.unlink()
             return
 

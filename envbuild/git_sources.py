@@ -1,7 +1,7 @@
 """Fetch one commit of a git repository as one archive, for frameworks that no package index has.
 
-Git checks every object by its hash, so a commit pins its files and its submodules. To use a local clone, also without a
-network: ``git config --global url."/srv/x.git".insteadOf https://github.com/some/x``.
+Git checks every object by its hash, so a commit pins its files and its submodules. To use a local clone instead, for example
+without a network, run ``git config --global url."/srv/x.git".insteadOf https://github.com/some/x``.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _QUIET = {"GIT_TERMINAL_PROMPT": "0"}
 def archive(repository: str, revision: str, folder: Path, on_progress: OnProgress, *, sha256: str = "") -> Path:
     """Return a tar of the files of ``repository`` at ``revision``, below ``source/``, fetched now or by an earlier run.
 
-    The same commit makes the same bytes. An archive of an earlier run is used only if its hash is ``sha256``, which comes from
-    the lock. If ``sha256`` is empty, the archive must have the hash that was stored next to it when it was made. An archive
-    with another hash is fetched again. Raises :class:`BuildError` (``source-unreachable``; ``hash-differs`` if the fetched
-    archive is not the one that the lock pins).
+    The same commit always gives the same bytes. An archive of an earlier run is used only if its hash is ``sha256``, which
+    comes from the lock. If ``sha256`` is empty, the archive must have the hash that was stored next to it when it was made. An
+    archive with another hash is fetched again. Raises :class:`BuildError` (``source-unreachable``; ``hash-differs`` if the
+    fetched archive is not the one that the lock pins).
     """
     target = archive_path(repository, revision, folder)
     with files.locked(target.with_suffix(".running"), as_news("source", on_progress)):

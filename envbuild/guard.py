@@ -22,9 +22,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-# Attempts to remove a folder: after Ctrl-C, a thread may still write into it meanwhile. Once it is gone, the thread cannot.
+# Attempts to remove a folder: after Ctrl-C, a thread may still write into the folder during the removal. Once the folder is
+# gone, the thread cannot write any more.
 _REMOVALS = 10
-# Imports come late, so that a guard that only waits takes little time and memory.
+# The program imports these modules only when it needs them: a guard that only waits then takes little time and memory.
 _PROGRAM = """
 import json, os, signal, sys
 held = {}
@@ -100,7 +101,7 @@ class _Guard:
 
 
 def _start() -> subprocess.Popen[str]:
-    # Use a separate session, so that Ctrl-C or a closed terminal does not end it. -I -S halve its start-up time.
+    # Start the guard in a separate session, so that Ctrl-C or a closed terminal does not end it. -I -S halve its start-up time.
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _PROGRAM],
         stdin=subprocess.PIPE,
@@ -128,7 +129,7 @@ def process_group(pid: int) -> Iterator[None]:
 def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """Make a new folder; remove it at the end of the block, or earlier if this process is killed."""
     folder = (parent or Path(tempfile.gettempdir())) / (prefix + secrets.token_hex(8))
-    key = _GUARD.hold("folder", str(folder))  # register it before it exists, because a kill may come at any moment
+    key = _GUARD.hold("folder", str(folder))  # register the folder before it exists: a kill may come at any moment
     try:
         folder.mkdir(mode=0o700)
         yield folder

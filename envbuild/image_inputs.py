@@ -67,7 +67,7 @@ def inputs_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe
 
 
 def guest_digest(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> str:
-    """One sha256 over the guest as the environment of ``lock`` gets it: the smoke package and the adapters of its recipes."""
+    """One sha256 over the guest that the environment of ``lock`` gets: the smoke package and the adapters of its recipes."""
     return _digest(contents(guest_files(workspace, lock, recipes)))
 
 
@@ -101,8 +101,8 @@ def _digest(parts: Mapping[str, bytes]) -> str:
 def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> dict[str, Path]:
     """envbuild's own programs that go into the image: path in the context → file here.
 
-    They are the smoke package, the adapters of the environment's recipes, the adapters that those import, and the programs with
-    which users add packages.
+    The programs are the smoke package, the adapters of the environment's recipes, the adapters that these adapters import, and
+    the programs with which users add packages.
     """
     guest: dict[str, Path] = {}
     for folder, folders, names in os.walk(workspace.guest):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import jinja2
 
-# For templates of shell code: bash's ``${#array[@]}`` would open a comment in Jinja's default syntax.
+# The comment marks for templates of shell code: in Jinja's default syntax, bash's ``${#array[@]}`` would open a comment.
 SHELL_COMMENTS = {"comment_start_string": "{##", "comment_end_string": "##}"}
 
 

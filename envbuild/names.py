@@ -1,6 +1,6 @@
 """Check names from a package index or a lock before they are used. Pure.
 
-These names become parts of paths, addresses and shell commands in Dockerfiles. Only these checks make that safe.
+These names become parts of paths, addresses and shell commands in Dockerfiles. That is safe only because of these checks.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 # Linux's file systems allow file names of 255 bytes. This limit leaves room for `.NAME.part` and `.NAME.lock`.
 LONGEST_FILE_NAME = 240
-# Longer versions are either jokes or attacks; Python refuses to read numbers of more than 4300 digits.
+# Longer versions are jokes or attacks. They would also cause errors: Python refuses to read numbers of more than 4300 digits.
 LONGEST_VERSION = 100
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._!+-]*", re.ASCII)
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._!+~:%,@=-]*", re.ASCII)

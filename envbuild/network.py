@@ -11,7 +11,8 @@ from typing import Any
 
 from envbuild.errors import BuildError
 
-# Python's audit events for network use, and the index of the argument with the address. If that is a tuple, the host is first.
+# Python's audit events for network use, and the index of the argument with the address. If the address is a tuple, its first
+# item is the host.
 _ADDRESS = {
     "socket.connect": 1,
     "socket.sendto": 1,
@@ -34,7 +35,7 @@ def is_forbidden() -> bool:
 
 
 def require(purpose: str) -> None:
-    """Raise :class:`BuildError` (``offline``) if the network must not be used. ``purpose`` begins the message."""
+    """Raise :class:`BuildError` (``offline``) if the network must not be used. The error message begins with ``purpose``."""
     if _State.forbidden:
         raise BuildError(
             f"{purpose} needs the network, which --offline forbids.",

@@ -26,7 +26,8 @@ _LOOK_S = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """How a process ended: ``code`` is negative for a signal, as in subprocess; ``output`` joins both streams unless split."""
+    """How a process ended. ``code`` is negative if a signal ended the process, as in subprocess. ``output`` has both streams,
+    unless they were split."""
 
     argv: tuple[str, ...]
     code: int
@@ -47,8 +48,8 @@ def run(
 ) -> Result:
     """Run a process to its end and return the result, whatever the exit code.
 
-    ``env`` is added to this process's environment. With ``split`` standard error is kept apart in ``errors``; ``on_line``
-    is called with each line of both streams as it comes. Raises :class:`TimedOutError` after ``timeout_s`` and
+    ``env`` is added to this process's environment. With ``split``, standard error goes to ``errors`` instead of ``output``.
+    ``on_line`` is called with each line of both streams at once. Raises :class:`TimedOutError` after ``timeout_s`` and
     :class:`UsageError` (``missing-program``) if the program does not exist. On any exception, Ctrl-C included, the whole
     process group is stopped before the exception goes on. If this process is killed, the guard kills the group. With
     ``dies_with_us`` the kernel kills the program itself as soon as this process ends.
@@ -86,7 +87,7 @@ class Said:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ended:
-    """The end of one of several processes: ``code`` is negative for a signal; ``output`` is its standard output."""
+    """The end of one of several processes: ``code`` is negative if a signal ended it; ``output`` is its standard output."""
 
     key: str
     code: int
@@ -124,8 +125,8 @@ class Children:
             guards.enter_context(guard.process_group(process.pid))
             for stream, is_error in ((process.stdout, False), (process.stderr, True)):
                 threading.Thread(target=self._read, args=(key, stream, is_error), daemon=True).start()
-            # Register the process last: then every registered process has threads that read its output, and waiting for it
-            # ends.
+            # Register the process last: then threads read the output of every registered process, so that each wait for a
+            # process ends.
             self._output[key], self._open_streams[key], self._guards[key] = [], 2, guards
             self._processes[key] = process
         except BaseException:
@@ -167,14 +168,14 @@ class Children:
             stop_group(process.pid, grace_s=0)
         ended = []
         while self._processes:
-            # Ctrl-C may have come between the last line of a process and the report of its end.
+            # Ctrl-C may have arrived after the last line of a process and before the report of its end.
             silent = next((key for key in self._processes if not self._open_streams[key]), None)
             event = self.next() if silent is None else self._ended(silent)
             ended += [event] if isinstance(event, Ended) else []
         return ended
 
     def _ended(self, key: str) -> Ended:
-        code = self._processes[key].wait()  # it leaves the list only after its end, so that Ctrl-C still ends it
+        code = self._processes[key].wait()  # unlist it only after its end, so that Ctrl-C still ends it
         self._guards.pop(key).close()
         del self._processes[key]
         return Ended(key=key, code=code, output="".join(self._output.pop(key)))
@@ -197,7 +198,7 @@ def become(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> NoRe
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     guard.end()
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and the program would inherit that
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these signals; the program must not inherit that
         signal.signal(number, signal.SIG_DFL)
     os.execve(path, list(argv), {**os.environ, **(env or {})})
 

@@ -17,7 +17,7 @@ NO = "no"  # a row's option with this value switches a feature off
 _FILE = "recipe.yaml"
 _BUILD = "build.j2"
 _ADAPTER = "smoke.py"
-_NO_RECIPE = "_"  # the first letter of folders that are not recipes, such as the skeleton
+_NO_RECIPE = "_"  # the first character of folders that are not recipes, such as the skeleton
 _TEMPLATES = "*.j2"
 
 _NAME = r"[a-z][a-z0-9_]*"
@@ -34,8 +34,8 @@ class Feature:
     """A feature of some releases that needs additional packages in the image, for example compiling at run time.
 
     ``when`` are requirements (``name>=2``). The feature is part of every environment that pins a release which meets one of
-    them, unless the matrix row says ``options: {NAME: "no"}``. Its ``requirements`` and its Debian packages ``apt`` are treated
-    like those of the recipe.
+    them, unless the matrix row says ``options: {NAME: "no"}``. The feature's ``requirements`` and its Debian packages ``apt``
+    are treated like those of the recipe.
     """
 
     name: str
@@ -68,9 +68,9 @@ class Recipe:
     """How one framework is installed.
 
     ``requirements`` are locked together with the framework. ``apt_runtime`` are Debian packages of the image; ``apt_build`` are
-    installed only to build sdists. ``{python}`` in a name stands for the version of a Python that the distribution
-    carries. ``large`` are patterns over canonical project names: each matching project gets its own layer, in the order of the
-    patterns. ``module`` is the module that must be importable.
+    installed only to build sdists. ``{python}`` in a name stands for the version of the image's Python if that comes from the
+    distribution. ``large`` are patterns over canonical project names: each matching project gets its own layer, in the order of
+    the patterns. ``module`` is the module that must be importable.
 
     The rarer fields: ``adapters`` are the recipes whose smoke adapters this recipe's adapter imports. ``ignore`` are projects
     that are not locked although a package requires them. ``compiled`` are patterns over projects whose sdists need other
@@ -93,7 +93,7 @@ class Recipe:
     features: tuple[Feature, ...] = ()
 
     def requirements_of(self, framework: Framework) -> tuple[str, ...]:
-        """The requirements that are locked together with ``framework``, including the requirements of its features."""
+        """The requirements that are locked together with ``framework``. The requirements of its features are included."""
         own = (text for each in self.features if each.applies_to(framework) for text in each.requirements)
         return tuple(dict.fromkeys([*self.requirements, *own]))
 

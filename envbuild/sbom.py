@@ -1,8 +1,8 @@
-"""A lock as a software bill of materials: CycloneDX 1.6, JSON. Pure: the same lock gives the same bytes.
+"""Writes a lock as a software bill of materials (CycloneDX 1.6, JSON). Pure: the same lock gives the same bytes.
 
-The document lists what the lock pins: files of package indexes, Debian packages, CUDA packages. Everything that the lock could
-not pin is listed in the image's properties, to show that the list is incomplete. For a built image, the document also lists the
-distribution's packages, in the versions that the mirror had on the day of the build.
+The document lists what the lock pins: files of package indexes, Debian packages, CUDA packages. What the lock could not pin is
+listed in the image's properties. This shows that the bill of materials is incomplete. For a built image, the document also
+lists the distribution's packages, in the versions that the mirror had on the day of the build.
 """
 
 from __future__ import annotations

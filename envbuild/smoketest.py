@@ -31,7 +31,7 @@ COMMAND = "envbuild-smoke"
 # of any engine, including a remote engine and one with user namespaces.
 _ANSWER = "/tmp/envbuild-smoke.json"  # noqa: S108 - a path in the container
 _DATA = "/data"  # in the container
-BASELINE = "/tmp/envbuild-baseline.json"  # noqa: S108 - in the container, too
+BASELINE = "/tmp/envbuild-baseline.json"  # noqa: S108 - a path in the container
 _FILES = {"json": "report.json", "html": "report.html", "markdown": "report.md", "junit": "junit.xml"}
 _EXIT_OF_STATUS = {"pass": 0, "fail": 9, "inconclusive": 10, "error": 9}
 _EXIT_OF_GUEST = {0: 0, 1: 9, 2: 2, 3: 10, 4: 9, 5: 9}
@@ -40,13 +40,13 @@ _LOG_LINES = 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SmokeOptions:
-    """What to run. Empty values leave the choice to the guest.
+    """What to run. For an empty value, the guest chooses.
 
-    ``expect`` is the device that must have been used (``cpu`` or ``gpu``). ``gpus`` are indexes or UUIDs; empty means all
-    that the host has, if the image can use them. ``min_speedup`` is the guest's ``N:RATIO`` list. ``arguments`` go to the
-    guest as they are. ``timeout_s`` is the user's own limit for the whole test. ``data`` is a folder of this machine with files
-    of MNIST or CIFAR-10, which are copied into the container; ``baseline``, an earlier report, is copied too.
-    ``min_efficiency``, ``scaling`` and ``sync`` are lists in the guest's syntax.
+    ``expect`` is the device that must have been used (``cpu`` or ``gpu``). ``gpus`` are indexes or UUIDs; empty means all that
+    the host has, if the image can use them. ``min_speedup`` is the guest's ``N:RATIO`` list. ``arguments`` go to the guest as
+    they are. ``timeout_s`` is the user's own limit for the whole test. ``data`` is a folder of this machine with files of MNIST
+    or CIFAR-10. ``baseline`` is an earlier report. Both are copied into the container. ``min_efficiency``, ``scaling`` and
+    ``sync`` are lists in the guest's syntax.
     """
 
     counts: tuple[int, ...] = (1, 2)
@@ -70,7 +70,8 @@ class SmokeOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SmokeOutcome:
-    """The verdict. ``exit_code`` is the host's (0, 9 or 10); ``paths`` are json, html, markdown, junit."""
+    """The verdict. ``exit_code`` is the exit code of envbuild (0, 9 or 10). ``paths`` has the report's files by format: json,
+    html, markdown, junit."""
 
     status: Status
     exit_code: int
@@ -190,7 +191,7 @@ def _start(trial: Trial, gpus: str | tuple[str, ...] | None) -> RunResult:
             on_line=listen,
         )
     except EngineError as error:
-        if COMMAND in error.message and "not found" in error.message:  # an image without an init of its own
+        if COMMAND in error.message and "not found" in error.message:  # the image has no init program of its own
             raise _no_guest(trial.image) from error
         raise
 
@@ -211,7 +212,8 @@ def _baseline(options: SmokeOptions) -> dict[str, Path]:
 
 def guest_arguments(options: SmokeOptions) -> list[str]:
     """The guest's arguments for ``options``."""
-    # The guest's own limit must not be reached first: a test beyond the user's limit ends with exit 124.
+    # The guest's own time limit must not pass before the user's limit: a test that exceeds the user's limit ends with exit code
+    # 124.
     limit = "" if options.timeout_s is None else f"{options.timeout_s + 60:g}"
     pairs = (
         ("--counts", ",".join(map(str, options.counts))),
@@ -256,8 +258,8 @@ def _driver() -> dict[str, str]:
 
 
 def judge(trial: Trial, result: RunResult) -> dict[str, Any]:
-    """Return the guest's report if it is credible, else a report that says what happened. Without a credible report,
-    the result is never a pass."""
+    """Return the guest's report if it is credible, else a report that says what happened. Without a credible report, the
+    verdict is never a pass."""
     tail = result.output.splitlines()[-_LOG_LINES:]
     answer = next(iter(result.files.values()), None)
     if answer is None:
@@ -329,7 +331,8 @@ def read_report(data: bytes) -> tuple[dict[str, Any] | None, list[str]]:
 
 
 def _replacement(trial: Trial, cause: str, step: str, lines: Sequence[str]) -> dict[str, Any]:
-    """Make a report for a test without one: an error, with the cause as its only check and the last lines of output."""
+    """Make a report for a test that wrote none: its verdict is error, its only check is the cause, and it has the last lines of
+    output."""
     return {
         "schema": "envbuild-smoke/1",
         "status": "error",
@@ -370,7 +373,7 @@ def write_reports(folder: Path, content: Mapping[str, Any]) -> dict[str, Path]:
         "json": json.dumps(content, indent=2, allow_nan=False) + "\n",
     }
     paths = {kind: folder / name for kind, name in _FILES.items()}
-    paths["json"].unlink(missing_ok=True)  # a kill between two files must not leave new pages beside an old report
+    paths["json"].unlink(missing_ok=True)  # a kill in between must not leave new pages with an old report
     for kind, page in pages.items():
         files.write_atomic(paths[kind], page)
     return paths

@@ -22,7 +22,7 @@ _SOURCE = r"(https?://|pkg:)\S+"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Apart:
-    """A framework with which a member of the stack cannot share a prefix, for a reason that is not in the matrix."""
+    """A framework that cannot share a prefix with a given member of the stack, for a reason that is not in the matrix."""
 
     framework: str
     because: str
@@ -33,7 +33,7 @@ class Apart:
 class StackMember:
     """One framework of a stack. ``request`` names it, ``pythons`` are the versions of Python that it can use, best first.
 
-    ``source`` is the document that these versions are from. It is empty if the member has the versions of the whole stack.
+    ``source`` is the document that states these versions. It is empty if the member uses the versions of the whole stack.
     """
 
     request: str
@@ -46,7 +46,7 @@ class StackMember:
 class Stack:
     """A named set of frameworks in one image, in the order in which they are put into prefixes.
 
-    ``cuda`` (X.Y) is empty for a stack that is for CPUs alone. ``cudnn``, ``nccl``, ``driver`` and ``source`` are empty if the
+    ``cuda`` (X.Y) is empty for a stack that runs only on CPUs. ``cudnn``, ``nccl``, ``driver`` and ``source`` are empty if the
     file does not set them. The stack must run on ``driver`` and ``gpus``.
     """
 

@@ -27,12 +27,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 class Workspace:
     """The folders that envbuild uses.
 
-    ``root`` has facts and recipes (perhaps read-only). Tools write to ``output``. ``home`` is envbuild's cache folder. In a
-    writable checkout locks and renderings go to the checkout; with an installed package, below ``home``. Evidence goes below
-    ``state``, and into the checkout only if the user asks for that. ``overlays`` are the user's files that add or replace rows
-    of the matrix; if several replace a row, the last one counts. ``user_recipe`` is the path of a user's own recipe, or None.
-    Its lock is next to it; everything else is written to the folder ``.envbuild/`` there. ``policy`` is the file of the site's
-    policy, or None.
+    ``root`` has facts and recipes (perhaps read-only). Tools write to ``output``. ``home`` is envbuild's cache folder. Locks
+    and renderings are written to a writable checkout; with an installed package, they are written below ``home``. Evidence is
+    written below ``state``. It is written to the checkout only if the user asks for that. ``overlays`` are the user's files
+    that add or replace rows of the matrix; if several replace a row, the last one counts. ``user_recipe`` is the path of a
+    user's own recipe, or None. Its lock is next to it; everything else is written to the folder ``.envbuild/`` there.
+    ``policy`` is the file of the site's policy, or None.
     """
 
     root: Path
@@ -93,7 +93,7 @@ class Workspace:
 
     @property
     def overlay(self) -> Path:
-        """The folder of files that let an image's users add packages to the locked ones."""
+        """The folder of files with which users of an image add packages to the locked packages."""
         return self.images / "overlay"
 
     @property
@@ -180,7 +180,7 @@ class Workspace:
         return self.environment(name) if self.user_recipe else self.lock_file(name).parent
 
     def lock_file(self, name: str) -> Path:
-        """The lock of ``name``: the writable one if it exists, else the one that came with the root."""
+        """The lock of ``name``: the lock in the writable folder if it exists, else the lock that came with the root."""
         ours = self.written_lock(name)
         shipped = self.images / "environments" / name / "lock.json"
         return ours if self.user_recipe or ours.exists() or not shipped.exists() else shipped
@@ -308,7 +308,7 @@ def _home(environ: Mapping[str, str]) -> Path:
 
 
 def _is_telling(folder: os.stat_result, ours: set[int]) -> bool:
-    """Whether it is known who can make folders in this folder: everybody, or only trusted users."""
+    """Whether the permissions of this folder show who can make folders in it: everybody, or only trusted users."""
     return bool(folder.st_mode & stat.S_IWOTH) or folder.st_uid in ours
 
 

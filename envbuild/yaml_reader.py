@@ -1,9 +1,9 @@
 """YAML read strictly: every problem of a document is collected with its line, and nothing is guessed.
 
 Duplicate and unknown keys, anchors, tags, and plain scalars that YAML would convert to another value (``12.10`` becomes 12.1)
-are problems. A document is composed once into nodes, which keep their positions;
-:class:`Table` then reads typed values from them. Its readers never raise: they note the problem and return an empty value. So
-one pass finds all problems, and the caller raises once.
+are problems. A document is composed once into nodes, which keep their positions; :class:`Table` then reads typed values from
+them. The methods of the table never raise: they note the problem and return an empty value. So one pass finds all problems, and
+the caller raises one error for all of them.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _KINDS = {
     "timestamp": "a date",
 }
 _DATE = re.compile(r"\d{4}-\d\d(-\d\d)?")
-_INTEGER = re.compile(r"[0-9]{1,18}")  # no number here has more digits
-_MOST = 1_000_000  # no count here is larger
-_MAX_DEPTH = 40  # far deeper than any format here; a deeper hostile document could exhaust the stack
+_INTEGER = re.compile(r"[0-9]{1,18}")  # no number in these files has more digits
+_MOST = 1_000_000  # no count in these files is larger
+_MAX_DEPTH = 40  # more than any format needs; a deeper hostile document could exhaust the stack
 
 
 class Table:
@@ -88,11 +88,13 @@ class Table:
         return default or ""
 
     def choice(self, key: str, choices: Collection[str], default: str | None = None) -> Any:
-        """Read one of ``choices``. The return type is loose, because callers store the value under a literal type."""
+        """Read one of ``choices``. The return type is ``Any``, because callers assign the value to fields of a ``Literal``
+        type."""
         return self.text(key, default, choices=choices)
 
     def date(self, key: str, default: str | None = None) -> str:
-        """A date in ISO form, with or without the day. It may be plain or quoted, because this reader does not convert it."""
+        """A date in ISO form, with or without the day. The date may be plain or quoted, because this reader does not convert
+        it."""
         node = self._take(key, required=default is None)
         if node is None:
             return default or ""
@@ -108,7 +110,8 @@ class Table:
             self.problem(f"schema must be {known}, the one this envbuild reads", "schema")
 
     def own_name(self, key: str, *, pattern: str, of: str, place: str) -> str:
-        """Read the name in a file, which must be ``of``, the name of its ``place`` (``file`` or ``folder``)."""
+        """Read the name that a file states. It must equal ``of``, the name of the file or folder; ``place`` says which of the
+        two."""
         name = self.text(key, pattern=pattern)
         if name and name != of:
             self.problem(f"{name!r} must be the {place}'s name, {of!r}", key)
@@ -152,7 +155,7 @@ class Table:
         return value == "true" if value else default
 
     def texts(self, key: str, *, required: bool = False, pattern: str = "", one: bool = False) -> tuple[str, ...]:
-        """A list of texts; ``one`` allows a single text instead of a list of one."""
+        """A list of texts. With ``one``, a single text is allowed instead of a list with one text."""
         node = self._take(key, required=required)
         if node is None:
             return ()
@@ -216,11 +219,11 @@ class Table:
         return tuple(found)
 
     def allow(self, *keys: str) -> None:
-        """Mark keys as known, because other code reads them or because they are overridden."""
+        """Mark keys as known, so that :meth:`finish` does not report them: other code reads them, or they are overridden."""
         self._known.update(keys)
 
     def refuse(self, keys: Collection[str], why: str) -> None:
-        """Record the problem ``why`` for each of ``keys`` that this table has, although other tables may have them."""
+        """Record the problem ``why`` for each of ``keys`` that this table has. Other tables may have these keys."""
         self.allow(*keys)
         for key in keys:
             if key in self:
@@ -341,7 +344,8 @@ def raise_for(problems: list[Problem], what: str, then: str = "", *, is_plural: 
 
 
 def _refuse_depth(text: str) -> None:
-    """Check the depth first: composing recurses in C, so a document of many brackets would crash the process."""
+    """Refuse text that is nested too deeply. This comes first: composing recurses in C, so a document of many brackets would
+    crash the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):

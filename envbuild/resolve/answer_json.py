@@ -53,7 +53,7 @@ def answer_json(resolution: Resolution, evidence: Sequence[str]) -> dict[str, An
 
 
 def _prefixes(environment: Environment) -> dict[str, Any]:
-    """If the environment has several separate sets of packages: each with its name, Python and frameworks."""
+    """The prefixes, each with its name, Python and frameworks, if the environment has several; else empty."""
     plans = [
         {"name": plan.name, "python": plan.python.version, "frameworks": list(plan.frameworks)} for plan in environment.prefixes
     ]
@@ -82,7 +82,8 @@ def _of_debian(base: Base) -> dict[str, Any]:
 
 
 def _as_wheels(base: Base) -> dict[str, Any]:
-    """The wheels of CUDA that the base brings, and the version of their libraries if it differs; empty without wheels."""
+    """The wheels of CUDA that the base brings, and the CUDA version of these wheels if it differs from the frameworks' version;
+    empty without wheels."""
     wheels = [wheel.requirement for wheel in base.wheels]
     return {**({"wheels": wheels} if wheels else {}), **({"cuda": base.cuda} if base.cuda else {})}
 

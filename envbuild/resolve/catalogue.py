@@ -42,9 +42,9 @@ class Filters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRow:
-    """One build. ``name`` is the canonical name of its default environment under the filters; empty if no environment of the
-    matrix fits the build and the filters. ``base_cuda`` is the CUDA version of the libraries, if it is a later one than
-    ``cuda``."""
+    """One build. ``name`` is the canonical name of its default environment under the filters; it is empty if the matrix has no
+    environment for the build that passes the filters. ``base_cuda`` is the CUDA version of the libraries if that is newer than
+    ``cuda``, else empty."""
 
     name: str
     framework: str
@@ -88,13 +88,13 @@ def newest_environments(matrix: Matrix, **options: str) -> dict[str, str]:
 
 
 def doubts(matrix: Matrix, filters: Filters) -> list[str]:
-    """The warnings about filters that could not be checked, with the wording of a request's warnings."""
+    """The warnings about filters that could not be checked. They have the same wording as the warnings of a request."""
     found = (text for request in _requests(matrix, filters) for text in request.warnings)
     return list(dict.fromkeys(found))
 
 
 def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
-    """Yield one request for each framework. A filter that joins several frameworks gives one request for each of them."""
+    """Yield one request for each framework. If the filter names several frameworks, there is one request for each of them."""
     cuda = _cuda_word(filters.cuda)
     for name in [filters.framework] if filters.framework else [table.name for table in matrix.frameworks]:
         request = parse(

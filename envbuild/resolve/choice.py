@@ -14,8 +14,8 @@ from envbuild.resolve.search.search import Search
 def choose_for(matrix: Matrix, request: Request) -> tuple[Search, Candidate | None]:
     """The first candidate for a request, with the search that found it.
 
-    If the default release of an add-on's base framework does not fit, other releases of the base framework are tried. The
-    release that fits becomes part of the environment, and the environment's name shows it.
+    If the default release of an add-on's base framework does not fit, other releases of the base framework are tried. The first
+    release that fits becomes part of the environment and of the environment's name.
     """
     search = Search(lookup_of(matrix), request)
     chosen = choose(search)
@@ -30,7 +30,8 @@ def choose_for(matrix: Matrix, request: Request) -> tuple[Search, Candidate | No
 def choose(search: Search) -> Candidate | None:
     """The first candidate in the order of choice that satisfies the whole request, or None.
 
-    A canonical name means exactly that environment, even if its version is also the beginning of a newer one (2.5 and 2.5.1).
+    A canonical name means exactly that environment, even if its version is also the beginning of a newer version (2.5 and
+    2.5.1).
     """
     request = search.request
     chosen = search.first()

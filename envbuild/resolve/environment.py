@@ -36,7 +36,8 @@ from envbuild.resolve.search.vendor_pins import choices_of
 
 
 def environment_of(lookup: Lookup, request: Request, chosen: Candidate) -> Environment:
-    """The environment of a candidate. The canonical name determines all of it; the request's driver and GPU have no influence.
+    """The environment of a candidate. The canonical name determines every field; the request's driver and GPU have no
+    influence.
 
     The frameworks are in the order of the matrix, not of the request.
     """
@@ -78,8 +79,8 @@ def _capability(variants: Sequence[Variant]) -> ComputeCapability | None:
 
 
 def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries: Sequence[str], supply: str = "") -> str:
-    """The canonical name, which determines every choice. It contains the base, library releases and Python's supply only if
-    these are not the defaults.
+    """The canonical name, which determines every choice. It contains the base, the library releases and Python's supply only if
+    they differ from the defaults.
 
     The CUDA version after the frameworks applies to each GPU build that has no CUDA version after its own framework.
     """
@@ -101,9 +102,10 @@ def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries:
 
 
 def _same_name(lookup: Lookup, chosen: Candidate) -> Iterator[Variant]:
-    """Join each compatible combination of builds with the candidate's versions and CUDA versions into one variant, best first.
+    """Yield each compatible combination of builds that has the candidate's versions and CUDA versions, joined into one variant;
+    the best first.
 
-    A canonical name does not tell these combinations apart.
+    All these combinations have the same canonical name.
     """
     levels = []
     for build in chosen.builds:
@@ -121,7 +123,7 @@ def _same_name(lookup: Lookup, chosen: Candidate) -> Iterator[Variant]:
 
 
 def _unusual_libraries(lookup: Lookup, chosen: Candidate) -> list[str]:
-    """The library versions that differ from the defaults at the same place, as parts of the canonical name."""
+    """The versions of cuDNN and NCCL that differ from the default versions of this place, as parts of the canonical name."""
     ours = chosen.place
     for variant in _same_name(lookup, chosen):
         for place in places(lookup, variant):
@@ -139,7 +141,7 @@ def _unusual_supply(lookup: Lookup, request: Request, place: Place) -> str:
 
 
 def _alike(one: Place, other: Place) -> bool:
-    """Whether two places are equal apart from the releases of libraries."""
+    """Whether two places are equal except for the releases of cuDNN and NCCL."""
     same = one.system == other.system and one.python.version == other.python.version
     return same and one.offer.provider == other.offer.provider and one.offer.row == other.offer.row
 
@@ -186,7 +188,7 @@ def _base(lookup: Lookup, request: Request, chosen: Candidate) -> Base:
 
 
 def _apt(offer: Offer, whole: Variant) -> tuple[str, ...]:
-    """The system's packages that an offer needs: CUDA itself, or libraries that its wheels need."""
+    """The Debian packages of the system that an offer needs: CUDA itself, or libraries that the offer's wheels need."""
     if offer.row is None:
         return ()
     if offer.row.package_set is not None:  # frameworks that bring CUDA need only the compiler
@@ -195,7 +197,8 @@ def _apt(offer: Offer, whole: Variant) -> tuple[str, ...]:
 
 
 def _compiled(framework: Framework, variant: Variant, base: Base) -> Framework:
-    """The framework, built by CUDA's compiler if it can be and the base has one."""
+    """Return the framework, marked as built with CUDA's compiler if it must be, or if it can be and the base has the
+    compiler."""
     return replace(framework, nvcc=framework.nvcc or (variant.optional_nvcc and bool(base.build_apt)))
 
 
@@ -212,8 +215,8 @@ def _wheels(offer: Offer) -> tuple[CudaWheel, ...]:
 
 
 def _other_providers(lookup: Lookup, chosen: Candidate, taken: Offer) -> tuple[str, ...]:
-    """The providers for the same version, CUDA and system except the ``taken`` one, best first. The user's own image
-    (``local``) always counts as a provider."""
+    """The other providers than ``taken`` for the same version, CUDA and system, best first. The user's own image (``local``)
+    always counts as a provider."""
     found: list[Offer] = []
     for variant in _same_name(lookup, chosen):
         found.extend(offers_on(lookup, variant, chosen.place.system, "")[0])
@@ -223,8 +226,8 @@ def _other_providers(lookup: Lookup, chosen: Candidate, taken: Offer) -> tuple[s
 
 
 def framework_of(build: Build, python: str, cuda: str, beside: Sequence[Build] = ()) -> Framework:
-    """Describe a build as a framework of an environment with this Python and CUDA. ``beside`` are the builds that share its set
-    of packages."""
+    """Describe a build as a framework of an environment with this Python and CUDA. ``beside`` are the other builds in the same
+    prefix."""
     table, release, variant = build.framework, build.release, build.variant
     return Framework(
         name=table.name,

@@ -40,8 +40,8 @@ class Explanation:
 
 
 def explain(matrix: Matrix, request: Request) -> Explanation:
-    """Explain the answer to a request. If no environment satisfies the request, the explanation has the error, which is not
-    raised. Only the error about an unsupported add-on is raised."""
+    """Explain the answer to a request. If no environment satisfies the request, the error is not raised but is part of the
+    explanation. Only the error about an unsupported add-on is raised."""
     refuse_unsupported(matrix, request)
     search, chosen = choose_for(matrix, request)
     if chosen is None:
@@ -56,8 +56,8 @@ def explain(matrix: Matrix, request: Request) -> Explanation:
 
 
 def _passed_over(search: Search, chosen: Candidate) -> Iterator[Conflict]:
-    """For each build that comes before the chosen build of its framework: the first fact against it, either alone or together
-    with the other chosen builds."""
+    """Yield the builds that come before the chosen build of their framework, each with the first fact against it. The fact is
+    about the build alone, or about the build together with the other chosen builds."""
     for build in chosen.builds:
         others = [each for each in chosen.builds if each != build]
         for option in search.options(search.request.wanted_of(build.framework)):

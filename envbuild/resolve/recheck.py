@@ -1,4 +1,5 @@
-"""Checks whether the matrix still accepts an earlier decision. An accepted decision need not be the preferred one any more."""
+"""Checks whether the matrix still accepts an earlier decision. An accepted decision need not be what the matrix prefers
+today."""
 
 from __future__ import annotations
 
@@ -93,8 +94,8 @@ def _build(lookup: Lookup, python: str, framework: Framework, build: Build) -> I
 
 
 def _libraries(environment: Environment, build: Build, whole: Variant) -> Iterator[Conflict]:
-    """Yield a conflict for each library of the decision that a build does not accept. A library that the build brings itself,
-    beside that of the decision, is not checked."""
+    """Yield a conflict for each library of the decision that a build does not accept. If a build brings its own copy of a
+    library, this copy is not checked."""
     for name in LIBRARIES:
         need, version = getattr(build.variant, name), getattr(environment, name)
         theirs = need is not None and need != getattr(whole, name) and need.taken_from != "system"

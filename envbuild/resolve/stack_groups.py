@@ -1,7 +1,7 @@
 """Decides which frameworks of a stack share one set of packages: each goes into the first set that it fits.
 
 All sets are in one image. So they share one operating system, one base, and one release of CUDA and of each library that is
-installed in the image. The other needs of a set's builds (Python, packages, base frameworks) do not concern other sets.
+installed in the image. The other needs of the builds in a set (Python, packages, base frameworks) do not concern other sets.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class Grouping:
     def _descend(
         self, rest: Sequence[tuple[int, Wanted]], groups: Sequence[Group], own: dict[int, JointNeed], of_all: JointNeed | None
     ) -> Iterator[tuple[Build, ...]]:
-        """Find builds for the frameworks in ``rest``. The builds that are already chosen have the joint needs ``own`` in each
-        group, and ``of_all`` in the image."""
+        """Find builds for the frameworks in ``rest``. For the builds that are already chosen, ``own`` has the joint needs in
+        each group, and ``of_all`` the joint needs in the image."""
         if not rest:
             yield ()
             return
@@ -162,8 +162,8 @@ class Grouping:
         return Conflict(row=f"stack {self._stack.name}: {wanted.framework.name}", reason=reason, source=source)
 
     def _clash(self, group: Group, wanted: Wanted) -> list[Conflict]:
-        """The facts about the smallest conflict. If the framework alone does not work with the group's Python, this is the
-        conflict; else it is the conflict of the framework with the group."""
+        """The facts about the smallest conflict of a framework with a group. If the framework alone does not work with the
+        group's Python, only that conflict is returned."""
         for several in ((wanted,), (*group.wanted, wanted)):
             search = Search(self._search.lookup, self._narrowed(several, group.python))
             if next(search.solutions(), None) is None:
@@ -181,8 +181,8 @@ class Grouping:
         return request._replace(device="", cuda="", driver="", gpus=())
 
     def _refusal(self, groups: Sequence[Group], member: StackMember, wanted: Wanted) -> ConflictError:
-        """The error for a framework that fits into no group. It gives the framework's own conflicts, or else its conflicts with
-        the image that the other frameworks need."""
+        """The error for a framework that fits into no group. The error has the framework's own conflicts; if there are none,
+        its conflicts with the image that the other frameworks need."""
         python = member.pythons[0] if len(member.pythons) == 1 else ""
         alone = Search(self._search.lookup, self._narrowed((wanted,), python))
         found = refusal(alone) if next(alone.solutions(), None) is None else None
@@ -195,8 +195,8 @@ class Grouping:
         )
 
     def _image_clashes(self, groups: Sequence[Group], wanted: Wanted) -> list[Conflict]:
-        """The objections to a framework in one image with the frameworks of ``groups``, except conflicts of packages. They are
-        the objections to the build that has the fewest."""
+        """The objections to a framework in one image with the frameworks of ``groups``, except conflicts of packages. Of the
+        framework's builds, the one with the fewest objections counts."""
         if not groups:
             return []
         lookup = self._search.lookup

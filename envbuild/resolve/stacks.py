@@ -54,12 +54,13 @@ def resolve_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gp
 
 
 def builds_of(matrix: Matrix, stack: Stack) -> tuple[Build, ...]:
-    """The builds of all frameworks of a stack. Raises as :func:`resolve_stack`."""
+    """The builds of all frameworks of a stack. Raises the same errors as :func:`resolve_stack`."""
     return Grouping(Search(lookup_of(matrix), request_of(matrix, stack)), stack).shares().whole.builds
 
 
 def explain_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Explanation:
-    """Explain why a stack is divided as it is. If it cannot be resolved, the explanation has the error, which is not raised."""
+    """Explain why a stack is divided as it is. If the stack cannot be resolved, the error is not raised but is part of the
+    explanation."""
     try:
         resolution = resolve_stack(matrix, stack, driver=driver, gpu=gpu)
     except ConflictError as error:
@@ -110,8 +111,8 @@ def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: 
 
 
 def _check_names(matrix: Matrix, stack: Stack) -> None:
-    """Raise :class:`InvalidInputError` if a framework is named twice, or if its ``apart`` names one that does not come before
-    it."""
+    """Raise :class:`InvalidInputError` if a framework is named twice, or if the ``apart`` of a framework names a framework that
+    does not come before it."""
     before: list[str] = []
     messages: list[str] = []
     for member in stack.members:

@@ -22,7 +22,7 @@ _SHOWN = 5
 _SHOWN_OF_SEVERAL = 8
 _MOST_CHANGED = 3  # alternatives with more changes are offered only if no smaller change works
 _TRIED = 600
-_EFFORT = 200_000  # joins of needs to try (a few seconds); beyond this, only the alternatives found so far are used
+_EFFORT = 200_000  # limit for `Search.effort` (a few seconds); beyond it, only the alternatives found so far are used
 # The effort of each change for the user: low for another base or Python, high for another driver or no GPU.
 _WEIGHTS: dict[str, int] = {
     "base": 1, "cudnn": 1, "nccl": 1, "python-from": 1, "python": 2, "system": 2, "version": 3, "cuda": 4, "driver": 8,
@@ -51,7 +51,7 @@ def _weight(changed: _Changed) -> int:
 
 
 def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]:
-    """Environments that nearly satisfy the request, the smallest change first; one for each set of changed parts.
+    """Environments that nearly satisfy the request: one for each set of changed parts, the smallest change first.
 
     ``cores`` are sets of conflicting parts, so every alternative changes at least one part of each set. For a GPU request, the
     last alternative is the same request for the CPU, if such an environment exists.
@@ -67,7 +67,7 @@ def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]
         if found and (len(changed) > _MOST_CHANGED or (len(found) >= shown and _weight(changed) > found[shown - 1].rank[0])):
             break
         if any(set(near.changed) < set(changed) for near in found):
-            continue  # a smaller change already works
+            continue  # an alternative with a smaller change is already known
         found = sorted([*found, *nearest.of(changed)], key=lambda near: near.rank)
     made: dict[str, Alternative] = {}
     for near in found:
@@ -83,7 +83,8 @@ def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]
 
 
 def _on_cpu(search: Search) -> Alternative | None:
-    """The CPU environment that keeps all other parts of a GPU request, or all but the base; None if there is none."""
+    """The CPU environment that keeps all other parts of a GPU request, or all other parts except the base; None if there is
+    none."""
     request = search.request
     if request.device != "gpu":
         return None
@@ -111,7 +112,8 @@ def _instead_of_what(request: Request) -> str:
 
 
 def _ways(request: Request, cores: Sequence[_Changed]) -> Iterator[_Changed]:
-    """Sets of parts to change, the smallest change first. Each set changes at least one part of every core."""
+    """Sets of parts to change, the smallest change first. Each set changes at least one part of every core; a core is a set of
+    conflicting parts."""
     parts = sorted(asked(request), key=lambda part: list(_WEIGHTS).index(part.kind))
     sizes = [
         sorted(
@@ -176,15 +178,17 @@ class _Nearest:
         return self._distance(option.build, gpus)
 
     def _distance(self, build: Build, gpus: tuple[GpuWanted, ...]) -> tuple[object, ...]:
-        """Sort key: first native code before PTX, then the nearest version, then the nearest CUDA version."""
+        """Sort key: builds with native code come before builds with only PTX; then the nearest version and the nearest CUDA
+        version count."""
         wanted = self._search.request.wanted_of(build.framework)
         cuda = _cuda_distance(wanted.cuda or self._search.request.cuda, build.variant)
         return (*uneasy(build, gpus), *self._away[build.framework.name][build.release.version], cuda)
 
 
 def _distances(wanted: Wanted) -> dict[str, tuple[int, ...]]:
-    """The distance of each release from the requested versions, as a sort key: whether the major version differs, then the
-    number of series (X.Y) in between, then the number of versions in between, cut to the length of the requested version."""
+    """The distance of each release from the requested versions, as a sort key. The key says whether the major version differs,
+    how many series (X.Y) are in between, and how many versions are in between. For the last number, versions are cut to the
+    length of the requested version."""
     parts = version_parts(wanted.version.split(",")[0])
     series, lines = _steps(wanted, min(len(parts), 2)), _steps(wanted, len(parts))
     return {version: (version_parts(version)[:1] != parts[:1], series[version], away) for version, away in lines.items()}
@@ -262,7 +266,7 @@ def _describe_own(search: Search, candidate: Candidate, part: Part, kind: str) -
 
 
 def _drivers(search: Search, near: _Near) -> str:
-    """Describe the drivers of that build which needs the newest driver."""
+    """Describe the drivers that run the build with the highest driver requirement."""
     lookup, builds = search.lookup, [build for build in near.candidate.builds if build.variant.cuda]
     windows = [driver_window(lookup, search.request, build.variant, GPU in near.changed) or "" for build in builds]
     return max(windows, key=version_parts)

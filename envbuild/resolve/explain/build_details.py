@@ -45,7 +45,7 @@ def _upon(matrix: Matrix, framework: Framework, variant: Variant) -> tuple[Upon,
 
 def _library(need: LibraryNeed | None, of_all: str | None, alone: bool) -> str | None:
     """The library version that a build uses. If several frameworks share the image, a build that brings its own library uses
-    that one; in all other cases it uses the image's library (``of_all``)."""
+    its own. In all other cases, a build uses the image's library (``of_all``)."""
     if need is None:
         return None
     return of_all if alone or need.taken_from == "system" else need.prefer or None

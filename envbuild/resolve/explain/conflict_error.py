@@ -41,9 +41,10 @@ def refusal(search: Search) -> ConflictError:
 
 
 def clash(search: Search, found: Sequence[tuple[Part, ...]]) -> tuple[tuple[Part, ...], list[Conflict]]:
-    """Of the conflicting sets of parts in ``found``, return the one that needs the fewest facts to explain, and these facts."""
+    """Return the set of conflicting parts in ``found`` whose explanation has the fewest facts, and these facts."""
     request = search.request
-    # Versions and CUDA are kept even if the other parts conflict without them. So the message is about the requested versions.
+    # Keep the requested versions and CUDA, even if the other parts already conflict without them: the message must be about the
+    # requested versions.
     always = [part for part in asked(request) if part.kind in ("version", "cuda")]
     has_remedy = takes_compat(search.lookup, request)
     told = []
@@ -83,9 +84,9 @@ def _word(part: Part) -> str:
 
 
 def conflicts(lookup: Lookup, request: Request, has_remedy: bool) -> list[Conflict]:
-    """The conflicts of that combination of requested builds which has the fewest conflicts.
+    """The conflicts of the combination of requested builds that has the fewest conflicts.
 
-    ``has_remedy`` is true if the remedies that objections name work on the requested GPUs; the reasons then name them.
+    ``has_remedy`` is true if the remedies of objections work on the requested GPUs; then the reasons name the remedies.
     """
     best = fewest(Search(lookup, request))
     if best is None:

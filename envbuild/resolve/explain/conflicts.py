@@ -30,7 +30,8 @@ class Case:
     """The conflicts of a combination of builds.
 
     ``placement_only`` is true for several builds that conflict only about their place, and always for a single build.
-    ``unasked`` is true if a build is not for the requested device or CUDA, or if builds for CPUs and for GPUs are mixed.
+    ``unasked`` is true if the request did not ask for such builds: a build is not for the requested device or CUDA, or builds
+    for CPUs and for GPUs are mixed.
     """
 
     builds: tuple[Build, ...]
@@ -45,9 +46,9 @@ class Case:
 
 
 def fewest(search: Search) -> Case | None:
-    """The combination of requested builds with the fewest conflicts; if several combinations have equally few, the first one.
+    """The combination of requested builds with the fewest conflicts; the first such combination if there are several.
 
-    If there are too many combinations to try, return one that replacing a single build cannot improve.
+    If there are too many combinations to try all, return a combination that cannot be improved by replacing a single build.
     """
     scorer = _CaseScorer(search)
     levels = [scorer.kinds(wanted) for wanted in search.request.wanted]
@@ -78,7 +79,7 @@ class _CaseScorer:
         self._clashes: dict[tuple[object, ...], list[Objection]] = {}
 
     def kinds(self, wanted: Wanted) -> list[Option]:
-        """The builds of a framework. If the request names several frameworks, return only one build of each group with equal
+        """The builds of a framework. If the request names several frameworks, return only one of the builds that have equal
         needs and objections."""
         options = list(self._search.options(wanted))
         if len(self._search.request.wanted) == 1:
@@ -123,7 +124,8 @@ def _no_gpu(build: Build) -> Objection:
 
 
 def _place_conflicts(lookup: Lookup, request: Request, builds: Sequence[Build]) -> list[Objection]:
-    """The fewest conflicts with the place that the request names."""
+    """The conflicts of builds with the place that the request names. If several systems are possible, return the conflicts with
+    the system that has the fewest."""
     variant = together(builds)
     possible = places(
         lookup, variant, request.image, (request.cudnn, request.nccl), request.python_from, gpus=request.capabilities
@@ -152,7 +154,8 @@ def _with_base(lookup: Lookup, request: Request, variant: Variant) -> set[str]:
 
 
 def _unsupported(request: Request, builds: Sequence[Build]) -> Iterator[Objection]:
-    """The builds without a requested Python; else the packages that rule it out, or all builds if they have none in common."""
+    """Objections to the requested Python: from the builds that do not support it; else from packages that conflict on it; else
+    from all builds, because they have no requested Python in common."""
     without = [build for build in builds if not any(within(version, request.python) for version in build.variant.python)]
     for one, other in () if without else itertools.combinations(builds, 2):
         asked = [python for python in one.variant.python if python in other.variant.python and within(python, request.python)]

@@ -13,8 +13,8 @@ _TRIED = 20_000  # limit of sets of parts to try; beyond it, return one minimal 
 
 
 def asked(request: Request) -> tuple[Part, ...]:
-    """The parts that the request states. Driver and GPU are not parts of a request for a CPU environment, which does not use
-    them."""
+    """The parts that the request states. In a request for a CPU environment, driver and GPU do not count, because such an
+    environment does not use them."""
     hardware = request.device != "cpu"
     stated: dict[Part, object] = {
         CUDA: said_of_cuda(request),
@@ -41,7 +41,7 @@ def _of_frameworks(request: Request) -> Iterator[Part]:
 
 
 def closed(parts: Collection[Part]) -> frozenset[Part]:
-    """The parts and their frameworks: keeping a framework's version also keeps the framework."""
+    """The parts, and the presence of their frameworks: whoever keeps a framework's version also keeps the framework."""
     return frozenset(itertools.chain.from_iterable((part, part.owner or part) for part in parts))
 
 
@@ -81,10 +81,11 @@ def restricted(request: Request, keep: Collection[Part]) -> Request:
 
 
 def cores(search: Search) -> list[tuple[Part, ...]]:
-    """For a request without a solution: all sets of parts of the smallest size that no solution satisfies.
+    """The smallest sets of parts that no solution satisfies, for a request without a solution. All returned sets have the same
+    size.
 
-    A named base can also allow more environments, because a deleted image is used only if the request names it. So a set
-    counts only if it has no solution without the requested base and none with it.
+    A named base can also allow more environments, because a deleted image is used only if the request names it. So a set counts
+    only if it has no solution, neither without the requested base nor with it.
     """
     parts = asked(search.request)
     question = _Question(search, parts)
@@ -103,7 +104,8 @@ def cores(search: Search) -> list[tuple[Part, ...]]:
 
 
 def _is_plain(keep: tuple[Part, ...]) -> bool:
-    """False if ``keep`` names a framework and also a part of the same framework: such a part already implies its framework."""
+    """False if ``keep`` has the presence of a framework and also another part of it: the other part already implies the
+    presence."""
     return not any(part.owner in keep for part in keep)
 
 
@@ -122,7 +124,8 @@ def _irreducible(question: _Question, parts: tuple[Part, ...]) -> tuple[Part, ..
 
 
 class _Question:
-    """Tells whether sets of parts have a solution. A solution that was found is reused for every set that it satisfies."""
+    """Tells whether sets of parts have a solution. Every solution is remembered: it also answers for every other set that it
+    satisfies."""
 
     def __init__(self, search: Search, parts: tuple[Part, ...]) -> None:
         self._search = search

@@ -27,8 +27,8 @@ def marked(matrix: Matrix, conflicts: Iterable[Conflict]) -> tuple[Conflict, ...
 
 
 def _named(matrix: Matrix, keys: Collection[str]) -> Iterator[tuple[str, Provenance]]:
-    """Yield the name and origin of every row that messages can name. Only frameworks with a row in ``keys`` are read. A build
-    has the origin of its release, unless the build itself is from an overlay."""
+    """Yield the name and origin of every row that messages can name. Of the frameworks, only those with a row in ``keys`` are
+    read. A build has the origin of its release, unless the build itself is from an overlay."""
     for tables in (matrix.systems, matrix.pythons, matrix.architectures, matrix.drivers, matrix.driver_rules, matrix.gpus):
         yield from ((row.key, row.origin) for row in tables)
     for row in matrix.cuda:

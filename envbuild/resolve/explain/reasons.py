@@ -1,4 +1,4 @@
-"""Words the reason for each choice, with the document that supports the reason."""
+"""Writes the reason for each choice in words, with the document that supports the reason."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _processor(build: Build) -> Iterator[Reason]:
 
 def _built(build: Build) -> str:
     """The subject and verb for a reason about CUDA or the processor. For an add-on, the subject is its base framework, because
-    only that has such binaries."""
+    only the base framework has such binaries."""
     if build.variant.upon:
         name, version, _ = build.variant.upon[-1]
         return f"{name} {version}, its base framework, is"

@@ -68,7 +68,7 @@ def _version(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]
 
 
 def _why_newer_lost(search: Search, ours: Build, newer: Build) -> str:
-    """Why a newer release comes after the chosen one in the order of choice."""
+    """Why a newer release comes after the chosen release in the order of choice."""
     for capability in search.request.capabilities:
         if code_for(ours.variant, capability) == "native" != code_for(newer.variant, capability):
             return f"it has no native code for GPUs of compute capability {capability}"
@@ -113,8 +113,8 @@ def _why_build(chosen: Candidate, ours: Variant, other: Variant) -> str:
 
 
 def _others(search: Search, chosen: Candidate, part: Part) -> Iterable[tuple[Place, bool]]:
-    """The places of the builds that violate the request at most in ``part``, each with whether it does. The places that satisfy
-    the whole request come first."""
+    """Yield the places of the builds that satisfy the whole request, each with False, and then those that violate the request
+    only in ``part``, each with True."""
     request = search.request
     asked = (request.cudnn, request.nccl)
     found = places(search.lookup, _whole(chosen), request.image, asked, request.python_from, gpus=request.capabilities)

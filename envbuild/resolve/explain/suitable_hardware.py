@@ -23,8 +23,8 @@ def by_ptx(build: Build, gpus: Sequence[GpuWanted]) -> Iterator[GpuWanted]:
 
 
 def uneasy(build: Build, gpus: Sequence[GpuWanted]) -> tuple[bool, bool]:
-    """Sort key: first, whether the driver must compile a build's PTX for one of the GPUs; second, whether such a GPU is newer
-    than the build's CUDA, so that the CUDA libraries need PTX too."""
+    """Sort key of two values: whether the driver must compile a build's PTX for one of the GPUs; and whether such a GPU is
+    newer than the build's CUDA, so that the driver must compile the PTX of the CUDA libraries, too."""
     compiled = list(by_ptx(build, gpus))
     return bool(compiled), any(older_than(build.variant, gpu) for gpu in compiled)
 
@@ -56,7 +56,7 @@ def driver_window(lookup: Lookup, request: Request, variant: Variant, any_gpu: b
 
 
 def nearest_board(lookup: Lookup, request: Request, row: str, variant: Variant, offer: Offer) -> Gpu | None:
-    """Of the boards on which the build runs, the one nearest to the requested GPUs.
+    """The board on which the build runs and whose compute capability is nearest to that of the requested GPUs.
 
     The requested driver and the libraries of ``offer`` support this board. The build has native code for it, or the matrix does
     not say for which GPUs the build has code.

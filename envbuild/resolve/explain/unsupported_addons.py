@@ -20,7 +20,8 @@ _TRIED = 3  # releases of the add-on to try, the nearest first
 
 
 def refuse_unsupported(matrix: Matrix, request: Request) -> None:
-    """Raise if only other releases of an add-on support a named framework, and the add-on's base framework is not named.
+    """Raise if only other releases of an add-on support a framework of the request, and the request does not name the base
+    framework that the requested release needs.
 
     Without this error, the add-on would bring its own base framework, and the named framework would stay unused.
     """

@@ -34,8 +34,8 @@ def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
 
 
 def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
-    """If the driver must compile the chosen version's GPU code at the first start, name a version with native code that the
-    request also allows."""
+    """If the driver must compile the GPU code of the chosen version at the first start, name another version: it has native
+    code, and the request allows it."""
     capabilities = [gpu.capability for gpu in search.request.gpus if gpu.capability and build.variant.cuda]
     if all(code_for(build.variant, capability) != "ptx" for capability in capabilities):
         return
@@ -94,7 +94,7 @@ def package_warnings(builds: Sequence[Build]) -> Iterator[str]:
 
 
 def status_warnings(lookup: Lookup, request: Request, chosen: Candidate) -> list[str]:
-    """Warn about rows that have not been proved, and about rows whose image upstream deleted."""
+    """Warn about rows of unknown status, and about rows whose image was deleted upstream."""
     place = chosen.place
     rows = [(build.row, build.variant.origin) for build in chosen.builds]
     rows.append((place.system.key, place.system.origin))

@@ -12,8 +12,8 @@ from envbuild.resolve.request.draft import Draft, FrameworkDraft
 
 
 def settle(matrix: Matrix, draft: Draft) -> dict[str, str]:
-    """Replace an add-on's default table if the request means another one. Return, for each table that was put in place of a
-    default, the name that the request uses.
+    """Replace an add-on's default table if the request means another one. Return, for each table that replaces a default table,
+    the name that the request uses for it.
 
     A longer name (an alias) of the default table always means the default table. Its base framework is then added to the
     request, so that the environment's name shows the base framework.
@@ -39,5 +39,5 @@ def settle(matrix: Matrix, draft: Draft) -> dict[str, str]:
 def _has_release(table: FrameworkTable, piece: FrameworkDraft) -> bool:
     try:
         return any(version_matches(release.version, piece.parts.get("version", "")) for release in table.releases)
-    except ValueError:  # a version that cannot be compared is refused later, with its reason
+    except ValueError:  # another check refuses a version that cannot be compared, and says why
         return False

@@ -11,7 +11,7 @@ from envbuild.model.words import Provider
 from envbuild.resolve.request.draft import Draft
 
 PROVIDERS = tuple(word for word in get_args(Provider))
-# The form of https://pkg.go.dev/github.com/distribution/reference: an image with a host, a tag or a digest.
+# The form of https://pkg.go.dev/github.com/distribution/reference, for an image with a host, a tag or a digest.
 _IMAGE = re.compile(
     r"(?=.{1,255}$)([A-Za-z0-9.-]+(:[0-9]{1,5})?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
     r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
@@ -19,7 +19,7 @@ _IMAGE = re.compile(
 
 
 def read_base(draft: Draft, base: str | None, systems: tuple[str, ...]) -> tuple[str, str]:
-    """The requested provider, and the image if the base is an image of the user's own; both empty if no base is named."""
+    """The requested provider, and the image if the base is an image of the user's own; both are empty if no base is named."""
     said = draft.get("base")
     text = (base or "").strip()
     if base is not None and not text:

@@ -25,7 +25,7 @@ class Draft:
         self.clauses: dict[str, str] = {}
 
     def piece(self, framework: FrameworkTable, name: str = "") -> FrameworkDraft:
-        """Return the piece of a framework; if there is none yet, make it with ``name``."""
+        """Return the draft of a framework; if there is none yet, make it with ``name``."""
         found = self.find(framework)
         if found is None:
             found = FrameworkDraft(framework=framework, name=name)
@@ -33,11 +33,12 @@ class Draft:
         return found
 
     def find(self, framework: FrameworkTable) -> FrameworkDraft | None:
-        """The piece of a framework, or None if the request has not named the framework so far."""
+        """The draft of a framework, or None if the request has not named the framework so far."""
         return next((piece for piece in self.pieces if piece.framework is framework), None)
 
     def put(self, part: str, value: str, piece: FrameworkDraft | None = None) -> None:
-        """Store the value of a part: of one framework if ``piece`` is given, else of the whole request."""
+        """Store the value of a part: a part of one framework if ``piece``, its draft, is given, else a part of the whole
+        request."""
         parts = self.parts if piece is None else piece.parts
         if parts.get(part, value) != value:
             raise UsageError(
@@ -56,7 +57,7 @@ class Draft:
         return ",".join(filter(None, (self.parts.get(part, ""), self.clauses.get(part, ""))))
 
     def share_last(self) -> None:
-        """Use the CUDA of the last framework for all frameworks that name none."""
+        """Use the CUDA of the last framework for all frameworks without a CUDA of their own."""
         last = self.pieces[-1].parts.pop("cuda", "")
         if last:
             self.put("cuda", last)

@@ -11,8 +11,8 @@ from envbuild.resolve.request.model import GpuWanted
 
 
 def find_gpu(matrix: Matrix, text: str) -> tuple[GpuWanted, list[str]]:
-    """Find a GPU by its board name or compute capability (``sm_61``, ``6.1``). The second value has warnings about what cannot
-    be checked if the matrix does not know the capability.
+    """Find a GPU by its board name or compute capability (``sm_61``, ``6.1``). If the matrix does not know the capability, the
+    second value has warnings that say what cannot be checked.
 
     Raises :class:`UnknownNameError` for a name that the matrix does not have, that different GPUs share, or that belongs to
     another vendor's GPU.

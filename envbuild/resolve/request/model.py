@@ -17,8 +17,8 @@ class Part(NamedTuple):
     """A part of a request that could be changed. It belongs to one framework, or to the whole request if ``framework`` is
     empty.
 
-    The kind ``framework`` is the framework's presence in the request. If the request has only one framework, ``framework`` is
-    always empty.
+    The kind ``framework`` is the framework's presence in the request. If the request names only one framework, ``framework`` is
+    empty in all of its parts.
     """
 
     kind: Kind
@@ -26,8 +26,8 @@ class Part(NamedTuple):
 
     @property
     def owner(self) -> Part | None:
-        """The part of kind ``framework`` for the same framework. None for a part of the whole request, and for a part that is
-        itself of kind ``framework``."""
+        """The part of kind ``framework`` for the same framework. It is None for a part of the whole request, and for a part
+        that is itself of kind ``framework``."""
         return Part("framework", self.framework) if self.framework and self.kind != "framework" else None
 
 
@@ -49,7 +49,7 @@ class Wanted(NamedTuple):
     """A requested framework. ``version`` and ``cuda`` hold clauses as in :class:`Request`; ``cuda`` is empty if the CUDA of the
     whole request applies.
 
-    ``said`` is the name that the request uses for the framework, if this is the name of another table; else it is empty.
+    ``said`` is the name that the request uses for the framework. It is set only if this name is the name of another table.
     """
 
     framework: FrameworkTable
@@ -97,5 +97,5 @@ class Request(NamedTuple):
         return Part(kind, wanted.framework.name if len(self.wanted) > 1 else "")
 
     def wanted_of(self, framework: FrameworkTable) -> Wanted:
-        """The entry of ``wanted`` for a framework."""
+        """Return the entry of ``wanted`` for a framework."""
         return next(wanted for wanted in self.wanted if wanted.framework.name == framework.name)

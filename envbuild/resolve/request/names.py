@@ -33,7 +33,7 @@ def is_package(matrix: Matrix, word: str) -> bool:
 
 
 def find_framework(matrix: Matrix, word: str) -> tuple[FrameworkTable, str] | None:
-    """The framework with whose name ``word`` begins, and the rest after the dash. The longest such name decides."""
+    """The framework with whose name ``word`` begins, and the rest after the dash. If several names fit, the longest counts."""
     best: tuple[FrameworkTable, str] | None = None
     longest = 0
     for framework in matrix.frameworks:
@@ -68,7 +68,8 @@ def refuse_hinted(matrix: Matrix, word: str) -> None:
 
 
 def unknown_framework(matrix: Matrix, text: str, head: str, rest: str) -> UnknownNameError:
-    """The error for the word ``head`` + ``rest`` of the request ``text``, which begins with no framework of the matrix."""
+    """The error for a word of the request ``text`` that begins with no framework of the matrix. The word is ``head`` +
+    ``rest``."""
     if library := _library(matrix, head + rest):
         return UnknownNameError(
             f"{library!r} is a library, not a framework of the matrix. Locking chooses the libraries that a framework needs.",
@@ -120,8 +121,8 @@ def unknown_version(what: str, wanted: str, known: Sequence[str], make: Iterable
 
 
 def rule_that_leaves_out(framework: FrameworkTable, clauses: str) -> LeftOut | None:
-    """The rule of the matrix that explains why the requested version has no row. If several versions satisfy ``clauses``, the
-    rule for the newest of them that a rule leaves out."""
+    """The rule of the matrix that explains why the requested version has no row. If such rules leave out several versions that
+    satisfy ``clauses``, return the rule for the newest of these versions."""
     rules = framework.left_out
     if re.fullmatch("=+[^,]+", clauses):
         return why_left_out(rules, clauses.lstrip("="))
@@ -162,8 +163,8 @@ def unknown_system(matrix: Matrix, text: str) -> UnknownNameError:
 
 
 def find_driver(matrix: Matrix, text: str) -> tuple[str, list[str]]:
-    """Read a driver version. The second value has a warning about what cannot be checked if the driver's branch is in no
-    row."""
+    """Read a driver version. If no row has the driver's branch, the second value has a warning that says what cannot be
+    checked."""
     word = text.strip().lower().lstrip("rv")
     if not re.fullmatch(r"\d{1,5}(\.\d{1,5}){0,3}", word):
         raise UsageError(

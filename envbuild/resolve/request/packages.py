@@ -37,7 +37,8 @@ def read_distribution(table: FrameworkTable, word: str) -> tuple[Distribution, s
     """If ``word`` begins with the name of a distribution of ``table``, return what the longest such name implies, and the rest
     of the word after the dash; else None.
 
-    Also None if ``word`` begins with an equal or longer name of the framework itself, because such a name implies no device.
+    The result is also None if ``word`` begins with an equally long or longer name of the framework itself, because such a name
+    implies no device.
     """
     wanted, own = canonical(word), {table.name, table.short, *table.aliases}
     names = {canonical(variant.package) for variant in _builds(table)} - own
@@ -54,7 +55,8 @@ def is_another(table: FrameworkTable, word: str, rest: str) -> bool:
 
 
 def read_extras(table: FrameworkTable, word: str, extras: str) -> Distribution:
-    """What extras such as ``[cuda12]`` imply for a framework. Raises :class:`UsageError` for extras that no build has."""
+    """Return what extras such as ``[cuda12]`` imply for a framework. Raises :class:`UsageError` for extras that no build
+    has."""
     said = canonical(extras)
     named = [variant for variant in _builds(table) if canonical(variant.requirement.partition("[")[2].rstrip("]")) == said]
     if named:
@@ -150,7 +152,8 @@ def with_pip(error: UnknownNameError, word: str, words: Sequence[str]) -> Unknow
 
 
 def misspelt(matrix: Matrix, word: str) -> EnvbuildError | None:
-    """The error for a framework and a version that are joined as other tools do it (``name1.12``, ``name:1.12``), else None."""
+    """The error for a framework and a version that are joined as in other tools (``name1.12``, ``name:1.12``); None for any
+    other word."""
     bare = word.rpartition("/")[2]
     names = {name: table for table in matrix.frameworks for name in (table.name, table.short, *table.aliases)}
     for name in sorted(names, key=len, reverse=True):

@@ -92,7 +92,7 @@ def _no_framework(matrix: Matrix, draft: Draft) -> UsageError:
 
 
 def _is_of_a_package(matrix: Matrix, word: str) -> bool:
-    """Whether ``word`` is a condition on a package that is neither a framework nor a name that people mistake for one."""
+    """Whether ``word`` is a condition on a package that is neither a framework nor, probably, a misspelt framework."""
     match = _WITH_OPERATOR.fullmatch(word)
     if match is None or match["clauses"] is None or match["name"] in _SHARED:
         return False
@@ -152,8 +152,8 @@ def _read_condition(matrix: Matrix, draft: Draft, match: re.Match[str]) -> None:
 
 
 def _read_label(matrix: Matrix, draft: Draft, piece: FrameworkDraft, word: re.Match[str], labelled: re.Match[str]) -> None:
-    """Read the label of a build, such as ``+cu126``. Only ``==`` with a whole version may have one, because a label names one
-    build of one version and PEP 440 does not allow labels in ranges."""
+    """Read the label of a build, such as ``+cu126``. Only ``==`` with a whole version may have a label: a label names one build
+    of one version, and PEP 440 does not allow labels in ranges."""
     label = labelled["label"]
     if not re.fullmatch(r"={1,3}\d[^*]*", labelled["clause"]):
         device = label if label == "cpu" else f"cuda=={_compact(label[2:])}"
@@ -201,7 +201,7 @@ def _read_names(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) 
 
 
 def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[FrameworkDraft, str]:
-    """The piece of the framework that ``word`` begins with, and the rest of the word."""
+    """The draft of the framework that ``word`` begins with, and the rest of the word."""
     if not head:
         raise _no_framework(matrix, draft)
     found = names.find_framework(matrix, word)
@@ -228,7 +228,8 @@ def _note(draft: Draft, piece: FrameworkDraft, said: packages.Distribution) -> N
 
 
 def _read_token(matrix: Matrix, draft: Draft, piece: FrameworkDraft | None, token: str, rest: list[str]) -> None:
-    """Read one part of a dashed name. Its form shows what it states. ``piece`` is None in a word that names no framework."""
+    """Read one part of a dashed name. The form of the part shows what it states, such as a version or a system. ``piece`` is
+    None in a word that names no framework."""
     versions = (piece or draft.pieces[-1]).parts
     if token in ("cpu", "gpu", "cuda"):
         draft.put("device", token.replace("cuda", "gpu"))
@@ -241,7 +242,7 @@ def _read_token(matrix: Matrix, draft: Draft, piece: FrameworkDraft | None, toke
     elif match := _PYTHON.fullmatch(token):
         _read_python(draft, match)
     elif token in PROVIDERS and ("system" in draft.parts or not names.find_systems(matrix, token)):
-        draft.put("base", token)  # `debian` is a family of systems, too: after a system it is the base
+        draft.put("base", token)  # `debian` is also a family of systems; after a system, it is the base
     elif names.find_systems(matrix, token):
         draft.put("system", token)
     elif (match := _VERSION.fullmatch(token)) and versions.get("version") in (None, f"=={match[1]}"):

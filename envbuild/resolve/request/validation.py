@@ -89,7 +89,8 @@ def _device(draft: Draft, hardware: bool) -> Literal["", "cpu", "gpu"]:
 
 
 def _exact_if_release(framework: FrameworkTable, clauses: str) -> str:
-    """A full version that is a release means only that release, even if other releases begin with it (2.15.0, 2.15.0.post1)."""
+    """A clause with the full version of a release means only that release, even if another release begins with this version
+    (2.15.0 and 2.15.0.post1)."""
     version = clauses.removeprefix("==")
     whole = version.count(".") >= 2 and any(release.version == version for release in framework.releases)
     return f"==={version}" if whole else clauses
@@ -135,8 +136,8 @@ def _check_consistent(draft: Draft, what: str, clauses: str) -> None:
 
 
 def _known_cuda(matrix: Matrix, clauses: str, doubts: list[str]) -> str:
-    """Return the clauses on CUDA. Raise for a version that the matrix does not have. A version that only other frameworks
-    have is not refused here: it is a conflict, which the search finds.
+    """Return the clauses on CUDA. Raise for a version that the matrix does not have. A CUDA version that only builds of other
+    frameworks have is not refused here: the search finds this conflict.
 
     A full release of CUDA (9.0.176) becomes its minor version (9.0). If the row of that version installs another release,
     ``doubts`` gets a remark.

@@ -78,7 +78,8 @@ def reasons(build: Build) -> Iterator[tuple[str, str, str]]:
 
 
 def _default(pairs: Pairs, build: Build) -> str:
-    """If the pair is the default of the add-on's row but untested, say so, and name the releases that upstream tested."""
+    """If upstream did not test the pair, but the pair is the default of the add-on's row, say so. Also name the releases that
+    upstream tested."""
     version, cuda = build.variant.upon[0][1], build.variant.cuda
     tested = [each for each in pairs.tested if pairs.is_tested(each, cuda)]
     if version in tested or version != pairs.takes(cuda) or not tested:
@@ -87,10 +88,10 @@ def _default(pairs: Pairs, build: Build) -> str:
 
 
 def preferred(builds: Sequence[Build], below: Build, versions: Sequence[str]) -> str:
-    """The reason why an add-on among ``builds`` is based on ``below`` although it also works with a newer one of ``versions``
-    (newest first).
+    """The reason why an add-on among ``builds`` is based on ``below`` although the add-on also works with a newer version in
+    ``versions`` (newest first).
 
-    Empty if it works with no newer one.
+    The result is empty if the add-on works with none of the newer versions.
     """
     ours = below.release.version
     for build in builds:

@@ -1,4 +1,5 @@
-"""Candidates: one build of each framework, and their place. Also finds the parts of a request that these do not satisfy."""
+"""Candidates: one build of each framework, and their place. Also finds the parts of a request that a candidate does not
+satisfy."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def implying_gpu(request: Request) -> list[Part]:
 
 
 def mismatches(request: Request, place: Place) -> tuple[Part, ...]:
-    """The parts of the request that a possible place does not satisfy. A deleted image is used only if it is asked for."""
+    """The parts of the request that a possible place does not satisfy. A deleted image is used only if the request names it."""
     offer = place.offer
     found: list[Part] = []
     if request.python and not within(place.python.version, request.python):

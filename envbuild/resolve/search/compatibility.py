@@ -36,7 +36,8 @@ class PresentBuild(NamedTuple):
 
 
 class JointNeed(NamedTuple):
-    """The joint needs of builds, as far as they can exclude another build. ``device`` is empty if the builds allow any device.
+    """The joint needs of builds. Only those needs are included that can exclude another build. ``device`` is empty if the
+    builds allow any device.
 
     ``cuda`` is the CUDA version that must be installed in the image. ``cudnn`` and ``nccl`` are pairs: the CUDA version to
     which the library belongs, and the need.
@@ -118,7 +119,8 @@ def _common(one: JointNeed, other: JointNeed) -> tuple[str, ...]:
 
 
 def _held_twice(one: Iterable[PresentBuild], other: Iterable[PresentBuild]) -> tuple[PresentBuild, PresentBuild] | None:
-    """Two different builds of the same framework, the first from ``one`` and the second from ``other``; None without such."""
+    """Two different builds of the same framework, the first from ``one`` and the second from ``other``; None if there are no
+    such builds."""
     known = {held.framework: held for held in sorted(one)}
     found = (held for held in sorted(other) if known.get(held.framework, held) != held)
     return next(((known[held.framework], held) for held in found), None)
@@ -128,7 +130,7 @@ _Library = tuple[str, LibraryNeed] | None
 
 
 def _library(one: _Library, other: _Library) -> _Library | tuple[()]:
-    """Return the need of a library that satisfies both needs; an empty tuple if none does.
+    """Return the joint need of a library; an empty tuple if no release of the library can satisfy both needs.
 
     A library in the image must satisfy all builds that use it. A library that comes with a framework does not concern the other
     builds.
@@ -143,8 +145,8 @@ def _library(one: _Library, other: _Library) -> _Library | tuple[()]:
 
 
 def _brought(one: tuple[str, LibraryNeed], other: tuple[str, LibraryNeed]) -> tuple[str, LibraryNeed]:
-    """The need to show if two frameworks each bring the library: the joint need if both install a package of the same name,
-    else the need for the newer library."""
+    """Return the need to show if two frameworks each bring the library. If both install a package of the same name, return the
+    joint need, else the need for the newer library."""
     newest = max(one, other, key=_newness)
     wheels = one[1].taken_from == other[1].taken_from == "wheels"
     both = _both(one[1], other[1]) if wheels and one[0].partition(".")[0] == other[0].partition(".")[0] else None
@@ -170,7 +172,8 @@ def _both(one: LibraryNeed, other: LibraryNeed) -> LibraryNeed | None:
 
 
 def together(builds: Sequence[Build]) -> Variant:
-    """Join compatible builds into one, for finding its places. Its other fields are those of the first."""
+    """Join compatible builds into one variant, to find the places where all of them can run. The fields without a joint value
+    are those of one of the builds."""
     variants = [build.variant for build in builds]
     if len(variants) == 1:
         return variants[0]
@@ -199,7 +202,7 @@ def _shared_pythons(builds: Sequence[Build]) -> tuple[str, ...]:
     first, *others = (build.variant.python for build in builds)
     pythons = tuple(python for python in first if all(python in each for each in others))
     pins = _joint_pins(builds)
-    # Requirements for all Pythons were compared when the builds were chosen.
+    # Requirements that hold for every Python were already compared when the builds were chosen.
     if not any(only for _, only, _ in pins):
         return pythons
     return tuple(python for python in pythons if not contradiction(pins, python))
@@ -241,8 +244,8 @@ def reduced(need: JointNeed, names: Collection[str]) -> JointNeed:
 def same_packages(builds: Sequence[Build]) -> Iterator[tuple[Build, Build]]:
     """Return the pairs of builds that need packages of the same major version of CUDA, but of different minor versions.
 
-    Only one of them can be installed, because the names of these packages contain only the major version, and many builds pin
-    them exactly: https://github.com/ICAMS/grace-tensorpotential/issues/23
+    Only one build's packages can be installed: the names of these packages contain only the major version, and many builds pin
+    the packages exactly: https://github.com/ICAMS/grace-tensorpotential/issues/23
     """
     pairs = itertools.combinations(builds, 2)
     yield from ((one, other) for one, other in pairs if one.variant.cuda != other.variant.cuda and share_packages(one, other))
@@ -303,7 +306,7 @@ def _stands_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
 
 
 def _pair_clash(build: Build, other: PresentBuild) -> Objection | None:
-    """The reason why a build cannot be based on ``other``, if its row lists the compatible releases."""
+    """The reason why a build cannot be based on ``other``; found only if the build's row lists the compatible releases."""
     pairs = pairs_with(build.release, other.framework)
     if pairs is None or len(pairs.tested) + len(pairs.allowed) + len(pairs.bad) < 2 or build.framework.name == other.framework:
         return None
@@ -356,7 +359,8 @@ def _package_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
 
 
 def package_clashes(builds: Sequence[Build], pythons: Sequence[str]) -> Iterator[Objection]:
-    """The requirements because of which builds cannot share one set of packages. None if they can on one of ``pythons``."""
+    """The requirements because of which builds cannot share one set of packages. None if the builds can share it on one of
+    ``pythons``."""
     pins = _joint_pins(builds)
     packages = {python: contradiction(pins, python) for python in pythons}
     if packages and all(packages.values()):

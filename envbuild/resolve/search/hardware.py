@@ -39,7 +39,8 @@ def hardware_objections(lookup: Lookup, request: Request, row: str, variant: Var
 
 
 def limit_objections(lookup: Lookup, variant: Variant) -> Iterator[Objection]:
-    """The objection to a build that needs a newer driver than the site has, by a rule of the site's policy."""
+    """The objection to a build that needs a newer driver than the site has. A rule of the site's policy states the site's
+    driver."""
     limit = lookup.matrix.driver_limit
     if limit is None:
         return
@@ -117,7 +118,7 @@ def _gpu_objections(lookup: Lookup, request: Request, row: str, variant: Variant
 
 
 def _ptx_objections(lookup: Lookup, request: Request, row: str, variant: Variant, gpu: GpuWanted) -> Iterable[Objection]:
-    """Object to a build with PTX alone for a GPU, if the driver of the request or of the site cannot compile it."""
+    """Object to a build that has only PTX for a GPU, if the driver of the request or of the site cannot compile this PTX."""
     cuda, limit = lookup.cuda.get(variant.cuda), lookup.matrix.driver_limit
     drivers = [(request.driver, DRIVER, "")] if request.driver else []
     drivers += [(limit.driver, GPU, f"; {limit.reason}")] if limit is not None else []
@@ -211,7 +212,7 @@ def _gpu_warnings(row: str, variant: Variant, gpu: GpuWanted) -> Iterable[str]:
     if code == "unknown":
         yield f"The matrix does not say for which GPUs {row} contains code, so {_gpu(gpu)} was not checked."
     if gpu.architecture is None:
-        return  # the request's own warning says that it is unknown
+        return  # the request already has a warning that the GPU is unknown
     old = older_than(variant, gpu)
     if code == "ptx":
         libraries = (
@@ -230,5 +231,5 @@ def _gpu_warnings(row: str, variant: Variant, gpu: GpuWanted) -> Iterable[str]:
 
 
 def older_than(variant: Variant, gpu: GpuWanted) -> bool:
-    """Whether a build's CUDA is older than the first CUDA that supports a GPU."""
+    """Whether the CUDA of a build is older than the first CUDA version that supports a GPU."""
     return gpu.architecture is not None and numbers(variant.cuda) < numbers(gpu.architecture.first_cuda)

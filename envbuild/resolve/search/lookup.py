@@ -55,13 +55,13 @@ class Lookup:
         return row.driver_min if row else ""
 
     def native_rule(self, row: CudaRow) -> DriverRule | None:
-        """The rule by which older drivers than ``row`` asks for run native code of its CUDA (minor-version compatibility); None
-        if there is no such rule."""
+        """The rule of minor-version compatibility for the CUDA version of ``row``: a driver older than the row's minimum still
+        runs native code of this CUDA version. None if there is no such rule."""
         rule = self.rules.get(row.version.partition(".")[0])
         return rule if rule is not None and numbers(rule.driver_min) <= numbers(row.driver_min) else None
 
 
-_latest: list[Lookup] = []  # a process nearly always uses only one matrix
+_latest: list[Lookup] = []  # one entry, because a process nearly always uses only one matrix
 
 
 def lookup_of(matrix: Matrix) -> Lookup:

@@ -13,9 +13,10 @@ SupportingField = Literal["", "cuda", "glibc", "python", "cudnn", "nccl"]
 
 
 class Objection(NamedTuple):
-    """The reason in one row against a choice, and the part of the request to change (None: no change of the request helps).
+    """The reason that one row gives against a choice, and the part of the request to change (None if no change of the request
+    helps).
 
-    If another row objects, ``supporting_field`` is the field of the framework's row that leads to the objection.
+    If the row is not the framework's own, ``supporting_field`` is the field of the framework's row that leads to the objection.
     Changing ``other_part`` of the request helps as well. ``remedy`` describes another solution, which works only on some GPUs
     (:func:`takes_compat`).
     """

@@ -47,8 +47,8 @@ class ChosenLibrary(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """A provider on one system, with the libraries that it would bring. ``deleted`` is true if its image was deleted
-    upstream. ``cuda`` is the version that the frameworks are built for."""
+    """A provider on one system, with the libraries that it would bring. ``deleted`` is true if its image was deleted upstream.
+    ``cuda`` is the CUDA version that the frameworks are built for."""
 
     provider: Provider
     row: ProviderRow | None
@@ -63,7 +63,8 @@ class Offer(NamedTuple):
 
     @property
     def stands_in(self) -> str:
-        """The CUDA version of the libraries, if it is a later minor version than the frameworks are built for; else empty."""
+        """The CUDA version of the libraries if it is a later minor version than the version that the frameworks are built for;
+        else empty."""
         return self.row.cuda if self.row and self.row.cuda != self.cuda else ""
 
     @property
@@ -73,7 +74,8 @@ class Offer(NamedTuple):
 
 
 def on_libraries(variant: Variant, cuda: str) -> Variant:
-    """A build with the CUDA version of its libraries. ``cuda`` is empty if they are of the version that it is built for."""
+    """A build with the CUDA version of its libraries. ``cuda`` is empty if the libraries have the version that the build is
+    built for."""
     return variant._replace(cuda=cuda) if cuda and variant.cuda_libraries == "system" else variant
 
 
@@ -94,13 +96,13 @@ def places(
     *,
     gpus: tuple[str, ...] = (),
 ) -> list[Place]:
-    """All possible places of ``variant``, best first. Libraries of exactly its CUDA come first. Then Python's supply decides,
-    then Python's version, the provider and the system. CUDA from a distribution's own packages comes after all others, and
-    places with a deleted image come last.
+    """All possible places of ``variant``, best first. Places with libraries of exactly the variant's CUDA come first. Among
+    them, Python's supply decides, then Python's version, the provider and the system. CUDA from a distribution's own packages
+    comes after all others, and places with a deleted image come last.
 
-    If several releases of a library fit, each place has the best release that satisfies ``asked``, or the best of all if none
-    does. With ``supply``, only places are returned whose Python comes from that supply. The libraries support the compute
-    capabilities ``gpus``.
+    If several releases of a library fit, each place has the best release that satisfies ``asked``. If none satisfies it, the
+    place has the best of all releases. With ``supply``, only places are returned whose Python comes from that supply. The
+    libraries support the compute capabilities ``gpus``.
     """
     key = (
         variant.python,
@@ -159,7 +161,7 @@ def _rank(lookup: Lookup, place: Place) -> tuple[object, ...]:
 
 
 def system_objections(variant: Variant, system: SystemRow) -> list[Objection]:
-    """The objections to a build on a system, whatever the Python and the base."""
+    """The objections to a build on a system that hold for every Python and every base."""
     found = []
     if not has_glibc(system, variant):
         reason = f"has glibc {system.glibc}; {variant.package} ({variant.name}) needs {variant.glibc}"
@@ -210,8 +212,8 @@ def offers_on(
 def _with_compilers(
     variant: Variant, cuda: CudaRow, system: SystemRow, plain: Offer
 ) -> tuple[list[Offer], dict[str, Objection]]:
-    """The ``plain`` offer, and those of the same base with a compiler for builds that can use one. The latter bring nothing
-    else, because packages bring CUDA's libraries."""
+    """The ``plain`` offer, and offers of the same base with a CUDA compiler if the build can use one. Offers with a compiler
+    bring nothing else, because the framework's packages bring CUDA's libraries."""
     offers, against = [plain], {}
     for row in bases_on(cuda, system):
         if row.package_set is None:
@@ -262,7 +264,7 @@ def _offer(
 
 
 def _base_objection(lookup: Lookup, variant: Variant, system: SystemRow, row: ProviderRow) -> Objection | None:
-    """The objection to a provider, whatever its cuDNN and NCCL."""
+    """The objection to a provider that holds for all of its releases of cuDNN and NCCL."""
     key = _key(variant, system, row)
     if row.origin.status == "known-bad":
         return objection(BASE, key, row.origin.why_bad, row.origin.source)
@@ -298,7 +300,8 @@ def _same_paths(what: str, variant: Variant, system: SystemRow, row: ProviderRow
 def _library(
     lookup: Lookup, variant: Variant, system: SystemRow, row: ProviderRow, *, asked: tuple[str, str], gpus: tuple[str, ...]
 ) -> ChosenLibrary | Objection | None:
-    """A provider's library that satisfies a need; None if nothing is needed. ``asked`` is its name and requested version."""
+    """A provider's library that satisfies a need; None if nothing is needed. ``asked`` has the library's name and its requested
+    version."""
     library, clauses = asked
     need = variant.cudnn if library == "cudnn" else variant.nccl
     if need is None:
@@ -328,10 +331,11 @@ def _library(
 def _brought(
     lookup: Lookup, variant: Variant, system: SystemRow, row: ProviderRow, release: LibraryRow
 ) -> ChosenLibrary | None:
-    """The release as a provider brings it: by apt, as a wheel or in another way; None if the provider does not have it."""
+    """The release as a provider installs it: by apt, as a wheel or in another way; None if the provider does not have the
+    release."""
     if row.cuda:
         wheels = [item for item in wheels_for(release, row) if item.origin.status != "known-bad"]
-        usable = wheels and not variant.nvcc  # a wheel's headers are not where a compiler looks for them
+        usable = wheels and not variant.nvcc  # a compiler does not find the headers in a wheel
         return ChosenLibrary(version=release.version, row=release, package=None, wheel=wheels[0]) if usable else None
     if row.provider != "apt":
         return ChosenLibrary(version=release.version, row=release, package=None)
@@ -355,7 +359,7 @@ def _dropped(lookup: Lookup, variant: Variant, library: str, version: str, gpus:
 
 
 def _installable(lookup: Lookup, package: LibraryPackage) -> bool:
-    """Whether neither a package nor its repository is known bad, and the matrix has the repository."""
+    """Whether the matrix has the repository of a package, and neither of them is known bad."""
     name = package.package.repository
     origins = [package.origin, *([lookup.repositories[name].origin] if name in lookup.repositories else ())]
     return (not name or name in lookup.repositories) and all(origin.status != "known-bad" for origin in origins)

@@ -18,7 +18,8 @@ def python_on(lookup: Lookup, version: str, system: SystemRow, image: str, suppl
     before other supplies.
 
     In a user's own image, the interpreter is searched for by its bare name, such as ``python3.6``, on the image's PATH, because
-    its folder is not known: official Python images keep it in /usr/local/bin, distributions in /usr/bin, and others elsewhere.
+    the interpreter's folder is not known: official Python images have it in /usr/local/bin, distributions in /usr/bin, other
+    images elsewhere.
     """
     key = (version, system.name, bool(image), supply)
     return lookup.once("python", key, lambda: _python_on(lookup, version, system, image, supply))

@@ -2,8 +2,8 @@
 
 Some patches were published with code for a single GPU. A patch is *narrowed* if its build runs natively on fewer than half of
 the architectures on which an earlier patch of the same minor version, built for the same CUDA, runs natively. A narrowed patch
-comes after the other patches of its minor version. The limit is a half, because upstreams also drop one old architecture on
-purpose (docs/decisions, narrowed patches).
+comes after the other patches of its minor version. The limit is a half, so that a patch in which upstream dropped a single old
+architecture on purpose is not narrowed (docs/decisions, narrowed patches).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Finds candidates, best first: the newest release of the first framework, then of the next; GPU builds first; the best place.
 
-Conflicts and alternatives are found by the same search, with some parts of the request left open (``free``).
+The same search finds conflicts and alternatives: it then ignores some parts of the request (``free``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from envbuild.resolve.search.placement import Place, places
 from envbuild.resolve.search.release_order import in_order_of_choice
 
 NOTHING: frozenset[Part] = frozenset()
-_LOOKED_AT = 500  # limit of the candidates of the chosen releases that are compared
+_LOOKED_AT = 500  # most candidates to compare for builds whose CUDA packages do not conflict
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -50,12 +50,12 @@ def for_gpus(build: Build) -> bool:
 
 
 def is_tested(build: Build) -> bool:
-    """False for a pair that upstream allows but did not test, else true."""
+    """False for an add-on whose pair with its base framework upstream allows but did not test; else true."""
     return word_of(build.release, build.variant) != "allowed"
 
 
 def is_usual(build: Build) -> bool:
-    """Whether upstream tested the pair, or it is the default pair."""
+    """Whether upstream tested an add-on together with its base framework, or the pair is the default of the add-on's row."""
     name, version, _ = build.variant.upon[0] if build.variant.upon else ("", "", "")
     taken = [(each.framework, each.takes(build.variant.cuda)) for each in build.release.pairs]
     return is_tested(build) or (name, version) in taken
@@ -122,7 +122,7 @@ class Search:
     def first(
         self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
     ) -> Candidate | None:
-        """The first solution, with the most compatible builds of its releases.
+        """The first solution. Of the builds of its releases, those that share a CUDA version are preferred.
 
         For one framework, the newest release comes first. For several frameworks, GPU environments come before CPU
         environments: the newest releases often fit together only as CPU builds, while slightly older ones fit as GPU builds.
@@ -149,7 +149,7 @@ class Search:
         return len(names) > 1 and any(name in names for name in below)
 
     def _of_one_cuda(self, chosen: Candidate, free: Collection[Part], only: Only | None) -> Candidate:
-        """Prefer builds sharing one CUDA, else those without conflicting CUDA packages."""
+        """Of the chosen releases, prefer builds that share one CUDA version, else builds without conflicting CUDA packages."""
         if len({build.variant.cuda for build in chosen.builds} - {""}) < 2:
             return chosen
         releases = {build.framework.name: build.release for build in chosen.builds}
@@ -183,16 +183,16 @@ class Search:
                 yield from options
 
     def _wide(self, wanted: Wanted, free: Collection[Part]) -> bool:
-        """Whether an add-on may use any release of its base framework: the add-on's version is stated and the base's is
-        free."""
+        """Whether an add-on may use any release of its base framework. That is so if the add-on's version is kept and the
+        version of another requested framework is free."""
         versions = {each.framework.name: self.request.part("version", each) in free for each in self.request.wanted}
         return not versions[wanted.framework.name] and any(versions.values())
 
     def _upon_others(self, release: Release, others: Sequence[Wanted], wide: bool) -> Iterator[Variant]:
         """The builds of an add-on's release that are based on other releases of its base framework than the default.
 
-        Only base releases that the request accepts are used, or all of them if ``wide``. Tested pairs come first, then the
-        others; both in the order of choice.
+        Only those releases of the base framework are used that the request accepts; with ``wide``, all of them. Tested pairs
+        come first, then other pairs; each group is in the order of choice.
         """
         for each in others if release.pairs else ():
             accepts: Callable[[Release], bool] = each.accepts if not wide else lambda _: True
@@ -218,15 +218,15 @@ class Search:
         return self._releases[name]
 
     def _without_native_code(self, option: Option) -> tuple[object, ...]:
-        """Sort key: builds with native code for the request's GPUs come first, and among these the builds for a CUDA that knows
-        the GPUs."""
+        """Sort key: builds with native code for the request's GPUs come first; among these, builds whose CUDA version supports
+        the GPUs come first."""
         variant = option.build.variant
         known = [gpu for gpu in self.request.gpus if gpu.capability and variant.cuda]
         native = all(code_for(variant, gpu.capability) == "native" for gpu in known)
         return (not native, native and any(older_than(variant, gpu) for gpu in known))
 
     def places(self, builds: Sequence[Build], free: Collection[Part] = NOTHING) -> Iterator[Place]:
-        """The places that builds can share, best first, as far as the request restricts them."""
+        """The places that builds can share and that satisfy the request, best first. The parts in ``free`` are ignored."""
         variant = together(builds)
         asked = ("" if CUDNN in free else self.request.cudnn, "" if NCCL in free else self.request.nccl)
         supply = "" if PYTHON_FROM in free else self.request.python_from
@@ -266,8 +266,8 @@ class Search:
 
     @property
     def effort(self) -> int:
-        """The number of pairs of needs that were joined so far. It serves as a limit instead of elapsed time, because the same
-        request always gives the same number."""
+        """The number of pairs of needs that were joined so far. Callers limit this number instead of the elapsed time, because
+        the same request always gives the same number."""
         return len(self._joined)
 
     def _for_cpus_alone(self, wanted: Wanted) -> bool:
