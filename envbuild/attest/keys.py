@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
 
 _COSIGN = ("ENCRYPTED SIGSTORE PRIVATE KEY", "ENCRYPTED COSIGN PRIVATE KEY")
-_MEMORY = 1 << 28  # bytes of memory that deriving a key from a password may use; cosign's parameters use a quarter of it
+_MEMORY = 1 << 28  # limit in bytes for deriving a key from a password; cosign's parameters use a quarter of it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,13 +45,13 @@ class PublicKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SigningKey:
-    """A private key. Never shown."""
+    """A private key. Its content is never shown, for example in error messages."""
 
     public: PublicKey
     _key: EllipticCurvePrivateKey = field(repr=False)
 
     def sign(self, content: bytes) -> bytes:
-        """Return the signature of ``content``. The same content has the same signature (RFC 6979)."""
+        """Return the signature of ``content``. The same content always gets the same signature (RFC 6979)."""
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -59,7 +59,8 @@ class SigningKey:
 
 
 def signing_key(path: Path, password: str) -> SigningKey:
-    """Return the private key in ``path``. It is encrypted by cosign, or it is PKCS #8 or SEC 1 in PEM, encrypted or not.
+    """Return the private key in ``path``. The file is either a key that cosign encrypted, or a PEM file with PKCS #8 or SEC 1,
+    which may be encrypted.
 
     Raises :class:`InvalidInputError` (``signing-key``), and :class:`UsageError` (``no-cryptography``) if the library for
     signing is not installed.
@@ -88,7 +89,8 @@ def signing_key(path: Path, password: str) -> SigningKey:
 
 
 def public_key(path: Path) -> PublicKey:
-    """Return the public key in ``path``, in PEM. Raises as :func:`signing_key` does, but with the code ``public-key``."""
+    """Return the public key in ``path``, in PEM. Raises the same errors as :func:`signing_key`, but with the code
+    ``public-key``."""
     _require_library()
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization

@@ -1,4 +1,4 @@
-"""The licences of the packages in an image, as the metadata of the packages state them. Pure."""
+"""Collects the licences of the packages in an image, as the metadata of the packages state them. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ while read -r status name version; do
   sed -n '/^License:/p' "/usr/share/doc/$name/copyright" 2>/dev/null | sort -u
 done
 """
-_LONGEST = 200  # characters of a licence: some packages have its whole text in place of its name
+_LONGEST = 200  # maximum characters of a licence: some packages state its whole text instead of its name
 
 
 def predicate(image: str, lock: str, told: str) -> Mapping[str, Any]:
@@ -44,7 +44,8 @@ def _packages(told: str) -> Iterator[dict[str, Any]]:
 
 
 def _of_python(lines: list[str]) -> list[str]:
-    """Return the licence expression, which is exact; without one, the licence names; without these, the classifiers."""
+    """Return the licence expression of a Python package, because it is exact. If there is none, return the licence names; if
+    there are none, the classifiers."""
     named = [each for each in _values(lines, "License") if each.upper() != "UNKNOWN"]
     classified = [each.rpartition("::")[2].strip() for each in _values(lines, "Classifier") if each.startswith("License")]
     return _values(lines, "License-Expression") or named or classified

@@ -1,4 +1,5 @@
-"""Known vulnerabilities of an image as an OpenVEX document (https://github.com/openvex/spec, version 0.2.0). Pure."""
+"""Writes the known vulnerabilities of an image as an OpenVEX document (https://github.com/openvex/spec, version 0.2.0).
+Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from envbuild.model.vulnerabilities import Vulnerability
 
 _CONTEXT = "https://openvex.dev/ns/v0.2.0"
 _OURS = "https://envbuild.invalid"
-_KINDS = {"pypi": "pypi", "debian": "deb/debian", "ubuntu": "deb/ubuntu"}  # the type in a package URL, by OSV's ecosystem
+_KINDS = {"pypi": "pypi", "debian": "deb/debian", "ubuntu": "deb/ubuntu"}  # OSV's ecosystem → the type in a package URL
 
 
 def document(
@@ -43,8 +44,8 @@ def document(
 
 
 def _statement(name: str, finding: Vulnerability, accepted: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the statement about one finding: the advisory names the version. Unless the site's policy says more, it is unknown
-    whether the image uses the code."""
+    """Return the statement about one finding: the advisory covers the installed version. Unless the site's policy says more, it
+    is unknown whether the image uses the vulnerable code."""
     fix = f"Fixed in {', '.join(finding.fixed_in)}." if finding.fixed_in else "No release fixes it."
     aliases = {"aliases": list(finding.aliases)} if finding.aliases else {}
     summary = {"description": finding.summary} if finding.summary else {}

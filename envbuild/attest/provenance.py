@@ -1,4 +1,4 @@
-"""Where an image comes from: SLSA provenance, version 1 (https://slsa.dev/spec/v1.0/provenance). Pure."""
+"""Describes where an image comes from, as SLSA provenance, version 1 (https://slsa.dev/spec/v1.0/provenance). Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _OURS = "https://envbuild.invalid"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildFacts:
-    """How an image was built. ``engine`` is the product and its version, empty if they are not known.
+    """How an image was built. ``engine`` has the name of the container engine and its version, and is empty if they are not
+    known.
 
     The hashes are sha256 in hex: of the lock, of all inputs, of the rendering and of the guest.
 
-    ``commit`` is the git commit of the matrix and recipes, empty if they are in no repository; ``is_modified`` is true if files
-    differed from it.
+    ``commit`` is the git commit of the matrix and recipes; it is empty if they are not in a git repository. ``is_modified`` is
+    true if files differed from that commit.
     """
 
     name: str
@@ -36,7 +37,8 @@ class BuildFacts:
 
 
 def predicate(lock: Lock, build: BuildFacts) -> Mapping[str, Any]:
-    """Return the predicate for the image that was built from ``lock``. It has every file that went into the image, by hash."""
+    """Return the predicate for the image that was built from ``lock``. The predicate lists every file that went into the image,
+    with its hash."""
     hashes = {"inputs": build.inputs, "rendering": build.rendering, "guest": build.guest}
     return {
         "buildDefinition": {

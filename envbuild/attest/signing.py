@@ -20,7 +20,7 @@ from envbuild.errors import InvalidInputError
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 _PAYLOAD = "application/vnd.in-toto+json"
-_LONGEST = 200  # characters of a claim
+_LONGEST = 200  # maximum characters of a claim
 
 # The kinds of statements. The first is the statement of `cosign sign`: the holder of the key signs the image.
 SIGNED = "https://sigstore.dev/cosign/sign/v1"
@@ -45,7 +45,7 @@ class Statement:
 class UntrustedError(Exception):
     """Says why a bundle is not accepted: the bundle is damaged, not signed with this key, or about another image.
 
-    ``is_signed`` is true if the bundle is signed with this key, so that the fault is the key holder's.
+    ``is_signed`` is true if the bundle is signed with this key. The error is then the fault of the key's owner.
     """
 
     def __init__(self, why: str, *, is_signed: bool = False) -> None:
@@ -142,7 +142,7 @@ def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
 
 
 def claims(content: bytes) -> tuple[str, str]:
-    """The hint of the key and the type of the statement that a bundle names, unchecked; empty if it names none.
+    """Return the key hint and the statement type that a bundle names, without checking the signature; empty if it names none.
 
     Each is one line of at most 200 characters, because anybody may have written it.
     """

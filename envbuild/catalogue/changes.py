@@ -1,4 +1,4 @@
-"""What changed between two catalogues, in words: versions, pins, proofs, vulnerabilities."""
+"""Describes in words what changed between two catalogues: versions, pins, proofs, vulnerabilities."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from envbuild.catalogue.model import Catalogue, CatalogueEntry
 
-_MOST = 40  # the most lines about the changed files of one environment
+_MOST = 40  # maximum number of lines about the changed files of one environment
 _FIELDS = ("python", "os", "cuda", "cudnn", "nccl", "driver_min", "base", "base_digest")
 _WORDS = {"os": "operating system", "driver_min": "minimum driver", "base_digest": "digest of the base", "python": "Python"}
 
@@ -71,7 +71,7 @@ def _differences(
 
 
 def _vulnerabilities(entry: CatalogueEntry, before: Mapping[str, Any]) -> Iterator[str]:
-    """Yield new and closed vulnerabilities. Without an audit in both catalogues, nothing can be said about either."""
+    """Yield new and closed vulnerabilities. Nothing is yielded unless both catalogues have an audit of the environment."""
     if entry.vulnerabilities is None or not before.get("vulnerabilities"):
         return
     was = {(each["package"], each["advisory"]) for each in before["vulnerabilities"]["findings"]}

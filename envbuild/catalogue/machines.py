@@ -1,7 +1,8 @@
 """The resolver's rules about drivers and GPUs as a table, so that a static page can answer "what runs on my machine?".
 
-Every cell is the answer of :mod:`envbuild.resolve.search.hardware` for one kind of build, one kind of GPU and one interval of
-driver versions. Within an interval the answer does not change. The page looks up cells, and has no rules of its own.
+Every cell of the table is the answer of :mod:`envbuild.resolve.search.hardware` for one kind of build, one kind of GPU and one
+interval of driver versions. Within an interval, the answer is the same. The page only looks up cells; it has no rules of its
+own.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from envbuild.resolve.request.model import GpuWanted, Request
 from envbuild.resolve.search.hardware import hardware_objections, hardware_warnings
 from envbuild.resolve.search.lookup import Lookup, lookup_of
 
-# Placeholders in texts. The page replaces them by the names that the reader typed; ABOUT is the architecture and the capability
-# of the GPU, in brackets.
+# Placeholders in texts. The page replaces them by the names that the reader typed. ABOUT stands for the architecture and the
+# capability of the GPU, in brackets.
 BUILD, DRIVER, GPU, ABOUT = "{build}", "{driver}", "{gpu}", "{about}"
-# An invented version of the driver stands for an interval. It ends with these digits, which no real version has, so that it
-# can be found in a text and replaced by DRIVER.
+# An invented driver version stands for an interval of versions. The invented version ends with these digits, which no real
+# version has. So it can be found in a text and replaced by DRIVER.
 _BEYOND = "0.7777"
 
 
@@ -37,12 +38,12 @@ class MachineAnswer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machines:
-    """The table of answers by build, driver and GPU.
-    ``drivers`` are the lowest versions of the intervals, ascending. ``cells[build][gpu]`` is flat: a driver, its outcome, the
-    next driver, and so on. An outcome holds up to the next driver. Driver 0 means that none is named, driver n is the interval
-    from ``drivers[n - 1]`` on. GPU 0 means that none is named; ``about`` describes each kind of GPU. ``boards`` are (name,
-    aliases, capability, GPU), ``capabilities`` (capability, architecture, GPU), ``texts`` (text, source), ``vendors`` (vendor,
-    needs, names). ``branches`` are the known driver branches, ``names`` the expressions by which names of GPUs are compared.
+    """The table of answers by build, driver and GPU. ``drivers`` are the lowest versions of the intervals, ascending.
+    ``cells[build][gpu]`` is a flat list: a driver number, its outcome, the next driver number, and so on. An outcome is valid
+    up to the next driver number. Driver number 0 stands for an unnamed driver, and number n for the interval from ``drivers[n -
+    1]`` on. GPU number 0 stands for an unnamed GPU; ``about`` describes each kind of GPU. ``boards`` are (name, aliases,
+    capability, GPU), ``capabilities`` (capability, architecture, GPU), ``texts`` (text, source), ``vendors`` (vendor, needs,
+    names). ``branches`` are the known driver branches. ``names`` are the regular expressions for comparing names of GPUs.
     """
 
     drivers: tuple[str, ...]
@@ -69,8 +70,8 @@ class MachineTable:
     _builds: list[tuple[Variant, tuple[LibraryRow, ...]]] = field(default_factory=list)
 
     def kind_of(self, variant: Variant, cudnn: str | None, nccl: str | None) -> int | None:
-        """Return the number of the kind of build that ``variant`` is together with these libraries. It is None for a CPU build,
-        which always fits."""
+        """Return the number of the kind of build to which ``variant`` with these libraries belongs. It is None for a CPU build,
+        which fits every machine."""
         if not variant.cuda:
             return None
         lookup = lookup_of(self.matrix)
@@ -131,7 +132,7 @@ def _intervals(matrix: Matrix) -> tuple[str, ...]:
 def _gpus(
     matrix: Matrix,
 ) -> tuple[tuple[tuple[str, tuple[str, ...], str, int], ...], tuple[tuple[str, str, int], ...], list[GpuWanted]]:
-    """Return boards and capabilities, each with the number of its kind of GPU, and one GPU of each kind."""
+    """Return boards and capabilities, each with the number of its kind of GPU. Also return one GPU of each kind."""
     kinds: dict[object, int] = {}
     gpus: list[GpuWanted] = []
 
@@ -176,7 +177,8 @@ def _cell(
 
 
 def _changing(lookup: Lookup, variant: Variant, gpu: GpuWanted | None) -> set[str]:
-    """Return the driver versions at which the answer for this build and this GPU can change. Elsewhere it stays the same."""
+    """Return the driver versions at which the answer for this build and this GPU can change. Between these versions, the answer
+    stays the same."""
     row = lookup.cuda.get(variant.cuda)
     found = {each.driver_min for each in (row, lookup.native_rule(row)) if each is not None} if row is not None else set()
     branches = {int(each.branch) for each in lookup.matrix.drivers if each.origin.status == "known-bad"}
@@ -206,7 +208,7 @@ def _answer(lookup: Lookup, build: tuple[Variant, tuple[LibraryRow, ...]], gpu: 
 
 
 def _about(gpu: GpuWanted) -> str:
-    """Return the text that messages have after the name of a GPU."""
+    """Return the text that follows the name of a GPU in messages."""
     architecture = f"{gpu.architecture.name}, " if gpu.architecture is not None else ""
     return f"({architecture}compute capability {gpu.capability})"
 

@@ -8,7 +8,7 @@ from typing import Any
 from envbuild.model.vulnerabilities import Audit
 
 SCHEMA = 1
-# The stages that can be proved, in their order, with the words for people.
+# The stages that can be proved, in their order, with their wording on the pages.
 PROOFS = {
     "locked": "locked",
     "downloaded": "downloaded",
@@ -85,7 +85,7 @@ class Proved:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndOfSupport:
-    """The day (or month) from which something is no longer supported."""
+    """The day (or month) after which a part, such as a Python or a system, is no longer supported."""
 
     what: str
     date: str
@@ -109,7 +109,7 @@ class Speed:
 class Smoke:
     """One smoke report: its verdict in a sentence, the machine, and the speed on one and on several devices.
 
-    ``signer`` is the key with which a report from a registry is signed; empty for a report of this machine.
+    ``signer`` is the key with which a report from a registry is signed. It is empty for a report of this machine.
     """
 
     verdict: str
@@ -138,12 +138,12 @@ class Stated:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedImage:
-    """The image of a lock in a registry: ``reference`` is its name there, ``digest`` that of its manifest.
+    """The image of a lock in a registry: ``reference`` is its name there, ``digest`` the digest of its manifest.
 
-    ``signed_by`` are the trusted keys with which the image is signed; None if no signature was checked. ``statements`` are
-    those of trusted keys. ``others`` counts the attached documents that are not shown, because no trusted key signed them or
-    they contradict themselves. ``has_other_inputs`` is true if signatures were checked, and the image was made from another
-    rendering or guest than those of this checkout.
+    ``signed_by`` are the trusted keys with which the image is signed; None if no signature was checked. ``statements`` are the
+    statements that trusted keys signed. ``others`` is the number of attached documents that are not shown: no trusted key
+    signed them, or they contradict themselves. ``has_other_inputs`` is true if signatures were checked, and the image was made
+    from another rendering or guest than this checkout has.
     """
 
     reference: str
@@ -174,8 +174,8 @@ class CatalogueEntry:
     """One environment of the checkout.
 
     ``vulnerabilities`` is None if no database was given, ``changes`` if no earlier catalogue was given. ``published`` is None
-    if no registry was given, or if the registry has no such image. ``proved_on`` has the name and the compute capability of
-    each GPU on which somebody else's accepted smoke test passed.
+    if no registry was given, or if the registry does not have the image. ``proved_on`` has the name and the compute capability
+    of each GPU on which somebody else's accepted smoke test passed.
     """
 
     name: str
@@ -225,9 +225,9 @@ class CatalogueEntry:
 class SearchRow:
     """One row of the search page: an environment of the checkout, which has a ``page``, or another environment of the matrix.
 
-    ``builds`` are the kinds of its GPU builds, as numbers in the table of machines. It is empty for CPU, and None if the
-    resolver gives another environment for this name. ``driver`` and ``gpus`` are those that the file of a stack assumes.
-    ``proved_on`` is that of :class:`CatalogueEntry`.
+    ``builds`` are the kinds of its GPU builds, as numbers in the table of machines. ``builds`` is empty for a CPU environment,
+    and None if the resolver now gives another environment for this name. ``driver`` and ``gpus`` are the driver and GPUs that
+    the file of a stack states. ``proved_on`` is the same as in :class:`CatalogueEntry`.
     """
 
     name: str
@@ -248,7 +248,8 @@ class SearchRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Catalogue:
-    """The whole catalogue. ``updated`` is the day of its newest proof, ``since`` the label of the earlier catalogue.
+    """The whole catalogue. ``updated`` is the day of its newest proof. ``since`` is the label of the earlier catalogue with
+    which it was compared.
 
     ``words`` maps the title of a framework to the names by which people search for it.
     """

@@ -1,4 +1,5 @@
-"""The catalogue as the files of a static site. Everything that comes from data is escaped; scripts and styles are files."""
+"""The catalogue as the files of a static site. All text that comes from data is escaped. Scripts and styles are separate
+files."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _FIELDS = (
     "name", "frameworks", "python", "os", "cuda", "driver_min", "released", "proofs", "page", "builds", "driver", "gpus",
     "proved_on",
 )  # fmt: skip
-_NEWS = 100  # the most entries of the feed
+_NEWS = 100  # maximum number of entries in the feed
 _NEVER = "2000-01-01"  # the date of a feed if no entry has a date
 
 
@@ -81,7 +82,7 @@ def _best_first(entry: CatalogueEntry) -> tuple[int, str]:
 
 
 def level(entry: CatalogueEntry) -> str:
-    """The furthest stage that is proved of an environment, in words."""
+    """The last stage that is proved for an environment, in words."""
     return PROOFS[entry.kinds[-1]] if entry.kinds else "nothing yet"
 
 
@@ -124,7 +125,7 @@ def _badge(entry: CatalogueEntry) -> dict[str, Any]:
 
 
 def _choices(rows: Sequence[SearchRow]) -> dict[str, list[str]]:
-    """Return the choices of each list on the search page. Versions start with the newest."""
+    """Return the entries of each selection list on the search page. Versions are sorted newest first."""
     return {
         "framework": sorted({title for row in rows for title, _ in row.frameworks}, key=str.lower),
         "cuda": sorted({row.cuda for row in rows if row.cuda}, key=newest_first),
@@ -134,7 +135,8 @@ def _choices(rows: Sequence[SearchRow]) -> dict[str, list[str]]:
 
 
 def _script(catalogue: Catalogue, machines: Machines) -> str:
-    """Return the data of the search page as a script. A page that is opened as a file can load scripts, but no JSON."""
+    """Return the data of the search page as a script. It is a script because a page that is opened as a local file can load
+    scripts, but not JSON."""
     data = {
         "fields": _FIELDS,
         "levels": list(PROOFS),
@@ -147,7 +149,8 @@ def _script(catalogue: Catalogue, machines: Machines) -> str:
 
 
 def _packed(row: SearchRow) -> list[Any]:
-    """Return the values of ``_FIELDS``. The last three, from ``driver`` on, are left out if all are empty."""
+    """Return the values of the fields in ``_FIELDS``. The last three values, from ``driver`` on, are left out if all three are
+    empty."""
     page = 1 if row.page else 0
     found = [row.name, row.frameworks, row.python, row.os, row.cuda, row.driver_min, row.released, row.proofs, page, row.builds]
     last = [row.driver, row.gpus, row.proved_on]
@@ -155,7 +158,7 @@ def _packed(row: SearchRow) -> list[Any]:
 
 
 def _json(document: Mapping[str, Any]) -> str:
-    """Format ``document`` with one environment a line, so that two catalogues can be compared with plain tools."""
+    """Format ``document`` with one environment per line, so that plain tools such as diff can compare two catalogues."""
     lines = []
     for key, value in document.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):

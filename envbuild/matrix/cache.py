@@ -1,4 +1,4 @@
-"""Load the matrix. A compiled copy is used if the same version of the program made it from the same files.
+"""Load the matrix. A compiled copy is used if the same version of the program made the copy from the same files.
 
 The files count as the same if they have the recorded stamp or the recorded hashes. Each table, and the releases of each
 framework, are read from the copy on first use, because most requests use only a few tables and one or two frameworks.
@@ -70,7 +70,7 @@ def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
 
 
 def fingerprint(workspace: Workspace) -> str:
-    """:attr:`Matrix.fingerprint` of the matrix of ``workspace``; its rows are not read if there is a compiled copy."""
+    """Return :attr:`Matrix.fingerprint` of the matrix of ``workspace``. If there is a compiled copy, no rows are read."""
     cache, program = _copy_of(workspace, workspace.overlays)
     copy = _believed(cache, workspace.matrix, program)
     return str(copy.about["fingerprint"]) if copy is not None else load(workspace).fingerprint
@@ -132,8 +132,8 @@ def _paths(entry: Path, sources: Iterable[str]) -> list[Path]:
 
 
 def _unpacked(found: CachedParts, compiled: Callable[[], Matrix]) -> Matrix | None:
-    """Return the matrix of a copy, or None if the copy is damaged. If only one table in it is damaged, its rows come from
-    ``compiled``."""
+    """Return the matrix of a copy, or None if the copy is damaged. If only a table in the copy is damaged, the rows of that
+    table come from ``compiled``."""
     try:
         matrix: Matrix = unpack(found.part(0))
     except _DAMAGES:
@@ -161,8 +161,8 @@ def _tables(matrix: Matrix) -> list[str]:
 
 
 def pack(value: Any) -> list[Any]:
-    """Pack a value of the tables as JSON: a list of objects (class, fields), then the value. An object refers to an earlier one
-    by ``{"": n}``.
+    """Pack a value of the tables as JSON: a list of objects (class, fields), then the value. ``{"": n}`` in an object refers to
+    the earlier object n.
 
     Equal objects are written once.
     """

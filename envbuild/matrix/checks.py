@@ -15,7 +15,7 @@ from envbuild.matrix.platform import CudaRow, Provenance, ProviderRow
 from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.matrix.versions import has_prefix, numbers, serves
 
-# Environment names are split at dashes and read from the left, so no framework or system may have a name with another meaning.
+# Environment names are split at dashes and read from the left. So no framework or system may have the name of something else.
 _RESERVED = {"cpu", "gpu", "cuda", "distribution", "tag", "apt", "wheels", "conda", "debian", "local"}
 
 
@@ -46,7 +46,7 @@ def _names(matrix: Matrix) -> Iterator[Problem]:
 
 
 def _other_names(matrix: Matrix, framework: FrameworkTable) -> Iterator[Problem]:
-    """Check that ``instead_of`` and ``beside`` name frameworks, and that a framework has both or neither."""
+    """Check that ``instead_of`` and ``beside`` name frameworks, and that a framework has both of these fields or neither."""
     known = {table.name for table in matrix.frameworks} - {framework.name}
     for field, name in (("instead_of", framework.instead_of), ("beside", framework.beside)):
         if name and name not in known:
@@ -235,8 +235,8 @@ def _frameworks(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
 
 
 def _series(framework: FrameworkTable) -> Iterator[Problem]:
-    """Check that a release's version begins with the number of its series, or lies between this series and the next one of the
-    same major version."""
+    """Check that a release's version begins with the number of its series, or lies between this series and the next series of
+    the same major version."""
     begun = sorted({release.series for release in framework.releases}, key=numbers)
     for release in framework.releases:
         number = Version(release.version).release

@@ -60,8 +60,8 @@ def drivers(matrix: Matrix) -> Iterator[Problem]:
 
 
 def _driver(matrix: Matrix, driver: DriverRow, cuda: CudaRow) -> Iterator[Problem]:
-    # If a toolkit's own minimum driver is unknown, the row has the minimum of minor-version compatibility instead. That one
-    # cannot be compared here.
+    # If a toolkit's own minimum driver is unknown, the row has the minimum of minor-version compatibility instead, which cannot
+    # be compared with driver branches. So such rows are skipped.
     floors = {rule.driver_min for rule in matrix.driver_rules}
     least = min(numbers(each) for each in (cuda.driver_min, *(row.driver_min for row in cuda.releases)) if each)
     if cuda.driver_min in floors:
@@ -100,9 +100,11 @@ class _Used:
 
 
 def idle(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
-    """Return rows that no environment can use, although they serve no other purpose: such a row or another one is wrong.
+    """Return rows that no environment can use, although being used is their only purpose. In such a case, this row or another
+    row is wrong.
 
-    If an overlay has rows in these tables, nothing is returned: its rows may have replaced the rows that used others.
+    If an overlay has rows in these tables, nothing is returned: rows of the overlay may have replaced the rows that used other
+    rows.
     """
     if any(
         row.origin.overlaid for rows in (matrix.systems, matrix.pythons, matrix.cuda, matrix.cudnn, matrix.nccl) for row in rows
@@ -131,7 +133,7 @@ def _idle_repositories(matrix: Matrix) -> Iterator[Problem]:
 
 
 def unused(matrix: Matrix) -> list[Problem]:
-    """Return rows that no build of the matrix uses. This is allowed, but worth knowing."""
+    """Return rows that no build of the matrix uses. Unused rows are allowed, but users may want to know them."""
     used = _Used(matrix, Serving(matrix))
     found = [*_unused_platforms(matrix, used), *_unused_libraries(matrix, used)]
     return sorted(set(found), key=lambda item: (item.where, item.line, item.message))

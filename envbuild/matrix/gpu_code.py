@@ -1,8 +1,9 @@
 """Decide which GPU code runs on which GPU, and which CUDA toolkits support a GPU.
 
-Native code runs on its own capability and on later ones of the same major; PTX on its own and any later capability, never on
-an earlier one. A toolkit older than the GPU has no libraries for it: its native code for earlier GPUs of the same major still
-runs, and so does PTX of :func:`oldest_for_ptx` or newer. PTX of even older toolkits is known to take an hour or to fail.
+Native code runs on GPUs of its own compute capability and of later capabilities with the same major version. PTX runs on GPUs
+of its own capability and of any later one. Neither runs on an earlier capability. A toolkit older than the GPU has no libraries
+for this GPU. Its native code for earlier GPUs of the same major version still runs. Its PTX runs if the toolkit is not older
+than :func:`oldest_for_ptx`; PTX of older toolkits is known to take an hour to compile, or to fail.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from envbuild.matrix.versions import numbers
 def code_for(variant: Variant, capability: str) -> str:
     """Return how binaries run on a GPU: ``native``, ``ptx`` (the driver compiles it), ``none``, or ``unknown`` without data.
 
-    Native code runs on its own capability and on later ones of the same major; PTX on any later one.
+    Native code runs on its own capability and on later ones of the same major version; PTX runs on its own and any later
+    capability.
     """
     if not variant.sass and not variant.ptx and not variant.only_ptx:
         return "unknown"
@@ -51,7 +53,7 @@ def supports(architecture: Architecture, cuda: str) -> bool:
 def older_cuda(architectures: Iterable[Architecture], architecture: Architecture, rows: Sequence[CudaRow]) -> list[str]:
     """Return the CUDA toolkits that are older than an architecture, but whose builds still run on it.
 
-    Their builds have native code for an earlier GPU of the same major version, or PTX that is not too old.
+    Builds for these toolkits have native code for an earlier GPU of the same major version, or PTX that is not too old.
     """
     major = {_capability(capability)[0] for capability in architecture.capabilities}
     native = [

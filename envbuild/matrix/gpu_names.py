@@ -1,7 +1,7 @@
 """Find the GPU for a name in the spellings of people, clouds and nvidia-smi. Unknown names are refused.
 
-Names are compared in several ways, the strictest first. Each further way ignores more words that do not affect which code runs
-on the GPU (brand, memory size, form factor, "Ti" and "SUPER").
+Names are compared in several ways, the strictest first. Each next way ignores more words, but only words that do not affect
+which code runs on the GPU (brand, memory size, form factor, "Ti" and "SUPER").
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FAMILY = re.compile(r"geforce|tesla|quadro|\bnvs\b|\bjetson\b")  # brands that 
 _MEMORY = re.compile(r"\b\d+\s*(gb|gib|g)\b")
 _FORM = re.compile(r"\b(sxm\d?|pcie|nvl|hbm\w*|gddr\w*|fhhl|hgx|dgxs?|sff)\b")
 _GRADE = re.compile(r"(?<=\d)\s*(ti|super)\b|\b(ti|super)\b")
-# Each reading is one way to compare names: it ignores the words of these patterns, and those of _EMPTY.
+# Each reading is one way to compare names: it ignores the words that match its patterns, and the words that match _EMPTY.
 _READINGS: tuple[tuple[re.Pattern[str], ...], ...] = (
     (),
     (_BRAND,),
@@ -42,7 +42,7 @@ _READINGS: tuple[tuple[re.Pattern[str], ...], ...] = (
     (_BRAND, _MEMORY, _FORM, _GRADE),
 )
 _LAPTOP = re.compile(r"m(x)?")  # the letter after the number of a laptop GPU
-_PARTIAL = 3  # the reading that is used to find a part of a name
+_PARTIAL = 3  # the reading with which a part of a name is searched for
 _LEAST_PART = 3  # shorter parts are not accepted as names
 _SHOWN = 12
 _NEAREST = 3
@@ -52,8 +52,8 @@ Words = tuple[str, ...]
 
 
 class Patterns(NamedTuple):
-    """The regular expressions of this module, for a web page that compares names in the same ways. JavaScript understands them
-    too."""
+    """The regular expressions of this module, for a web page that compares names in the same ways. The expressions are also
+    valid in JavaScript."""
 
     brackets: str
     share: str
@@ -119,7 +119,8 @@ def find_board(matrix: Matrix, text: str) -> Gpu:
 
 
 def _matches(matrix: Matrix, name: str) -> Iterator[list[Gpu]]:
-    """Yield the rows that have the name in one reading, the strictest first; readings that leave no words are skipped.
+    """Yield, for each reading, the rows that have the name in this reading; the strictest reading comes first. Readings without
+    a match are skipped.
 
     If a row matches only without its brand, rows that contain the name are added: "RTX 6000" is a Quadro of 2018 and an Ada of
     2022.
@@ -137,7 +138,7 @@ def _matches(matrix: Matrix, name: str) -> Iterator[list[Gpu]]:
 
 
 def _containing(matrix: Matrix, name: str, wanted: Words) -> list[Gpu]:
-    """Return the rows whose names contain the words. "NVS 510" does not contain "GeForce 510", which is another brand."""
+    """Return the rows whose names contain the words. "NVS 510" does not match "GeForce 510", because the brands differ."""
     if len("".join(wanted)) < _LEAST_PART:
         return []
     brand = _FAMILY.findall(name)
@@ -150,7 +151,8 @@ def _containing(matrix: Matrix, name: str, wanted: Words) -> list[Gpu]:
 
 
 def _contains(words: Words, part: Words) -> bool:
-    """Whether ``words`` contain ``part`` as whole words: "K5100" does not contain "5100", nor "GT 635M" "GT 635"."""
+    """Whether ``words`` contain ``part`` as whole words: "K5100" does not contain "5100", and "GT 635M" does not contain "GT
+    635"."""
     for start in range(len(words) - len(part) + 1):
         end = start + len(part)
         before, after = "".join(words[max(start - 1, 0) : start]), "".join(words[end : end + 1])
@@ -166,7 +168,7 @@ def _spellings(row: Gpu) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=16_384)
 def _read(name: str, reading: int) -> Words:
-    """Split a name into words, with letters and digits separated: gtx1080ti is GTX 1080 Ti."""
+    """Split a name into words, with letters and digits separated: gtx1080ti becomes gtx, 1080, ti."""
     text = name.lower().replace("_", " ").replace("-", " ")
     for pattern in (_EMPTY, *_READINGS[reading]):
         text = pattern.sub(" ", text)

@@ -10,8 +10,8 @@ from envbuild.matrix.platform import Provenance
 class Architecture(NamedTuple):
     """A GPU generation, or a part of one, with the CUDA toolkits and driver branches that support it.
 
-    ``ptx_from`` is the oldest CUDA whose PTX is known to run on it; empty if PTX of every CUDA with the major version of
-    ``first_cuda`` runs.
+    ``ptx_from`` is the oldest CUDA whose PTX is known to run on this architecture. It is empty if PTX of every CUDA with the
+    major version of ``first_cuda`` runs.
     """
 
     name: str
@@ -31,8 +31,8 @@ class Architecture(NamedTuple):
 class Gpu(NamedTuple):
     """A GPU board. Numbers are None if no source gives them.
 
-    Numbers are for one GPU, even on a board with several GPUs; only ``power_w`` is for the whole board. ``host`` is the
-    processor that the GPU is built together with, if images do not support that processor; empty for ordinary boards.
+    The numbers are those of one GPU, even on a board with several GPUs; only ``power_w`` is that of the whole board. ``host``
+    is the processor that is built together with the GPU, if images do not support that processor; empty for ordinary boards.
     """
 
     name: str

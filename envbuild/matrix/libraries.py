@@ -34,7 +34,7 @@ def accepted_releases(rows: Iterable[LibraryRow], need: LibraryNeed, cuda: str) 
 
 
 def drops(row: LibraryRow, capability: str) -> bool:
-    """Whether a release of a library no longer supports a compute capability; False if no document says so."""
+    """Whether a release of a library no longer supports a compute capability, according to a document."""
     return bool(row.capability_min) and numbers(capability) < numbers(row.capability_min)
 
 

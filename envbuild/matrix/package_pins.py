@@ -1,7 +1,7 @@
 """Find which packages builds require, and whether several builds can share one set of packages.
 
-The metadata of packages is read only when an environment is locked. Rows repeat a part of it: the versions of cuDNN and NCCL
-that a build requires from the vendor's wheels. One set of packages can contain only one version of each.
+The metadata of packages is read only when an environment is locked. Rows repeat a part of the metadata: the versions of cuDNN
+and NCCL that a build requires from the CUDA vendor's wheels. One set of packages can contain only one version of each library.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _read(requirement: str) -> tuple[str, str]:
 
 
 def contradiction(pins: Iterable[Pin], python: str) -> str:
-    """Return a package of which no version satisfies all ``pins`` on ``python``, or an empty text."""
+    """Return the name of a package if no version of it satisfies all ``pins`` on ``python``; else an empty text."""
     asked: dict[str, set[str]] = {}
     for package, pythons, versions in pins:
         if versions and within(python, pythons):
@@ -83,4 +83,4 @@ def _possible(asked: frozenset[str]) -> bool:
         wanted = SpecifierSet(",".join(sorted(asked)))
         return any(wanted.contains(version, prereleases=True) for version in around(str(wanted)))
     except (InvalidSpecifier, InvalidVersion):
-        return True  # unreadable versions are allowed
+        return True  # invalid version conditions count as satisfiable

@@ -16,17 +16,18 @@ Word = Literal["tested", "allowed"]
 Make = Callable[[Pairs, Release], Iterable[Variant]]
 
 _THEIRS = ("python", "cuda", "cudnn", "nccl", "capabilities", "glibc", "systems", "index")
-# From best to worst: a build has the worst status of its parts.
+# The statuses from best to worst; a build has the worst status of its parts.
 DOUBTS = ("ok", "end-of-life", "base-deleted", "unknown", "known-bad")
 
 
 def pairs_with(release: Release, framework: str) -> Pairs | None:
-    """Return an add-on release's facts about its base ``framework``, or None if this is not a base framework of the add-on."""
+    """Return the facts of an add-on's release about its base ``framework``; None if ``framework`` is not a base framework of
+    the add-on."""
     return next((pairs for pairs in release.pairs if pairs.framework == framework), None)
 
 
 def word_of(release: Release, variant: Variant) -> Word | None:
-    """Return upstream's status of the pair that a build consists of, or None for a build without a base framework."""
+    """Return what upstream says about the pair of a build and its base framework; None for a build without a base framework."""
     if not variant.upon:
         return None
     name, version, _ = variant.upon[0]
@@ -50,14 +51,15 @@ def bad_pair(pairs: Pairs, version: str) -> BadPair | None:
 
 
 def range_of(pairs: Pairs) -> str:
-    """Describe the compatible releases: upstream's range, else the tested ones."""
+    """Describe the compatible releases: the range that upstream states, else the tested releases."""
     return f"{pairs.framework}{pairs.allows}" if pairs.allows else f"{pairs.framework} {', '.join(pairs.tested)}"
 
 
 def other_builds(
     release: Release, base: FrameworkTable, accepts: Callable[[Release], bool], make: Make | None = None
 ) -> Iterator[Variant]:
-    """Return the builds of ``release`` on other releases of ``base`` than the default one, tested ones first.
+    """Return the builds of an add-on's ``release`` on other releases of ``base`` than the default release. Builds on tested
+    releases come first.
 
     Callers that cache the builds pass ``make`` in place of :func:`upon`.
     """
@@ -71,7 +73,7 @@ def other_builds(
 
 
 def upon(pairs: Pairs, below: Release) -> Iterator[Variant]:
-    """Return the builds on one release of the base framework."""
+    """Return the builds of an add-on on the release ``below`` of its base framework."""
     for variant in below.variants:
         built = built_upon(variant, (pairs.framework, below.version), pairs.added)
         if built.python and variant.name not in pairs.added.without:
@@ -115,8 +117,8 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
 
 
 def _origin(ours: Provenance, theirs: Provenance, own: Iterable[str]) -> Provenance:
-    """Return the add-on row's provenance, with the base's documents for Python, CUDA and the libraries, except for the add-on's
-    ``own`` fields."""
+    """Return the provenance of the add-on's row. For Python, CUDA and the libraries, it names the documents of the base
+    framework's row, except for the fields in ``own``, which the add-on states itself."""
     worst = max(ours, theirs, key=lambda origin: DOUBTS.index(origin.status))
     fields = {field: theirs.sources[:1] for field in _THEIRS} | dict(theirs.fields)
     fields |= dict.fromkeys(own, ours.sources[:1]) | dict(ours.fields)

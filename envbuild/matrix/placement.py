@@ -1,6 +1,6 @@
 """Decide which systems, Pythons and bases a build can use. `matrix check` and the resolver share these rules.
 
-:class:`Serving` combines them for the checks, which ignore the status of rows.
+:class:`Serving` combines these rules for `matrix check`, which ignores the status of rows.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def has_glibc(system: SystemRow, variant: Variant) -> bool:
 
 
 def is_for(variant: Variant, system: SystemRow) -> bool:
-    """Whether a build is for any system, or names this one."""
+    """Whether a build is for every system, or names this system."""
     return not variant.systems or system.name in variant.systems
 
 
 def supplies_on(row: PythonRow, system: SystemRow) -> list[PythonSupply]:
-    """The supplies that can give a system this Python, which its distribution may lack."""
+    """The supplies from which a system can get this Python if its distribution does not have it."""
     return [supply for supply in row.supplies if numbers(supply.glibc) <= numbers(system.glibc)]
 
 
@@ -56,7 +56,7 @@ def has_its_cuda(base: ProviderRow, variant: Variant) -> bool:
 
 
 def has_fixed_libraries(base: ProviderRow) -> bool:
-    """Whether cuDNN and NCCL are already in a base: an image, or a set of files."""
+    """Whether a base already contains cuDNN and NCCL. The base is then an image, or a set of files."""
     return base.provider == "tag" or bool(base.files)
 
 
@@ -71,12 +71,13 @@ def packages_for(row: LibraryRow, cuda: str, system: SystemRow) -> list[LibraryP
 
 
 def wheels_for(row: LibraryRow, base: ProviderRow) -> list[LibraryWheel]:
-    """The wheels of a cuDNN or NCCL release, for a base that gets CUDA from wheels, or from a distribution without these."""
+    """The wheels of a cuDNN or NCCL release. They are used on a base that gets CUDA from wheels, or from a distribution that
+    has neither library."""
     return [item for item in row.wheels if base.cuda and serves(base.cuda, item.cuda)]
 
 
 class Served(NamedTuple):
-    """A base that a build can use, and the library packages and wheels that could be installed on it."""
+    """A base that a build can use, and the packages and wheels of libraries that can be installed on this base."""
 
     system: SystemRow
     provider: ProviderRow | None
@@ -143,7 +144,7 @@ class Serving:
         return "no provider has the cuDNN and NCCL that the build needs"
 
     def pythons_on(self, system: SystemRow) -> set[str]:
-        """Return the Pythons of a system, its own or supplied ones."""
+        """Return the Pythons of a system: those of its distribution, and those from other supplies."""
         if system.name not in self._pythons:
             given = [row.version for row in self._matrix.pythons if supplies_on(row, system)]
             self._pythons[system.name] = {*given, *(python.version for python in system.pythons)}

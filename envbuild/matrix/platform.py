@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from envbuild.model.words import PythonFrom, Status
 
-SITE = "excluded by the site rule in "  # how the note of a row begins that a policy excludes
+SITE = "excluded by the site rule in "  # the beginning of the note of a row that a policy excludes
 
 
 class Provenance(NamedTuple):
@@ -34,7 +34,7 @@ class Provenance(NamedTuple):
 
     @property
     def why_bad(self) -> str:
-        """Why a row of the status known-bad is not used: what is known of it, or the site's rule."""
+        """Why a row with the status known-bad is not used: because it is known to fail, or because of the site's rule."""
         return self.note if self.note.startswith(SITE) else f"known not to work: {self.note}"
 
     def source_of(self, field: str) -> str:
@@ -56,10 +56,9 @@ class SystemPython(NamedTuple):
 class SystemRow(NamedTuple):
     """An operating system for images. Higher ``preference`` is chosen first.
 
-    ``gcc`` is the version of its compiler, ``mirror`` the address of its packages today. ``digest`` is the digest
-    (``sha256:…``) of its image's tag when a document was written; ``archive`` are the apt sources that keep its packages
-    permanently.
-    ``snapshot`` is the address below which the distribution keeps every state of its archives, by name and time.
+    ``gcc`` is the version of its compiler, ``mirror`` the address from which its packages come today. ``digest`` is the digest
+    (``sha256:…``) that its image's tag had when the source was read; ``archive`` are apt sources that keep its packages
+    permanently. ``snapshot`` is the address below which the distribution keeps every state of its archives, by name and time.
     """
 
     name: str
@@ -104,8 +103,8 @@ class ArchiveRow(NamedTuple):
 
 
 class BuildTool(NamedTuple):
-    """A wheel with a program that installs packages: a program under ``scripts/`` in the wheel, which builds use, or the pip
-    for images with one of ``pythons``."""
+    """A wheel with a program that installs packages. Either builds use the program under ``scripts/`` in the wheel, or it is
+    the pip for images with one of ``pythons``."""
 
     name: str
     version: str
@@ -138,8 +137,8 @@ class SourceArchiveRow(NamedTuple):
 class PythonSupply(NamedTuple):
     """A way to get a Python on any system whose glibc is at least ``glibc``.
 
-    ``files`` name its archives in the order of installation, ``installer`` the program that unpacks them if tar cannot. If
-    ``files`` is empty, the hashes are unknown, and a lock with this Python lists them as missing.
+    ``files`` names its archives in the order of installation. ``installer`` names the program that unpacks them if tar cannot.
+    If ``files`` is empty, the hashes are unknown, and a lock with this Python lists the hashes as missing.
     """
 
     by: PythonFrom
@@ -166,7 +165,7 @@ class PythonRow(NamedTuple):
 
 
 class DriverRow(NamedTuple):
-    """A driver branch and the CUDA version it implements itself.
+    """A driver branch, and the newest CUDA version that it supports, as nvidia-smi prints it.
 
     ``kind`` is the vendor's name for the branch's type, ``released`` the day of its first public driver, ``latest`` the last
     known driver.
@@ -187,7 +186,8 @@ class DriverRow(NamedTuple):
 
 
 class DriverRule(NamedTuple):
-    """Minor-version compatibility: this driver, and newer ones, run native code of every CUDA of the major version."""
+    """Minor-version compatibility: this driver and newer drivers run native code of every CUDA version with this major
+    version."""
 
     cuda_major: str
     driver_min: str
@@ -223,7 +223,7 @@ class PackageRow(NamedTuple):
 
 class WheelRow(NamedTuple):
     """A wheel of the CUDA vendor. ``requirement`` pins its version; ``folder`` has its shared libraries, below site-packages.
-    It is empty for a wheel without libraries."""
+    ``folder`` is empty for a wheel without libraries."""
 
     requirement: str
     folder: str
@@ -232,8 +232,8 @@ class WheelRow(NamedTuple):
 class WheelSet(NamedTuple):
     """The wheels of one CUDA version, for frameworks that look for CUDA in the system.
 
-    ``toolkit`` are the links in the toolkit's usual folder: the name of each, and its target below site-packages. ``apt`` are
-    the system's packages with libraries that the wheels need.
+    ``toolkit`` are the links in the CUDA toolkit's usual folder: the name of each link, and its target below site-packages.
+    ``apt`` are the system's packages with libraries that the wheels need.
     """
 
     name: str
@@ -252,8 +252,8 @@ class WheelSet(NamedTuple):
 class PackageSet(NamedTuple):
     """The packages with which a Debian release brings one CUDA version.
 
-    ``components`` are the parts of Debian's archive that have them, in addition to main. ``build_packages`` bring nvcc and the
-    headers, for compiling. No versions are stated: locks pin those that the archive has.
+    ``components`` are the parts of Debian's archive, in addition to main, that have these packages. ``build_packages`` bring
+    nvcc and the headers, for compiling. No versions are stated: a lock pins the versions that the archive has.
     """
 
     name: str
@@ -275,8 +275,8 @@ class ProviderRow(NamedTuple):
     in an image.
 
     ``build_packages`` and ``build_image`` contain nvcc and the headers for compiling; empty if no document names them.
-    ``files`` name the archives of conda packages, ``installer`` the one that unpacks them. ``digest`` is the digest
-    (``sha256:…``) of the tag when a document was written; empty if no document has it.
+    ``files`` names the archives of conda packages. ``installer`` names the archive with the program that unpacks them.
+    ``digest`` is the digest (``sha256:…``) that the tag had according to a document; empty if no document has it.
     """
 
     provider: str
@@ -298,13 +298,14 @@ class ProviderRow(NamedTuple):
 
     @property
     def cuda(self) -> str:
-        """The version of the libraries, if the provider states it: libraries of a later minor version may be used."""
+        """The CUDA version of the provider's libraries if the provider states it: it may be a later minor version than that of
+        the row."""
         brought = self.wheels or self.package_set
         return brought.cuda if brought else ""
 
     @property
     def compiles(self) -> bool:
-        """Whether it contains the tools for compiling."""
+        """Whether the provider brings the tools for compiling."""
         return bool(self.build_packages or self.build_image or (self.package_set and self.package_set.build_packages))
 
 
@@ -325,9 +326,9 @@ class CudaRelease(NamedTuple):
 class CudaRow(NamedTuple):
     """A CUDA version X.Y, and the capabilities that its toolkit and libraries support.
 
-    ``release``, ``released`` and ``driver_min`` are those of the newest of ``releases``.
-    ``forward_compat`` names the older driver branches on which data-center GPUs run it with its cuda-compat package;
-    ``gcc_max`` is the newest major of gcc that its compiler accepts.
+    ``release``, ``released`` and ``driver_min`` are those of the newest of ``releases``. ``forward_compat`` names older driver
+    branches: with them, data-center GPUs run this CUDA if its cuda-compat package is installed. ``gcc_max`` is the newest major
+    of gcc that its compiler accepts.
     """
 
     version: str
@@ -371,8 +372,8 @@ class LibraryWheel(NamedTuple):
 
 
 class LibraryRow(NamedTuple):
-    """A release of cuDNN or NCCL (``library``). ``capability_min`` is the capability of the oldest GPU that it supports, if a
-    document says."""
+    """A release of cuDNN or NCCL (``library``). ``capability_min`` is the lowest capability of the GPUs that it supports, if a
+    document says that."""
 
     library: str
     version: str

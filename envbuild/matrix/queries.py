@@ -140,7 +140,7 @@ def find_row(matrix: Matrix, table: str, text: str) -> Any:
     """The row of ``table`` that ``text`` names. Raises :class:`UnknownNameError` with the nearest names."""
     kind = TABLES[table]
     rows = kind.rows(matrix)
-    if table == "gpus":  # any unique part of a board's name, as in a request
+    if table == "gpus":  # as in a request, any unique part of a board's name is enough
         try:
             found = None if read_capability(text) else find_board(matrix, text)
         except UnknownNameError as error:
@@ -195,7 +195,8 @@ Related = dict[str, Any]
 
 
 def related(matrix: Matrix, row: Any, newest: Callable[..., dict[str, str]]) -> Related:
-    """Return the rows compatible with ``row``, by kind; empty for kinds of rows that have no compatible rows.
+    """Return the rows compatible with ``row``, by kind. The result is empty for kinds of rows for which compatibility is not
+    defined.
 
     ``newest`` returns the newest environment of each framework for options of a request such as ``gpu``.
     """
@@ -317,7 +318,8 @@ def _package_set(matrix: Matrix, row: PackageSet) -> Related:
 
 
 def _users(matrix: Matrix, uses: Callable[[ProviderRow], bool]) -> Related:
-    """The CUDA versions of which a provider uses a row, with the provider's system if only one can be used."""
+    """The CUDA versions that have a provider which uses a row. The provider's system is added if the provider is for one system
+    only."""
     users = [(item.version, provider.system) for item in matrix.cuda for provider in item.providers if uses(provider)]
     return {"cuda": [f"{version} on {system}" if system else version for version, system in users]}
 
@@ -348,7 +350,7 @@ _ANSWERS: dict[type, Callable[[Matrix, Any], Related]] = {
     FrameworkTable: _framework,
 }
 
-# Options of a request for the row: the newest environments that satisfy them are shown too.
+# The options of a request that stand for the row. The newest environments that satisfy these options are shown, too.
 _ASKED: dict[type, Callable[[Any], dict[str, str]]] = {
     Gpu: lambda row: {"gpu": row.name},
     Architecture: lambda row: {"gpu": f"sm_{row.capabilities[0].replace('.', '')}"},

@@ -15,8 +15,8 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 
 def nearest_versions(known: Sequence[str], wanted: str) -> list[str]:
-    """Sort ``known`` versions (given newest first), the nearest to ``wanted`` first: those of the same major version, then by
-    the number of releases in between."""
+    """Sort ``known`` versions (given newest first), the nearest to ``wanted`` first. Versions with the same major version come
+    first; each group is sorted by the number of releases in between."""
     parts = version_parts(wanted)
     place = sum(version_parts(version) > parts for version in known) - 0.5
     order = sorted((version_parts(version)[:1] != parts[:1], abs(index - place), index) for index, version in enumerate(known))

@@ -1,10 +1,10 @@
 """The tables of the matrix: frozen values, one class per kind of row.
 
-They are named tuples, not dataclasses, because Python makes such classes and their rows several times faster, and every command
+The classes are named tuples, not dataclasses: Python makes such classes and their rows several times faster, and every command
 makes thousands of rows.
 
 Inheritance, defaults and references to sources are already resolved, so each row is complete. ``key`` names a row in messages
-and in ``Conflict.row``; it is stable, since scripts read it. Everything is hashable, so that equal rows can be shared.
+and in ``Conflict.row``; it never changes, because scripts read it. Everything is hashable, so that equal rows can be shared.
 """
 
 from __future__ import annotations
@@ -77,20 +77,17 @@ class PinnedWheel(NamedTuple):
 class Variant(NamedTuple):
     """One build of a framework release. ``systems`` is empty if every system with a new enough glibc can be used.
 
-    It comes from a package index, unless ``repository`` and ``revision`` name the source it is built from, or ``distribution``
-    the version of the system's own package. ``upon`` are the builds on which it is based, each as (framework, version,
-    variant).
-    ``choices`` are envbuild's own pins, within the ranges that the package's metadata allows. They apply unless another
-    framework requires other versions. With ``nvcc``, CUDA's compiler builds the package. With ``optional_nvcc``, it builds the
-    GPU part if the base has it and NCCL comes as a wheel; else there is no such part. ``files`` are wheels whose hashes are
-    known even if ``index`` cannot be reached.
-    ``asks`` are requirements that only serve to find conflicts with other frameworks, which then need separate prefixes. They
-    are not locked.
-    ``contradicts`` lists the fields that differ from the files on the index, and why the row is right.
-    With ``exact_cuda``, CUDA libraries of a later minor version cannot stand in: the package compiles code with headers of
-    exactly ``cuda``.
-    ``beside_wheels`` is set for joined builds only: the package of a build that brings CUDA as wheels.
-    ``only_ptx`` are GPUs that are not in ``sass`` because an add-on has only PTX for them, while its base has native code.
+    A build comes from a package index, unless ``repository`` and ``revision`` name the source that it is built from, or
+    ``distribution`` names the version of the system's own package. ``upon`` are the builds on which it is based, each as
+    (framework, version, variant). ``choices`` are envbuild's own pins, within the ranges that the package's metadata allows.
+    They apply unless another framework requires other versions. With ``nvcc``, CUDA's compiler builds the package. With
+    ``optional_nvcc``, the compiler builds a GPU part of the package if the base has the compiler and NCCL comes as a wheel;
+    else the package has no GPU part. ``files`` are wheels whose hashes are known even if ``index`` cannot be reached. ``asks``
+    are requirements that only serve to find conflicts with other frameworks, which then need separate prefixes. They are not
+    locked. ``contradicts`` lists the fields that differ from what the files on the index state, and why the row is right. With
+    ``exact_cuda``, CUDA libraries of a later minor version cannot stand in: the package compiles code with headers of exactly
+    ``cuda``. ``beside_wheels`` is set for joined builds only: the package of a build that brings CUDA as wheels. ``only_ptx``
+    are GPUs that are not in ``sass`` because an add-on has only PTX for them, while its base has native code.
     """
 
     name: str
@@ -108,7 +105,7 @@ class Variant(NamedTuple):
     ptx: tuple[str, ...]
     glibc: str
     cpu_features: tuple[str, ...]
-    index: str  # type: ignore[assignment]  # tuples have a method of this name, which rows do not need
+    index: str  # type: ignore[assignment]  # hides the tuple method of this name, which rows do not need
     repository: str
     revision: str
     distribution: str
@@ -138,11 +135,11 @@ class Variant(NamedTuple):
 class Added(NamedTuple):
     """The additions of an add-on's release to each build of its base framework.
 
-    ``package`` is empty if the base framework already contains the add-on; ``pythons`` is empty if it runs on all Pythons of
-    the base. ``optional_nvcc`` is true if its recipe compiles GPU code where the base has nvcc.
-    ``without`` names builds of the base that the add-on does not support. ``glibc`` is the oldest glibc of the add-on's own
-    wheels, empty if it is not newer than the base's; ``bad_capabilities`` are GPUs of the base for which they have no code, and
-    ``only_ptx`` those for which they have no native code.
+    ``package`` is empty if the base framework already contains the add-on; ``pythons`` is empty if the add-on runs on all
+    Pythons of the base. ``optional_nvcc`` is true if the add-on's recipe compiles GPU code when the base has nvcc. ``without``
+    names builds of the base that the add-on does not support. ``glibc`` is the oldest glibc of the add-on's own wheels, empty
+    if it is not newer than the base's; ``bad_capabilities`` are GPUs of the base for which these wheels have no code, and
+    ``only_ptx`` are GPUs for which they have PTX but no native code.
     """
 
     package: str
@@ -177,10 +174,10 @@ class Pairs(NamedTuple):
     those that upstream allows without having tested them. ``taken`` is the base release that is used if the request does not
     name the base framework; ``release.variants`` are based on it.
 
-    ``allows`` is the range that upstream writes, empty if only the tested ones work. ``source`` is the document about the
-    tests, ``allows_source`` about the range, and ``default_source`` about the default, if it is another one.
-    Upstream tested the releases in ``cpu_only`` only in CPU builds and those in ``cuda_only`` only in CUDA builds; in the other
-    builds they count as allowed. ``taken_cuda`` takes the place of ``taken`` in builds for CUDA.
+    ``allows`` is the range that upstream states; it is empty if only the tested releases work. ``source`` is the document about
+    the tests, ``allows_source`` the document about the range, and ``default_source`` the document about the default if that is
+    a third document. Upstream tested the releases in ``cpu_only`` only in CPU builds and those in ``cuda_only`` only in CUDA
+    builds; in the other builds they count as allowed. In builds for CUDA, ``taken_cuda`` is used instead of ``taken``.
     """
 
     framework: str
@@ -223,7 +220,7 @@ class Release(NamedTuple):
 
 
 class NameHint(NamedTuple):
-    """A name (``says``) that people use by mistake for another one (``means``)."""
+    """A name (``says``) that people use by mistake for another name (``means``)."""
 
     says: str
     means: str
@@ -259,8 +256,8 @@ class FrameworkTable(NamedTuple):
 
 
 class MatrixPolicy(NamedTuple):
-    """Choices that are data: how long after a release its dependencies may be published, and which supply of Python comes
-    first."""
+    """Choices that the matrix states as data: how long after a release its dependencies may be published, and which supply of
+    Python is preferred."""
 
     dependency_margin_days: int
     python_from: tuple[PythonFrom, ...]
@@ -276,8 +273,8 @@ class DriverLimit(NamedTuple):
 class Matrix(NamedTuple):
     """All tables. Tables of versions are ordered newest first, systems and Pythons by preference, highest first.
 
-    ``fingerprint`` is the SHA-256 of its files; cached results that depend on the matrix have it in their names.
-    ``driver_limit`` is a rule of the site's policy, never of the files.
+    ``fingerprint`` is the SHA-256 of its files; the names of cached results that depend on the matrix contain it.
+    ``driver_limit`` comes from a rule of the site's policy, never from the files of the matrix.
     """
 
     fingerprint: str

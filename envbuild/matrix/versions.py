@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 NUMBERS = r"\d{1,9}(\.\d{1,9}){0,5}"
-MINOR = r"\d{1,3}\.\d{1,3}"  # the form of a CUDA, a Python, a compute capability
+MINOR = r"\d{1,3}\.\d{1,3}"  # the form of a CUDA version, a Python version and a compute capability
 BRANCH = r"\d{1,4}"  # the form of a driver branch
 CUDA_OR_MAJOR = r"\d{1,3}(\.\d{1,3})?"  # a library may be built once for a whole major version
 
@@ -30,7 +30,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def newest_first(version: str) -> tuple[int, ...]:
-    """A sort key for descending order among other keys; all keys have one length, because otherwise 11.0 would come before
+    """Return a sort key that puts newer versions first. All keys have the same length, because otherwise 11.0 would come before
     11.2."""
     parts = numbers(version)
     return tuple(-part for part in (*parts, *[0] * (6 - len(parts))))

@@ -1,6 +1,6 @@
 """Judges what is known of an environment by a policy. Pure: the date of today is an argument.
 
-What is not known is never taken for good: it is listed as unchecked.
+An unknown fact never counts as allowed: it is listed as unchecked.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def applies(exception: Exempted, finding: PolicyFinding, environment: str) -> bo
 
 
 def names_package(exception: Exempted, package: str) -> bool:
-    """Whether an exception is for this package. The names in a policy are normalized, those of Debian packages have dots."""
+    """Whether an exception is for this package. Names in a policy are normalized, but names of Debian packages may have dots,
+    so both are compared in normal form."""
     return not exception.packages or canonicalize_name(package) in exception.packages
 
 
@@ -129,7 +130,8 @@ def _vulnerabilities(policy: Policy, rule: Vulnerabilities, facts: Facts, today:
 
 
 def _advisory(policy: Policy, rule: Vulnerabilities, found: Vulnerability, today: str, warnings: list[str]) -> Iterator[_Found]:
-    """Judge one advisory. Without its severity or its date, it is judged only if that makes no difference."""
+    """Judge one advisory. If its severity or its date is unknown, the advisory is judged only if the result does not depend on
+    the unknown value."""
     said = f"{found.advisory} ({found.severity}) about {found.package} {found.version}"
     if found.severity not in rule.deadlines:
         why = "the policy has no deadline for this severity"
@@ -180,8 +182,8 @@ def _licences(policy: Policy, rule: Allowed, facts: Facts) -> Iterator[_Found]:
 
 
 def is_allowed_repository(rule: Allowed, repository: str) -> bool:
-    """Whether ``HOST/REPOSITORY`` is allowed. A star for a part of the host does not match a slash; a host alone allows all of
-    its repositories."""
+    """Whether ``HOST/REPOSITORY`` is allowed. A star in the host part does not match a slash. A rule that is only a host allows
+    all repositories of the host."""
     host, _, name = repository.partition("/")
     parts = (each.partition("/") for each in rule.allowed)
     return any(fnmatchcase(host, its_host) and (not sign or fnmatchcase(name, its)) for its_host, sign, its in parts)
@@ -237,7 +239,8 @@ def _ends(policy: Policy, facts: Facts, today: str, warnings: list[str]) -> Iter
 
 
 def _end(each: PartEnd, today: str) -> tuple[str, int]:
-    """Say when a part reaches its end of life. Return the text and the days until then, negative if they are over."""
+    """Say when a part reaches its end of life. Return the text and the number of days until then; the number is negative if
+    that day has passed."""
     if not each.date:
         return f"{each.what} has reached its end of life", -1
     left = (_date(each.date, last=True) - _date(today)).days
@@ -264,7 +267,8 @@ def _gb(size: int) -> str:
 
 
 def _past(text: str, today: str) -> datetime.date | None:
-    """The day of an ISO date; None for other text, and for a day after ``today``: others wrote it."""
+    """The day of an ISO date; Return None for other text and for a day after ``today``: the text comes from others and may be
+    wrong."""
     try:
         day = _date(text)
     except ValueError:
@@ -273,7 +277,7 @@ def _past(text: str, today: str) -> datetime.date | None:
 
 
 def _date(text: str, *, last: bool = False) -> datetime.date:
-    """The day of an ISO date. A month alone stands for its first day, or for its ``last`` one."""
+    """The day of an ISO date. A month without a day stands for its first day; with ``last``, for its last day."""
     if len(text) > len("2018-11"):
         return datetime.date.fromisoformat(text[:10])
     year, month = map(int, text.split("-"))

@@ -15,8 +15,7 @@ def problem(stated: Sequence[str], rule: Allowed) -> str:
     """Return the reason why one of the licences in ``stated`` is not allowed; empty if all of them are allowed.
 
     A licence that has the form of an SPDX expression is evaluated: ``A OR B`` needs one licence that is allowed, ``A AND B``
-    needs both.
-    Any other text is compared as a whole, without regard to upper and lower case.
+    needs both. Any other text is compared as a whole; upper and lower case are equal.
     """
     return next((why for each in stated if (why := _of_one(each, rule))), "")
 
@@ -58,7 +57,7 @@ class _Reader:
         return found
 
     def either(self) -> str:
-        """The reasons why no alternative is allowed; empty if one of them is allowed."""
+        """Return the reasons why no alternative of an OR is allowed; empty if one alternative is allowed."""
         reasons = [self._all()]
         while self._next_is("OR"):
             reasons.append(self._all())

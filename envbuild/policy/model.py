@@ -11,10 +11,10 @@ from envbuild.model.vulnerabilities import Vulnerability
 Rule = Literal[
     "vulnerabilities", "licences", "bases", "registries", "evidence", "end_of_life", "sizes", "site", "exceptions", "lock"
 ]
-# The rules that an exception can name, and that can be left unchecked.
+# The rules that an exception can name. A policy can also allow that these rules remain unchecked.
 RULES: tuple[Rule, ...] = ("vulnerabilities", "licences", "bases", "registries", "evidence", "end_of_life", "sizes", "site")
 SEVERITIES = ("critical", "high", "medium", "low", "unknown")
-# https://github.com/openvex/spec/blob/main/OPENVEX-SPEC.md#status-labels; an exception cannot have the status `fixed`
+# See https://github.com/openvex/spec/blob/main/OPENVEX-SPEC.md#status-labels; an exception cannot have its status `fixed`
 STATUSES = ("affected", "not_affected", "under_investigation")
 JUSTIFICATIONS = (
     "component_not_present",
@@ -29,7 +29,7 @@ JUSTIFICATIONS = (
 class Vulnerabilities:
     """``deadlines`` are days after publication, by severity; None for a severity that never has to be fixed.
 
-    A stored answer of an audit is used for ``answers_valid_days``.
+    The stored result of an audit is used for at most ``answers_valid_days`` days.
     """
 
     line: int
@@ -41,7 +41,7 @@ class Vulnerabilities:
 class Exempted:
     """An exception: findings of ``rule`` about ``subject`` are accepted until ``expires``, in ``environments`` (globs).
 
-    ``packages`` limits an exception about a vulnerability to some packages; empty for all.
+    ``packages`` limits an exception about a vulnerability to some packages; if it is empty, the exception is for all packages.
     """
 
     line: int
@@ -58,7 +58,8 @@ class Exempted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allowed:
-    """Globs of what is allowed, and of what is ``denied`` even so. An empty list of allowed patterns allows everything."""
+    """Globs of the allowed values, and of the values that are ``denied`` even if they are allowed. An empty list of allowed
+    globs allows everything."""
 
     line: int
     allowed: tuple[str, ...]
@@ -67,7 +68,7 @@ class Allowed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Required:
-    """A kind of proof that must exist, and a glob of the device or processor on which it must have been made."""
+    """A kind of proof that must exist, and a glob of the device or processor on which the proof must have been made."""
 
     line: int
     kind: str
@@ -76,7 +77,8 @@ class Required:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndOfLife:
-    """Whether what has reached its end of life is refused, and how many days before that a warning begins."""
+    """Whether parts that have reached their end of life are refused, and how many days before the end of life the warnings
+    begin."""
 
     line: int
     refuse: bool
@@ -110,7 +112,7 @@ class SiteRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
-    """The content of a ``policy.yaml``; a part that the file leaves out is None or empty, and is not judged.
+    """The content of a ``policy.yaml``; a rule that the file leaves out is None or empty, and nothing is judged by it.
 
     ``unchecked_allowed`` are the rules that may remain unchecked.
     """
@@ -129,15 +131,15 @@ class Policy:
 
 
 class Licensed(NamedTuple):
-    """A package of the image, with the licences that it states itself; empty if it states none."""
+    """A package of the image, with the licences that its metadata states; empty if they state none."""
 
     package: str
     licences: tuple[str, ...]
 
 
 class PartEnd(NamedTuple):
-    """A part whose end of life the matrix knows. ``date`` is empty if it does not; ``ended`` is true for a row that upstream
-    has ended without a date."""
+    """A part whose end of life the matrix knows. ``date`` is empty if the matrix has no date. ``ended`` is true if upstream has
+    ended the part without stating a date."""
 
     what: str
     date: str
@@ -153,7 +155,7 @@ class PolicyProof(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What is known of one environment. A value of None is not known, and ``unknown`` says why, by rule.
+    """What is known of one environment. None stands for an unknown value; ``unknown`` says, for each rule, why it is unknown.
 
     ``partly_unknown`` lists what an audit could not compare.
     """
@@ -174,9 +176,9 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyFinding:
-    """Something that the policy does not allow. ``subject`` is what an exception has to name; ``aliases`` are its other names.
+    """Something that the policy does not allow. An exception has to name ``subject``, or one of ``aliases``, its other names.
 
-    ``at`` is the place in the policy, as ``file:line``. ``upgrade`` is the smallest change that fixes it, or empty.
+    ``at`` is the place in the policy, as ``file:line``. ``upgrade`` is the smallest change that fixes the finding, or empty.
     """
 
     rule: Rule
@@ -200,7 +202,7 @@ class Excused:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NotChecked:
-    """What could not be judged, and why. ``is_allowed`` is true if the policy says that this may remain unchecked."""
+    """Something that could not be judged, and why. ``is_allowed`` is true if the policy allows that it remains unchecked."""
 
     rule: Rule
     message: str

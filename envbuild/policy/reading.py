@@ -25,7 +25,7 @@ _CONDITION = r"(>=|<=|==|!=|<|>)\d{1,4}(\.\d{1,4}){0,2}"
 _CONDITIONS = re.compile(rf"\d{{1,4}}(\.\d{{1,4}}){{0,2}}|{_CONDITION}(,{_CONDITION}){{0,5}}")
 _DRIVER = r"[0-9]{3,4}(\.[0-9]+){0,2}"
 _SUBJECT = r"\S(.{0,198}\S)?"
-_LEAST_REASON = 8  # characters: "ok" is not a reason
+_LEAST_REASON = 8  # characters, because a text such as "ok" gives no reason
 
 
 def load(path: Path) -> Policy:
@@ -259,7 +259,7 @@ def _site_rule(table: Table, where: str) -> model.SiteRule:
 
 
 def _conditions(table: Table, key: str) -> tuple[str, ...]:
-    """Versions (``3.7``) or conditions (``<3.8``), as specifiers."""
+    """Read versions (``3.7``) or conditions (``<3.8``) as version specifiers."""
     found = []
     for text in table.texts(key):
         if _CONDITIONS.fullmatch(text):

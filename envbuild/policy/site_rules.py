@@ -18,7 +18,7 @@ Row = TypeVar("Row", bound=Any)
 
 
 def apply(matrix: Matrix, rules: Sequence[SiteRule]) -> Matrix:
-    """Return the matrix under ``rules``: what they exclude counts as known not to work here, for the reason of the rule.
+    """Return the matrix under ``rules``: rows that the rules exclude get the status known bad, with the reason of the rule.
 
     Raises :class:`InvalidInputError` for a rule that names a system or a framework that the matrix does not have.
     """
@@ -61,7 +61,7 @@ def _against(version: str, table: str, rules: Sequence[SiteRule]) -> SiteRule | 
 
 
 def _frameworks(matrix: Matrix, rules: Sequence[SiteRule]) -> tuple[FrameworkTable, ...]:
-    """The frameworks. Releases are read only of frameworks that a rule is about, and of their add-ons."""
+    """Return the frameworks. Releases are read only for frameworks that a rule is about, and for add-ons to such frameworks."""
     excluded = [(name, clauses, rule) for rule in rules for said, clauses in rule.frameworks for name in _names(matrix, said)]
     if not excluded:
         return matrix.frameworks
@@ -82,7 +82,7 @@ def _release(name: str, release: Release, excluded: Sequence[tuple[str, str, Sit
 
 
 def _upon(variant: Variant, excluded: Sequence[tuple[str, str, SiteRule]]) -> Variant:
-    """The build of an add-on, with a mark if a rule excludes the release of the base framework that it needs."""
+    """Return the build of an add-on. It gets a mark if a rule excludes the release of the base framework that it needs."""
     for base, version, _ in variant.upon:
         for name, clauses, rule in excluded:
             if name == base and version_matches(version, clauses):
@@ -91,7 +91,7 @@ def _upon(variant: Variant, excluded: Sequence[tuple[str, str, SiteRule]]) -> Va
 
 
 def _names(matrix: Matrix, said: str) -> list[str]:
-    """The names of the tables of a framework: an add-on with several base frameworks has one for each."""
+    """The names of the tables of a framework: an add-on with several base frameworks has one table for each."""
     same = [row for row in matrix.frameworks if said in (row.name, row.short, *row.aliases)]
     own = {row.name for row in same}
     return [row.name for row in matrix.frameworks if row.name in own or row.instead_of in own]

@@ -23,8 +23,9 @@ _PACKAGE = "pkg:pypi/"
 class IndexDifference:
     """One difference between the index and the matrix.
 
-    ``kind`` is gone, yanked, date, python, glibc, cuda, cudnn, nccl or beside if the matrix is wrong; stale if a row explains a
-    difference that does not exist; new or more if the matrix lacks something; known if the row says why it differs.
+    If the matrix is wrong, ``kind`` is gone, yanked, date, python, glibc, cuda, cudnn, nccl or beside. It is stale if a row
+    explains a difference that does not exist, new or more if the matrix lacks something, and known if the row says why it
+    differs.
 
     ``at`` is the row's file and line, empty if there is no row.
     """
@@ -38,12 +39,13 @@ class IndexDifference:
 
     @property
     def wrong(self) -> bool:
-        """Whether the matrix is wrong. Otherwise the matrix lacks something, or explains the difference."""
+        """Whether the difference shows an error in the matrix. Otherwise the matrix lacks something, or explains the
+        difference."""
         return self.kind not in ("new", "more", "known")
 
 
 def compare(matrix: Matrix, published: Published, declared: Declarations) -> list[IndexDifference]:
-    """Return all differences in the order of the matrix; for each framework first wrong rows, then new releases."""
+    """Return all differences in the order of the matrix. For each framework, wrong rows come first, then new releases."""
     found: list[IndexDifference] = []
     for framework in matrix.frameworks:
         for release in framework.releases:
@@ -53,7 +55,8 @@ def compare(matrix: Matrix, published: Published, declared: Declarations) -> lis
 
 
 def _explained(framework: FrameworkTable, release: Release, findings: list[IndexDifference]) -> Iterator[IndexDifference]:
-    """Mark findings that the row explains as known, and add a finding for each reason without a difference."""
+    """Mark the findings that the row explains as known. Add a finding for each explanation in the row that has no
+    difference."""
     reasons: dict[str, tuple[str, Variant]] = {}
     for variant in release.variants:
         reasons.update({kind: (reason, variant) for kind, reason in variant.contradicts})

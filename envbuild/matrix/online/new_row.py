@@ -28,7 +28,8 @@ _SAME = "its GPU code is that of {}, measured from both wheels"
 class MeasuredNeeds(NamedTuple):
     """What the libraries in a wheel need, in the form of a row.
 
-    Both lists are empty if they have no GPU code, and None if it is unclear which GPU code is the framework's own.
+    ``native`` and ``ptx`` list the GPU code. Both are empty if the libraries have no GPU code, and None if it is unclear which
+    GPU code is the framework's own.
     """
 
     native: Sequence[str] | None
@@ -42,10 +43,10 @@ def not_measured(_file: IndexFile) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowSources:
-    """The sources of a row: the matrix that lacks it, and the index that has it. ``today`` is YYYY-MM-DD.
+    """The sources of a new row: the matrix without the release, and the index with the release. ``today`` is YYYY-MM-DD.
 
-    ``needs_of`` measures a wheel. It returns None for a wheel that is not measured, and raises :class:`InvalidInputError` for
-    a damaged one.
+    ``needs_of`` measures a wheel. The function returns None for a wheel that is not measured, and raises
+    :class:`InvalidInputError` for a damaged wheel.
     """
 
     matrix: Matrix
@@ -55,7 +56,7 @@ class RowSources:
     needs_of: Callable[[IndexFile], MeasuredNeeds | None] = not_measured
 
     def needs(self, variant: Variant, version: str) -> MeasuredNeeds | None:
-        """Return what the wheel of this release needs, or None if it is not measured.
+        """Return what the wheel of this release needs, or None if the wheel is not measured.
 
         An add-on that is a part of its base framework has no wheel of its own.
         """
@@ -65,7 +66,8 @@ class RowSources:
         return self.needs_of(wheels.file) if wheels is not None and wheels.file is not None else None
 
     def base_packages(self, variant: Variant) -> set[str]:
-        """Return the packages of an add-on's base framework, with normalized names; none for a build that is no add-on."""
+        """Return the packages of an add-on's base framework, with normalized names; the result is empty for a build that is not
+        an add-on."""
         names = {name for name, _, _ in variant.upon[:1]}
         return {
             canonicalize_name(each.package)
@@ -120,8 +122,8 @@ def _closed(source: RowSources, parts: list[str], note: str, changed: dict[str, 
 
 def _companions(source: RowSources, like: Release, there: dict[str, Wheels], version: str) -> list[str] | None:
     """Return a pin for each companion package: its newest release that the wheel accepts. If the wheel does not name the
-    package, and the model's row pins it to the model's version, the new row pins it to the new version. None if the index has
-    no such release.
+    package, and the model's row pins the package to the framework's own version, the new row pins it to the new version. Return
+    None if the index has no such release.
     """
     found: dict[str, str] = {}
     for variant in (variant for variant in like.variants if variant.name in there):
@@ -171,12 +173,14 @@ def _declared(source: RowSources, variant: Variant, version: str) -> Declared | 
 
 
 def _measured(variant: Variant, needs: MeasuredNeeds, glibc: str) -> Iterator[tuple[str, str]]:
-    """Return the measured facts that differ from the series. ``glibc`` is that of the tags, if it is higher than the series."""
+    """Return the measured facts that differ from the series. ``glibc`` is the glibc version in the wheels' tags, if it is
+    higher than that of the series."""
     if needs.glibc and not variant.systems and numbers(needs.glibc) > numbers(glibc or variant.glibc):
         yield "glibc", f'"{needs.glibc}"'
     native, ptx = needs.native or (), needs.ptx or ()
     said = (set(variant.sass), set(variant.ptx))
-    # A series without a list compiles its kernels at run time, whatever the libraries in its wheels contain.
+    # If the series lists no GPU code, the framework compiles its kernels at run time. Then GPU code of other libraries in the
+    # wheel does not count.
     if any(said) and (native or ptx) and (set(native), set(ptx)) != said:
         yield "capabilities", f"{{sass: {_quoted(native)}, ptx: {_quoted(ptx)}}}"
 
@@ -197,8 +201,8 @@ def _note(source: RowSources, like: Release, names: tuple[str, str], without: se
 
 
 def _displaced(like: Release, changed: dict[str, str]) -> list[str]:
-    """Return the builds from other indexes for a CUDA that a build from this index now has: the names of the environments would
-    be equal, so the new row leaves these builds out."""
+    """Return the builds from other indexes that are for the same CUDA as a build of the new row. The new row leaves these
+    builds out, because both builds would give environments of the same name."""
     others = [variant for variant in like.variants if variant.cuda and variant.name not in changed and not indexed(variant)]
     return [variant.name for variant in others if any(f'cuda: "{variant.cuda}"' in text for text in changed.values())]
 
@@ -207,13 +211,13 @@ def _tags(variant: Variant, there: Wheels) -> Iterator[tuple[str, str]]:
     exact = _exact(there)
     if exact and exact != sorted(variant.python, key=numbers):
         yield "python", _quoted(exact)
-    if there.glibc and numbers(there.glibc) > numbers(variant.glibc):  # a tag may state a lower glibc than the binaries need
+    if there.glibc and numbers(there.glibc) > numbers(variant.glibc):  # binaries may need a higher glibc than their tag says
         yield "glibc", f'"{there.glibc}"'
 
 
 def _libraries(variant: Variant, declared: Declared) -> Iterator[tuple[str, str]]:
-    """Return the fields ``cuda``, ``cudnn`` and ``nccl`` that the wheel requires, without those whose value in the model lies
-    in the wheel's range."""
+    """Return the fields ``cuda``, ``cudnn`` and ``nccl`` as the wheel requires them. A field is left out if the model's value
+    is in the wheel's range."""
     for key, asked in declared.libraries.items():
         version, ours = _least(key, asked), _ours(variant, key)
         if not version or (ours and not exactly(asked) and admits(asked, ours)):
@@ -224,7 +228,7 @@ def _libraries(variant: Variant, declared: Declared) -> Iterator[tuple[str, str]
 
 
 def _least(key: str, asked: SpecifierSet) -> str:
-    """Return the lowest required version, with as many numbers as rows of the matrix use."""
+    """Return the lowest required version, cut to the number of parts that rows of the matrix use."""
     return ".".join(re.findall(r"\d+", lowest(asked))[: 2 if key == "cuda" else 3])
 
 
@@ -234,8 +238,8 @@ def _ours(variant: Variant, key: str) -> str:
 
 
 def _held(variant: Variant, declared: Declared) -> Iterator[tuple[str, str]]:
-    """Return the field ``choices`` if it differs from the model's. It has the model's pins, adapted to what the wheel allows,
-    and pins that keep libraries at the versions of the row."""
+    """Return the field ``choices`` if it differs from that of the model. The field has the model's pins, adapted to what the
+    wheel allows, and pins that keep libraries at the versions of the row."""
     wanted = {}
     for ours in (Requirement(each.requirement) for each in variant.choices):
         asked, pin = declared.projects.get(canonicalize_name(ours.name), SpecifierSet()), exactly(ours.specifier)
@@ -251,7 +255,7 @@ def _held(variant: Variant, declared: Declared) -> Iterator[tuple[str, str]]:
 
 
 def _upon(source: RowSources, variant: Variant, names: tuple[str, str], day: str) -> tuple[str, str]:
-    """Return the newest release of the base framework that the wheel accepts and that existed on that day, with a note.
+    """Return the newest release of the base framework that the wheel accepts and that existed on ``day``, with a note.
 
     If the wheel does not name the base framework, use the base release of the series' newest release: an older base is more
     likely to work than a newer one.
@@ -265,7 +269,7 @@ def _upon(source: RowSources, variant: Variant, names: tuple[str, str], day: str
         return f'upon: {{{name}: "{version}"}}', _TAKEN.format(series)
     projects = theirs & {canonicalize_name(Requirement(each.requirement).name) for each in variant.requirements}
     asked = {project: asked for project, asked in declared.projects.items() if project in projects}
-    is_exact = any(map(exactly, asked.values()))  # an add-on may be uploaded some hours before the base that it is made for
+    is_exact = any(map(exactly, asked.values()))  # an add-on may be uploaded some hours before its base
     fitting = [
         r for r in base.releases if (is_exact or r.released <= day) and all(each.contains(r.version) for each in asked.values())
     ]

@@ -1,9 +1,10 @@
-"""Propose rows for releases that the index has and the matrix lacks. They are inserted as text, so comments and style stay.
+"""Propose rows for releases that the index has and the matrix lacks. The rows are inserted into the files as text, so that
+comments and style stay.
 
 The index states the date, the Python versions and the glibc of a release. The wheel's metadata states CUDA, cuDNN and NCCL if
 these are separate packages. Other facts, such as the GPU code, or CUDA that is inside the wheel or in the system, are copied
-from the newest release of the same series. A release that begins a new series gets them from the preceding series. The new row
-has the status ``unknown`` until a person has checked it.
+from the newest release of the same series. A release that begins a new series gets these facts from the preceding series. The
+new row has the status ``unknown`` until a person has checked it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from envbuild.matrix.reading.loader import compile_matrix
 from envbuild.matrix.types import FrameworkTable, Matrix
 from envbuild.model.progress import OnProgress, Progress, ignore_progress
 
-_SPARED = 3  # the index is incomplete if more releases than this, and more than a tenth of all, are missing
+_SPARED = 3  # the index counts as incomplete if more releases than this, and more than a tenth of all releases, are missing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,7 +128,8 @@ def _propose(source: RowSources, files: Mapping[str, str], findings: Sequence[In
 
 
 def _insert(source: RowSources, framework: FrameworkTable, text: str, version: str, *, grown: dict[str, str]) -> str | None:
-    """Return ``text`` with a row for ``version``. ``grown`` maps series added by earlier calls to the series they copy."""
+    """Return ``text`` with a row for ``version``. ``grown`` maps each series that an earlier call added to the series that it
+    copies."""
     blocks = _blocks(text)
     number = Version(version)
     own = next((block for block in blocks if _belongs(number, Version(block.name))), None)
@@ -150,14 +152,14 @@ def _belongs(version: Version, series: Version) -> bool:
 
 
 def _holds_minors(block: _Block, version: Version) -> bool:
-    """Whether the series already has several minor versions of this major version, as the series 4.0 has 4.0 to 4.5. The next
-    minor version then joins the series too."""
+    """Whether the series has several minor versions of this major version, such as a series 4.0 with 4.0 to 4.5. Then the next
+    minor version joins the series, too."""
     series = Version(block.name)
     return version.major == series.major and any(not _belongs(each, series) for each, _, _ in block.releases)
 
 
 def _series_name(version: Version, like: _Block) -> str:
-    """Return the name of a new series, with as many numbers as its neighbour's."""
+    """Return the name of a new series, with as many numbers as the name of its neighbour."""
     return ".".join(map(str, version.release[: len(like.name.split("."))]))
 
 

@@ -1,4 +1,4 @@
-"""Query the package index for the frameworks' packages. Pure except for the queries."""
+"""Query the package index for the frameworks' packages. Has no other side effects than the queries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from envbuild.matrix.types import FrameworkTable, Matrix, Variant
 from envbuild.matrix.versions import numbers
 from envbuild.model.progress import OnProgress, Progress
 
-_AT_ONCE = 4  # few at once: there is only one page per project
+_AT_ONCE = 4  # pages to query at once; few, because there is only one page per project
 _ANY_PYTHON = "*"
 _LEGACY = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
 
@@ -37,7 +37,7 @@ class Wheels:
     """The wheels of one version for Linux on x86-64.
 
     ``pythons`` maps the Python of each tag (which may be ``*`` or ``3.*``) to the Requires-Python of its files. ``floors`` maps
-    it to the lowest glibc. ``file`` is a wheel for the newest Python, or None if there are only source archives.
+    the same Python to the lowest glibc. ``file`` is a wheel for the newest Python, or None if there are only source archives.
     """
 
     pythons: dict[str, set[str]] = field(default_factory=dict)
@@ -71,7 +71,7 @@ def indexed(variant: Variant) -> bool:
 def ask(
     matrix: Matrix, files_of: Callable[[str], list[IndexFile]], on_progress: OnProgress
 ) -> dict[str, dict[Version, Wheels]]:
-    """Query every package, a few pages in parallel. A project that the index lacks has no versions.
+    """Query every package, a few pages in parallel. A project that the index does not have gets no versions.
 
     Raises :class:`BuildError` (``index-unreachable``) with the first page that cannot be read.
     """
@@ -103,7 +103,7 @@ def wheels(files: Iterable[IndexFile]) -> Releases:
             name, version, _, tags = parse_wheel_filename(file.filename)
         except InvalidWheelFilename:
             continue
-        tags = frozenset(tag for tag in tags if not tag.abi.endswith("t"))  # free-threaded builds are for another interpreter
+        tags = frozenset(tag for tag in tags if not tag.abi.endswith("t"))  # free-threaded Python is another interpreter
         ours = [tag for tag in tags if tag.platform == "any" or ("linux" in tag.platform and tag.platform.endswith("x86_64"))]
         if not ours or name != canonicalize_name(file.project):
             continue
@@ -135,7 +135,8 @@ def _order(python: str) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _admits(requires_python: str, python: str) -> bool:
-    """Whether a file's Requires-Python allows the last patch release of a Python; an unreadable one allows all."""
+    """Whether a file's Requires-Python allows the last patch release of a Python. An invalid Requires-Python allows every
+    Python."""
     try:
         return SpecifierSet(requires_python).contains(f"{python}.99", prereleases=True)
     except InvalidSpecifier:

@@ -1,4 +1,4 @@
-"""Decide which new releases have to wait, because a part that belongs to them is not published yet.
+"""Decide which new releases have to wait for a row, because a part of them is not published yet.
 
 The matrix itself says which frameworks upstream publishes together: no framework is named here.
 """
@@ -19,8 +19,8 @@ from envbuild.matrix.online.published import indexed
 from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.matrix.versions import numbers
 
-_NEWEST = 3  # add-ons that upstream published with each of these releases are expected with the next one, too
-_DAYS = 14  # parts of one release are published within two weeks of each other
+_NEWEST = 3  # newest releases to look at: an add-on that came with each of them is expected with the next release, too
+_DAYS = 14  # the parts of one release are published within two weeks
 
 Key = tuple[str, str]  # framework, version
 
@@ -37,8 +37,8 @@ class Waiting:
 def partners(matrix: Matrix, base: FrameworkTable) -> list[FrameworkTable]:
     """Return the add-ons that upstream publishes together with each release of ``base``.
 
-    An add-on counts if each of the newest releases of ``base`` is the default base of one of its releases, which was published
-    at about the same time.
+    An add-on counts if, for each of the newest releases of ``base``, it has a release that uses this base by default and was
+    published at about the same time.
     """
     newest = sorted(base.releases, key=lambda release: Version(release.version), reverse=True)[:_NEWEST]
     addons = (table for table in matrix.frameworks if _stands_upon(table, base.name))
@@ -76,8 +76,8 @@ def incomplete(source: RowSources, framework: FrameworkTable, version: str) -> s
     """Return why a new release cannot get a row yet; empty if nothing is missing.
 
     Every package that its wheels require must be on the index in an allowed version that was not withdrawn. The base framework
-    of an add-on must be in the matrix. A wheel that is measured must be whole, and have GPU code exactly if the series has. The
-    wheel of an add-on must have the same GPU code as the one before.
+    of an add-on must be in the matrix. A wheel that is measured must not be damaged. It must have GPU code if the series has
+    GPU code, and none otherwise. The wheel of an add-on must have the same GPU code as the wheel of the preceding release.
     """
     newest = framework.releases[0]
     variants = [variant for variant in newest.variants if indexed(variant)]
@@ -114,7 +114,8 @@ def _unmet(source: RowSources, variant: Variant, version: str) -> str:
 
 
 def _unlike(source: RowSources, variant: Variant, versions: tuple[str, str]) -> str:
-    """Return why a person must look at the measured wheel of the second version; empty if its row can follow the first."""
+    """Return why a person must look at the measured wheel of a new version; empty if its row can be modelled on the row of the
+    earlier version. ``versions`` are the earlier and the new version."""
     model, version = versions
     named = f"the wheel of {variant.package} {version}"
     try:
@@ -138,7 +139,7 @@ def _changed_code(source: RowSources, variant: Variant, model: str, needs: Measu
     try:
         before = source.needs(variant, model)
     except InvalidInputError:
-        return ""  # the old wheel says nothing about the new one
+        return ""  # a damaged old wheel says nothing about the new wheel
     if before is None or before.native is None:
         return ""
     for what, old, new in (("native", before.native, needs.native), ("PTX", before.ptx, needs.ptx)):
@@ -183,7 +184,7 @@ def _stands(table: FrameworkTable, base: str, version: str) -> bool:
 
 
 def held_with(source: RowSources, framework: FrameworkTable, version: str, waiting: Mapping[Key, str]) -> str:
-    """Return why an add-on waits together with a release of its base framework; empty if it does not."""
+    """Return why an add-on waits together with a release of its base framework; empty if it does not wait."""
     for name, base_version in sorted(waiting):
         base = next((table for table in source.matrix.frameworks if table.name == name), None)
         if base is None or framework.name not in {each.name for each in partners(source.matrix, base)}:

@@ -28,15 +28,15 @@ _PACKAGES = {
 _AT_ONCE = 8
 _DEPTH = 3  # a framework requires its plug-in, which requires the vendor's packages
 
-RequiresOf = Callable[[IndexFile, Version], Sequence[Requirement] | None]  # None if it cannot be known
+RequiresOf = Callable[[IndexFile, Version], Sequence[Requirement] | None]  # None if the requirements cannot be known
 Key = tuple[str, str]  # a requirement such as name[extra], and the version
 Declarations = Mapping[Key, "Declared"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
-    """The version conditions in a wheel's metadata. ``libraries`` has those on ``cuda``, ``cudnn`` and ``nccl``, if there are
-    any; ``projects`` has the conditions on every project, by name."""
+    """The version conditions in a wheel's metadata. ``projects`` has the conditions on every project, by name. ``libraries``
+    has the conditions on ``cuda``, ``cudnn`` and ``nccl``, if there are any."""
 
     libraries: Mapping[str, SpecifierSet] = field(default_factory=dict)
     projects: Mapping[str, SpecifierSet] = field(default_factory=dict)
@@ -57,7 +57,7 @@ def declared_of(projects: Mapping[str, SpecifierSet]) -> Declared:
 
 
 def admits(conditions: SpecifierSet, version: str) -> bool:
-    """Whether some release whose number begins with ``version`` (12.4, 9.1.0) satisfies the conditions."""
+    """Whether a release whose number begins with ``version`` (such as 12.4 or 9.1.0) satisfies the conditions."""
     bounds = [clause.version.removesuffix(".*") for clause in conditions]
     lines = [bound for bound in bounds if has_prefix(bound, version)]
     return any(conditions.contains(text, prereleases=True) for text in (version, f"{version}.99999", *lines))
@@ -86,7 +86,7 @@ def below(conditions: SpecifierSet) -> str:
 
 class Reader:
     """Reads the requirements of wheels. If a wheel requires a package with an extra, the requirements of that package are read,
-    too: the extra may require the vendor's packages."""
+    too, because the extra may require the CUDA vendor's packages."""
 
     def __init__(self, published: Published, files_of: Callable[[str], list[IndexFile]], requires_of: RequiresOf) -> None:
         self._published: dict[str, Releases] = dict(published)

@@ -17,15 +17,16 @@ STATUSES = ("ok", "known-bad", "unknown", "base-deleted", "end-of-life")
 URL = r"https?://\S+"
 DOCUMENT = r"(https?://|pkg:)\S+"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._+-]*"
-YEARS = range(2007, 2100)  # CUDA 1.0 was released in 2007, and nothing here is older
+YEARS = range(2007, 2100)  # nothing in the matrix is older than CUDA 1.0, released in 2007
 NOTHING = Provenance(sources=(), checked="", status="ok", note="", fields=(), at="")
 
 
 class Context:
-    """The problems found so far and the source ids of all files; ``overlays`` are the files whose rows replace earlier ones.
+    """The problems found so far and the source ids of all files; ``overlays`` are the files whose rows replace rows of earlier
+    files.
 
-    ``pythons`` are the versions that have a row, known once those rows are read; ``wheel_sets`` and ``package_sets`` are
-    those rows by name.
+    ``pythons`` are the Python versions that have a row; it is set when these rows have been read. ``wheel_sets`` and
+    ``package_sets`` are the rows of these tables, by name.
     """
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ class Context:
             fields=tuple((own | handed).items()),
             at=f"{table.where}:{table.line}",
         )
-        above = bool(parent.at)  # then the row is part of another row, which already reported what is missing
+        above = bool(parent.at)  # the row is part of another row, which already reported what is missing
         if not found.sources and not above:
             table.problem("the row has no source: name a document under `source`")
         if not found.checked and not above:
@@ -74,7 +75,7 @@ class Context:
         return found
 
     def defaults(self, table: Table) -> Provenance:
-        """A file's ``defaults``, the ancestor of its rows' provenance."""
+        """Return the provenance in a file's ``defaults``, which the rows of the file inherit."""
         found = table.table("defaults")
         if found is None:
             return NOTHING
@@ -142,7 +143,7 @@ def requirement_list(context: Context, table: Table, key: str, source: str) -> t
         try:
             requirements.Requirement(text)
         except requirements.InvalidRequirement:
-            if text:  # a missing text has its own problem
+            if text:  # a missing text is already reported as a problem
                 where.problem(f"{text!r} is not a requirement: write it as name>=1.2,<2", name)
         return text
 
@@ -161,12 +162,13 @@ def requirement_list(context: Context, table: Table, key: str, source: str) -> t
 
 
 def descending(rows: Iterable[T], key: Callable[[T], str]) -> tuple[T, ...]:
-    """Rows by a dotted-number version, newest first; rows whose version was a problem come last."""
+    """Sort rows by a version of dotted numbers, newest first. Rows with an invalid version come last."""
     return tuple(sorted(rows, key=lambda row: numbers(key(row) or "0"), reverse=True))
 
 
 def unique(context: Context, rows: Iterable[tuple[str, Table, T]]) -> list[T]:
-    """Rows by name. A repeated name is a problem, except in an overlay: its row replaces the row of an earlier file."""
+    """Rows by name. A repeated name is a problem, except in an overlay: a row of an overlay replaces the row of an earlier
+    file."""
     found: dict[str, tuple[Table, T]] = {}
     for name, table, row in rows:
         first = found[name][0] if name in found else None

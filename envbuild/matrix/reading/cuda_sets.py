@@ -1,4 +1,5 @@
-"""Readers of the tables that list what brings one CUDA version: wheels of its vendor, or packages of a distribution."""
+"""Readers of the tables about the packages that bring one CUDA version: wheels of the CUDA vendor, or packages of a
+distribution."""
 
 from __future__ import annotations
 

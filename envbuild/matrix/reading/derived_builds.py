@@ -16,7 +16,7 @@ from envbuild.matrix.types import Added, BadPair, FrameworkTable, Pairs, Require
 from envbuild.matrix.versions import NUMBERS
 from envbuild.yaml_reader import Table
 
-_OWN = ("package", "glibc", "bad_capabilities", "optional_nvcc", "only_ptx")  # of all builds of an add-on
+_OWN = ("package", "glibc", "bad_capabilities", "optional_nvcc", "only_ptx")  # keys that hold for all builds of an add-on
 KEYS = ("upon", "python", "local_version", "repository", "revision", *_OWN)
 
 Find = Callable[[Table, str], FrameworkTable | None]
@@ -38,10 +38,12 @@ class Own:
 def standing(
     context: Context, levels: Sequence[Table], number: str, find: Find, own: Own
 ) -> tuple[list[Variant], tuple[Pairs, ...]]:
-    """Return the builds of release ``number``, and its statements about other base releases. ``levels`` are its tables, the
-    most specific first. A key is read from the first table that has it, and so is each key of a long ``upon``.
+    """Return the builds of an add-on's release ``number``, and what the release says about other base releases. ``levels`` are
+    its tables, the most specific first. Every key is read from the first table that has the key. This is also true of each key
+    inside an ``upon`` that is a table.
 
-    If two bases provide the same CUDA in the same way, the first one named is used.
+    If two base frameworks have a build for the same CUDA with the same ``cuda_libraries``, the framework that is named first is
+    used.
     """
     of = {key: next((table for table in levels if key in table), levels[-1]) for key in KEYS}
     added = Added(
@@ -91,7 +93,8 @@ def standing(
 
 
 def bounds(variants: Sequence[Variant], table: Table, find: Find) -> list[str]:
-    """Return the date limits of the base releases: an add-on may be older than the patch release of its base."""
+    """Return the date limits of the base releases. They matter because an add-on may be older than the patch release of its
+    base."""
     below = dict.fromkeys(variant.upon[0][:2] for variant in variants if variant.upon)
     known = [(framework, version) for name, version in below if (framework := find(table, name)) is not None]
     return [
@@ -123,7 +126,7 @@ _UPON = ("default", "default_source", *_TESTED, "allows", "known_bad", "source",
 def _ranged(context: Context, layers: Sequence[Table], framework: FrameworkTable, added: Added) -> Pairs | None:
     of = {key: next((table for table in layers if key in table), layers[-1]) for key in _UPON}
     of |= dict.fromkeys(_TESTED, next((table for table in layers if any(key in table for key in _TESTED)), layers[-1]))
-    of["default_source"] = of["default"]  # this source is only for the default in the same table
+    of["default_source"] = of["default"]  # the source of the table with the default is only about the default
     for table in layers:
         table.allow(*_UPON)
         table.finish()

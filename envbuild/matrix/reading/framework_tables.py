@@ -1,4 +1,5 @@
-"""Reads ``frameworks/<name>.yaml``. What a release or a variant does not state comes from its series, or from its framework."""
+"""Reads ``frameworks/<name>.yaml``. A value that a release or a variant does not state comes from its series, or from its
+framework."""
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ class _Frameworks:
         return tuple(framework for framework in found if framework is not None)
 
     def find(self, table: Table, name: str) -> FrameworkTable | None:
-        """Return the base framework of ``table``."""
+        """Return the framework ``name``, which ``table`` names as a base framework."""
         if name not in self._heads:
             table.problem(f"the matrix has no framework {name}", "upon")
             return None
@@ -95,7 +96,7 @@ class _Frameworks:
         return found
 
     def _framework(self, name: str) -> FrameworkTable | None:
-        """Read a framework once. Return None while it is being read, because it would then be its own base."""
+        """Read a framework once. Return None while it is still being read: the framework would be its own base framework."""
         if name not in self._read:
             self._read[name] = None
             body = _series(self._context, self._bodies.get(name, ()))
@@ -105,7 +106,7 @@ class _Frameworks:
 
 
 class _Series(NamedTuple):
-    """Releases that are listed in one place; those in ``listing`` inherit from ``values``."""
+    """The releases of one series table. The releases in ``listing`` inherit from ``values``."""
 
     values: Table
     listing: Table
@@ -257,7 +258,7 @@ def _standing(
 
 
 def _builds_of(pairs: Pairs, parents: _Parents) -> set[str]:
-    """The names of all builds on which a release can be based."""
+    """The names of all builds of the base framework on which an add-on's release can be based."""
     below = parents.find(parents.release, pairs.framework)
     versions = {*pairs.tested, *pairs.allowed}
     return (
@@ -268,9 +269,10 @@ def _builds_of(pairs: Pairs, parents: _Parents) -> set[str]:
 
 
 def _bound(parents: _Parents, released: str, checked: str, policy: MatrixPolicy) -> str:
-    """The release date plus the margin of the nearest level that states one, but not after the day the row was checked.
+    """Return the date limit: the release date plus the margin of the most specific table that states a margin, but not later
+    than the day when the row was checked.
 
-    With a bound in the future, a lock of the newest releases could change every day.
+    If the date limit were in the future, a lock of the newest releases could change every day.
     """
     margin = policy.dependency_margin_days
     for level in (parents.framework, parents.series, parents.release):
@@ -283,7 +285,7 @@ def _bound(parents: _Parents, released: str, checked: str, policy: MatrixPolicy)
 
 
 class _Layers:
-    """The tables of one variant, the most specific first: a key is read from the first that has it."""
+    """The tables of one variant, the most specific first: a key is read from the first table that has it."""
 
     def __init__(self, tables: list[Table]) -> None:
         self.tables = tables
@@ -354,7 +356,8 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
 
 
 def _provenance(context: Context, tables: list[Table], parents: _Parents, ours: Provenance) -> Provenance:
-    """Return the nearest table's provenance; a series cannot give a release a better status than its own."""
+    """Return the provenance of the most specific table. A series cannot give a release a better status than the release states
+    itself."""
     own = [(table.where, table.line) for _, table in parents.release.named_tables("variants")]
     found = ours
     for table in reversed(tables):
@@ -372,7 +375,8 @@ def _pythons(own: Table, parents: _Parents) -> tuple[str, ...]:
 
 
 def _handed_down(context: Context, variant: Table | None, parents: _Parents, key: str) -> tuple[Requirement, ...]:
-    """The list of the release, else of the series, else of the framework, followed by the variant's own list."""
+    """The variant's own list, after a list that it inherits: that of the release, else that of the series, else that of the
+    framework."""
     levels = (parents.release, parents.series, parents.framework)
     level = next((table for table in levels if key in table), parents.series)
     ours = requirement_list(context, variant, key, "") if variant else ()

@@ -26,7 +26,8 @@ _TABLES = (
 
 
 def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]:
-    """The bytes of the entry file, of the files that it includes, and of the overlays, by the name that messages use.
+    """Return the bytes of the entry file, of the files that it includes, and of the overlays. The keys are the names of the
+    files in messages.
 
     Overlays (``--matrix``) come last; their rows replace rows of the same name. Overlays have absolute names and the matrix's
     own files relative ones, which :attr:`Provenance.overlaid` uses to distinguish them.
@@ -68,7 +69,7 @@ def overlay_name(path: Path) -> str:
 
 
 def _includes(content: bytes, where: str) -> list[tuple[str, int]]:
-    """Return the files that the entry file includes. Problems are ignored here, because compiling reports them."""
+    """Return the files that the entry file includes. Problems are ignored here: :func:`compile_matrix` reports them."""
     table = load(content, where, [])
     # YAML's escapes can write a NUL, which no path may contain.
     return [] if table is None else [(name.replace("\0", "?"), table.line_of("include")) for name in table.texts("include")]
@@ -83,7 +84,7 @@ def _read(path: Path, name: str, problems: list[Problem]) -> bytes | None:
 
 
 def load_files(entry: Path, overlays: Sequence[Path] = ()) -> Matrix:
-    """The matrix of an entry file, read from YAML every time."""
+    """The matrix of an entry file. It is always read from YAML, never from a compiled copy."""
     return compile_files(entry, overlays)[0]
 
 

@@ -1,4 +1,4 @@
-"""Read the files that a row pins by hash, from a public document, for machines that cannot reach the index."""
+"""Read the files that a row pins, for machines that cannot reach the index. A public document states the hash of each file."""
 
 from __future__ import annotations
 

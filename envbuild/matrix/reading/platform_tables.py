@@ -44,7 +44,7 @@ DRIVER_KINDS = ("long-term support", "production", "new feature", "developer", "
 def rows(
     context: Context, files: Files, name: str, key: Callable[[T], str], read: Callable[[Context, Table, Provenance], T]
 ) -> list[T]:
-    """All rows of one table over all files, in order."""
+    """All rows of one table from all files, in the order of the files."""
 
     def each() -> Iterator[tuple[str, Table, T]]:
         for file, defaults in files:

@@ -32,7 +32,7 @@ def need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None
 
 
 def bad_capabilities(context: Context, table: Table, origin: Provenance) -> tuple[BadCapability, ...]:
-    """The GPUs on which the binaries start, but are known to fail. An entry without a source gets the row's."""
+    """The GPUs on which the binaries start, but are known to fail. An entry without a source gets the source of the row."""
     found = []
     for item in table.tables("bad_capabilities"):
         found.append(
