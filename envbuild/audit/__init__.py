@@ -1,4 +1,4 @@
-"""List known vulnerabilities of an environment, and the packages for which no database could be queried."""
+"""List the known vulnerabilities of an environment, and the packages that could not be checked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def audit(
     is no image, and empty if the image has no dpkg.
 
     Raises :class:`PublishError` (``advisories-unreachable``) if a service does not answer, :class:`UsageError` or
-    :class:`InvalidInputError` for a database that cannot be used.
+    :class:`InvalidInputError` if a database cannot be used.
     """
     pinned = {(artifact.name, artifact.version): artifact for prefix in lock.prefixes for artifact in prefix.artifacts}
     artifacts = [pinned[key] for key in sorted(pinned)]

@@ -17,7 +17,7 @@ from envbuild.errors import InvalidInputError
 from envbuild.model.vulnerabilities import Audit, Vulnerability
 
 PYPI = "PyPI"
-_SHOWN = 20  # bad records that are listed by name; the rest are only counted
+_SHOWN = 20  # maximum number of bad records that are listed by name; further bad records are only counted
 _MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
 
 
@@ -34,7 +34,7 @@ class AuditedPackage:
 
 
 def search(places: Sequence[Path], packages: Sequence[AuditedPackage]) -> Audit:
-    """Return the advisories about ``packages`` in the databases, without withdrawn ones.
+    """Return the advisories about ``packages`` in the databases. Withdrawn advisories are left out.
 
     Unusable records are skipped and listed as unchecked. Packages of an ecosystem without any record are listed as unchecked,
     too. Raises :class:`InvalidInputError` for a database without any record.
@@ -77,7 +77,7 @@ def search(places: Sequence[Path], packages: Sequence[AuditedPackage]) -> Audit:
 
 
 class _Bad:
-    """Records that could not be used: the first few by name, then how many more."""
+    """Records that could not be used: the names of the first few, and the number of the others."""
 
     def __init__(self) -> None:
         self.first: list[records.Bad] = []
@@ -146,7 +146,8 @@ def is_about(ecosystem: str, ours: str) -> bool:
 
 
 def _findings(record: Mapping[str, Any], wanted: Mapping[tuple[str, str], Sequence[AuditedPackage]]) -> Iterator[Vulnerability]:
-    """Yield the findings of one record. Then raise :class:`ValueError` if one is unknown."""
+    """Yield the findings of one record. Then raise :class:`ValueError` if it is unknown for one package whether the record
+    covers it."""
     if record.get("withdrawn"):
         return
     known = {ecosystem for ecosystem, _ in wanted}
@@ -173,7 +174,7 @@ def affects(affected: Mapping[str, Any], version: str, ecosystem: str = PYPI) ->
     """Whether an ``affected`` object covers ``version``, by its list of versions or by a range in the ecosystem's order.
 
     Raises :class:`ValueError` if the answer is unknown: ``version`` or a bound of a range cannot be parsed, or the object has
-    neither versions nor a range in this order (but commits, for example).
+    neither versions nor a range in this order (but only a range of commits, for example).
     """
     order = _order_of(ecosystem)
     listed = affected.get("versions") or ()
@@ -195,13 +196,14 @@ def _order_of(ecosystem: str) -> Callable[[str], Any]:
 def _same(ours: Any, listed: str, order: Callable[[str], Any]) -> bool:
     try:
         other = order(listed)
-    except ValueError:  # lists name every published version, even versions that are not valid in PEP 440
+    except ValueError:  # lists have every published version, even if PEP 440 does not allow it
         return False
     return bool(other == (Version(ours.public) if isinstance(ours, Version) else ours))
 
 
 def _within(ours: Any, events: Sequence[Mapping[str, str]], order: Callable[[str], Any]) -> bool:
-    """Evaluate a range as OSV defines it: sorted events switch the state on and off."""
+    """Whether a range contains the version ``ours``, as OSV defines it: the sorted events switch between vulnerable and not
+    vulnerable."""
     vulnerable = False
     bounds: list[tuple[Any, str]] = []
     for event in events:
@@ -236,7 +238,7 @@ def _finding(record: Mapping[str, Any], affected: Mapping[str, Any], package: Au
 
 
 def _day(text: Any) -> str:
-    """The day of an RFC 3339 time; empty if there is none."""
+    """The day of a time in RFC 3339 form; empty for any other value."""
     try:
         return datetime.date.fromisoformat(str(text)[:10]).isoformat()
     except ValueError:

@@ -41,7 +41,7 @@ class DebianVersion:
 
 
 def _parts(text: str) -> tuple[tuple[str, int], ...]:
-    """Split into alternating words and numbers; a missing number counts as 0."""
+    """Split ``text`` into alternating words and numbers; a missing number counts as 0."""
     found = ((match["words"], int(match["number"] or 0)) for match in _PIECES.finditer(text) if match[0])
     return tuple(found)
 

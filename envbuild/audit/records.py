@@ -1,6 +1,7 @@
 """Reads OSV records one at a time from folders and zips: https://ossf.github.io/osv-schema/.
 
-One record is in memory at a time, whatever the size of the database. A record that cannot be read is named and skipped.
+One record is in memory at a time, whatever the size of the database. A record that cannot be read is skipped, and its name is
+reported.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from envbuild.errors import InvalidInputError, UsageError
 
 # The largest record in OSV's export of 2025, an advisory about all Linux kernels, has 5 MB.
 LARGEST_RECORD = 16 << 20
-# A zip's directory is read at once. OSV's zips for PyPI and Debian have directories of 2 and 5 MB; 32 MiB hold 400,000 records.
+# The directory of a zip is read at once. OSV's zips for PyPI and Debian have directories of 2 and 5 MB; a directory of 32 MiB
+# has about 400,000 records.
 LARGEST_DIRECTORY = 32 << 20
 _END, _END_64, _LOCATOR_64 = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _END_SIZE, _LONGEST_COMMENT = 22, 0xFFFF

@@ -16,12 +16,13 @@ from envbuild.errors import PublishError, UsageError
 from envbuild.model.lock import Artifact
 from envbuild.model.vulnerabilities import Audit, Vulnerability
 
-_LIMIT_S = 600  # one request per package, each with its own limit of 20 s
+_LIMIT_S = 600  # pip-audit sends one request per package, each with a limit of 20 s
 _SERVICES = {"osv": "OSV (osv.dev)", "pypi": "the Python Packaging Advisory Database (PyPI)"}
 
 
 def ask(service: str, packages: Sequence[Artifact]) -> Audit:
-    """Return the service's advisories about ``packages``, by public version, because ``2.6.0+cu126`` is a build of 2.6.0.
+    """Return the service's advisories about ``packages``. The service is asked about public versions, because ``2.6.0+cu126``
+    is a build of 2.6.0.
 
     Raises :class:`PublishError` (``advisories-unreachable``) if the service does not answer.
     """

@@ -1,4 +1,4 @@
-"""The severity of an advisory: its own word, else computed from its CVSS vector.
+"""The severity of an advisory: the word in the record, or else a word for the score of its CVSS vector.
 
 https://ossf.github.io/osv-schema/#severity-field and https://www.first.org/cvss/v3.1/specification-document, section 7.
 """
@@ -18,13 +18,13 @@ _INTERACTION = {"N": 0.85, "R": 0.62}
 
 
 def of(record: Mapping[str, Any], affected: Mapping[str, Any]) -> str:
-    """Return critical, high, medium, low or unknown: the worst that the record says of the affected package."""
+    """Return critical, high, medium, low or unknown: the worst severity that the record states for the affected package."""
     found = [*_words(record, affected), *_scored(record), *_scored(affected)]
     return max(found, key=_ORDER.index, default="unknown")
 
 
 def _words(record: Mapping[str, Any], affected: Mapping[str, Any]) -> Iterator[str]:
-    """The words of GitHub (``severity``) and of Debian (``urgency``)."""
+    """Yield the words for the severity that GitHub (``severity``) and Debian (``urgency``) state."""
     for part in (record.get("database_specific"), affected.get("database_specific"), affected.get("ecosystem_specific")):
         for key in ("severity", "urgency"):
             text = str(part.get(key, "")).lower() if isinstance(part, Mapping) else ""

@@ -11,10 +11,10 @@ from pathlib import Path
 from envbuild import yaml_reader
 from envbuild.model.custom import CopiedFile
 
-# Files of tools in the user's folder that should not be copied.
+# Files that tools write into the user's folder, and that must not be copied.
 _LEFT_OUT = {".git", ".envbuild", "__pycache__", ".ipynb_checkpoints"}
 _TARGET = re.compile(r"/[A-Za-z0-9._+@-]+(/[A-Za-z0-9._+@-]+)*/?")
-# Reserved folders: those of envbuild, whose files the lock lists one by one, and those of the kernel.
+# Reserved folders: the folders of envbuild, whose files the lock lists one by one, and the folders of the kernel.
 _TAKEN = ("/opt/env", "/opt/envs", "/opt/envbuild", "/proc", "/sys", "/dev", "/run", "/tmp")  # noqa: S108 - in the image
 
 
@@ -37,7 +37,8 @@ def copied_file(table: yaml_reader.Table, folder: Path) -> CopiedFile | None:
 
 
 def inside(table: yaml_reader.Table, key: str, text: str, folder: Path) -> Path | None:
-    """Return the file or folder ``text`` below ``folder``; None, with a problem, if it is missing or leads outside."""
+    """Return the file or folder ``text`` below ``folder``. Return None and add a problem if it does not exist or is outside
+    ``folder``."""
     path = folder / text
     if Path(text).is_absolute() or not _within(path, folder):
         table.problem(f"{text} is outside the folder of this file; only files in that folder or below can be copied", key)

@@ -1,4 +1,4 @@
-"""Add entries to a list in an ``envbuild.yaml`` and keep every other byte of the file, including comments. Pure."""
+"""Add entries to a list in the text of an ``envbuild.yaml``. Every other byte, including comments, stays as it is. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import yaml
 from envbuild.custom.requirements import project_of
 from envbuild.errors import InvalidInputError
 
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]*")  # text that needs no quotes in YAML, if it is not a number
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]*")  # text that needs no quotes in YAML, unless it is a number
 _NUMBER = re.compile(r"[0-9._+-]+|[0-9.]+e[0-9]+", re.IGNORECASE)
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
 
 def edit_list(text: str, key: str, *, new: Sequence[str], replaced: Mapping[str, str]) -> str:
-    """Return ``text`` with the entries ``new`` added to its list ``key``; ``replaced`` maps projects to their new entries.
+    """Return ``text`` with the entries ``new`` added to its list ``key``; ``replaced`` maps projects that are already in the
+    list to their new entries.
 
     The file must be valid. If it has no list ``key`` yet, the new list replaces the commented example of ``key``, or is added
     at the end if there is no example. Raises :class:`InvalidInputError` if ``key`` is not a list.

@@ -14,7 +14,7 @@ _ENDINGS = (".yaml", ".yml")
 def path_in(texts: Sequence[str]) -> Path | None:
     """Return the recipe that ``texts`` name, or None if they are a request. Raises :class:`UsageError` if they mix both.
 
-    A text with a slash or the ending of a YAML file is a path: no request looks like that.
+    A text with a slash, or with the ending of a YAML file, is a path: no request has this form.
     """
     paths = [text for text in texts if _is_path(text)]
     if not paths:
@@ -28,7 +28,8 @@ def path_in(texts: Sequence[str]) -> Path | None:
 
 
 def find(text: str) -> Path:
-    """Return the file ``text``, or the recipe in the folder ``text``. Raises :class:`UsageError` (``no-file``) if absent."""
+    """Return the file ``text``, or the recipe in the folder ``text``. Raises :class:`UsageError` (``no-file``) if there is no
+    such file."""
     path = Path(text).expanduser()
     file = path / FILE if path.is_dir() else path
     if not file.is_file():

@@ -16,7 +16,7 @@ _COMMENT = re.compile(r"(^|\s+)#.*$")
 
 
 class NoRequirementError(ValueError):
-    """This text is not a requirement that can be locked; the message says why."""
+    """A text is not a requirement that can be locked; the message says why."""
 
 
 def read_requirement(text: str) -> str:
@@ -35,12 +35,13 @@ def read_requirement(text: str) -> str:
 
 
 def project_of(requirement: str) -> str:
-    """Return the project of ``requirement``, in the form in which indexes compare names (PEP 503)."""
+    """Return the project of ``requirement``, in the normalized form in which indexes compare names (PEP 503)."""
     return re.sub(r"[-_.]+", "-", re.split(r"[\s<>=!~;\[(]", requirement.strip(), maxsplit=1)[0]).lower()
 
 
 def read_file(path: Path, where: str, problems: list[Problem]) -> Iterator[str]:
-    """Read the requirements in a requirements file of pip. Other lines become problems."""
+    """Read the requirements in a requirements file of pip. Each other line, except comments and empty lines, is added to
+    ``problems``."""
     try:
         text = files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:

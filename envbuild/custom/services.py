@@ -1,4 +1,4 @@
-"""Read the services that images can start: for each a YAML file and a script of the same name."""
+"""Read the services that images can start. Each service is a YAML file, and a script of the same name."""
 
 from __future__ import annotations
 

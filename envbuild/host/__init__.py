@@ -1,1 +1,1 @@
-"""Inspect this machine: driver, GPUs, container toolkit, missing build tools, and which environments run here."""
+"""Inspect this machine: its driver, GPUs, container toolkit and missing build tools, and the environments that it can run."""

@@ -18,16 +18,17 @@ from envbuild.workspace import Workspace
 Status = Literal["ok", "info", "warn", "missing"]
 
 _GB = 10**9
-_LITTLE_DISK = 15 * _GB  # one GPU image with its build cache
-_NO_DISK = 3 * _GB  # a small CPU image
-_LITTLE_SHM = 256 * 10**6  # NCCL takes 7 to 10 MB per channel, data loaders take more
+_LITTLE_DISK = 15 * _GB  # the size of one GPU image with its build cache
+_NO_DISK = 3 * _GB  # the size of a small CPU image
+_LITTLE_SHM = 256 * 10**6  # NCCL takes 7 to 10 MB of shared memory per channel, data loaders take more
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFinding:
     """One finding of the doctor. ``id`` is stable for scripts. ``hint`` says what to do, or is empty.
 
-    ``status`` is ``missing`` if building needs it, ``warn`` if some environments need it, ``info`` for other facts.
+    ``status`` is ``missing`` if every build needs what is missing, ``warn`` if only some environments need it, and ``info`` for
+    other facts.
     """
 
     id: str
@@ -46,7 +47,7 @@ class EngineFacts(Protocol):
 
     @property
     def builder_version(self) -> str:
-        """The version of the program that builds."""
+        """The version of the program that builds images."""
 
     @property
     def runtimes(self) -> tuple[str, ...]:
@@ -58,7 +59,7 @@ class EngineFacts(Protocol):
 
     @property
     def free_bytes(self) -> int | None:
-        """The free space in that folder."""
+        """The free space in the folder of the engine's images."""
 
     def describe(self) -> str:
         """The engine in one line."""
@@ -67,7 +68,7 @@ class EngineFacts(Protocol):
 def doctor(workspace: Workspace, describe_engine: Callable[[Workspace], EngineFacts] | None = None) -> list[HostFinding]:
     """Check everything and return the findings, the most important first. Uses no network.
 
-    ``describe_engine`` is :func:`envbuild.engine.choice.describe`; without it the engine is not checked.
+    ``describe_engine`` is :func:`envbuild.engine.choice.describe`; if it is None, the engine is not checked.
     """
     found = [_python(), _home_disk(workspace)]
     facts: EngineFacts | None = None
@@ -184,7 +185,7 @@ def _bootstrap() -> HostFinding:
 
 
 def _shm() -> HostFinding:
-    place = Path("/dev/shm")  # noqa: S108 - the machine's shared memory itself, nothing is written
+    place = Path("/dev/shm")  # noqa: S108 - only its size is read
     if not place.is_dir():
         return HostFinding(id="shm", status="warn", title="shared memory", message=f"{place} does not exist")
     size = shutil.disk_usage(place).total

@@ -1,4 +1,4 @@
-"""List the sets of equal GPUs of this machine, with the CUDA versions, builds and peak performance of each."""
+"""List the sets of equal GPUs of this machine, with the CUDA versions, builds and peak performance for each set."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _nominal(matrix: Matrix, gpu: InstalledGpu) -> Iterator[str]:
     """Return the matrix's peak figures, for comparison with those of ``envbuild-smoke probe --measure``."""
     try:
         board = find_gpu(matrix, gpu.name)[0].board
-    except EnvbuildError:  # a name that several boards share
+    except EnvbuildError:  # several boards share this name
         return
     if board is None:
         return

@@ -80,7 +80,7 @@ def toolkit() -> Toolkit:
 @contextlib.contextmanager
 def _nvml() -> Iterator[Any]:
     try:
-        ctypes.CDLL(_LIBRARY)  # checked first: importing the binding takes longer
+        ctypes.CDLL(_LIBRARY)  # check this first, because importing the Python binding takes longer
     except OSError:
         yield None
         return

@@ -14,7 +14,7 @@ _HINT = "Write a:4,b:4 for four devices on each of a and b, or 2x4 for any two h
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """``name`` is empty for a host that the launcher chooses."""
+    """A host of a run, and the number of its devices. ``name`` is empty for a host that the launcher chooses."""
 
     name: str
     slots: int

@@ -1,4 +1,4 @@
-"""Check and convert names of images for other hosts. Pure."""
+"""Check and convert the names of images that other hosts use. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def has_registry(image: str) -> bool:
 def require_reachable(
     launcher: Launcher, kind: Kind, image: str, hosts: Collection[Host], *, here: Collection[str] = ()
 ) -> None:
-    """Refuse the name of an image that exists on this machine only, if other hosts must pull it.
+    """Refuse the name of an image that exists only on this machine if other hosts must pull the image.
 
-    ``here`` has the names of this machine, which needs no registry. Raises :class:`UsageError` (``image-not-shared``).
+    ``here`` has the names of this machine; this machine needs no registry. Raises :class:`UsageError` (``image-not-shared``).
     """
     if not kind.pulls or has_registry(image):
         return

@@ -1,4 +1,5 @@
-"""Check whether an image has the programs that launchers start in it, and which packages provide them. Pure."""
+"""Check whether an image has the programs that launchers start in the image, and which packages provide these programs.
+Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _SCHEMA = 1
 class Program:
     """One program. Any one of ``packages`` (requirements such as ``name>=1.10``) or of ``apt`` (Debian packages) provides it.
 
-    ``brought_with`` are Debian packages that depend on one of ``apt``.
+    ``brought_with`` are Debian packages that depend on a package in ``apt``, so that apt installs it with them.
     """
 
     name: str
@@ -46,8 +47,8 @@ class Program:
 class Contents:
     """The contents of an image: versions of Python packages by canonical name, and names of Debian packages.
 
-    They come from the lock. Without a lock, only the packages that frameworks and recipes name are known, and ``is_locked`` is
-    false.
+    They come from the lock. Without a lock, ``is_locked`` is false, and only the packages that frameworks and recipes name are
+    known.
     """
 
     packages: Mapping[str, Collection[str]]
@@ -85,7 +86,8 @@ def require_programs(
     """Refuse a kind of start that needs a program which the image lacks.
 
     ``name`` is the environment's name; ``vouched`` are programs that the user states to be in the image. Raises
-    :class:`UsageError` (``program-not-in-image``), which names the package to add and launchers that work without it.
+    :class:`UsageError` (``program-not-in-image``). The error names the package to add, and the launchers that work without the
+    program.
     """
     launcher, kind = chosen
     for word in vouched:

@@ -19,12 +19,13 @@ _NAME = r"[a-z][a-z0-9-]*"
 class Kind:
     """One way in which a launcher starts the smoke test.
 
-    ``run`` is the command that reads the rendered text from its standard input; ``by_hand`` is the same command with a file as
-    its last word. ``programs`` are needed on this machine. ``rehearse`` reads the same text and checks whether the batch system
-    would accept it, without starting anything. ``named`` is true if the hosts must have names. ``equal`` is true if all must
-    have the same number of devices. ``report`` is true if the report can be written into a folder on rank 0's host. ``pulls``
-    is true if the hosts pull the image by its name. ``needs`` are programs in the image, ``on_hosts`` programs on every host.
-    ``options`` are the settings of the batch system that the template uses.
+    ``run`` is the command that reads the rendered text from its standard input; ``by_hand`` is the same command for users; its
+    last word is a file with the text. ``programs`` are the programs that this machine needs. ``rehearse`` is a command that
+    reads the same text and checks whether the batch system would accept it. It starts nothing. ``named`` is true if the hosts
+    must have names. ``equal`` is true if all hosts must have the same number of devices. ``report`` is true if the report can
+    be written into a folder on rank 0's host. ``pulls`` is true if the hosts pull the image by its name. ``needs`` are programs
+    that the image must have, ``on_hosts`` programs that every host must have. ``options`` are the settings of the batch system
+    that the template uses.
     """
 
     name: str

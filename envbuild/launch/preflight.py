@@ -13,17 +13,18 @@ from envbuild.launch.rendering import LaunchOrder
 
 SCRIPT = "preflight.sh"
 _LITTLE_SHM_KIB = 1024 * 1024
-_LITTLE_DISK_KIB = 15 * 1024 * 1024  # one GPU image, unpacked
+_LITTLE_DISK_KIB = 15 * 1024 * 1024  # the size of one GPU image, unpacked
 _CLOCK_S = 60
 _LAST = "end"
 
 Fits = Callable[[str, str], Sequence[str]]
-"""Says why this driver (its version) and this GPU (its name) cannot run the image; empty if they can."""
+"""A function that says why a driver (its version) and a GPU (its name) cannot run the image; empty if they can run it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Looked:
-    """One host: the output of the script, or the reason why it could not run. ``at`` is this machine's clock at that time."""
+    """One host: the output of the script, or the reason why it could not run. ``at`` is the time on this machine's clock when
+    the script ran."""
 
     host: Host
     lines: tuple[str, ...]
@@ -33,14 +34,14 @@ class Looked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostReport:
-    """The findings about one host; those with the status ``missing`` prevent the launch."""
+    """The findings about one host. A finding with the status ``missing`` prevents the launch."""
 
     host: Host
     findings: tuple[HostFinding, ...]
 
     @property
     def is_ready(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether the host lacks nothing that the launch needs."""
         return all(each.status != "missing" for each in self.findings)
 
 
@@ -63,7 +64,7 @@ def questions(kind: Kind, order: LaunchOrder, host: Host) -> list[str]:
 
 
 def judge(order: LaunchOrder, looked: Sequence[Looked], fits: Fits) -> list[HostReport]:
-    """Return a report for each host, in their order."""
+    """Return a report for each host, in the order of ``looked``."""
     facts = [_facts(each.lines) for each in looked]
     reports = []
     for each, own in zip(looked, facts, strict=True):
@@ -196,7 +197,7 @@ def _rest(order: LaunchOrder, looked: Looked, facts: Mapping[str, list[str]]) ->
 def _beside_others(
     looked: Looked, own: Mapping[str, list[str]], all_facts: Sequence[Mapping[str, list[str]]]
 ) -> Iterator[HostFinding]:
-    """Yield the values of this host that differ from those of most hosts."""
+    """Yield a finding for each value of this host that differs from the value on most hosts."""
     told = {
         "machine": ("processor", "the image runs on one processor architecture only", "missing"),
         "mpirun": ("Open MPI", "mpirun needs the same release on all hosts", "warn"),

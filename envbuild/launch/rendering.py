@@ -68,7 +68,7 @@ def _clock(seconds: int) -> str:
 
 
 def _variables(order: LaunchOrder) -> dict[str, str]:
-    """Return the variables for every process: the user's, then those that follow from other options."""
+    """Return the variables for every process: first the user's variables, then variables that follow from other options."""
     found = dict(order.variables)
     if order.interface:
         found.setdefault("NCCL_SOCKET_IFNAME", order.interface)

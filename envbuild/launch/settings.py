@@ -31,7 +31,7 @@ class Toleration:
 class BatchSettings:
     """The settings of a batch system. If a setting is empty, the default of the site applies.
 
-    ``time_s`` limits the whole job. ``cpus`` are cores per device, ``memory_mib`` is per host. With ``shared`` other jobs may
+    ``time_s`` limits the whole job. ``cpus`` are cores per device, ``memory_mib`` is per host. With ``shared``, other jobs may
     use the rest of a host. ``sbatch`` are further options of the program sbatch.
     """
 
@@ -47,7 +47,7 @@ class BatchSettings:
     tolerations: tuple[Toleration, ...] = ()
 
     def given(self) -> list[str]:
-        """Return the names of the options that the user set, as in launcher.yaml."""
+        """Return the names of the options that the user set, spelled as in launcher.yaml."""
         return [_OPTIONS[each.name] for each in fields(self) if getattr(self, each.name) != each.default]
 
 
@@ -67,14 +67,14 @@ OPTIONS = tuple(_OPTIONS.values())
 
 
 def read_word(option: str, text: str) -> str:
-    """Check a name of a Slurm partition or account; '' for none."""
+    """Check the name of a Slurm partition or account. Return '' if none is given."""
     if text and not _WORD.fullmatch(text):
         raise UsageError(f"--{option}: {text!r} is not a name.", hint="Write letters, digits and . _ - only.")
     return text
 
 
 def read_label(option: str, text: str) -> str:
-    """Check a name of a Kubernetes object; '' for none."""
+    """Check the name of a Kubernetes object. Return '' if none is given."""
     if text and not _LABEL.fullmatch(text):
         raise UsageError(
             f"--{option}: {text!r} is not a valid name in Kubernetes.", hint="Write lower-case letters, digits and - only."
@@ -83,7 +83,8 @@ def read_label(option: str, text: str) -> str:
 
 
 def read_time(text: str) -> int:
-    """Return the seconds of ``30`` (minutes), ``90s``, ``30m``, ``2h``, ``1d``, ``2:30:00`` or ``1-12:00:00``; 0 for none."""
+    """Return the seconds of ``30`` (minutes), ``90s``, ``30m``, ``2h``, ``1d``, ``2:30:00`` or ``1-12:00:00``; 0 for an empty
+    text."""
     if not text:
         return 0
     if (clock := _CLOCK.fullmatch(text)) is not None:
@@ -96,7 +97,7 @@ def read_time(text: str) -> int:
 
 
 def read_memory(text: str) -> int:
-    """Return the MiB of ``64G``, ``500M`` or ``1T``; 0 for none. The units are binary, as in Slurm."""
+    """Return the MiB of ``64G``, ``500M`` or ``1T``; 0 for an empty text. The units are binary, as in Slurm."""
     if not text:
         return 0
     size = _SIZE.fullmatch(text)

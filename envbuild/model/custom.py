@@ -16,7 +16,7 @@ class CopiedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Service:
-    """A program that an image can start, and what it needs: requirements (PEP 508), apt packages, ports."""
+    """A program that an image can start, and what the program needs: requirements (PEP 508), apt packages, ports."""
 
     name: str
     pip: tuple[str, ...]
@@ -26,11 +26,12 @@ class Service:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Custom:
-    """The additions that a user's own recipe asks for. ``request`` has the words of the request that was resolved.
+    """The additions that a user's own recipe asks for. ``request`` has the words of the request from which the environment was
+    resolved, one word per entry.
 
     ``pip`` are requirements (PEP 508); those of the projects in ``newer`` may be newer than the environment's date limit.
-    ``apt_build`` packages are present only while source packages are built. ``user`` is the name of the image's user, empty
-    for the usual one.
+    ``apt_build`` packages are present only while source packages are built. ``user`` is the name of the image's user; it is
+    empty for the default user.
     """
 
     request: tuple[str, ...]

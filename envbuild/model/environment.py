@@ -19,8 +19,8 @@ class ComputeCapability:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PinnedFile:
-    """A wheel that the matrix pins by hash, with the public document that states the hash, and the requirements in its
-    metadata."""
+    """A wheel that the matrix pins by hash. It has the public document that states the hash, and the requirements in the
+    wheel's metadata."""
 
     filename: str
     sha256: str
@@ -32,10 +32,10 @@ class PinnedFile:
 class Framework:
     """One framework of an environment, with everything that locking and rendering need to know about it.
 
-    ``requirements`` and ``constraints`` are PEP 508 strings. ``released`` is the ISO date of the release.
-    ``index`` is ``default`` for the host's own package index, else the base URL of the index that carries the package.
-    ``options`` are the recipe's own data from the matrix row (template variants, flags); templates branch on them. ``cuda`` is
-    the build's CUDA if it differs from the environment's. With ``nvcc``, CUDA's compiler builds the framework, for
+    ``requirements`` and ``constraints`` are PEP 508 strings. ``released`` is the ISO date of the release. ``index`` is
+    ``default`` for the host's own package index, else the base URL of the index that carries the package. ``options`` are
+    values from the matrix row for the recipe's templates, which choose steps by them. ``cuda`` is the CUDA version of the build
+    if it differs from the environment's CUDA version. With ``nvcc``, CUDA's compiler builds the framework, for
     ``compute_capability`` if that is known. ``files`` are wheels whose hashes are known even if ``index`` cannot be reached.
     JSON leaves out ``cuda`` and the fields after it if they are empty.
     """
@@ -59,8 +59,8 @@ class Framework:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class System:
-    """The operating system of the image. ``name`` is envbuild's (``ubuntu16.04``); ``image`` is the engine's
-    (``ubuntu:16.04``).
+    """The operating system of the image. ``name`` is the name in envbuild (``ubuntu16.04``); ``image`` is the name of the image
+    for the engine (``ubuntu:16.04``).
 
     ``bootstrap_suite`` is the Debian suite from which mmdebstrap can make the system; empty if mmdebstrap cannot make it.
     ``init`` is the path of the init program that ``init_package`` installs.
@@ -92,7 +92,7 @@ class AptRepository:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AptPackage:
-    """An exact package. ``url`` and ``sha256`` are empty if no public source gives them."""
+    """An apt package with an exact version. ``url`` and ``sha256`` are empty if no public source states them."""
 
     name: str
     version: str
@@ -112,7 +112,7 @@ class RemoteFile:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CudaWheel:
     """A wheel of CUDA's libraries for frameworks that look for CUDA in the system: its pinned version, and the folder of its
-    libraries below site-packages. The folder is empty if it has none."""
+    libraries below site-packages. The folder is empty if the wheel has no libraries."""
 
     requirement: str
     folder: str
@@ -134,12 +134,12 @@ class Base:
     ``image`` is the image in the Dockerfile's FROM. ``is_default`` is false if the user chose another base than the default;
     the canonical name then contains the base. ``other_providers`` are the providers that could be used instead, best first.
     ``build_packages`` or ``build_image`` contain the tools for compiling, which do not stay in the image. ``files`` are conda
-    packages of CUDA, ``installer`` is the program that unpacks them.
-    ``wheels`` bring CUDA's libraries, cuDNN and NCCL for frameworks that look for them in the system. ``toolkit`` are the links
-    that belong to them, ``apt`` the system's packages that they need. ``cuda`` is the version of the libraries, and of the
-    compiler, if it is a later minor version than the frameworks are built for.
-    With the provider `debian`, ``apt`` are the distribution's packages of CUDA. ``components`` are the parts of its archive,
-    in addition to main, that have them; ``build_apt`` are its packages for compiling, which do not stay in the image.
+    packages of CUDA; ``installer`` is the program that unpacks these packages. ``wheels`` bring CUDA's libraries, cuDNN and
+    NCCL for frameworks that look for them in the system. ``toolkit`` are the links into these wheels, ``apt`` the system's
+    packages that these wheels need. ``cuda`` is the CUDA version of the libraries and of the compiler. It is set only if that
+    is a later minor version than the one for which the frameworks are built. With the provider `debian`, ``apt`` are Debian's
+    packages of CUDA. ``components`` are the parts of Debian's archive, in addition to main, that have these packages.
+    ``build_apt`` are Debian's packages for compiling, which do not stay in the image.
     """
 
     provider: Provider
@@ -164,8 +164,9 @@ class Base:
 class Python:
     """The interpreter of the image: ``version`` is X.Y, ``executable`` its path, ``packages`` what apt installs for it.
 
-    ``files`` are its archives if no distribution has it, in the order of installation; ``installer`` is the program that
-    unpacks them if tar cannot. Such a Python has its own folder, two levels above the executable.
+    ``files`` are the interpreter's archives, in the order of installation, if it does not come from the distribution;
+    ``installer`` is the program that unpacks them if tar cannot. A Python from archives has its own folder, two levels above
+    the executable.
     """
 
     version: str
@@ -196,11 +197,12 @@ class PrefixPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """The resolved decision: every version chosen. The lock stores exactly this.
+    """The resolved decision: every chosen version. The lock stores exactly these values.
 
     ``name`` is canonical and contains every choice, but no code parses it. ``exclude_newer`` is the last ISO date on which a
-    dependency may have been published; empty for no limit. ``require_cuda`` is NVIDIA_REQUIRE_CUDA, None on CPU.
-    ``prefixes`` is empty if all frameworks share one set of packages; ``python`` is that of the only or the first prefix.
+    dependency may have been published; empty for no limit. ``require_cuda`` is the value of the variable NVIDIA_REQUIRE_CUDA;
+    it is None for a CPU environment. ``prefixes`` is empty if all frameworks share one set of packages; ``python`` is the
+    interpreter of the only or the first prefix.
     """
 
     name: str
@@ -234,6 +236,6 @@ class Environment:
         return replace(self, python=plan.python, frameworks=ours, exclude_newer=until, prefixes=())
 
     def cuda_of(self, framework: Framework) -> str | None:
-        """The CUDA for which a framework of the environment is built: the framework's own if it has one, else the
-        environment's. None for a CPU build."""
+        """The CUDA version for which a framework of the environment is built: the framework's own version if it has one, else
+        the environment's version. None for a CPU build."""
         return None if framework.cuda_libraries == "none" else framework.cuda or self.cuda

@@ -11,8 +11,8 @@ from envbuild.model.environment import Environment, Python
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
-    """One pinned file. ``index`` is ``default`` or an index's base URL; ``project`` is the file's page there. ``size`` is in
-    bytes.
+    """One pinned file. ``index`` is ``default`` or the base URL of an index; ``project`` is the name of the project in the
+    address of its page on the index. ``size`` is in bytes.
 
     ``added`` is true if only a user's recipe needs the file; it is then installed after the frameworks, in a separate layer.
     """
@@ -29,9 +29,10 @@ class Artifact:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prefix:
-    """One set of packages installed together at ``path``. ``build_artifacts`` are the locked tools that build its sdists.
+    """One set of packages that are installed together at ``path``. ``build_artifacts`` are the locked tools that build the
+    prefix's sdists.
 
-    ``pip`` is not one of these tools: it stays in the image, for users who add packages.
+    ``pip`` is not one of these tools: pip stays in the image, for users who add packages.
     """
 
     name: str
@@ -66,11 +67,11 @@ class SourceArchive:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DebianPackage:
-    """One .deb, as a signed index describes it. ``size`` is in bytes.
+    """One .deb file, as a signed package index describes it. ``size`` is in bytes.
 
     ``path`` is the archive's name, followed by the path on every mirror of the archive, such as
-    ``debian/pool/main/b/bash/bash_5_amd64.deb``.
-    In JSON, a package with a path is one line of text. A package without one, from an older lock, is an object.
+    ``debian/pool/main/b/bash/bash_5_amd64.deb``. In JSON, a package with a path is one line of text. A package without a path,
+    from an older lock, is an object.
     """
 
     name: str
@@ -120,8 +121,8 @@ class Bootstrap:
 class BaseLock:
     """How the base is pinned: a pulled base by ``digest`` (``sha256:…``), a bootstrapped base by its package list.
 
-    ``archive`` are the apt sources that a pulled base gets if its own sources no longer answer. ``build_digest`` pins
-    ``build_image`` of the environment's base.
+    ``archive`` are the apt sources that a pulled base gets if its own sources no longer answer. ``build_digest`` is the digest
+    that pins the field ``build_image`` of the environment's base.
     """
 
     image: str
@@ -133,10 +134,10 @@ class BaseLock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AptPlan:
-    """One step of a Dockerfile that installs Debian packages: ``asked`` are the packages that its text names.
+    """One step of a Dockerfile that installs Debian packages. ``asked`` are the packages that the step names.
 
-    ``name`` is the step's folder in the build context. ``before`` are the steps whose packages are already installed, in order.
-    With ``build_only``, the step's packages do not stay in the image.
+    ``name`` is the step's folder in the build context. ``before`` are the earlier steps, in order, whose packages are already
+    installed when this step runs. With ``build_only``, the step's packages do not stay in the image.
     """
 
     name: str
@@ -147,7 +148,7 @@ class AptPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AptStep:
-    """A step with ``packages``: every .deb that it installs, including dependencies, sorted by name."""
+    """A step with its ``packages``: every .deb file that the step installs, including dependencies, sorted by name."""
 
     name: str
     asked: tuple[str, ...]
@@ -159,8 +160,8 @@ class AptStep:
 class AptLock:
     """Everything that apt installs on a bootstrapped base, step by step.
 
-    ``snapshots`` are the addresses of the archives' state at the time of locking, for packages that mirrors no longer have.
-    ``unchecked`` lists the checks of package indices that apt skipped because of the locking machine's configuration.
+    ``snapshots`` are the addresses of snapshots of the archives at the time of locking, for packages that mirrors no longer
+    have. ``unchecked`` lists the checks of package indices that apt skipped because of the locking machine's configuration.
     """
 
     snapshots: tuple[str, ...]
@@ -182,7 +183,7 @@ class Missing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lock:
-    """A decision and its pins. Only a lock whose ``missing`` is empty counts as locked.
+    """A decision and its pins. Only a lock with an empty ``missing`` counts as locked.
 
     ``tools`` are wheels of programs that install packages during the build and do not stay in the image, such as uv.
     ``sources`` are the archives of frameworks that are built from a repository, if their hash is known.
@@ -198,18 +199,18 @@ class Lock:
     apt: AptLock | None = field(default=None, metadata={"left_out_if_default": True})
 
     def debs(self) -> tuple[DebianPackage, ...]:
-        """Every .deb that a build uses, each once: those of the base, then those of the steps."""
+        """Every .deb file that a build uses, each once: first the files of the base, then the files of the steps."""
         held = (*(self.base.bootstrap.packages if self.base.bootstrap else ()), *self.step_debs())
         return tuple({package.sha256: package for package in held if package.path}.values())
 
     def step_debs(self) -> tuple[DebianPackage, ...]:
-        """The packages of the steps only, for a base that exists already."""
+        """Every .deb file of the steps, each once, for builds on a base that already exists."""
         held = (package for step in (self.apt.steps if self.apt else ()) for package in step.packages)
         return tuple({package.sha256: package for package in held}.values())
 
     def image_packages(self) -> tuple[DebianPackage, ...]:
-        """The distribution's packages that the lock pins in the image, sorted by name. If several steps have a package, the
-        last step counts, because it may have a newer version."""
+        """The distribution's packages that the lock pins in the image, sorted by name. If several steps install a package, the
+        last step counts, because its version may be newer."""
         held = {package.name: package for package in (self.base.bootstrap.packages if self.base.bootstrap else ())}
         for step in self.apt.steps if self.apt else ():
             held |= {} if step.build_only else {package.name: package for package in step.packages}

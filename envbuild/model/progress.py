@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class Progress:
     """One progress message of a stage. ``done`` and ``total`` are in ``unit`` (``bytes``, ``layers``, ``files``, ``steps``).
 
-    ``total`` is None while it is unknown. ``log`` marks a line of output rather than a change of state; ``warning`` marks a
+    ``total`` is None while it is unknown. ``log`` marks a line of output, as opposed to a change of state. ``warning`` marks a
     line that stays visible.
     """
 

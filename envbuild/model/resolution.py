@@ -16,7 +16,8 @@ class Reason(NamedTuple):
 
 
 class Upon(NamedTuple):
-    """A build of a base framework. ``pair`` is ``tested`` if upstream tested the add-on with it, else ``allowed``."""
+    """The build of a base framework on which an add-on is based. ``pair`` is ``tested`` if upstream tested the add-on with this
+    build, else ``allowed``."""
 
     name: str
     version: str
@@ -28,8 +29,8 @@ class Details(NamedTuple):
     """The facts of the matrix about one framework's build that a lock does not store.
 
     ``upon`` lists the builds of the base frameworks, the nearest first. An add-on has the Python, CUDA and GPU code of the last
-    one. ``cudnn`` and ``nccl`` are the versions that this build uses; None if it uses none, or if no source names them.
-    ``compute_capability`` is the GPU code of this build alone.
+    build in this list. ``cudnn`` and ``nccl`` are the versions that this build uses; they are None if the build does not use
+    the library, or if no source names the version. ``compute_capability`` is the GPU code of this build alone.
     """
 
     upon: tuple[Upon, ...]

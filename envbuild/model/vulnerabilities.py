@@ -1,4 +1,4 @@
-"""Known vulnerabilities of an environment's packages, as audits, statements and the catalogue show them."""
+"""Known vulnerabilities of an environment's packages. Audits, statements and the catalogue show these values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Vulnerability:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Audit:
-    """The result of comparing ``checked`` packages with ``database``. ``unchecked`` lists what was not compared, and why."""
+    """The result of comparing ``checked`` packages with ``database``. ``unchecked`` lists the packages or records that were not
+    compared, each with the reason."""
 
     database: str
     checked: int

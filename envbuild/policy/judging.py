@@ -68,8 +68,8 @@ def applies(exception: Exempted, finding: PolicyFinding, environment: str) -> bo
 
 
 def names_package(exception: Exempted, package: str) -> bool:
-    """Whether an exception is for this package. Names in a policy are normalized, but names of Debian packages may have dots,
-    so both are compared in normal form."""
+    """Whether an exception is for this package. Names in a policy are normalized. ``package`` may be a Debian package, whose
+    name may have dots, so it is normalized here."""
     return not exception.packages or canonicalize_name(package) in exception.packages
 
 
@@ -79,9 +79,9 @@ def is_about(exception: Exempted, environment: str) -> bool:
 
 
 def unused(policy: Policy, judged: Sequence[Judgement]) -> list[PolicyFinding]:
-    """Return a finding for each exception that accepts nothing in the environments that were ``judged``, all that there are.
+    """Return a finding for each exception that accepts nothing. ``judged`` has the judgements of all environments.
 
-    An exception is not reported if something of its rule could not be checked, because the exception may be about that.
+    An exception is not reported if something of its rule could not be checked: the exception may be about this.
     """
     used = {each.exception for judgement in judged for each in judgement.excused}
     found = []

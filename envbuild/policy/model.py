@@ -96,9 +96,9 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteRule:
-    """A rule about the matrix: these systems, Pythons, CUDA versions and framework releases are not used here.
+    """A rule about the matrix: the site does not use these systems, Pythons, CUDA versions and framework releases.
 
-    ``frameworks`` are (name, condition). ``driver`` is the newest driver of the site's machines.
+    ``frameworks`` are pairs (name, condition). ``driver`` is the newest driver of the site's machines.
     """
 
     at: str

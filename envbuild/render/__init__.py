@@ -1,6 +1,6 @@
-"""Render lock and recipes to the files of a build context. Pure: the same arguments give the same bytes.
+"""Write the files of a build context from a lock and its recipes. Pure: the same arguments give the same bytes.
 
-No clock, network, environment variable or working directory is read here, and no tool's version is written.
+Rendering reads no clock, network, environment variable or working directory, and writes no version of a tool.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _UNSUPPORTED = {
 def render(
     lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str], *, dialect: str = "baseline"
 ) -> dict[str, str]:
-    """The rendering of ``lock``: relative path to text, ``Dockerfile`` and the requirements files.
+    """Return the rendering of ``lock``: the Dockerfile, the requirements files and others, as relative path → text.
 
-    Raises :class:`UsageError` for a dialect that is not rendered, :class:`InvalidInputError` if the lock contains a value
-    that cannot be written into a Dockerfile, or something that no template can install.
+    Raises :class:`UsageError` for an unknown dialect. Raises :class:`InvalidInputError` if the lock contains a value that
+    cannot be written into a Dockerfile, or something that no template can install.
     """
     if dialect not in DIALECTS:
         why = f": {_UNSUPPORTED[dialect]}" if dialect in _UNSUPPORTED else ""
@@ -48,7 +48,7 @@ def render(
 
 
 def skeleton(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> str:
-    """The Dockerfile of ``lock`` without the steps that install wheels. A builder makes this part of a composed image.
+    """The Dockerfile of ``lock`` without the steps that install wheels. For a composed image, a builder makes only this part.
 
     Its stage ``packages`` has everything below the wheels. Raises :class:`BuildError` (``not-composable``) if another step
     needs the wheels, such as a step that compiles a framework, and the errors of :func:`render`.
@@ -78,8 +78,9 @@ def apt_plans(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str,
 
 
 def apt_names(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> tuple[str, ...]:
-    """The Debian packages that steps of the image itself install by name, whether the lock pins them or not."""
-    pinnable = Bootstrap(suite="", architecture="", variant="", packages=())  # steps are planned only for such bases
+    """The Debian packages that steps of the image name for apt, whether the lock pins them or not. Steps of other stages do not
+    count."""
+    pinnable = Bootstrap(suite="", architecture="", variant="", packages=())  # steps are planned only for bootstrapped bases
     planned = replace(lock, base=replace(lock.base, bootstrap=pinnable), apt=None)
     asked = (text for plan in apt_plans(planned, recipes, templates) if not plan.build_only for text in plan.asked)
     return tuple(dict.fromkeys(text.partition("=")[0] for text in asked))

@@ -1,4 +1,4 @@
-"""Finds the steps of a Dockerfile that install Debian packages while it is rendered, and gives each step a folder. Pure."""
+"""While a Dockerfile is rendered, finds the steps that install Debian packages, and gives each such step a folder. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class AptSteps:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the lock pins the packages that apt installs; while steps are planned, whether the lock could pin them."""
+        """Whether the lock pins the packages that apt installs. While steps are planned: whether the lock could pin these
+        packages."""
         return self._lock.apt is not None or (self._planning and self._lock.base.bootstrap is not None)
 
     def step(self, packages: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The baseline dialect: a Dockerfile that BuildKit 0.8 (Docker 20.10) builds without a ``# syntax`` line."""
+"""Writes the Dockerfile in the baseline dialect, which BuildKit 0.8 (Docker 20.10) builds without a ``# syntax`` line."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     import jinja2
 
 _MAIN = "partials/Dockerfile.j2"
-# A container has no display. Old versions of Matplotlib cannot be imported without a display, unless this variable
-# selects drawing into files.
+# A container has no display. Without a display, old versions of Matplotlib can be imported only if this variable selects
+# drawing into files.
 _NO_DISPLAY = {"MPLBACKEND": "Agg"}
-_LONGEST = 200  # the longest RUN that is written on one line
+_LONGEST = 200  # characters: the longest RUN that is written on one line
 _FIRST_COMMAND = re.compile(r"^(?P<mounts>RUN .*) \\\n    (?P<command>.*)\n", re.MULTILINE)
 _NETWORK_ALONE = (
     "target=/mnt --mount=type=secret,id=envbuild,target=/mnt/secret --mount=type=cache,id=envbuild,target=/mnt/cache"
 )
-# The mount points below /mnt. The folder of step.sh is mounted at /mnt read-only, so these must exist in that folder
-# beforehand.
+# The mount points below /mnt. The folder of step.sh is mounted at /mnt read-only, so the mount points must already exist in
+# that folder.
 MOUNT_FILES = ("envbuild-start", "packages", "requirements-build.txt", "requirements.txt", "secret", "source.tar")
 MOUNT_FOLDERS = (
     "cache", "cuda", "debs", *(f"debs-{number}" for number in range(2, 10)), "envbuild", "files", "from", "services", "tools",
@@ -69,10 +69,11 @@ def dockerfile(
     *,
     skeleton: bool = False,
 ) -> str:
-    """The text of the Dockerfile: a pure function of its arguments. The packages that apt installs are added to ``steps``.
+    """Return the text of the Dockerfile, which depends only on the arguments. The packages that apt installs are added to
+    ``steps``.
 
-    A ``skeleton`` lacks the steps that install wheels. Raises :class:`BuildError` (``not-composable``) if one of the other
-    steps needs those wheels.
+    A ``skeleton`` lacks the steps that install wheels. Raises :class:`BuildError` (``not-composable``) if another step needs
+    these wheels.
     """
     import jinja2
 
@@ -105,7 +106,7 @@ def _not_composable(name: str, why: str) -> BuildError:
 def _jinja(templates: tuple[tuple[str, str], ...]) -> jinja2.Environment:
     """The compiled templates. They are kept for the next rendering with the same templates.
 
-    Escaping is on, so that macros return Markup. This tells ``finalize`` which values have passed a filter.
+    Escaping is on, so that macros return Markup: ``finalize`` accepts only Markup, because such a value has passed a filter.
     """
     made = jinja_environment(dict(templates), autoescape=True, finalize=filters.only_filtered, **SHELL_COMMENTS)
     made.filters.update(word=filters.word, comment=filters.comment, sh=filters.sh, quoted=filters.quoted, json=filters.as_json)
@@ -164,17 +165,19 @@ def _values(lock: Lock, recipes: Mapping[str, Recipe], files: Sequence[PrefixFil
 
 
 def _builds(framework: Framework, recipe: Recipe) -> bool:
-    """Whether the recipe's build.j2 compiles something: the source in the matrix row, or packages that the recipe names."""
+    """Whether the recipe's build.j2 compiles something: the repository that the matrix row names, or the packages that the
+    recipe lists under ``compiled``."""
     return recipe.builds and bool(recipe.compiled or "repository" in framework.options)
 
 
 def _to_build(framework: Framework, recipe: Recipe) -> tuple[str, ...]:
-    """The Debian packages for building. There are none if the recipe has a build.j2 that compiles nothing for this version."""
+    """The Debian packages for building a framework. There are none if the recipe has a build.j2, but build.j2 compiles nothing
+    for this version."""
     return recipe.apt_build if _builds(framework, recipe) or not recipe.builds else ()
 
 
 def _prefix(each: PrefixFiles) -> dict[str, Any]:
-    """The values of a prefix that templates use."""
+    """The values that templates use for a prefix."""
     prefix = each.prefix
     return {
         "name": prefix.name,
@@ -190,7 +193,7 @@ def _prefix(each: PrefixFiles) -> dict[str, Any]:
 
 
 def _framework(framework: Framework, recipe: Recipe, files: Sequence[PrefixFiles]) -> dict[str, Any]:
-    """A framework with its templates and its prefix; the prefix is None if the lock pins no file of the framework."""
+    """The values that templates use for a framework. The prefix is None if the lock pins no file of the framework."""
     return {
         "install": f"recipes/{recipe.name}/install.j2",
         "build": f"recipes/{recipe.name}/build.j2" if _builds(framework, recipe) else None,
@@ -200,8 +203,8 @@ def _framework(framework: Framework, recipe: Recipe, files: Sequence[PrefixFiles
 
 
 def _is_fetched(package: AptPackage) -> bool:
-    """Whether the package is fetched as a file with a known hash. The hash proves more than the repository's signature, and no
-    repository is needed."""
+    """Whether the package is fetched as a file with a known hash. The hash proves more than the signature of an apt repository,
+    and then no repository is needed."""
     return bool(package.url and package.sha256)
 
 
@@ -222,8 +225,8 @@ def _toolkit(lock: Lock) -> list[dict[str, str]]:
 
 
 def _env(lock: Lock, recipes: Mapping[str, Recipe]) -> list[tuple[str, str]]:
-    """The image's variables. With several prefixes, envbuild-use sets the variables instead, because a prefix must not see
-    the variables of another prefix."""
+    """The image's variables. If the image has several prefixes, envbuild-use sets the variables of a prefix instead: a prefix
+    must not see the variables of another prefix."""
     environment = lock.environment
     plans = environment.plans()
     values = dict(_NO_DISPLAY)
@@ -237,7 +240,8 @@ def _env(lock: Lock, recipes: Mapping[str, Recipe]) -> list[tuple[str, str]]:
 
 
 def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
-    """The OCI labels whose values are in the lock. The lock does not know who publishes the image and when it was built.
+    """The OCI labels whose values are in the lock. Labels about the publisher and the time of the build are left out, because
+    the lock does not have these values.
 
     https://github.com/opencontainers/image-spec/blob/main/annotations.md
     """
@@ -287,15 +291,16 @@ def _apt(lock: Lock, wanted: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _copied(target: str) -> dict[str, str]:
-    """The target of a user's file. ``users`` is the topmost folder of its path that belongs to the image's user, or empty."""
+    """The target of a user's file. ``users`` is the topmost folder of the path that belongs to the image's user; it is empty if
+    no folder does."""
     parts = target.rstrip("/").split("/")
     depth = {"workspace": 3, "home": 4}.get(parts[1], 0)
     return {"target": "/".join(parts), "parent": "/".join(parts[:-1]) or "/", "users": "/".join(parts[:depth])}
 
 
 def _compilers(lock: Lock) -> list[str]:
-    """The Debian packages for compiling the source packages of a user's recipe: compilers, and packages that the recipe
-    names. Compilers are always included, because it is unknown which source packages need them."""
+    """The Debian packages for compiling the source packages of a user's recipe: compilers, and packages that the recipe names.
+    Compilers are always included, because it is unknown which source packages need a compiler."""
     custom = lock.environment.custom
     if custom is None:
         return []
@@ -308,7 +313,7 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 def _tidy(text: str) -> str:
-    """Tidy the text, so that templates need not care: remove trailing spaces, repeated blank lines, and blank lines in a step.
+    """Remove trailing spaces, repeated blank lines, and blank lines in a step, so that templates need not avoid them.
 
     A RUN with one short command is put on the same line as its mounts.
     """
@@ -328,8 +333,8 @@ def _joined(match: re.Match[str]) -> str:
         return line
     if not mounts.endswith(_NETWORK_ALONE):
         return match[0]
-    # Many steps have only these mounts. The first words of the command stay on this line, so that they distinguish it from
-    # other lines with the same mounts.
+    # Many steps have only these mounts. The first words of the command stay on the line of the mounts, so that the lines of
+    # different steps differ.
     space = command.rfind(" ", 0, _LONGEST - len(mounts))
     if len(line) <= _LONGEST or "'" in command or space < 0:
         return line

@@ -12,8 +12,8 @@ from envbuild.model.lock import Lock
 
 
 def fetched_pythons(lock: Lock) -> list[dict[str, Any]]:
-    """The values of each such Python, in the order of the prefixes. Raises :class:`InvalidInputError` if the lock has no files
-    for one."""
+    """The values of each Python that the build downloads, in the order of the prefixes. Raises :class:`InvalidInputError` if
+    the lock lists no files for such a Python."""
     return [_python(lock, python) for python in dict.fromkeys(prefix.python for prefix in lock.prefixes) if python.is_fetched]
 
 
@@ -37,6 +37,6 @@ def _python(lock: Lock, python: Python) -> dict[str, Any]:
 
 
 def file_of(file: RemoteFile) -> dict[str, str]:
-    """The values of a file, with the variable that can name a mirror of the file's server."""
+    """The values that templates use for a file. They include the variable that can name a mirror of the file's server."""
     variable, prefix, rest = mirrors.split(file.url)
     return {"name": PurePosixPath(file.url).name, "sha256": file.sha256, "mirror": variable, "prefix": prefix, "rest": rest}

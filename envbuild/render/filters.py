@@ -1,4 +1,4 @@
-"""Filters that make values safe for their place in a Dockerfile. Every value that a template prints passes through one.
+"""Filters that make values safe for their place in a Dockerfile. Every value that a template prints must pass through a filter.
 
 A filter returns :class:`markupsafe.Markup`, and the Jinja environment refuses to print anything else. So a template without
 a filter fails at once, and no value is printed unchecked.
@@ -15,14 +15,14 @@ from markupsafe import Markup
 
 from envbuild.errors import InvalidInputError
 
-# One word in both a Dockerfile and a shell: neither of them would expand, split or end it, remove quotes from it, or read it as
-# an option.
+# A text that is one word for both a Dockerfile and a shell: neither of them expands, splits or ends the text, removes quotes
+# from it, or reads it as an option.
 _WORD = re.compile(r"[A-Za-z0-9/._][A-Za-z0-9/._:@+=~%,-]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 
 def word(value: object) -> Markup:
-    """``value`` unchanged, if it is one plain word."""
+    """Return ``value`` unchanged if it is one plain word; else raise an error."""
     text = str(value)
     if not _WORD.fullmatch(text):
         raise _refused(text, "a plain word (letters, digits and / . _ : @ + = ~ % , -)")
@@ -30,13 +30,13 @@ def word(value: object) -> Markup:
 
 
 def comment(value: object) -> Markup:
-    """``value`` as a comment: any text of one line."""
+    """Return ``value`` for use in a comment. It may be any text of one line."""
     return Markup(_one_line(value))  # noqa: S704 - nothing in a comment is read
 
 
 def sh(value: object) -> Markup:
-    """``value`` as one quoted word of a shell command. Text that opens a here-document is refused, because only
-    newer Dockerfile frontends have here-documents."""
+    """Return ``value`` as one quoted word of a shell command. Text that opens a here-document is refused, because only newer
+    Dockerfile frontends have here-documents."""
     text = _one_line(value)
     if "<<" in text or text.endswith("\\"):
         raise _refused(text, "text for a shell command")
@@ -44,18 +44,19 @@ def sh(value: object) -> Markup:
 
 
 def quoted(value: object) -> Markup:
-    """``value`` as a double-quoted value of ENV, ARG or LABEL, in which nothing is expanded."""
+    """Return ``value`` as a double-quoted value of ENV, ARG or LABEL, in which nothing is expanded."""
     text = _one_line(value).replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
     return Markup(f'"{text}"')  # noqa: S704 - quoted
 
 
 def as_json(value: object) -> Markup:
-    """``value`` as a JSON string, for the exec forms."""
+    """Return ``value`` as a JSON string, for the exec form of instructions such as CMD."""
     return Markup(json.dumps(_one_line(value)))  # noqa: S704 - quoted
 
 
 def only_filtered(value: Any) -> Any:
-    """The environment's ``finalize``. A value without a filter is a bug in a template, so this raises a plain error."""
+    """The ``finalize`` function of the Jinja environment. A value that passed no filter is a bug in a template, so the function
+    raises an error that is not for users."""
     if not isinstance(value, Markup):
         raise TypeError(f"a template prints {value!r} without a filter that knows its place")
     return value

@@ -1,7 +1,7 @@
 """The list of an image's prefixes, as plain text for the guest and for envbuild-use.
 
-Each prefix has a line ``PATH  WORDS``. Indented lines below it are the variables that its frameworks need; other prefixes must
-not see them.
+Each prefix has a line ``PATH WORDS``. The indented lines below that line are the variables that the frameworks of the prefix
+need. Other prefixes must not see these variables.
 """
 
 from __future__ import annotations

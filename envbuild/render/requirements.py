@@ -1,4 +1,4 @@
-"""The requirements files of a lock: which file each artifact goes into, and their text with hashes."""
+"""The requirements files of a lock: which file lists each artifact, and the text of the files, with hashes."""
 
 from __future__ import annotations
 
@@ -36,17 +36,18 @@ class RequirementsFile:
     artifacts: tuple[Artifact, ...]
 
     def text(self) -> str:
-        """A comment, then one pinned line with its hash for each artifact, in the lock's order.
+        """Return a comment, and then one line for each artifact, with its version and hash, in the order of the lock.
 
         The text does not contain the environment's name. So files with the same pins are equal, and builds of several
-        environments share the layer.
+        environments share the layer that such a file makes.
         """
         return f"# {_HEADER}\n" + "".join(f"{a.name}=={a.version} --hash=sha256:{a.sha256}\n" for a in self.artifacts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnpinnedFile:
-    """The requirements file of a framework whose files the lock does not know: its version without a hash.
+    """The requirements file of a framework for which the lock pins no files. It has the version of the framework without a
+    hash.
 
     Installers that require hashes refuse this file and name the missing hash. A complete lock has no such file.
     """
@@ -69,7 +70,7 @@ class UnpinnedFile:
 
 
 def unpinned(prefixes: Sequence[Prefix], environment: Environment) -> list[UnpinnedFile]:
-    """The files for those frameworks of ``environment`` of which the lock pins no wheel, in the order of the environment."""
+    """Return a file for each framework of ``environment`` for which the lock pins no wheel, in the order of the environment."""
     found = []
     for plan, prefix in zip(environment.plans(), prefixes, strict=True):
         start = "requirements" if len(prefixes) == 1 else f"requirements-{prefix.name}"
@@ -85,9 +86,10 @@ def unpinned(prefixes: Sequence[Prefix], environment: Environment) -> list[Unpin
 class PrefixFiles:
     """The requirements files of one prefix, in the order of installation.
 
-    First come groups of large wheels, then the small wheels, then wheels that are built from ``sdists`` with the packages of
-    ``build``. ``compiled`` are sdists that need the packages installed before them. ``added`` and ``added_sdists`` are only for
-    a user's own recipe. They come last, so that the layers below them are the same as without the recipe.
+    First come groups of large wheels (``large``), then the small wheels (``small``), then wheels that are built from ``sdists``
+    with the packages of ``build``. ``compiled`` are sdists that need the packages installed before them. ``added`` and
+    ``added_sdists`` are only for a user's own recipe. These two come last, so that the layers below are the same as without the
+    user's recipe.
     """
 
     prefix: Prefix
@@ -108,9 +110,10 @@ class PrefixFiles:
 def split(prefix: Prefix, patterns: Sequence[str], compiled: Sequence[str] = (), *, alone: bool) -> PrefixFiles:
     """Divide the packages of ``prefix`` among requirements files.
 
-    Each of ``patterns`` makes one group of the wheels whose canonical project names match; the first matching pattern counts.
-    ``compiled`` are patterns for sdists that are compiled last. If ``alone`` is true, this is the image's only prefix, and its
-    name is left out of the file names. Raises :class:`InvalidInputError` if the lock has sdists, but no tools to build them.
+    Each pattern in ``patterns`` makes one group of wheels: those whose canonical project name matches. If several patterns
+    match, the first counts. ``compiled`` are patterns for sdists that are compiled last. If ``alone`` is true, this is the
+    image's only prefix, and its name is left out of the file names. Raises :class:`InvalidInputError` if the lock has sdists,
+    but no tools to build them.
     """
     for artifact in prefix.files:
         _check(artifact)
@@ -145,7 +148,8 @@ def split(prefix: Prefix, patterns: Sequence[str], compiled: Sequence[str] = (),
 
 
 def check_names(files: Sequence[PrefixFiles], stages: Collection[str]) -> None:
-    """Refuse names of files or stages that occur twice, or that are among ``stages``, which every image has."""
+    """Refuse names of files or stages that occur twice. Also refuse names that are in ``stages``, the stages that every image
+    has."""
     held = [file for each in files for file in each.all()]
     named = [*stages, *(file.name for file in held), *(file.stage for file in held if file.stage)]
     if twice := sorted({name for name in named if named.count(name) > 1}):
@@ -153,7 +157,7 @@ def check_names(files: Sequence[PrefixFiles], stages: Collection[str]) -> None:
 
 
 def canonical(name: str) -> str:
-    """A project's name as indexes compare it (PEP 503)."""
+    """Return the name of a project in the normalized form in which indexes compare names (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -166,7 +170,8 @@ def _is_wheel(artifact: Artifact) -> bool:
 
 
 def _by_index(prefix: Prefix, stem: str, stage: str, artifacts: list[Artifact]) -> list[RequirementsFile]:
-    """Make one file for each index that ``artifacts`` come from, because an installer with two indexes mixes them."""
+    """Make one file for each index that ``artifacts`` come from: an installer with two indexes would take packages from either
+    index."""
     indexes = sorted({a.index for a in artifacts}, key=lambda index: (index != "default", index))
     found = []
     for number, index in enumerate(indexes, start=1):

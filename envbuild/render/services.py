@@ -1,4 +1,4 @@
-"""The scripts that start the services of a user's image. They become part of its rendering unchanged."""
+"""The scripts that start the services of a user's image. The scripts become part of the image's rendering, unchanged."""
 
 from __future__ import annotations
 

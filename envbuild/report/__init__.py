@@ -1,1 +1,2 @@
-"""A smoke report as a table, Markdown, JUnit XML, one HTML page; and two reports compared. Pure: values in, text out."""
+"""Formats a smoke report as a table, Markdown, JUnit XML or an HTML page, and compares two reports. Pure: values in, text
+out."""

@@ -17,7 +17,7 @@ _MOST_LINES = 4
 def bandwidth_plot(found: Sequence[Collective]) -> Plot | None:
     """Plot the bus bandwidth of the all-reduce by size, both axes logarithmic, with the link's nominal rate if it is known.
 
-    Each number of workers and type has one line. Only the first four lines are drawn.
+    There is one line for each combination of a number of workers and a data type. Only the first four lines are drawn.
     """
     lines: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for each in found:

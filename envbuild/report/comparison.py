@@ -1,4 +1,4 @@
-"""Compares two reports: the same image on two hosts, or two images on one."""
+"""Compares two reports, for example of one image on two hosts, or of two images on one host."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from envbuild.report.view import speedup, view
 
 
 def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    """Plain text: verdicts, figures per number of workers, checks whose result changed, facts that differ.
+    """Return plain text with the verdicts, the figures for each number of workers, checks whose result changed, and facts that
+    differ.
 
-    The rule for figures is that of the guest (`envbuild-smoke diff`). If the intervals overlap, the difference is noise. If the
-    medians differ by at most a tenth, the difference is too small to matter. Otherwise B is better or worse.
+    The rule for figures is that of the guest (`envbuild-smoke diff`). If the intervals of two figures overlap, the difference
+    is noise. If the medians differ by at most a tenth, the difference is too small to matter. Otherwise B is better or worse.
     """
     first, second = view(a), view(b)
     lines = [f"A  {first.verdict.upper():13} {first.name}", f"B  {second.verdict.upper():13} {second.name}", ""]

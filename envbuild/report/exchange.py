@@ -40,7 +40,7 @@ def named(each: Collective) -> str:
 
 
 def collective_cells(found: tuple[Collective, ...]) -> list[tuple[str, ...]]:
-    """The rows of a table under :data:`HEADINGS`."""
+    """Return the rows of the table of collectives; its column titles are :data:`HEADINGS`."""
     return [
         (
             named(each),
@@ -83,7 +83,7 @@ def _scheme(item: Mapping[str, Any]) -> Scheme:
 
 
 def scheme_cells(found: tuple[Scheme, ...]) -> list[tuple[str, ...]]:
-    """The rows of a table under :data:`SCHEME_HEADINGS`."""
+    """Return the rows of the table of schemes; its column titles are :data:`SCHEME_HEADINGS`."""
     return [
         (
             " · ".join(filter(None, (each.sync, each.workload))),

@@ -25,7 +25,7 @@ def fact_blocks(report: Mapping[str, Any]) -> tuple[tuple[str, tuple[tuple[str, 
 
 
 def timing(report: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Return the seconds that each part took. ``2x_train_s`` becomes ``2 workers: train``."""
+    """Return the seconds that each part of the smoke test took. The name ``2x_train_s`` becomes ``2 workers: train``."""
     parts = []
     for key, value in mapping(report.get("timing")).items():
         seconds = number(value)

@@ -14,8 +14,8 @@ _GROUPED_BY = ("workload", "net", "scaling", "precision", "sync")
 def groups(
     report: Mapping[str, Any], checks: tuple[Check, ...], trainings: tuple[Training, ...], *, verdict: Verdict, on_cpu: bool
 ) -> tuple[Group, ...]:
-    """One group per workload, network, scaling, precision and exchange, and one for a workload that was trained but not
-    timed."""
+    """Return one group for each combination of workload, network, scaling, precision and exchange. A workload that was trained
+    but not timed also gets a group."""
     runs: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for run in mappings(report.get("runs")):
         runs.setdefault(tuple(text(run.get(key)) for key in _GROUPED_BY), []).append(run)
@@ -37,7 +37,8 @@ def groups(
 
 
 def _is_of(workload: str, key: tuple[str, ...]) -> bool:
-    """Whether a check or training about ``workload`` belongs to a group. Without a workload it belongs to all groups."""
+    """Whether a check or training about ``workload`` belongs to a group. A check or training without a workload belongs to all
+    groups."""
     return not workload or key[:1] == (workload,)
 
 
@@ -86,10 +87,11 @@ def _group_title(key: tuple[str, ...], runs: list[Mapping[str, Any]]) -> str:
 
 
 def _yardstick(by_workers: dict[int, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The run that gives the speed of one worker: the run with the most workers, because its speedup was measured against its
-    own solo rounds.
+    """Return the run that gives the speed of one worker. This is the run with the most workers: its speedup was measured
+    against its own rounds with one worker.
 
-    The launch of one worker alone ran at another time, so on a machine with changing load it could contradict the speedup.
+    The run of one worker alone was made at another time. On a machine with changing load, its speed could contradict the
+    speedup.
     """
     return by_workers[max(by_workers)] if by_workers else {}
 
@@ -147,7 +149,8 @@ def _split(told: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _of_mode(value: Any, mode: str) -> float | None:
-    """Return a figure for ``mode``. ``value`` is one number for all modes, or one number per mode."""
+    """Return a figure for ``mode``. ``value`` has one number for all modes, or one number for each mode. The modes are ``solo``
+    (one worker) and ``dp`` (data-parallel)."""
     modes = mapping(value)
     return number(modes.get(mode)) if modes else number(value)
 
@@ -160,7 +163,7 @@ def _efficiency(n: int, measured: float | None, source: Mapping[str, Any]) -> fl
 
 
 def _state(n: int, checks: tuple[Check, ...]) -> CheckStatus:
-    """The worst status among the checks of ``n`` workers; skip if none was made."""
+    """The worst status among the checks of ``n`` workers; skip if no check was made."""
     mine = [check.status for check in checks if check.workers == n and check.status not in ("info", "skip")]
     return min(mine, key=CHECK_STATUSES.index) if mine else "skip"
 

@@ -1,4 +1,4 @@
-"""The report as one self-contained page: no script, no request to anywhere, light and dark, fit for print."""
+"""Formats the report as one self-contained page: without scripts and requests, for light and dark screens and for print."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _LABELS = {"error": "error", "fail": "not met", "inconclusive": "not decided", "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckGroup:
-    """Checks with the same finding, which are shown once. ``title`` is what all of them expected; ``lines`` has the message of
-    each check."""
+    """Checks with the same finding, which the page shows as one. ``title`` is what all these checks expected. ``lines`` has the
+    message of each check."""
 
     status: str
     label: str
@@ -38,7 +38,8 @@ class CheckGroup:
 
 
 def html(report: Mapping[str, Any]) -> str:
-    """The page. Everything from the report is escaped; its security policy forbids scripts and outside resources."""
+    """Return the page. All text from the report is escaped. The page's security policy forbids scripts and outside
+    resources."""
     seen = view(report)
     return (
         jinja_environment(_PAGE, autoescape=True)
@@ -101,7 +102,7 @@ def _counted(seen: View) -> str:
 
 
 def _findings(seen: View) -> list[CheckGroup]:
-    """The findings for the top of the page, the worst first; none for a pass without warnings."""
+    """Return the findings for the top of the page, the worst first. There are none for a pass without warnings."""
     alike: dict[tuple[str, ...], list[Check]] = {}
     for check in seen.checks:
         if check.status in _LABELS:

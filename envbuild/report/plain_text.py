@@ -1,4 +1,4 @@
-"""The report for a terminal: plain text, no colour (the command line adds that)."""
+"""Formats the report for a terminal as plain text. The command line adds the colours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _PLAIN = "plain script"
 
 
 def table(report: Mapping[str, Any], paths: Sequence[object] = ()) -> str:
-    """The outcome in one screen: verdict, one row per number of workers, what went wrong and what to do, then ``paths``."""
+    """Return the outcome: the verdict, one row for each number of workers, what went wrong and what to do, and then
+    ``paths``."""
     seen = view(report)
     took = f"  ({duration(seen.duration_s)})" if seen.duration_s is not None else ""
     lines = [f"{seen.verdict.upper()}  {seen.name}{took}", *_second_line(seen), *labels(seen), ""]
@@ -36,7 +37,7 @@ def _body(seen: View) -> list[str]:
 
 
 def _part_lines(part: PartReport) -> list[str]:
-    """One of several frameworks: its verdict, and below it the text of its own report."""
+    """Return the lines for one of several frameworks: its verdict, and below the verdict the text of its own report."""
     seen = part.view
     if seen is None:
         return [f"{part.status.upper()}  {part.title}: {part.reason or 'no report'}", ""]
@@ -78,7 +79,8 @@ def cells(group: Group) -> list[tuple[str, ...]]:
 
 
 def footnote(group: Group) -> str:
-    """Say how the figures of one worker and of a plain script were measured; empty if that is clear."""
+    """Say how the figures of one worker and of a plain script were measured. The text is empty if the table has no such
+    figures."""
     most = max((row.workers for row in group.rows if row.solo_per_s is not None), default=1)
     words = [f"1 worker: measured between the rounds of {plural(most, 'worker')}."] if most > 1 else []
     if _has_plain(group):
@@ -91,7 +93,7 @@ def _has_plain(group: Group) -> bool:
 
 
 def _several(group: Group) -> bool:
-    """Whether several numbers of workers were compared with one worker, each in its own rounds."""
+    """Whether at least two numbers of workers were each compared with one worker in rounds of their own."""
     return sum(row.workers > 1 and row.solo_per_s is not None for row in group.rows) > 1
 
 
@@ -109,7 +111,7 @@ def _second_line(seen: View) -> list[str]:
 
 
 def _troubles(seen: View) -> list[Check]:
-    """The checks to read. Skipped checks are shown only if nothing else explains the verdict."""
+    """The checks that a reader should see. Skipped checks are among them only if no other check explains the verdict."""
     found = [check for check in seen.checks if check.status in ("error", "fail", "inconclusive", "warn")]
     return found or [check for check in seen.checks if check.status == "skip" and seen.verdict != "pass"]
 

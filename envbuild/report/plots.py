@@ -13,13 +13,13 @@ from envbuild.report.values import percent, plural, short
 
 
 def of_group(group: Group) -> list[Plot]:
-    """The plots that the figures of ``group`` allow, the headline first."""
+    """Return the plots for which ``group`` has figures, the most important plot first."""
     drawn = [speedup_plot(group), efficiency_plot(group), split_plot(group), throughput_plot(group)]
     return [plot for plot in drawn if plot is not None]
 
 
 def speedup_plot(group: Group) -> Plot | None:
-    """Measured speedup with its interval against the ideal line."""
+    """Plot the measured speedup with its interval, and the ideal speedup as a line."""
     rows = [row for row in group.rows if row.speedup is not None]
     if not any(row.workers > 1 for row in rows):
         return None
@@ -52,7 +52,7 @@ def speedup_plot(group: Group) -> Plot | None:
 
 
 def efficiency_plot(group: Group) -> Plot | None:
-    """The efficiency; how much is lost because workers share the machine, and how much by exchanging gradients."""
+    """Plot the efficiency: how much is lost because workers share the machine, and how much because they exchange gradients."""
     bars: list[tuple[str, float, str]] = []
     for row in group.rows:
         if row.workers < 2:
@@ -77,7 +77,7 @@ _PARTS = {"compute": ("computing", "s1"), "communication": ("exchanging", "s2"),
 
 
 def split_plot(group: Group) -> Plot | None:
-    """How the time of a step is divided."""
+    """Plot how the time of a step is divided into computing, communication and input."""
     rows = [
         (f"{plural(row.workers, 'worker')}: {_PARTS[part][0]}", spent, f"{short(spent)} ms", _PARTS[part][1])
         for row in group.rows
@@ -93,7 +93,7 @@ def split_plot(group: Group) -> Plot | None:
 
 
 def throughput_plot(group: Group) -> Plot | None:
-    """The images per second of every repeat, which show noise and drift."""
+    """Plot the images per second of every round. The plot shows noise and drift."""
     most = max((r.workers for r in group.rounds), default=0)
     if most < 1:
         return None
@@ -129,7 +129,7 @@ def throughput_plot(group: Group) -> Plot | None:
 
 
 def loss_plot(trainings: Sequence[Training]) -> Plot | None:
-    """Training loss against steps, one line per number of workers."""
+    """Plot the training loss against the steps, with one line for each number of workers."""
     counts = [t.workers for t in trainings]
     drawn = [t for t in trainings if len(t.losses) > 1]
     if not drawn:
@@ -149,7 +149,7 @@ def loss_plot(trainings: Sequence[Training]) -> Plot | None:
 
 
 def accuracy_plot(trainings: Sequence[Training]) -> Plot | None:
-    """Accuracy on unseen images."""
+    """Plot the accuracy on images that were not used for training."""
     counts = [t.workers for t in trainings]
     bars = [
         (plural(t.workers, "worker"), t.accuracy, percent(t.accuracy), _style(t.workers, counts))
@@ -166,7 +166,7 @@ def accuracy_plot(trainings: Sequence[Training]) -> Plot | None:
 
 
 def time_plot(parts: Sequence[tuple[str, float]]) -> Plot | None:
-    """How the time of the smoke test was divided."""
+    """Plot how long each part of the smoke test took."""
     spent = [(words, seconds) for words, seconds in parts if seconds > 0]
     if not spent:
         return None
@@ -179,7 +179,7 @@ def time_plot(parts: Sequence[tuple[str, float]]) -> Plot | None:
 
 
 def _about(title: str, trainings: Sequence[Training]) -> str:
-    """The title, with the workload and the network if the trainings name them."""
+    """Return the title of a plot, with the workload and the network if the trainings name them."""
     named = {" ".join(filter(None, (t.workload, t.net))) for t in trainings}
     word = named.pop() if len(named) == 1 else ""
     return f"{title} · {word}" if word else title

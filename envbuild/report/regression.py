@@ -1,7 +1,7 @@
-"""Whether the second of two reports is worse than the first.
+"""Decides whether the second of two reports is worse than the first.
 
 `envbuild-smoke diff` has the same rule (envbuild/smoke/judging/baseline.py), so both give the same result. The rule is repeated
-here because the guest cannot be imported. Reports may be damaged: what cannot be read is left out.
+here because the guest cannot be imported. Reports may be damaged: values that cannot be read are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Standing = Literal["not worse", "open", "worse"]
 
 TOLERANCE = 0.1
 ACCURACY_DROP = 0.02
-# Checks that say whether the framework is right; the others are about the machine.
+# Checks of whether the framework works correctly; the other checks are about the machine.
 CORRECTNESS = frozenset(
     ("IMPORT", "RUN", "VERSION", "BUILD", "DEVICE", "COLL", "ORACLE", "REPLICA", "LOSS", "ACC", "SAVE", "WORK", "SYNC")
 )
@@ -73,7 +73,7 @@ def _of_status(b: Mapping[str, Any]) -> Regression:
 def _pairs(
     a: Mapping[str, Any], b: Mapping[str, Any]
 ) -> tuple[list[tuple[str, Mapping[str, Any], Mapping[str, Any]]], list[str]]:
-    """The frameworks in both reports, and those only in A. A report without parts counts as one framework."""
+    """The frameworks in both reports, and the frameworks that only A has. A report without parts counts as one framework."""
     before, after = _parts(a), _parts(b)
     if not before and not after:
         return [("", a, b)], []
@@ -102,7 +102,7 @@ def _of_pair(a: Mapping[str, Any], b: Mapping[str, Any]) -> Regression:
 
 
 def _devices(report: Mapping[str, Any]) -> str:
-    """Words for the devices on which a speed was measured; '' if none was used."""
+    """Describe the devices on which the speeds were measured; '' if the report names no device."""
     kind = text(mapping(report.get("mode")).get("device"))
     if kind == "cpu":
         host = mapping(report.get("host"))
@@ -115,7 +115,8 @@ def _key(run: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _figures(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[list[tuple[str, str]], bool]:
-    """Return (words, result) for each figure that both reports have, and whether one has a run that the other lacks."""
+    """Return (words, result) for each figure that both reports have. Also return whether one report has a run that the other
+    lacks."""
     before, after = ({_key(run): run for run in mappings(report.get("runs"))} for report in (a, b))
     out = []
     for key in [key for key in after if key in before]:
@@ -146,7 +147,7 @@ def _lost_checks(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _by_check(report: Mapping[str, Any]) -> dict[tuple[str, str, str, str], Mapping[str, Any]]:
-    """Return the first check of each key: its id, number of workers, workload, and the scheme that it is about."""
+    """Return the first check of each key: its id, number of workers, workload, and the scheme that the check is about."""
     out: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}
     for check in mappings(report.get("checks")):
         scheme = text(mapping(check.get("detail")).get("sync"))

@@ -1,4 +1,4 @@
-"""The contents of a report that are shown, as values: None stands for what is absent or not a finite number."""
+"""The contents of a report that are shown, as values. None stands for a value that is absent or not a finite number."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """The results of one number of workers. ``solo_per_s`` is the speed of one worker in the same rounds.
+    """The results of one number of workers. ``solo_per_s`` is the speed of one worker in the same rounds, in images per second.
 
     ``low`` and ``high`` bound the speedup at ``level`` (0.965 is 96.5 %); ``slowest`` and ``fastest`` bound ``images_per_s``.
-    ``split`` divides the milliseconds of a step; ``plain_per_s`` is the speed without the allocator settings of the smoke test.
+    ``split`` divides the milliseconds of a step; ``plain_per_s`` is the speed in images per second without the memory allocator
+    settings of the smoke test.
     """
 
     workers: int
@@ -71,7 +72,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """The rows that may be compared with each other: same workload, network and kind of scaling."""
+    """Rows that may be compared with each other, because they have the same workload, network and kind of scaling."""
 
     title: str
     rows: tuple[Row, ...]
@@ -80,7 +81,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """One training to accuracy. ``losses`` are (step, loss)."""
+    """One training to accuracy. ``losses`` are pairs (step, loss)."""
 
     workers: int
     accuracy: float | None
@@ -93,7 +94,8 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Collective:
-    """One operation of one size: microseconds, and GB/s (1e9 bytes) as algorithm and as bus bandwidth."""
+    """One collective operation with one message size: its time in microseconds, and its algorithm bandwidth and bus bandwidth
+    in GB/s (1e9 bytes per second)."""
 
     op: str
     type: str
@@ -109,7 +111,8 @@ class Collective:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scheme:
-    """Another way to train in parallel. ``change`` is in percentage points against averaging gradients in the same run."""
+    """Another way to train in parallel. ``change`` is the difference in accuracy, in percentage points, from averaging
+    gradients in the same run."""
 
     sync: str
     workload: str
@@ -132,7 +135,8 @@ class Topology:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartReport:
-    """One of several frameworks: ``title`` names the framework and its prefix, ``view`` is its own report, if there is one."""
+    """The report about one of several frameworks. ``title`` names the framework and its prefix; ``view`` is its own report, if
+    there is one."""
 
     title: str
     status: PartStatus

@@ -1,4 +1,4 @@
-"""Draws small SVG pictures without scripts, fonts or colours of their own; the page's style sheet has the colours and fonts."""
+"""Draws small SVG pictures without scripts. Their colours and fonts come from the page's style sheet."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
 
 
 def picture(body: str, words: str, height: float = _HEIGHT) -> str:
-    """The whole drawing; ``words`` describe the picture for readers who cannot see it."""
+    """Return the whole drawing. ``words`` describes the picture for readers who cannot see it."""
     spoken = escape(words)
     return (
         f'<svg viewBox="0 0 {_WIDTH:.0f} {height:.0f}" role="img" aria-label="{spoken}" xmlns="http://www.w3.org/2000/svg">'
@@ -69,7 +69,7 @@ def figure(tick: float) -> str:
 
 
 def grid(axes: Axes, ticks: Sequence[float], shown: Callable[[float], str] = figure) -> str:
-    """Horizontal lines with their values, the lowest as the axis."""
+    """Draw horizontal lines with their values. The lowest line is the axis."""
     lines = []
     for tick in ticks:
         y = axes.y(tick)
@@ -80,7 +80,7 @@ def grid(axes: Axes, ticks: Sequence[float], shown: Callable[[float], str] = fig
 
 
 def x_labels(axes: Axes, labels: Sequence[tuple[float, str]], title: str) -> str:
-    """The values of the horizontal axis, and its title."""
+    """Draw the values of the horizontal axis, and its title."""
     words = "".join(label(axes.x(place), _HEIGHT - _BOTTOM + 17, shown, "tick middle") for place, shown in labels)
     return words + label((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 6, title, "tick middle")
 
@@ -92,14 +92,14 @@ def line(axes: Axes, points: Sequence[tuple[float, float]], style: str) -> str:
 
 
 def dot(axes: Axes, x: float, y: float, style: str, words: str) -> str:
-    """One point, with its value as a tooltip."""
+    """Draw one point, with its value as a tooltip."""
     return (
         f'<circle class="dot {style}" cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="4"><title>{escape(words)}</title></circle>'
     )
 
 
 def whisker(axes: Axes, x: float, low: float, high: float) -> str:
-    """A range of values, from ``low`` to ``high``."""
+    """Draw a vertical line for a range of values, from ``low`` to ``high``."""
     place, top, bottom = axes.x(x), axes.y(high), axes.y(low)
     ends = "".join(f"M{place - 6:.1f} {end:.1f}h12" for end in (top, bottom))
     return f'<path class="whisker" d="M{place:.1f} {top:.1f}V{bottom:.1f}{ends}"/>'

@@ -22,7 +22,7 @@ def number(value: Any) -> float | None:
 
 
 def text(value: Any) -> str:
-    """``value`` for people: empty for None, lists joined, numbers short."""
+    """Format ``value`` for people: None gives an empty text, the items of lists are joined, and numbers are shortened."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -33,11 +33,12 @@ def text(value: Any) -> str:
         return ", ".join(f"{key} {text(item)}" for key, item in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(filter(None, map(text, value)))
-    return str(value).encode("utf-8", "replace").decode()  # JSON can carry half a surrogate pair, UTF-8 cannot
+    return str(value).encode("utf-8", "replace").decode()  # JSON text can contain half a surrogate pair, UTF-8 cannot
 
 
 def short(value: float | None) -> str:
-    """Three significant figures for small numbers, separated thousands for large ones, a dash for what is not a number."""
+    """Format a number: small numbers get three significant figures, large numbers get separated thousands. Anything but a
+    number gives a dash."""
     finite = number(value)
     if finite is None:
         return ABSENT
@@ -52,7 +53,8 @@ def short(value: float | None) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A share as a percentage, or a dash. A share below one is never shown as 100 %: it gets more digits (0.9999: 99.99 %)."""
+    """Format a share as a percentage. Anything but a number gives a dash. A share below one is never shown as 100 %: it gets
+    more digits (0.9999: 99.99 %)."""
     if value is None:
         return ABSENT
     while value < 1 and digits < MOST_DIGITS and round(100 * value, digits) >= 100:
@@ -90,22 +92,22 @@ def with_unit(value: Any, unit: str) -> str:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """``value`` if it is an object, else an empty one."""
+    """Return ``value`` if it is a JSON object, else an empty object."""
     return value if isinstance(value, Mapping) else {}
 
 
 def items(value: Any) -> Iterable[Any]:
-    """``value`` if it is a list, else nothing."""
+    """Return ``value`` if it is a list, else an empty list."""
     return value if isinstance(value, list | tuple) else ()
 
 
 def mappings(value: Any) -> list[Mapping[str, Any]]:
-    """The objects in the list ``value``."""
+    """Return the JSON objects in the list ``value``."""
     return [item for item in items(value) if isinstance(item, Mapping)]
 
 
 def size(amount: float) -> str:
-    """Bytes for people, in powers of 1000: ``25.3 GB``."""
+    """Format a number of bytes in units of powers of 1000, such as ``25.3 GB``."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(amount) < 1000:
             return f"{amount:.3g} {unit}"

@@ -1,7 +1,7 @@
 """Read a smoke report tolerantly, and prepare what every format shows.
 
-The report comes out of a container that may hold a ten-year-old interpreter, or one that crashed half-way. No format may
-fail on it, so every reading of the raw JSON goes through this module.
+The report comes from a container whose interpreter may be ten years old, or may have crashed. No format may fail because of
+such a report, so all formats read the raw JSON through this module.
 """
 
 from __future__ import annotations
@@ -59,19 +59,20 @@ def summary(report: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def sentence(seen: View) -> str:
-    """The headline as a sentence of its own."""
+    """Return the headline as a complete sentence."""
     words = seen.headline.rstrip(".")
     return f"{words[:1].upper()}{words[1:]}."
 
 
 def verdict_of(report: Mapping[str, Any]) -> Verdict:
-    """The report's status; anything but the four known words is an error, never a pass."""
+    """The report's status; any word except the four known statuses counts as an error, never as a pass."""
     status = report.get("status")
     return status if status in ("pass", "fail", "inconclusive") else "error"
 
 
 def speedup(row: Row) -> str:
-    """Format a speedup: ``1.53 [1.45, 1.57]``, without the interval if that is unknown, or a dash."""
+    """Format a speedup with its interval: ``1.53 [1.45, 1.57]``. An unknown interval is left out; an unknown speedup gives a
+    dash."""
     if row.speedup is None:
         return ABSENT
     if row.low is None or row.high is None:
@@ -95,7 +96,7 @@ def _part(item: Mapping[str, Any]) -> PartReport:
 
 
 def _of_parts(parts: tuple[PartReport, ...]) -> str:
-    """How many of several frameworks passed. Frameworks without a test are not counted."""
+    """Say how many of several frameworks passed. Frameworks without a test are not counted."""
     tested = [part for part in parts if part.status != "not-applicable"]
     return f"{plural(sum(part.status == 'pass' for part in tested), 'framework')} of {len(tested)} passed, each tested alone"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from envbuild.run_commands.model import WORKSPACE, ContainerRun, Program
 
-# Pinned memory and large stacks, which collectives of several GPUs need; 64 MB of shared memory, the default, is too little.
+# Collectives of several GPUs need pinned memory and large stacks. They also need more shared memory than the default of 64 MB.
 _ULIMITS = ("memlock=-1", "stack=67108864")
 
 _SPLIT = re.compile('[,"\\n]')  # Apptainer reads the value of --env as a line of CSV
@@ -25,7 +25,8 @@ def argv(program: Program, run: ContainerRun, path: str = "") -> list[str]:
 
 
 def apptainer_variables(run: ContainerRun) -> dict[str, str]:
-    """The variables for Apptainer's own surroundings, by which it sets those that its option would split at commas or quotes.
+    """Return variables to set when Apptainer is started. Apptainer passes them on to the container. They are needed for values
+    that the option --env would split at commas or quotes.
 
     https://apptainer.org/docs/user/1.4/environment_and_metadata.html#overriding-environment-variables
     """
@@ -45,7 +46,7 @@ def _engine(program: Program, run: ContainerRun) -> Iterator[str]:
         yield from _gpus(program, run)
         yield from (f"--ulimit={limit}" for limit in _ULIMITS)
     if program == "podman" and run.folder is not None:
-        yield "--security-opt=label=disable"  # SELinux would deny access; relabelling would change the user's files
+        yield "--security-opt=label=disable"  # else SELinux denies access; relabelling would change the user's files
     if run.folder is not None:
         yield from (f"--volume={run.folder}:{WORKSPACE}", f"--workdir={WORKSPACE}")
     yield from (f"--volume={mount}" for mount in run.mounts)
@@ -55,7 +56,7 @@ def _engine(program: Program, run: ContainerRun) -> Iterator[str]:
 
 
 def _user(program: Program, run: ContainerRun) -> Iterator[str]:
-    """Yield the options by which files that the container makes in a mounted folder belong to the user ``run.user``."""
+    """Yield the options that make ``run.user`` the owner of files that the container makes in a mounted folder."""
     if not run.user:
         return
     if run.is_rootless and program == "podman":
@@ -72,7 +73,8 @@ def _gpus(program: Program, run: ContainerRun) -> Iterator[str]:
 
 
 def _apptainer(run: ContainerRun) -> Iterator[str]:
-    """Apptainer runs as the user, uses the machine's shared memory and network, and passes signals on."""
+    """Yield the arguments for Apptainer. It always runs as the user, uses the machine's shared memory and network, and passes
+    signals on, so these need no options."""
     yield from ("exec", "--cleanenv", "--no-home")
     if run.gpus:
         yield "--nv"

@@ -1,4 +1,4 @@
-"""Files by which other programs start an image: Compose, and development containers. Pure.
+"""Writes the files with which other programs start an image: Compose, and editors that use development containers. Pure.
 
 Compose: https://github.com/compose-spec/compose-spec/blob/main/spec.md. Development containers:
 https://containers.dev/implementors/json_reference/.
@@ -22,7 +22,8 @@ _USER = "envbuild"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
-    """The values in the files. ``python`` is the image's interpreter; the Compose file starts ``services``, if there are any.
+    """The values that the files contain. ``python`` is the image's interpreter; the Compose file starts ``services``, if there
+    are any.
 
     ``user`` is the name of the image's user, empty for the default user.
     """
@@ -39,7 +40,7 @@ class Exported:
 
 
 def compose(what: Exported) -> str:
-    """A Compose file with one service. It mounts the file's folder, and gives a GPU image all GPUs."""
+    """A Compose file with one service. The service mounts the folder of the Compose file, and gives a GPU image all GPUs."""
     service: dict[str, Any] = {
         "image": what.image,
         "user": "${ENVBUILD_USER:-1000:1000}",
@@ -69,7 +70,8 @@ def compose(what: Exported) -> str:
 
 
 def devcontainer(what: Exported) -> str:
-    """A `devcontainer.json`. Editors run as the image's user, whose UID is changed to that of the user of this machine."""
+    """A `devcontainer.json`. Editors run as the image's user. The UID of that user is changed to the UID of the user on this
+    machine."""
     settings = {"python.defaultInterpreterPath": what.python} if what.python else {}
     content: dict[str, Any] = {
         "name": what.title,

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 Program = Literal["docker", "podman", "apptainer"]
-# How a program gives a container its GPUs: by the option of Docker, or by the names of the Container Device Interface.
+# How a program gives a container its GPUs: with Docker's option --gpus, or by the device names of the Container Device
+# Interface.
 GpuOption = Literal["gpus", "cdi"]
 
 WORKSPACE = "/workspace"  # the working folder of every image
@@ -25,9 +26,10 @@ class Port:
 class ContainerRun:
     """A container to start. ``image`` is a reference that the program understands.
 
-    ``folder`` is mounted as the working folder, None if no folder is mounted. ``user`` is ``UID:GID``, or empty for the image's
-    own user. ``gpus`` are indexes, UUIDs or ``all``, empty for none. ``is_rootless`` is true if the program maps root of the
-    container to the user. ``tls`` is false for a registry of this machine without TLS.
+    ``folder`` is mounted as the working folder; it is None if no folder is mounted. ``user`` is ``UID:GID``, or empty for the
+    image's own user. ``gpus`` has indexes or UUIDs of GPUs, or ``all``; it is empty if the container gets no GPU.
+    ``is_rootless`` is true if the program maps root of the container to the user. ``tls`` is false for a registry of this
+    machine without TLS.
     """
 
     image: str
