@@ -35,7 +35,7 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BaseRecord:
-    """The base image that the build really used.
+    """The base image that a build used.
 
     ``notes`` are messages for the user about this base, for example that the lock does not pin it.
     """
@@ -52,7 +52,7 @@ class Composition(Protocol):
 
     @property
     def installs(self) -> bool:
-        """Whether the Dockerfile of this image has a step that installs packages."""
+        """Whether a step of this image's Dockerfile installs packages."""
         ...
 
     def begin(self) -> None:
@@ -109,8 +109,8 @@ def build(
 ) -> BuildRecord:
     """Build the image of a lock from its rendering, or keep the existing image if all inputs are the same.
 
-    If ``compose`` is given, it makes the image instead of the engine's builder. ``supply`` is called before anything is built;
-    it returns further files for the build context (path in the context → file). ``aliases`` are further tags, such as the
+    If ``compose`` is given, it makes the image instead of the engine's builder. ``supply`` is called before anything is built.
+    It returns further files for the build context (path in the context → file). ``aliases`` are further tags, such as the
     request as it was typed; invalid tags are left out. ``check`` is called for every image before a tag moves to that image. If
     ``check`` raises, no tag moves and the build record stays unchanged.
 
@@ -120,8 +120,8 @@ def build(
     """
     workspace, lock, name = inputs.workspace, inputs.lock, inputs.lock.environment.name
     with _alone(inputs):
-        # Compute the digest before the build context reads the files. If somebody edits a file in between, the recorded digest
-        # is that of the old file, so the next run builds again.
+        # Compute the digest before the files are copied into the build context. If somebody edits a file in between, the
+        # recorded digest is that of the old file, so the next run builds again.
         digest = inputs_digest(workspace, lock, inputs.recipes, inputs.rendering)
         tags = tags_of(lock, digest, aliases, repository)
         rendered = rendering_digest(
@@ -131,7 +131,7 @@ def build(
         kept = None if no_cache else _held(engine, workspace, lock, digest, _builder(compose))
         if kept is not None:
             return _kept(engine, workspace, replace(kept, rendering=rendered, guest=guest), tags, check)
-        from envbuild.build_preparation import prepare, require_system, time_of  # a build that is kept needs none of this
+        from envbuild.build_preparation import prepare, require_system, time_of  # imported only if something is built
         from envbuild.lock import download_errors
 
         more = _begun(engine, supply, compose.begin if compose else None)
@@ -149,7 +149,7 @@ def build(
             check(built.id, real.image_id)
             for tag in tags:
                 engine.tag(built.id, tag)
-        finally:  # remove a refused image; its layers stay in the builder's cache
+        finally:  # remove an image that a check refused; its layers stay in the builder's cache
             engine.remove_unused(unverified)
         image = engine.image(built.id)
         record = BuildRecord(
@@ -205,7 +205,7 @@ def compose_elsewhere(
 
 
 def _alone(inputs: BuildInputs) -> contextlib.AbstractContextManager[None]:
-    """Hold the lock that lets only one build of this environment run at a time; wait if another build holds it."""
+    """Hold a file lock, so that only one build of this environment runs at a time; wait while another build holds the lock."""
     record = inputs.workspace.build_record(inputs.lock.environment.name)
     return files.locked(record.with_suffix(".running"), as_news("build", inputs.on_progress))
 
@@ -236,7 +236,8 @@ def _built_by_dockerfile(engine: Engine, on_progress: OnProgress, ingredients: I
 
 
 def read_record(workspace: Workspace, name: str) -> BuildRecord | None:
-    """Return the record of the last build of ``name`` on this machine, or None if there is none or it cannot be read."""
+    """Return the record of the last build of ``name`` on this machine. Return None if there is no such record, or if it cannot
+    be read."""
     path = workspace.build_record(name)
     try:
         return codec.decode(BuildRecord, codec.loads(files.read_bytes(path)), str(path))
@@ -254,7 +255,8 @@ def _held(engine: Engine, workspace: Workspace, lock: Lock, inputs: str, builder
 
 
 def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: str = REPOSITORY) -> tuple[str, ...]:
-    """Return the image's tags: the canonical name, one for its lock, one for all inputs (which never moves), the aliases."""
+    """Return the image's tags: the canonical name, a tag for its lock, a tag for all inputs (which never moves), and the
+    aliases."""
     canonical = lock.environment.name.replace("+", "_")
     of_lock = f"{canonical}-{lock_file.digest(lock)[:8]}"
     wanted = [canonical, of_lock, f"{of_lock}-{inputs[:8]}", *(alias.replace("+", "_") for alias in aliases)]
@@ -294,8 +296,8 @@ def _carried(engine: Engine, before: BuildRecord | None) -> list[str]:
 def _drop_superseded(engine: Engine, before: BuildRecord | None, now: BuildRecord) -> None:
     """Remove the image that the new image replaces, unless the old image is in use or has another name.
 
-    The tag with the digest of the old image's inputs does not count as another name if the lock is the same: otherwise every
-    change of the guest would leave an image behind.
+    If both images have the same lock, the old image's tag with the digest of its inputs does not count as another name.
+    Otherwise every change of the guest would leave an old image behind.
     """
     if before is None or before.image == now.image:
         return
@@ -306,7 +308,7 @@ def _drop_superseded(engine: Engine, before: BuildRecord | None, now: BuildRecor
 
 
 def explain_base_error(lock: Lock, error: BuildError) -> BuildError:
-    """If the base is the cause of ``error``, return an error that names its provider and alternatives; else return
+    """If the base is the cause of ``error``, return an error that names the base's provider and other providers; else return
     ``error``."""
     text = "\n".join([error.message, *error.details])
     hosts = [repository.url.partition("://")[2].partition("/")[0] for repository in lock.environment.base.repositories]

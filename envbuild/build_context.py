@@ -21,7 +21,7 @@ from envbuild.render import prefixes
 from envbuild.render.dockerfile import MOUNT_FILES, MOUNT_FOLDERS
 from envbuild.workspace import Workspace
 
-_EPOCH = 1577836800  # the oldest time stamp of a context
+_EPOCH = 1577836800  # the oldest time stamp of files in a context (2020-01-01)
 _YEAR = 31536000
 # Users start pip as a module (`python -m pip`). For isolated builds, pip runs its own folder as a program (`python FOLDER`).
 _PIP_MAIN = b"""\
@@ -49,8 +49,8 @@ def assemble(inputs: BuildInputs, *, folder: Path | None = None, more: Mapping[s
     install packages are left out.
 
     Raises :class:`BuildError` (``index-unreachable``, ``source-unreachable``) if a build tool or the source of a framework
-    cannot be fetched or (``package-missing``) if a Debian package is not in the store, and :class:`InvalidInputError`
-    (``unpinned-tool``) if the lock pins no tool.
+    cannot be fetched, and (``package-missing``) if a Debian package is not in the store. Raises :class:`InvalidInputError`
+    (``unpinned-tool``) if the lock does not pin a build tool.
     """
     workspace, lock = inputs.workspace, inputs.lock
     require_tools(lock)
@@ -74,7 +74,7 @@ def assemble(inputs: BuildInputs, *, folder: Path | None = None, more: Mapping[s
 
 
 def _fill(part: Path, inputs: BuildInputs, more: Mapping[str, Path]) -> None:
-    """Write all files of the context into the empty folder ``part``. Raises OSError."""
+    """Write all files of the context into ``part``, an empty folder. Raises OSError."""
     workspace, lock = inputs.workspace, inputs.lock
     for path, text in {**inputs.rendering, **_told(lock, inputs.rendering)}.items():
         _put(part, path, text.encode())
@@ -195,7 +195,7 @@ def _sources(workspace: Workspace, lock: Lock, on_progress: OnProgress) -> dict[
 
 
 def _put_packages(folder: Path, workspace: Workspace, lock: Lock) -> None:
-    """Add the Debian packages of each step from the store, and a list of their hashes from the lock."""
+    """Add the Debian packages of each step from the package store, and a list of the packages' hashes from the lock."""
     store, name = package_store.Store(workspace), lock.environment.name
     for step in lock.apt.steps if lock.apt else ():
         _put(folder, f"apt/{step.name}/SHA256SUMS", package_store.sums(step.packages).encode())
@@ -223,7 +223,7 @@ def _place(folder: Path, path: str) -> Path:
 
 
 def _normalise(folder: Path) -> None:
-    """Set modes and times that depend on content only, so that equal contexts give equal archives.
+    """Set modes and times of the files that depend only on their content, so that equal contexts give equal archives.
 
     A file's time must change with its content, because BuildKit sends a file again only if its size or time differs.
     """

@@ -37,7 +37,8 @@ class Ingredients:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """A build that is ready to start. ``base_layers`` are the layers of the image that has the base's name in the engine."""
+    """A build that is ready to start. ``base_layers`` are the layers of the image that has the name of the base in the
+    engine."""
 
     base: bases.RealisedBase
     base_layers: tuple[str, ...]
@@ -73,12 +74,13 @@ def require_system(engine: Engine, lock: Lock, start: Prepared, image: str) -> N
 
 
 def require_complete(lock: Lock) -> None:
-    """Raise :class:`BuildError` (``incomplete-lock``) if the lock pins the packages of its base, but not of the steps.
+    """Raise :class:`BuildError` (``incomplete-lock``) if the lock pins the packages of its base, but not the packages of the
+    steps.
 
     The tools of the build must be pinned, too: see :func:`envbuild.build_context.require_tools`.
     """
     require_tools(lock)
-    # The sources of an image from a registry do not have other components than main.
+    # In an image from a registry, apt's sources have only the component main.
     if lock.apt is None and (lock.base.bootstrap is not None or lock.environment.base.components):
         raise BuildError(
             f"The lock of {lock.environment.name} does not pin the Debian packages that its build installs.",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 ID = "envbuild"
 FOLDER = "/dev/shm/envbuild"  # noqa: S108 - inside the build; images/partials/step.sh keeps files there that no layer may contain
 VARIABLES = "envbuild-env"  # `export NAME=value` lines
-# Each other part of the secret → the file in which step.sh looks for that part.
+# The other parts of the secret: name of the part → file in which step.sh looks for the part.
 _FILES = {"envbuild-ca": "ca", "envbuild-apt": "sources.list", "envbuild-apt-conf": "apt.conf"}
 CA = f"{FOLDER}/ca"
 
@@ -50,10 +50,10 @@ curl() {
 
 
 def offline() -> dict[str, bytes]:
-    """Return the secret of a build whose files are all in ``step/offline`` of its context.
+    """Return the secret of a build without a network: all files that its steps need are in ``step/offline`` of its context.
 
-    Python packages are in the subfolder ``files``. The subfolder ``fetched`` has the files that steps would download; each has
-    the name that :func:`fetched_name` gives.
+    Python packages are in the subfolder ``files``. The subfolder ``fetched`` has the files that steps would download; each file
+    has the name that :func:`fetched_name` returns.
     """
     return {VARIABLES: _OFFLINE_SCRIPT.encode()}
 
@@ -64,7 +64,7 @@ def fetched_name(url: str) -> str:
 
 
 def joined(parts: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Join the named parts into the single secret. No parts give no secret; an unknown name is an error."""
+    """Join the named parts into the single secret. If there are no parts, there is no secret. An unknown name is an error."""
     if not parts:
         return {}
     script = [parts.get(VARIABLES, b"")]

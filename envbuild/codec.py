@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from envbuild.errors import InvalidInputError, Problem
 
 T = TypeVar("T")
-_MOST_PROBLEMS = 50  # problems that are shown; a damaged file can have a million
-_SHOWN = 80  # characters shown of a wrong value
+_MOST_PROBLEMS = 50  # maximum number of problems to show; a damaged file can have a million
+_SHOWN = 80  # maximum characters of a wrong value to show
 
 
 def encode(value: Any) -> Any:
@@ -42,7 +42,8 @@ def encode(value: Any) -> Any:
 
 
 def dumps(value: Any) -> str:
-    """Return the byte-exact JSON form of committed files: two-space indent, declared key order, final newline."""
+    """Return the JSON text of committed files. It has an indent of two spaces, keys in the declared order, and a final
+    newline."""
     return json.dumps(encode(value), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -81,7 +82,8 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def decode(kind: type[T], data: Any, where: str) -> T:
-    """Convert ``data`` to ``kind``. :class:`InvalidInputError` lists every problem with its path inside ``where``."""
+    """Convert ``data`` to ``kind``. Raises :class:`InvalidInputError`, which lists every problem with its path inside
+    ``where``."""
     problems: list[Problem] = []
     value = _read(kind, data, where, problems)
     if problems:

@@ -26,7 +26,7 @@ TABLE_VARIABLE = "ENVBUILD_SMOKE_DATASETS"  # names another table; the guest rea
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataFile:
-    """One file of a data set. Facts that its publisher does not state are empty or None."""
+    """One file of a data set. A fact that the publisher of the file does not state is empty or None."""
 
     name: str
     size: int | None
@@ -38,7 +38,8 @@ class DataFile:
 class Dataset:
     """A data set.
 
-    ``folders`` are the subfolders in which its files may be. ``wanted`` names the files to fetch, ``mirrors`` their servers.
+    ``folders`` are the subfolders in which its files may be. ``wanted`` names the files to fetch, ``mirrors`` the servers that
+    have them.
     """
 
     name: str
@@ -91,7 +92,7 @@ def choose(table: Mapping[str, Dataset], name: str) -> Dataset:
 def found(table: Mapping[str, Dataset], folder: Path) -> dict[str, Path]:
     """Return every file below ``folder`` that the guest would read: path below ``folder`` → full path.
 
-    Raises :class:`UsageError` if there is none.
+    Raises :class:`UsageError` if there is no such file.
     """
     places = {
         f"{below}/{known.name}".lstrip("/"): folder / below / known.name

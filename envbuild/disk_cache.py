@@ -22,7 +22,7 @@ FORMAT = 4
 # Two changes within one tick of a file system's clock get the same time. So a stamp is reliable only if its newest change is
 # more than these nanoseconds ago.
 SETTLED_NS = 2 * 10**9
-_LARGEST = 256 * 2**20  # the compiled matrix has 5 MB
+_LARGEST = 256 * 2**20  # bytes; for comparison, the compiled matrix has 5 MB
 _KEPT = 16  # answers that are kept, because checkouts and overlays differ; older answers are removed
 
 
@@ -47,8 +47,8 @@ class CachedParts:
 
 
 def program(*sources: Path) -> str:
-    """Return a digest of the program, from sizes and times of ``.py`` files: an answer depends on the program and on its
-    input."""
+    """Return a digest of envbuild's own code, from sizes and times of its ``.py`` files. A cached answer depends on the code
+    and on the input."""
     stamps = sorted((path, found.st_size, found.st_mtime_ns) for path, found in _files(sources) if path.endswith(".py"))
     return hashlib.sha256(json.dumps([FORMAT, stamps]).encode()).hexdigest()
 
@@ -83,10 +83,10 @@ def keep(path: Path, made_by: str, answer: Iterable[Any], about: Any = None) -> 
 
 
 def stamp(places: Iterable[Path]) -> tuple[str, int]:
-    """Return a digest that changes when any file below ``places`` changes, and the time of the newest change. Reads no file.
+    """Return a digest that changes when any file below ``places`` changes, and the time of the newest change. No file is read.
 
-    Like git's index, it uses paths, sizes, inodes, modification times and status-change times. Programs cannot set the time of
-    a status change.
+    Like git's index, the digest uses paths, sizes, inodes, modification times and status-change times. Programs cannot set the
+    status-change time.
     """
     found = sorted((path, each.st_size, each.st_ino, each.st_mtime_ns, each.st_ctime_ns) for path, each in _files(places))
     newest = max((max(each[3:]) for each in found), default=0)
@@ -94,12 +94,12 @@ def stamp(places: Iterable[Path]) -> tuple[str, int]:
 
 
 def _files(places: Iterable[Path]) -> Iterator[tuple[str, os.stat_result]]:
-    """The files at and below ``places``, in no order, without compiled Python files."""
+    """The files at and below ``places``, in any order, without compiled Python files."""
     paths = [str(place) for place in places]
     while paths:
         path = paths.pop()
         try:
-            status = os.stat(path)  # noqa: PTH116 - a Path for each of a thousand files would take most of the time
+            status = os.stat(path)  # noqa: PTH116 - making a thousand Paths would take most of the time
             if stat.S_ISDIR(status.st_mode):
                 paths += [entry.path for entry in os.scandir(path) if entry.name != "__pycache__"]
                 continue

@@ -16,13 +16,13 @@ from typing import BinaryIO, cast
 
 from envbuild.errors import BuildError, EnvbuildError, UsageError
 
-# The largest file that is read: locks, smoke reports and certificate bundles have less than 2 MB. An endless file (/dev/zero)
-# must not fill the memory; parsed JSON takes 20 times the memory of its text.
+# The largest file that is read: locks, smoke reports and certificate bundles have less than 2 MB. The limit keeps an endless
+# file (/dev/zero) from filling the memory; parsed JSON takes 20 times the memory of its text.
 PLENTY = 16 * 2**20
 # How long to wait for another run: a build or a smoke test may take hours, other work takes minutes.
 LONG_WAIT_S = 6 * 3600.0
 SHORT_WAIT_S = 120.0
-QUIET_S = 2.0  # shorter waits are not reported
+QUIET_S = 2.0  # seconds; shorter waits are not reported
 _REMIND_S = 30.0
 _POLL_S = 0.1
 _IN_THE_WAY = "Move the existing file away"
@@ -49,7 +49,8 @@ def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None
 
 @contextlib.contextmanager
 def made_folder(folder: Path) -> Iterator[None]:
-    """Make ``folder`` and its missing parents. If the block fails, remove those of them that are empty. Raises OSError."""
+    """Make ``folder`` and its missing parents. If the block fails, remove those of the new folders that are empty. Raises
+    OSError."""
     missing, each = [], folder
     while not os.path.lexists(each):
         missing.append(each)
@@ -59,13 +60,13 @@ def made_folder(folder: Path) -> Iterator[None]:
         yield
     except BaseException:
         for each in missing:
-            with contextlib.suppress(OSError):  # not empty, because something else is in it, or never made
+            with contextlib.suppress(OSError):  # the folder has other content, or was never made
                 each.rmdir()
         raise
 
 
 def _write(path: Path, data: bytes, mode: int) -> bool:
-    """Write the file; return False if another writer, which uses the same temporary name, removed that name."""
+    """Write the file. Return False if another process, which used the same temporary name, removed that name."""
     with new_file(path.parent, f".{path.name}.") as new:
         new.stream.write(data)
         return new.keep(path, mode=mode)
@@ -125,7 +126,7 @@ def new_file(folder: Path, prefix: str = ".new.") -> Iterator[NewFile]:
 def _open_nameless(folder: Path, prefix: str) -> tuple[int, str]:
     """Return a new file in ``folder`` and its temporary name. The name is empty if the file system supports unnamed files."""
     if Path("/proc/self/fd").is_dir():
-        with contextlib.suppress(OSError):  # not all file systems support this; a full disk raises again below
+        with contextlib.suppress(OSError):  # not all file systems support this; a full disk raises the error again below
             return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600), ""
     import tempfile
 
@@ -181,8 +182,8 @@ def explain_os_error(error: OSError, path: Path, *, continues: bool = False) -> 
 def read_bytes(path: Path, limit: int = PLENTY) -> bytes:
     """Return the content of a plain file of at most ``limit`` bytes.
 
-    Also raises OSError for larger files, and for pipes, devices and folders: reading such a file might block or never end.
-    Callers handle OSError anyway.
+    Also raises OSError for larger files, and for pipes, devices and folders: reading such a file might block or never end. The
+    error is an OSError, because callers handle OSError anyway.
     """
     with _open_plain(path) as stream:
         content = stream.read(limit + 1)
@@ -205,7 +206,7 @@ def sha256_of(path: Path) -> str:
 def open_new(path: Path) -> BinaryIO:
     """Open a new, empty file at ``path`` for writing; an existing file is removed first.
 
-    The file must be new (O_EXCL), so that a link placed there by somebody else is never followed.
+    The file must be new (O_EXCL), so that a link that somebody else put at ``path`` is never followed.
     """
     path.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -263,8 +264,8 @@ def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s:
 
     After two seconds of waiting, and then every half minute, ``on_wait`` gets the name of the holder. Raises
     :class:`BuildError` (``busy``) after ``limit_s``. The file is removed at the end. When a process ends for any reason, the
-    kernel releases its lock, so no lock can be stale: the next process takes over the file of a killed one and removes it. If
-    the folder is not writable, raises the same errors as :func:`write_atomic`. A link at ``path`` is never followed.
+    kernel releases its lock, so no lock can be stale: the next process takes over the file of a killed process and removes the
+    file. Raises the same errors as :func:`write_atomic` if the folder is not writable. A link at ``path`` is never followed.
     """
     while True:
         try:
@@ -277,7 +278,7 @@ def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s:
             _acquire(stream, path, on_wait, limit_s)
             if not _is_at(stream, path):  # the previous holder removed the file; another file may have this name now
                 continue
-            with contextlib.suppress(OSError):  # a full disk: recording the holder is optional
+            with contextlib.suppress(OSError):  # the disk may be full; recording the holder is optional
                 stream.truncate(0)
                 stream.write(f"{os.getpid()}\n".encode())
                 stream.flush()

@@ -25,7 +25,8 @@ _QUIET = {"GIT_TERMINAL_PROMPT": "0"}
 
 
 def archive(repository: str, revision: str, folder: Path, on_progress: OnProgress, *, sha256: str = "") -> Path:
-    """Return a tar of the files of ``repository`` at ``revision``, below ``source/``, fetched now or by an earlier run.
+    """Return a tar with the files of ``repository`` at ``revision`` below ``source/``. It is fetched now, or was fetched by an
+    earlier run.
 
     The same commit always gives the same bytes. An archive of an earlier run is used only if its hash is ``sha256``, which
     comes from the lock. If ``sha256`` is empty, the archive must have the hash that was stored next to it when it was made. An
@@ -66,7 +67,7 @@ def _note(target: Path) -> Path:
 
 
 def _is_whole(target: Path, sha256: str) -> bool:
-    """Whether the archive exists and is unchanged; an archive without a known hash does not count."""
+    """Whether the archive exists and is unchanged. An archive without a known hash does not count as unchanged."""
     try:
         wanted = sha256 or _note(target).read_text(encoding="ascii").strip()
         return files.sha256_of(target) == wanted
@@ -84,7 +85,7 @@ def _another(repository: str, revision: str, found: str, wanted: str) -> BuildEr
 
 
 def _check_out(repository: str, revision: str, tree: Path, on_progress: OnProgress) -> None:
-    """Check out the commit. Fetch only this commit if the server allows that, else the history of the repository."""
+    """Check out the commit. Fetch only this commit if the server allows that, else the whole history of the repository."""
 
     def git(*words: str) -> bool:
         result = procs.run(
@@ -120,8 +121,8 @@ def _unreachable(repository: str, revision: str, said: list[str]) -> BuildError:
 
 
 def _pack(tree: Path, target: Path) -> None:
-    """Write the files of ``tree`` to the tar ``target`` with names, contents and executable bits; owners and times are
-    constant."""
+    """Write the files of ``tree`` to the tar ``target`` with their names, contents and executable bits. All files have the same
+    owner and the same time."""
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
         for path in _entries(tree):
             entry = tar.gettarinfo(path, f"{ROOT}/{path.relative_to(tree)}")

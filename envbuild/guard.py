@@ -65,7 +65,7 @@ class _Guard:
         self._count = 0
 
     def hold(self, *what: object) -> str:
-        """Add ``what`` to the list and return its key."""
+        """Add ``what`` to the list of things to clean up, and return its key."""
         with self._lock:
             self._count += 1
             key = str(self._count)
@@ -73,7 +73,7 @@ class _Guard:
             return key
 
     def free(self, key: str) -> None:
-        """Remove one entry from the list."""
+        """Remove the entry with this key from the list of things to clean up."""
         with self._lock:
             self._send(["free", key, None])
 
@@ -91,7 +91,7 @@ class _Guard:
                 process.wait(1)
 
     def _send(self, words: list[object]) -> None:
-        if self._process is None or self._owner != os.getpid():  # a forked process must not keep the pipe open
+        if self._process is None or self._owner != os.getpid():  # after a fork, replace the parent's guard and pipe
             self._process, self._owner = _start(), os.getpid()
             atexit.register(self.end)
         assert self._process.stdin is not None
@@ -117,7 +117,7 @@ _GUARD = _Guard()
 
 @contextlib.contextmanager
 def process_group(pid: int) -> Iterator[None]:
-    """Inside the block: kill the process group ``pid`` if this process is killed."""
+    """Inside the block: if this process is killed, kill the process group ``pid``."""
     key = _GUARD.hold("group", pid)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What an image is made from: the inputs of a build, our own programs, the user's files, and hashes over these files."""
+"""What an image is made from: the inputs of a build, envbuild's own programs, the user's files, and hashes over these files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class IndexLike(Protocol):
     """The methods of :class:`envbuild.index.client.Index` that a build uses."""
 
     def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ...) -> Path:
-        """Return the path of the file, downloaded now or earlier, with the right sha256."""
+        """Return the path of the file, which has the right sha256. It is downloaded unless an earlier run has downloaded it."""
 
     def build_secrets(self) -> dict[str, bytes]:
         """Return the secrets with which build steps reach the index; ``docs/architecture.md`` lists their names."""
@@ -81,7 +81,7 @@ def rendering_digest(workspace: Workspace, custom: Custom | None, rendering: Map
 
 
 def rendered_files(folder: Path) -> dict[str, bytes]:
-    """The rendered files in ``folder``: everything but the lock. Empty if the folder is not there."""
+    """The rendered files in ``folder``: all files except the lock. The result is empty if the folder does not exist."""
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
     return {name: files.read_bytes(path) for name, path in found.items() if name != LOCK}
 
@@ -99,7 +99,7 @@ def _digest(parts: Mapping[str, bytes]) -> str:
 
 
 def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe]) -> dict[str, Path]:
-    """envbuild's own programs that go into the image: path in the context → file here.
+    """envbuild's own programs that are copied into the image: path in the context → file on this machine.
 
     The programs are the smoke package, the adapters of the environment's recipes, the adapters that these adapters import, and
     the programs with which users add packages.
@@ -122,12 +122,13 @@ def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe])
 
 
 def step_files(workspace: Workspace) -> dict[str, Path]:
-    """The scripts that run the steps of a build: path in the context → file here. They stay out of the image."""
+    """The scripts that run the steps of a build: path in the context → file on this machine. They are not copied into the
+    image."""
     return {f"step/{path.name}": path for path in sorted(workspace.partials.glob("*.sh"))}
 
 
 def users_files(workspace: Workspace, custom: Custom | None) -> dict[str, Path]:
-    """The files that a user's own recipe copies into the image: path in the context → file here."""
+    """The files that a user's own recipe copies into the image: path in the context → file on this machine."""
     recipe = workspace.user_recipe
     if custom is None or recipe is None:
         return {}

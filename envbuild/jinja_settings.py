@@ -14,7 +14,8 @@ SHELL_COMMENTS = {"comment_start_string": "{##", "comment_end_string": "##}"}
 
 
 def jinja_environment(source: Mapping[str, str] | Path, *, autoescape: bool, **more: Any) -> jinja2.Environment:
-    """Return an environment for the templates of ``source``: texts by name, or a folder. An undefined value is an error."""
+    """Return a Jinja environment for the templates in ``source``, which is a folder, or texts by name. An undefined value is an
+    error."""
     import jinja2
 
     loader = jinja2.FileSystemLoader(source) if isinstance(source, Path) else jinja2.DictLoader(source)

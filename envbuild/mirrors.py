@@ -16,7 +16,7 @@ PREFIXES = {
 
 def split(url: str) -> tuple[str, str, str]:
     """Split ``url`` into the variable that names a mirror of its host, the part that the mirror replaces, and the rest. The
-    variable is empty if there is none."""
+    variable is empty if no variable names a mirror of this host."""
     for variable, prefix in PREFIXES.items():
         if url.startswith(f"{prefix}/"):
             return variable, prefix, url.removeprefix(f"{prefix}/")

@@ -18,12 +18,14 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.!+_-]*", re.ASCII)
 
 
 def is_file_name(text: str) -> bool:
-    """Whether ``text`` is the plain name of a wheel or source archive as the packaging standards spell them."""
+    """Whether ``text`` is the plain file name of a wheel or source archive, in the form that the packaging standards
+    require."""
     return len(text) <= LONGEST_FILE_NAME and _FILE.fullmatch(text) is not None
 
 
 def is_plain_name(text: str) -> bool:
-    """Whether ``text`` is a file name without a folder. Characters that file names of system packages have are allowed."""
+    """Whether ``text`` is a file name without a folder. All characters that occur in file names of system packages are
+    allowed."""
     return len(text) <= LONGEST_FILE_NAME and _PLAIN.fullmatch(text) is not None
 
 
@@ -33,5 +35,5 @@ def is_package_name(text: str) -> bool:
 
 
 def is_version(text: str) -> bool:
-    """Whether ``text`` has only the characters of versions; it need not be valid in PEP 440."""
+    """Whether ``text`` has only characters that occur in versions. It need not be a valid version by PEP 440."""
     return len(text) <= LONGEST_VERSION and _VERSION.fullmatch(text) is not None

@@ -1,4 +1,5 @@
-"""Whether this process may use the network. ``--offline`` forbids it. Code that needs the network asks this module first."""
+"""Whether this process may use the network. ``--offline`` forbids the network. Code that needs the network asks this module
+first."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def forbidden() -> Iterator[None]:
     Code that needs the network calls :func:`require`, whose error says what the network was needed for. As a safeguard, this
     process's connections to other machines and its queries to name servers are refused, too.
     """
-    if not _State.is_watched:  # an audit hook cannot be removed
+    if not _State.is_watched:  # add the hook only once: an audit hook cannot be removed
         sys.addaudithook(_refuse)
         _State.is_watched = True
     before, _State.forbidden = _State.forbidden, True

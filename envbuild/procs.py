@@ -20,7 +20,7 @@ from envbuild import files, guard
 from envbuild.errors import TimedOutError, UsageError
 
 _KILL_GRACE_S = 5.0
-# A Ctrl-C that arrives just before Python waits for a lock does not end the wait, so every wait has a time limit.
+# If Ctrl-C arrives just before Python waits for a lock, it does not end the wait. So every wait has a time limit.
 _LOOK_S = 0.5
 
 
@@ -49,10 +49,10 @@ def run(
     """Run a process to its end and return the result, whatever the exit code.
 
     ``env`` is added to this process's environment. With ``split``, standard error goes to ``errors`` instead of ``output``.
-    ``on_line`` is called with each line of both streams at once. Raises :class:`TimedOutError` after ``timeout_s`` and
-    :class:`UsageError` (``missing-program``) if the program does not exist. On any exception, Ctrl-C included, the whole
-    process group is stopped before the exception goes on. If this process is killed, the guard kills the group. With
-    ``dies_with_us`` the kernel kills the program itself as soon as this process ends.
+    ``on_line`` is called with each line of both streams as soon as the line arrives. Raises :class:`TimedOutError` after
+    ``timeout_s`` and :class:`UsageError` (``missing-program``) if the program does not exist. If an exception occurs, including
+    Ctrl-C, the whole process group is stopped before the exception is raised further. If this process is killed, the guard
+    kills the group. With ``dies_with_us``, the kernel kills the program (but not its children) as soon as this process ends.
     """
     process = _start(_bound(argv) if dies_with_us else argv, env=env, cwd=cwd, reads=input_text is not None)
     lines: queue.Queue[tuple[str, str] | None] = queue.Queue()
@@ -146,7 +146,7 @@ class Children:
             except queue.Empty:
                 continue
             if key not in self._processes:
-                continue  # not registered: Ctrl-C came while it was being started
+                continue  # not registered: Ctrl-C arrived while the process was being started
             if line is None:
                 self._open_streams[key] -= 1
                 if not self._open_streams[key]:
@@ -213,7 +213,7 @@ def missing_program(name: str) -> UsageError:
 
 
 def start_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> int:
-    """Start a process that outlives this one, in a new session, with its output in a new file ``log``; return its pid."""
+    """Start a process that outlives this process, in a new session. Its output goes to a new file, ``log``. Return its pid."""
     with files.open_new(log) as stream:
         process = subprocess.Popen(
             list(argv),
@@ -227,7 +227,7 @@ def start_daemon(argv: Sequence[str], *, log: Path, env: Mapping[str, str] | Non
 
 
 def stop_group(pid: int, *, grace_s: float = _KILL_GRACE_S) -> None:
-    """Ask the process group of ``pid`` to end, and kill the rest after ``grace_s`` seconds."""
+    """Ask the process group of ``pid`` to end. After ``grace_s`` seconds, kill the processes that still run."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(pid, number)
@@ -243,7 +243,8 @@ def stop_group(pid: int, *, grace_s: float = _KILL_GRACE_S) -> None:
 
 
 def find(program: str, *, extra: Sequence[str] = ("/usr/sbin", "/sbin")) -> str | None:
-    """The path of ``program``, searched on PATH and then in the folders ``extra``; None if it is absent."""
+    """Return the path of ``program``. It is searched for on PATH and then in the folders ``extra``. Return None if it is not
+    found."""
     return shutil.which(program) or shutil.which(program, path=os.pathsep.join(extra))
 
 

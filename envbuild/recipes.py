@@ -67,15 +67,15 @@ class Feature:
 class Recipe:
     """How one framework is installed.
 
-    ``requirements`` are locked together with the framework. ``apt_runtime`` are Debian packages of the image; ``apt_build`` are
-    installed only to build sdists. ``{python}`` in a name stands for the version of the image's Python if that comes from the
-    distribution. ``large`` are patterns over canonical project names: each matching project gets its own layer, in the order of
-    the patterns. ``module`` is the module that must be importable.
+    ``requirements`` are locked together with the framework. ``apt_runtime`` are Debian packages of the image; The Debian
+    packages ``apt_build`` are installed only to build sdists. ``{python}`` in a name stands for the version of the image's
+    Python if that comes from the distribution. ``large`` are patterns for canonical project names. Each matching project gets
+    its own layer, in the order of the patterns. ``module`` is the module that must be importable.
 
     The rarer fields: ``adapters`` are the recipes whose smoke adapters this recipe's adapter imports. ``ignore`` are projects
-    that are not locked although a package requires them. ``compiled`` are patterns over projects whose sdists need other
-    installed packages: the recipe's ``build.j2`` compiles these sdists last. ``builds`` says whether the recipe has that file.
-    ``features`` are additional packages for some releases.
+    that are not locked although a package requires them. ``compiled`` are patterns for the names of projects whose sdists need
+    other packages to be installed first. The recipe's ``build.j2`` compiles these sdists last. ``builds`` says whether the
+    recipe has a ``build.j2``. ``features`` are additional packages for some releases.
     """
 
     name: str

@@ -1,4 +1,5 @@
-"""Read the files of rules that people write in ``images/``: YAML whose entries cite the file's own list of sources."""
+"""Read the files of rules that people write in ``images/``: YAML files whose entries name sources from the file's own list of
+sources."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 
 def load(images: Path, file: str, what: str, read: Callable[[yaml_reader.Table, set[str]], T]) -> T:
-    """Return what ``read`` makes of the file's top table and the names of its sources.
+    """Return the result of ``read``, which gets the file's top table and the names of the file's sources.
 
     ``what`` names the rules in messages, in the plural. :class:`InvalidInputError` lists all problems of the file.
     """
@@ -32,7 +33,7 @@ def load(images: Path, file: str, what: str, read: Callable[[yaml_reader.Table, 
         found = read(table, _sources(table))
         table.finish()
     yaml_reader.raise_for(problems, what, is_plural=True)
-    assert found is not None  # a file without a top table has a problem
+    assert found is not None  # without a top table, a problem was reported and raised above
     return found
 
 

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Built:
-    """An image and the (name, version, architecture) of each package of the distribution in it."""
+    """An image, and the (name, version, architecture) of each package of the distribution that it contains."""
 
     image: str
     packages: Sequence[tuple[str, str, str]]
 
 
 def dumps(lock: Lock, digest: str, built: Built | None = None) -> str:
-    """The document for ``lock``, whose hash is ``digest``, and for the image ``built`` from it.
+    """Return the document for ``lock``, whose hash is ``digest``. If ``built`` is given, the document is also about that image.
 
-    It has no time stamp. Its serial number is made from the hash and the image's id.
+    The document has no time stamp. Its serial number is made from the hash of the lock and the id of the image.
     """
     from cyclonedx.model.bom import Bom
     from cyclonedx.output.json import JsonV1Dot6
@@ -46,7 +46,7 @@ def dumps(lock: Lock, digest: str, built: Built | None = None) -> str:
         bom.components.add(part)
     bom.register_dependency(image, parts)
     document = json.loads(JsonV1Dot6(bom).output_as_string())
-    document["metadata"].pop("timestamp", None)  # it is optional, and would make two documents of one lock differ
+    document["metadata"].pop("timestamp", None)  # optional; with it, two documents of one lock would differ
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 

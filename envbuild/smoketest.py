@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from envbuild.engine.model import ImageInfo, RunResult
 
 Status = Literal["pass", "fail", "inconclusive", "error"]
-# Reserves the named devices: other smoke tests wait until the block ends.
+# A function that reserves the named devices: other smoke tests wait until the block ends.
 Reserve = Callable[[Sequence[str]], contextlib.AbstractContextManager[None]]
 
 COMMAND = "envbuild-smoke"
-# The guest's report in the container. Every user can write to this folder. It is not a mount, so the report can be copied out
-# of any engine, including a remote engine and one with user namespaces.
+# The guest's report in the container. Every user can write to this folder. The folder is not a mount, so the report can be
+# copied out of any engine, including a remote engine and an engine with user namespaces.
 _ANSWER = "/tmp/envbuild-smoke.json"  # noqa: S108 - a path in the container
 _DATA = "/data"  # in the container
 BASELINE = "/tmp/envbuild-baseline.json"  # noqa: S108 - a path in the container
@@ -42,11 +42,11 @@ _LOG_LINES = 60
 class SmokeOptions:
     """What to run. For an empty value, the guest chooses.
 
-    ``expect`` is the device that must have been used (``cpu`` or ``gpu``). ``gpus`` are indexes or UUIDs; empty means all that
-    the host has, if the image can use them. ``min_speedup`` is the guest's ``N:RATIO`` list. ``arguments`` go to the guest as
-    they are. ``timeout_s`` is the user's own limit for the whole test. ``data`` is a folder of this machine with files of MNIST
-    or CIFAR-10. ``baseline`` is an earlier report. Both are copied into the container. ``min_efficiency``, ``scaling`` and
-    ``sync`` are lists in the guest's syntax.
+    ``expect`` is the device that must have been used (``cpu`` or ``gpu``). ``gpus`` are indexes or UUIDs; if it is empty, the
+    test uses all GPUs of the host, provided that the image can use GPUs. ``min_speedup`` is the guest's ``N:RATIO`` list.
+    ``arguments`` go to the guest as they are. ``timeout_s`` is the user's own limit for the whole test. ``data`` is a folder of
+    this machine with files of MNIST or CIFAR-10. ``baseline`` is an earlier report. Both are copied into the container.
+    ``min_efficiency``, ``scaling`` and ``sync`` are lists in the guest's syntax.
     """
 
     counts: tuple[int, ...] = (1, 2)
@@ -156,7 +156,8 @@ def _run(trial: Trial) -> RunResult:
 
 
 def devices(endpoint: str, gpus: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the names of the devices of a test: ``cpu``, or each GPU by its UUID. Devices of other machines have other names.
+    """Return the names of the devices of a test: ``cpu``, or each GPU by its UUID. Devices of different machines have different
+    names.
 
     The GPUs of another machine are not known here, so all of them share one name.
     """
@@ -197,7 +198,8 @@ def _start(trial: Trial, gpus: str | tuple[str, ...] | None) -> RunResult:
 
 
 def _data(options: SmokeOptions) -> dict[str, Path]:
-    """The data files to copy: path in the container → file here. UsageError if the user's folder has no file of a data set."""
+    """The data files to copy: path in the container → file here. Raises UsageError if the user's folder has no file of a data
+    set."""
     if not options.data:
         return {}
     from envbuild import datasets
@@ -239,7 +241,8 @@ def guest_arguments(options: SmokeOptions) -> list[str]:
 
 
 def gpus_to_use(trial: Trial) -> str | tuple[str, ...] | None:
-    """The GPUs to request from the engine: the named ones, or all if image and host can use GPUs, else none."""
+    """The GPUs to request from the engine: the GPUs that the user named; else all GPUs if image and host can use GPUs; else
+    none."""
     if trial.lock.environment.cuda is None or trial.options.expect == "cpu":
         return None
     if trial.options.gpus:
@@ -264,12 +267,12 @@ def judge(trial: Trial, result: RunResult) -> dict[str, Any]:
     answer = next(iter(result.files.values()), None)
     if answer is None:
         if result.code == 2:
-            # Only the last line says what is wrong; the lines before it are the usage of the guest's own command.
+            # Only the last line says what is wrong; the lines before it are the usage message of the guest's command.
             raise UsageError(
                 f"{COMMAND} refused its arguments: {' '.join(tail[-1:])}",
                 hint="`envbuild smoke --help` says what may be given.",
             )
-        if result.code in (126, 127) and COMMAND in result.output:  # the exit status of an init that cannot find the command
+        if result.code in (126, 127) and COMMAND in result.output:  # exit codes of an init program that cannot find the command
             raise _no_guest(trial.image)
         return _replacement(trial, f"The smoke test left no report: {_cause(result)}.", _next_step(result), tail)
     content, problems = read_report(answer)
@@ -281,7 +284,8 @@ def judge(trial: Trial, result: RunResult) -> dict[str, Any]:
 
 
 def _agreed(content: dict[str, Any], result: RunResult) -> dict[str, Any]:
-    """Return the report. If it says pass but the guest ended with an error, the error counts."""
+    """Return the report. If the report says pass but the guest ended with an error, change the report's status to that of the
+    error."""
     if content["status"] != "pass" or result.code == 0:
         return content
     status = {9: "fail", 10: "inconclusive"}.get(_EXIT_OF_GUEST.get(result.code, 1), "error")
@@ -316,7 +320,7 @@ def _no_guest(image: str) -> SmokeFailedError:
 
 
 def read_report(data: bytes) -> tuple[dict[str, Any] | None, list[str]]:
-    """Return the report in ``data``, and the violations of its schema."""
+    """Return the report in ``data``, and a list of the places where it violates its schema."""
     import jsonschema
 
     try:

@@ -1,4 +1,4 @@
-"""Reads the files of stacks, which name several frameworks for one image. Invalid files are refused."""
+"""Reads the files of stacks. Each file names several frameworks for one image. Invalid files are refused."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def load(workspace: Workspace) -> dict[str, Stack]:
 
 
 def read(workspace: Workspace, name: str) -> Stack | None:
-    """The stack of that name, None if there is none; :class:`InvalidInputError` where its file has problems."""
+    """Return the stack of that name, or None if there is no such stack. Raises :class:`InvalidInputError` if its file has
+    problems."""
     path = workspace.stack_file(name)
     if not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""Finds the folder of facts and recipes and a writable place for results, and names every path."""
+"""Finds the folder with the matrix and the recipes, and a writable folder for results. Also defines the path of every file."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
 class Workspace:
     """The folders that envbuild uses.
 
-    ``root`` has facts and recipes (perhaps read-only). Tools write to ``output``. ``home`` is envbuild's cache folder. Locks
-    and renderings are written to a writable checkout; with an installed package, they are written below ``home``. Evidence is
-    written below ``state``. It is written to the checkout only if the user asks for that. ``overlays`` are the user's files
-    that add or replace rows of the matrix; if several replace a row, the last one counts. ``user_recipe`` is the path of a
-    user's own recipe, or None. Its lock is next to it; everything else is written to the folder ``.envbuild/`` there.
-    ``policy`` is the file of the site's policy, or None.
+    ``root`` has the matrix and the recipes, and may be read-only. Tools write to ``output``. ``home`` is envbuild's cache
+    folder. Locks and renderings are written to a writable checkout; with an installed package, they are written below ``home``.
+    Evidence is written below ``state``. It is written to the checkout only if the user asks for that. ``overlays`` are the
+    user's files that add or replace rows of the matrix; if several replace a row, the last one counts. ``user_recipe`` is the
+    path of a user's own recipe, or None. The recipe's lock is next to the recipe; everything else is written to the folder
+    ``.envbuild/`` in the same folder. ``policy`` is the file of the site's policy, or None.
     """
 
     root: Path
@@ -43,12 +43,12 @@ class Workspace:
     policy: Path | None = None
 
     def beside(self, recipe: Path) -> Workspace:
-        """Return a workspace with the same facts, which writes next to ``recipe``, a user's own recipe."""
+        """Return a workspace with the same matrix and recipes that writes next to ``recipe``, a user's own recipe."""
         return replace(self, user_recipe=recipe, output=recipe.parent / PRIVATE)
 
     @property
     def is_packaged(self) -> bool:
-        """Whether facts, recipes and locks belong to an installed package, into which nothing is written."""
+        """Whether the matrix, recipes and locks belong to an installed package. Nothing is written into such a package."""
         return self.user_recipe is None and self.output != self.images
 
     @property
@@ -59,27 +59,27 @@ class Workspace:
 
     @property
     def matrix(self) -> Path:
-        """The entry point of the matrix."""
+        """The entry file of the matrix."""
         return self.root / _MARKER
 
     @property
     def images(self) -> Path:
-        """Partials, recipes and stacks."""
+        """The folder of partials, recipes and stacks."""
         return self.root / "images"
 
     @property
     def measured(self) -> Path:
-        """The files of ``matrix measure``, one for each project."""
+        """The folder of files that ``matrix measure`` writes: one file for each project."""
         return self.root / "matrix" / "measured"
 
     @property
     def recipes(self) -> Path:
-        """One folder per framework."""
+        """The folder of recipes: it has one folder for each framework."""
         return self.images / "recipes"
 
     @property
     def stacks(self) -> Path:
-        """One file per named set of frameworks."""
+        """The folder of stacks: it has one file for each stack."""
         return self.images / "stacks"
 
     def stack_file(self, name: str) -> Path:
@@ -108,12 +108,12 @@ class Workspace:
 
     @property
     def partials(self) -> Path:
-        """Dockerfile blocks shared by all recipes."""
+        """The folder of Dockerfile blocks that all recipes share."""
         return self.images / "partials"
 
     @property
     def guest(self) -> Path:
-        """The smoke package that is copied into every image."""
+        """The folder of the smoke package, which is copied into every image."""
         return Path(__file__).parent / "smoke"
 
     @property
@@ -128,51 +128,51 @@ class Workspace:
 
     @property
     def engine(self) -> Path:
-        """Data root, socket, pid file and log of the private engine."""
+        """The folder of the private engine: its data root, socket, pid file and log."""
         return self.home / "engine"
 
     @property
     def bases(self) -> Path:
-        """Bootstrapped root file systems and their manifests."""
+        """The folder of bootstrapped root file systems and their manifests."""
         return self.home / "bases"
 
     @property
     def downloads(self) -> Path:
-        """Files fetched from indexes, by hash."""
+        """The folder of files that were downloaded from package indexes, by hash."""
         return self.home / "downloads"
 
     @property
     def layers(self) -> Path:
-        """Layers of composed images, by digest."""
+        """The folder of layers of composed images, by digest."""
         return self.home / "layers"
 
     @property
     def layer_facts(self) -> Path:
-        """What `linkcheck` read of layers; it can be deleted."""
+        """The folder of facts that `linkcheck` read from layers. It can be deleted."""
         return self.home / "linkcheck"
 
     @property
     def composed_images(self) -> Path:
-        """The records of the layers of each composed image, by image id."""
+        """The folder of records of composed images, by image id. A record lists the layers of the image."""
         return self.home / "images"
 
     @property
     def built_wheels(self) -> Path:
-        """Wheels that were built from pinned sources, each in a folder named after its sha256."""
+        """The folder of wheels that were built from pinned sources. Each is in a folder named after its sha256."""
         return self.home / "wheels"
 
     @property
     def data(self) -> Path:
-        """Public data sets to train on."""
+        """The folder of public data sets for the smoke test."""
         return self.home / "data"
 
     @property
     def environments(self) -> Path:
-        """Machine-written folders, one per canonical name."""
+        """The folder of committed environments: it has one folder, written by envbuild, for each canonical name."""
         return self.output / "environments"
 
     def environment(self, name: str) -> Path:
-        """The folder to write for ``name``."""
+        """The folder to which the files of ``name`` are written."""
         return self.environments / name
 
     def rendering(self, name: str) -> Path:
@@ -206,7 +206,7 @@ class Workspace:
         return tuple(sorted(path.stem for path in (self.state / "gathered").glob("*.json")))
 
     def has_evidence(self, name: str) -> bool:
-        """Whether there is evidence for ``name``, of this machine or in the repository. The evidence may be stale."""
+        """Whether there is evidence for ``name`` on this machine or in the repository. The evidence may be stale."""
         return self.committed_evidence(name).exists() or self.evidence_file(name).exists()
 
     def build_record(self, name: str) -> Path:
@@ -222,11 +222,12 @@ class Workspace:
         return self.state / "stages" / name / f"{stage}.json"
 
     def running(self, name: str, stage: str) -> Path:
-        """The lock file of the one process that runs ``stage`` for ``name``."""
+        """The file that the process locks that runs ``stage`` for ``name``, so that only one such process runs."""
         return self.state / "locks" / f"{name}.{stage}"
 
     def device_lock(self, device: str) -> Path:
-        """The lock file of the one smoke test that runs on ``device``, for any environment."""
+        """The file that a smoke test on ``device`` locks, so that only one smoke test, of any environment, runs on the
+        device."""
         return self.home / "locks" / "devices" / re.sub(r"[^A-Za-z0-9-]", "_", device)
 
     def report_folder(self, name: str) -> Path:
@@ -242,13 +243,14 @@ def can_be_name(text: str) -> bool:
 def find(
     root: str | None = None, overlays: Sequence[str] = (), environ: Mapping[str, str] = os.environ, policy: str | None = None
 ) -> Workspace:
-    """The workspace for ``root`` (flag), else ENVBUILD_ROOT, else the surrounding checkout, else the packaged copy.
+    """Return the workspace for ``root`` (from the option), else for ENVBUILD_ROOT, else for the surrounding checkout, else for
+    the packaged copy.
 
-    ``overlays`` (flags) take precedence over those in ENVBUILD_MATRIX, which are separated as in PATH. ``policy`` (flag) takes
-    precedence over ENVBUILD_POLICY.
+    ``overlays`` (from options) take precedence over the overlays in ENVBUILD_MATRIX, which are separated as in PATH. ``policy``
+    (from the option) takes precedence over ENVBUILD_POLICY.
 
     The surrounding checkout is the nearest folder with a matrix, at or above the working folder. Raises :class:`UsageError` if
-    a root was named and has no matrix.
+    a root was named that has no matrix.
     """
     named = root or environ.get("ENVBUILD_ROOT")
     _require_working_folder()
@@ -293,13 +295,13 @@ def _home(environ: Mapping[str, str]) -> Path:
         if named:
             return Path(named).expanduser().resolve()
         return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envbuild"
-    except RuntimeError as error:  # Path.home() and expanduser() if the user has no entry in the password database
+    except RuntimeError as error:  # Path.home() and expanduser() raise it if the password database has no entry for the user
         raise UsageError(
             "There is no place for envbuild's cache: this user has no home folder and HOME is not set.",
             code="no-home",
             hint="Set ENVBUILD_HOME to a folder that this user may write to.",
         ) from error
-    except OSError as error:  # symbolic links that form a loop
+    except OSError as error:  # such as symbolic links that form a loop
         raise UsageError(
             f"The cache folder {named} cannot be found: {error.strerror or error}.",
             code="no-home",
@@ -315,8 +317,8 @@ def _is_telling(folder: os.stat_result, ours: set[int]) -> bool:
 def _refuse_strangers(home: Path, environ: Mapping[str, str]) -> None:
     """Refuse a cache folder in which another user may have put files or links.
 
-    A folder of another user is refused only in a place where everybody may make folders (/tmp). In other places an
-    administrator has made it, such as a cache that is mounted into a container.
+    A folder of another user is refused only in a place where everybody may make folders (/tmp). In other places, an
+    administrator must have made the folder, such as a cache that is mounted into a container.
     """
     ours = {os.geteuid(), 0, *map(int, filter(str.isdigit, [environ.get("SUDO_UID", "")]))}
     try:
@@ -347,7 +349,7 @@ def _upward(start: Path) -> Path | None:
 
 def _packaged() -> Path:
     here = Path(__file__).parent
-    for folder in (here / "_data", here.parent):  # the second is an editable install of a checkout
+    for folder in (here / "_data", here.parent):  # the second folder is for an editable install of a checkout
         if (folder / _MARKER).is_file():
             return folder
     raise UsageError(

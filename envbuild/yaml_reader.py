@@ -1,4 +1,4 @@
-"""YAML read strictly: every problem of a document is collected with its line, and nothing is guessed.
+"""Reads YAML strictly: every problem of a document is collected with its line, and nothing is guessed.
 
 Duplicate and unknown keys, anchors, tags, and plain scalars that YAML would convert to another value (``12.10`` becomes 12.1)
 are problems. A document is composed once into nodes, which keep their positions; :class:`Table` then reads typed values from
@@ -36,7 +36,8 @@ _MAX_DEPTH = 40  # more than any format needs; a deeper hostile document could e
 
 
 class Table:
-    """A mapping of the document. Each reader marks its key as known; :meth:`finish` reports the keys that nobody read."""
+    """A mapping of the document. Each method that reads a key marks this key as known; :meth:`finish` reports the keys that no
+    method read."""
 
     def __init__(self, node: yaml.MappingNode, where: str, problems: list[Problem], path: str = "") -> None:
         self.where = where
@@ -105,7 +106,7 @@ class Table:
         return value or ""
 
     def schema(self, known: int) -> None:
-        """Note a problem if the file's ``schema`` is not the one that is known."""
+        """Note a problem if the file's ``schema`` is not ``known``, the version that this program can read."""
         if self.integer("schema") != known:
             self.problem(f"schema must be {known}, the one this envbuild reads", "schema")
 
@@ -126,7 +127,7 @@ class Table:
         return int(value) if value else default or 0
 
     def integers(self, key: str, *, least: int = 0, most: int = _MOST) -> tuple[int, ...]:
-        """A list of plain integers, each from ``least`` to ``most`` and only once."""
+        """A list of plain integers, each from ``least`` to ``most``. No integer may occur twice."""
         node = self._take(key, required=False)
         found: list[int] = []
         for item in self._sequence(node, key) if node is not None else ():
@@ -178,7 +179,7 @@ class Table:
         return tuple(found)
 
     def table(self, key: str, *, required: bool = False) -> Table | None:
-        """A mapping below this one, or None if it is absent."""
+        """The mapping under ``key``, or None if the key is absent."""
         node = self._take(key, required=required)
         return None if node is None else self._mapping(node, key)
 
@@ -191,7 +192,7 @@ class Table:
         return [table for table in found if table is not None]
 
     def named_tables(self, key: str, *, required: bool = False) -> list[tuple[str, Table]]:
-        """A mapping whose keys are free names and whose values are mappings."""
+        """A mapping whose keys are any names, and whose values are mappings."""
         names = self.table(key, required=required)
         if names is None:
             return []
@@ -199,12 +200,12 @@ class Table:
         return [(name, table) for name, table in found if table is not None]
 
     def text_map(self, key: str) -> dict[str, str]:
-        """A mapping of free names to texts."""
+        """A mapping from any names to texts."""
         names = self.table(key)
         return {} if names is None else {name: names.text(name) for name in names.keys()}  # noqa: SIM118 - not a dict
 
     def mixed(self, key: str, convert_text: Callable[[str], T], convert_table: Callable[[Table], T]) -> tuple[T, ...]:
-        """A list whose items are texts or mappings, each converted."""
+        """A list whose items are texts or mappings. Each item is converted by the function for its kind."""
         node = self._take(key, required=False)
         if node is None:
             return ()
@@ -230,16 +231,18 @@ class Table:
                 self.problem(why, key)
 
     def is_text(self, key: str) -> bool:
-        """Whether the value is a scalar, for fields with a short and a long form."""
+        """Whether the value under ``key`` is a scalar. Fields with a short form (a scalar) and a long form (a mapping) need
+        this."""
         return isinstance(self._items.get(key), yaml.ScalarNode)
 
     def value_of(self, key: str) -> str:
-        """The scalar under ``key`` as written, for fields that take a number or a word; empty for anything else."""
+        """The scalar under ``key`` as written, for fields that take a number or a word. The result is empty for any other
+        value."""
         node = self._items.get(key)
         return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
 
     def finish(self) -> None:
-        """Report every key that no reader asked for, with the nearest known one."""
+        """Report every key that no method read, with the most similar known key."""
         for key in self._items.keys() - self._known:
             import difflib
 
@@ -305,7 +308,7 @@ def load(content: bytes | str, where: str, problems: list[Problem]) -> Table | N
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = " ".join(part for part in (error.context, error.problem) if part)
-        line = min(mark.line + 1, len(f"{text} ".splitlines())) if mark else 0  # the position may be beyond the end
+        line = min(mark.line + 1, len(f"{text} ".splitlines())) if mark else 0  # the position may be beyond the last line
         problems.append(Problem(where=where, line=line, message=f"not YAML: {message}"))
         return None
     except UnicodeDecodeError as error:
@@ -329,8 +332,8 @@ def load(content: bytes | str, where: str, problems: list[Problem]) -> Table | N
 def raise_for(problems: list[Problem], what: str, then: str = "", *, is_plural: bool = False) -> None:
     """Raise one :class:`InvalidInputError` with all problems, in the order of files and lines, if there are any.
 
-    ``what`` is the subject of the sentence; ``is_plural`` says whether it is plural.
-    ``then`` is the end of the hint: it says what will be checked after these problems are solved.
+    ``what`` is the subject of the error's sentence; ``is_plural`` says whether ``what`` is plural. ``then`` is the end of the
+    hint: it says what will be checked after these problems are solved.
     """
     if not problems:
         return
@@ -358,7 +361,7 @@ def _refuse_depth(text: str) -> None:
 
 
 def _structure(root: yaml.Node, where: str) -> Iterator[Problem]:
-    """Find problems that readers would not see: repeated keys, keys that are not text, anchors, tags."""
+    """Find problems that the methods of :class:`Table` would not see: repeated keys, keys that are not text, anchors, tags."""
     seen: set[int] = set()
     stack: list[yaml.Node] = [root]
     while stack:

@@ -65,7 +65,7 @@ def contents(folder: Path, copied: CopiedFile) -> Iterator[tuple[str, Path]]:
 def _walk(start: Path) -> Iterator[Path]:
     for parent, folders, names in os.walk(start):
         folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
-        links = [name for name in folders if Path(parent, name).is_symlink()]  # os.walk does not enter these: report them
+        links = [name for name in folders if Path(parent, name).is_symlink()]  # os.walk does not follow links: report them
         yield from (Path(parent, name) for name in sorted([*names, *links]))
 
 

@@ -34,7 +34,7 @@ def name_for(folder: Path) -> str:
 def text(wishes: Wishes, services: tuple[str, ...]) -> str:
     """Return the text of the file. ``services`` are all services that exist. Pure."""
     source = resources.files("envbuild.custom").joinpath(_TEMPLATE).read_text(encoding="utf-8")
-    environment = jinja_environment({_TEMPLATE: source}, autoescape=False)  # YAML, in which every value is a JSON string
+    environment = jinja_environment({_TEMPLATE: source}, autoescape=False)  # every value is a JSON string
     environment.filters["quoted"] = lambda value: json.dumps(value, ensure_ascii=False)
     environment.filters["listed"] = lambda values: json.dumps(list(values), ensure_ascii=False)
     return environment.get_template(_TEMPLATE).render(wishes=wishes, services=services)

@@ -31,7 +31,7 @@ def word(value: object) -> Markup:
 
 def comment(value: object) -> Markup:
     """Return ``value`` for use in a comment. It may be any text of one line."""
-    return Markup(_one_line(value))  # noqa: S704 - nothing in a comment is read
+    return Markup(_one_line(value))  # noqa: S704 - a comment is never executed
 
 
 def sh(value: object) -> Markup:
