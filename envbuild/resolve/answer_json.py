@@ -1,4 +1,4 @@
-"""The JSON that scripts rely on: ``resolve --json`` and ``show --json`` (schemas/resolution.json)."""
+"""The JSON that ``resolve --json`` and ``show --json`` print for scripts (schemas/resolution.json)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from envbuild.model.words import SCHEMA
 
 
 def answer_json(resolution: Resolution, evidence: Sequence[str]) -> dict[str, Any]:
-    """Return the JSON object for a resolution. ``evidence`` lists the proofs of the environment; the caller looks them up."""
+    """Return the JSON object for a resolution. ``evidence`` lists the proofs of the environment, which the caller has looked
+    up."""
     environment = resolution.environment
     code = environment.compute_capability
     return {
@@ -74,7 +75,8 @@ def _base(base: Base) -> dict[str, Any]:
 
 
 def _of_debian(base: Base) -> dict[str, Any]:
-    """The Debian packages of CUDA's libraries, and those for compiling; empty if CUDA does not come from Debian's archive."""
+    """The Debian packages that bring CUDA's libraries, and the Debian packages for compiling. The result is empty if CUDA does
+    not come from Debian's archive."""
     if not base.components:
         return {}
     named = {"components": base.components, "apt": base.apt, "build_apt": base.build_apt}

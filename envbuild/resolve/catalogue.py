@@ -27,7 +27,7 @@ STATES = (*get_args(Status), "unserved")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filters:
-    """The filters of the list; an empty field filters nothing. Values are written as in a request."""
+    """The filters of the list. An empty field lets every build pass. Values are written as in a request."""
 
     framework: str = ""
     cuda: str = ""
@@ -65,7 +65,7 @@ class BuildRow:
 
 def catalogue(matrix: Matrix, filters: Filters | None = None) -> list[BuildRow]:
     """The rows by framework, newest version first. Raises :class:`UnknownNameError` for a filter value that is not in the
-    matrix, and :class:`UsageError` for one that cannot be read."""
+    matrix, and :class:`UsageError` for a filter value that cannot be read."""
     wanted = filters or Filters()
     lookup = lookup_of(matrix)
     return [row for request in _requests(matrix, wanted) for row in _rows(lookup, request, wanted)]
@@ -112,7 +112,7 @@ def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
 
 
 def _cuda_word(text: str) -> str:
-    """Return the filter for CUDA as a request has it, such as ``cuda12``; empty without a filter.
+    """Return the filter for CUDA as it is written in a request, such as ``cuda12``. The result is empty if there is no filter.
 
     Raises :class:`UsageError` (``bad-cuda``).
     """

@@ -1,4 +1,4 @@
-"""Chooses the candidate for a request: the first in the order of choice that satisfies the request."""
+"""Chooses the candidate for a request: the first candidate, in the order of choice, that satisfies the request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from envbuild.resolve.search.search import Search
 
 
 def choose_for(matrix: Matrix, request: Request) -> tuple[Search, Candidate | None]:
-    """The first candidate for a request, with the search that found it.
+    """Return the first candidate that satisfies a request, and the search that found this candidate.
 
     If the default release of an add-on's base framework does not fit, other releases of the base framework are tried. The first
     release that fits becomes part of the environment and of the environment's name.
@@ -47,7 +47,8 @@ def choose(search: Search) -> Candidate | None:
 
 
 def _exact(wanted: Wanted) -> Wanted:
-    """If a release has exactly the named version, return ``wanted`` for that version only, else ``wanted`` itself."""
+    """Return ``wanted``, limited to the release with exactly the named version. If there is no such release, return ``wanted``
+    unchanged."""
     version = wanted.version.removeprefix("==")
     known = any(release.version == version for release in wanted.framework.releases)
     return wanted._replace(version=f"==={version}") if known else wanted

@@ -67,7 +67,7 @@ def environment_of(lookup: Lookup, request: Request, chosen: Candidate) -> Envir
 
 
 def _capability(variants: Sequence[Variant]) -> ComputeCapability | None:
-    """The compute capabilities for which all of ``variants`` have GPU code; None if this is unknown for one of them."""
+    """The compute capabilities for which all of ``variants`` have GPU code; None if the GPU code of one of them is unknown."""
     if not variants or not all(variant.sass or variant.ptx for variant in variants):
         return None
     if len(variants) == 1:
@@ -82,7 +82,8 @@ def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries:
     """The canonical name, which determines every choice. It contains the base, the library releases and Python's supply only if
     they differ from the defaults.
 
-    The CUDA version after the frameworks applies to each GPU build that has no CUDA version after its own framework.
+    The CUDA version after all frameworks is that of the last GPU build. A GPU build for another CUDA version has this version
+    directly after its framework.
     """
     cuda = next((build.variant.cuda for build in reversed(builds) if build.variant.cuda), "")
     named = []
@@ -191,7 +192,7 @@ def _apt(offer: Offer, whole: Variant) -> tuple[str, ...]:
     """The Debian packages of the system that an offer needs: CUDA itself, or libraries that the offer's wheels need."""
     if offer.row is None:
         return ()
-    if offer.row.package_set is not None:  # frameworks that bring CUDA need only the compiler
+    if offer.row.package_set is not None:  # frameworks that bring CUDA need only the compiler from the system
         return offer.row.package_set.packages if whole.cuda_libraries == "system" else ()
     return offer.row.wheels.apt if offer.row.wheels else ()
 
@@ -258,7 +259,8 @@ def _to_compile_for(variant: Variant) -> ComputeCapability | None:
 
 
 def _elsewhere(variant: Variant) -> dict[str, str]:
-    """The recipe's options for a build that does not come from a package index. The keys are the fields of the matrix row."""
+    """For a build that does not come from a package index, return where it comes from, as options of the recipe. The keys are
+    the fields of the matrix row."""
     keys = ("repository", "revision", "distribution")
     return {key: value for key in keys if (value := getattr(variant, key))}
 
@@ -303,6 +305,6 @@ def _version(library: ChosenLibrary | None) -> str | None:
 
 def _require(lookup: Lookup, cuda: str, stated: str) -> str:
     """The condition on the driver for the container runtime (NVIDIA_REQUIRE_CUDA). With minor-version compatibility, any driver
-    of the major version is enough."""
+    for the same major version of CUDA is enough."""
     major = cuda.partition(".")[0]
     return stated or (f"cuda>={major}.0" if major in lookup.rules else f"cuda>={cuda}")

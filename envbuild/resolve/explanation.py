@@ -28,8 +28,8 @@ from envbuild.resolve.search.search import Option, Search
 class Explanation:
     """The explanation of a request. Either ``resolution`` or ``error`` is set, the other is None.
 
-    ``choices`` has the runner-up of each choice. ``passed_over`` has the builds that come before the chosen one in the order of
-    choice, each with the reason why it was not chosen.
+    ``choices`` has the runner-up of each choice. ``passed_over`` has the builds that come before the chosen build in the order
+    of choice, each with the reason why it was not chosen.
     """
 
     request: str

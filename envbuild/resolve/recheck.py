@@ -35,7 +35,7 @@ def recheck(matrix: Matrix, environment: Environment) -> list[Conflict]:
 
 
 def _builds(lookup: Lookup, environment: Environment, framework: Framework) -> list[Build] | Conflict:
-    """The builds of the matrix that match a framework of the decision, or a conflict if there is none."""
+    """Return the builds of the matrix that match a framework of the decision. If there is no such build, return a conflict."""
     row = f"{framework.name} {framework.version}"
     table = next((table for table in lookup.matrix.frameworks if table.name == framework.name), None)
     release = next((item for item in table.releases if item.version == framework.version), None) if table else None
@@ -55,7 +55,8 @@ def _builds(lookup: Lookup, environment: Environment, framework: Framework) -> l
 
 
 def _all(lookup: Lookup, environment: Environment, builds: Sequence[Build]) -> Iterator[Conflict]:
-    """Each prefix is checked as a separate environment on the shared image, with its system, CUDA and libraries."""
+    """Yield all conflicts. Each prefix is checked as a separate environment on the same image, with the system, CUDA and
+    libraries of this image."""
     whole = together(builds)
     pairs = list(zip(builds, environment.frameworks, strict=True))
     sets = [[build for build, _ in pairs if build.framework.name in plan.frameworks] for plan in environment.plans()]

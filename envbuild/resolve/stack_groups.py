@@ -1,4 +1,4 @@
-"""Decides which frameworks of a stack share one set of packages: each goes into the first set that it fits.
+"""Decides which frameworks of a stack share one set of packages: each framework is put into the first set in which it fits.
 
 All sets are in one image. So they share one operating system, one base, and one release of CUDA and of each library that is
 installed in the image. The other needs of the builds in a set (Python, packages, base frameworks) do not concern other sets.
@@ -35,7 +35,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Split:
-    """A conflict of a framework with the earlier group number ``group``, counted from 0."""
+    """The conflicts that keep a framework out of an earlier group. ``group`` is the number of that group, counted from 0."""
 
     framework: FrameworkTable
     group: int
@@ -153,7 +153,7 @@ class Grouping:
         return Split(framework=wanted.framework, group=index, conflicts=tuple(found or self._clash(group, wanted)))
 
     def _apart(self, group: Group, member: StackMember, wanted: Wanted) -> Iterator[Conflict]:
-        """The objections in the stack's file to putting a framework into a group."""
+        """Yield the objections that the stack's file states to putting a framework into a group."""
         for other, said in itertools.product(group.wanted, member.apart):
             if said.framework == other.framework.name:
                 yield self._said(wanted, f"kept apart from {said.framework}: {said.because}", said.source)
@@ -172,8 +172,8 @@ class Grouping:
         return [self._said(wanted, why, wanted.framework.origin.source)]
 
     def _narrowed(self, wanted: tuple[Wanted, ...], python: str) -> Request:
-        """The stack's request for only the frameworks ``wanted``. If none of them has a GPU build, the GPU options are
-        dropped."""
+        """The stack's request for only the frameworks ``wanted``. If none of these frameworks has a GPU build, the GPU options
+        are dropped."""
         text = f"{self._stack.name} ({', '.join(each.framework.name for each in wanted)})"
         request = self._search.request._replace(text=text, wanted=wanted, python=python and f"=={python}", cudnn="", nccl="")
         if any(option.build.variant.cuda for each in wanted for option in self._search.options(each)):
@@ -214,6 +214,6 @@ def in_image(builds: Variant, library: str) -> bool:
 
 
 def _joined(groups: tuple[Group, ...], index: int, wanted: Wanted) -> tuple[Group, ...]:
-    """The groups with a framework added to one of them."""
+    """Return the groups after a framework was added to the group ``index``."""
     group = groups[index]
     return (*groups[:index], replace(group, wanted=(*group.wanted, wanted)), *groups[index + 1 :])

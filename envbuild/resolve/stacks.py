@@ -59,8 +59,8 @@ def builds_of(matrix: Matrix, stack: Stack) -> tuple[Build, ...]:
 
 
 def explain_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: str | None = None) -> Explanation:
-    """Explain why a stack is divided as it is. If the stack cannot be resolved, the error is not raised but is part of the
-    explanation."""
+    """Explain why a stack is divided into its prefixes. If the stack cannot be resolved, the error is not raised but is part of
+    the explanation."""
     try:
         resolution = resolve_stack(matrix, stack, driver=driver, gpu=gpu)
     except ConflictError as error:
@@ -69,7 +69,7 @@ def explain_stack(matrix: Matrix, stack: Stack, *, driver: str | None = None, gp
 
 
 def departures(matrix: Matrix, stack: Stack, environment: Environment) -> list[str]:
-    """The differences between an earlier decision and the stack's request; each begins with a verb."""
+    """Return texts about the differences between an earlier decision and the stack's request. Each text begins with a verb."""
     return list(_departures(request_of(matrix, stack), stack, environment))
 
 
@@ -190,7 +190,8 @@ def _plan(name: str, candidate: Candidate, whole: Environment) -> PrefixPlan:
 
 
 def _base(lookup: Lookup, shares: Shares, base: Base) -> Base:
-    """The base with the stack's name, and the other providers that all prefixes could use."""
+    """Return the base, marked as the default base of the stack. Its ``other_providers`` are the other providers that all
+    prefixes could use."""
     variant = together(shares.whole.builds)
     offers, _ = offers_on(lookup, variant, shares.place.system, "")
     ordered = sorted(offers, key=lambda offer: (offer.deleted, -offer.preference))

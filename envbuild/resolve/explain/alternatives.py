@@ -23,7 +23,7 @@ _SHOWN_OF_SEVERAL = 8
 _MOST_CHANGED = 3  # alternatives with more changes are offered only if no smaller change works
 _TRIED = 600
 _EFFORT = 200_000  # limit for `Search.effort` (a few seconds); beyond it, only the alternatives found so far are used
-# The effort of each change for the user: low for another base or Python, high for another driver or no GPU.
+# How hard each change is for the user: little for another base or Python, much for another driver or for no GPU.
 _WEIGHTS: dict[str, int] = {
     "base": 1, "cudnn": 1, "nccl": 1, "python-from": 1, "python": 2, "system": 2, "version": 3, "cuda": 4, "driver": 8,
     "framework": 9, "gpu": 12,
@@ -129,7 +129,7 @@ def _ways(request: Request, cores: Sequence[_Changed]) -> Iterator[_Changed]:
 
 
 def _is_plain(changed: _Changed) -> bool:
-    """False if the change removes a framework and also alters a part of the same framework."""
+    """Return False if the change removes a framework and also alters another part of the same framework."""
     return not any(part.owner in changed for part in changed)
 
 
@@ -149,7 +149,8 @@ class _Nearest:
         self._orders = {gpus: partial(self._order, gpus=gpus) for gpus in ((), search.request.gpus)}
 
     def of(self, changed: _Changed) -> Iterator[_Near]:
-        """Yield the nearest candidate, if there is one. If the CUDA version may change, a CPU build is also considered."""
+        """Yield the candidate nearest to the request, if there is one. If the CUDA version may change, CPU builds are also
+        considered."""
         request = self._search.request
         free = freed(request, [part for part in asked(request) if part not in changed and part.owner not in changed])
         kinds = [self._useful(changed)]
@@ -163,8 +164,8 @@ class _Nearest:
                 yield _Near(candidate, changed, gives_up, tuple(self._distance(build, gpus) for build in candidate.builds))
 
     def _useful(self, changed: _Changed) -> Only:
-        """Return a filter of builds. It rejects CPU builds for a GPU request; if the driver may change, also builds that no
-        driver supports."""
+        """Return a filter of builds. It rejects CPU builds for a GPU request; if the driver may change, it also rejects builds
+        that no driver supports."""
         request, lookup = self._search.request, self._search.lookup
 
         def useful(build: Build) -> bool:
@@ -195,7 +196,8 @@ def _distances(wanted: Wanted) -> dict[str, tuple[int, ...]]:
 
 
 def _steps(wanted: Wanted, length: int) -> dict[str, int]:
-    """How far each release is from the nearest requested one, counted in versions that are cut to ``length`` numbers."""
+    """Return how far each release is from the nearest requested release. The distance is counted in different versions, after
+    versions are cut to ``length`` numbers."""
     releases = wanted.framework.releases
     line_of = {release.version: tuple(version_parts(release.version)[:length]) for release in releases}
     place = {line: index for index, line in enumerate(dict.fromkeys(line_of.values()))}

@@ -11,7 +11,7 @@ from envbuild.resolve.search.lookup import lookup_of
 
 
 def details_of(matrix: Matrix, environment: Environment) -> tuple[Details, ...]:
-    """Return one entry per framework. The entry is empty if the build no longer has a row in the matrix."""
+    """Return one entry per framework. An entry is empty if the framework's build no longer has a row in the matrix."""
     return tuple(_details(matrix, environment, framework) for framework in environment.frameworks)
 
 

@@ -70,7 +70,7 @@ def _common_bases(request: Request, names: Collection[str]) -> set[str]:
 
 
 def _change(core: tuple[Part, ...]) -> str:
-    """Say which parts conflict."""
+    """Say which parts of the request conflict."""
     words = [f"{part.framework} (any version)" if part.kind == "framework" else f"the {_word(part)}" for part in core]
     if not words:
         return "The matrix has no environment for this framework at all."

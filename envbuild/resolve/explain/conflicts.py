@@ -22,16 +22,16 @@ from envbuild.resolve.search.placement import offers_on, places, system_objectio
 from envbuild.resolve.search.pythons import python_on
 from envbuild.resolve.search.search import Option, Search
 
-_COMPARED = 1000  # limit of the combinations of builds that are compared
+_COMPARED = 1000  # limit: more combinations of builds than this are not all compared
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """The conflicts of a combination of builds.
 
-    ``placement_only`` is true for several builds that conflict only about their place, and always for a single build.
-    ``unasked`` is true if the request did not ask for such builds: a build is not for the requested device or CUDA, or builds
-    for CPUs and for GPUs are mixed.
+    ``placement_only`` is true for a single build, and for several builds that conflict only with the place where they should
+    run. ``unasked`` is true if the request did not ask for such builds: a build is not for the requested device or CUDA, or
+    builds for CPUs and for GPUs are mixed.
     """
 
     builds: tuple[Build, ...]
@@ -90,7 +90,7 @@ class _CaseScorer:
         return list(kinds.values())
 
     def better(self, options: Sequence[Option], best: Case | None) -> Case | None:
-        """The case of ``options`` if it scores lower than ``best``.
+        """Return the case of the builds ``options`` if its score is lower than that of ``best``; else None.
 
         Places are checked last, because this check takes longest and can only raise the score.
         """

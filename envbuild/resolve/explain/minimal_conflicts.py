@@ -9,7 +9,7 @@ from envbuild.resolve.request.model import BASE, CUDA, CUDNN, DRIVER, GPU, NCCL,
 from envbuild.resolve.search.candidates import Candidate, implying_gpu, mismatches, said_of_cuda
 from envbuild.resolve.search.search import Option, Search
 
-_TRIED = 20_000  # limit of sets of parts to try; beyond it, return one minimal set instead of all sets of the smallest size
+_TRIED = 20_000  # limit: if more sets of parts must be tried, return one minimal set, not all sets of the smallest size
 
 
 def asked(request: Request) -> tuple[Part, ...]:
@@ -41,7 +41,8 @@ def _of_frameworks(request: Request) -> Iterator[Part]:
 
 
 def closed(parts: Collection[Part]) -> frozenset[Part]:
-    """The parts, and the presence of their frameworks: whoever keeps a framework's version also keeps the framework."""
+    """Return the parts, and the part of kind ``framework`` for each of their frameworks: keeping a framework's version means
+    keeping the framework."""
     return frozenset(itertools.chain.from_iterable((part, part.owner or part) for part in parts))
 
 
@@ -51,7 +52,7 @@ def freed(request: Request, keep: Collection[Part]) -> frozenset[Part]:
 
 
 def restricted(request: Request, keep: Collection[Part]) -> Request:
-    """The request with only the parts in ``keep``. A framework without any kept part is left out."""
+    """Return the request with only the parts in ``keep``. A framework is left out if none of its parts is kept."""
     kept = closed(keep)
     alone = len(request.wanted) == 1
     wanted = [
@@ -104,8 +105,8 @@ def cores(search: Search) -> list[tuple[Part, ...]]:
 
 
 def _is_plain(keep: tuple[Part, ...]) -> bool:
-    """False if ``keep`` has the presence of a framework and also another part of it: the other part already implies the
-    presence."""
+    """Return False if ``keep`` has the part of kind ``framework`` and another part of one framework: the other part already
+    implies the framework."""
     return not any(part.owner in keep for part in keep)
 
 
@@ -124,8 +125,8 @@ def _irreducible(question: _Question, parts: tuple[Part, ...]) -> tuple[Part, ..
 
 
 class _Question:
-    """Tells whether sets of parts have a solution. Every solution is remembered: it also answers for every other set that it
-    satisfies."""
+    """Tells whether sets of parts have a solution. Every solution is stored. A stored solution answers for every other set that
+    it satisfies."""
 
     def __init__(self, search: Search, parts: tuple[Part, ...]) -> None:
         self._search = search
@@ -133,7 +134,7 @@ class _Question:
         self._satisfied: list[frozenset[Part]] = []
 
     def satisfiable(self, keep: Collection[Part]) -> bool:
-        """Whether a solution satisfies ``keep``, or ``keep`` together with the requested base."""
+        """Whether any solution satisfies the parts in ``keep``, or these parts and the requested base."""
         wanted = closed(keep)
         if len(self._search.request.wanted) > 1 and not any(part.kind == "framework" for part in wanted):
             return True

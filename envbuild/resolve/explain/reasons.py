@@ -23,7 +23,7 @@ from envbuild.resolve.search.release_order import wider_patch
 
 
 def reasons(lookup: Lookup, request: Request, chosen: Candidate, environment: Environment) -> tuple[Reason, ...]:
-    """One reason per choice, in the order in which the choices were made."""
+    """Return one reason for each choice, in the order in which the choices were made."""
     return tuple(_reasons(lookup, request, chosen, environment))
 
 
@@ -97,7 +97,7 @@ def of_dependencies(chosen: Candidate) -> Reason:
 
 
 def _processor(build: Build) -> Iterator[Reason]:
-    """Name the processor features that the binaries need, because no package index states them."""
+    """Name the processor features that the binaries need. The reasons name them because no package index states them."""
     variant = build.variant
     if variant.cpu_features:
         yield Reason(
@@ -108,8 +108,8 @@ def _processor(build: Build) -> Iterator[Reason]:
 
 
 def _built(build: Build) -> str:
-    """The subject and verb for a reason about CUDA or the processor. For an add-on, the subject is its base framework, because
-    only the base framework has such binaries."""
+    """Return the subject and the verb of the sentence for a reason about CUDA or the processor. For an add-on, the subject is
+    its base framework, because only the base framework has such binaries."""
     if build.variant.upon:
         name, version, _ = build.variant.upon[-1]
         return f"{name} {version}, its base framework, is"
@@ -201,7 +201,7 @@ def _package(lookup: Lookup, request: Request, chosen: Candidate, build: Build) 
 
 
 def _older_cuda(build: Build, clauses: str) -> str:
-    """The older CUDA versions that the request also allows."""
+    """Name the older CUDA versions that the request also allows."""
     fitting = {each.cuda: each for each in build.release.variants if each.cuda and within(each.cuda, clauses)}
     others = [each for each in fitting.values() if numbers(each.cuda) < numbers(build.variant.cuda)]
     if not others:

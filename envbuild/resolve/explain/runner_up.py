@@ -33,7 +33,7 @@ class Rival:
 
 
 def rivals(search: Search, chosen: Candidate) -> tuple[Rival, ...]:
-    """One runner-up for each choice that had an alternative, in the order in which the choices were made."""
+    """Return one runner-up for each choice that had an alternative, in the order in which the choices were made."""
     found: list[Rival] = []
     for build in chosen.builds:
         found += [*_version(search, chosen, build), *_build(search, chosen, build)]
@@ -42,7 +42,8 @@ def rivals(search: Search, chosen: Candidate) -> tuple[Rival, ...]:
 
 
 def _version(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
-    """The runner-up for the version of a framework. The choices for earlier frameworks stay the same."""
+    """Yield the runner-up for the version of a framework. The choices for frameworks that come earlier in the request stay the
+    same."""
     name, ours = build.framework.name, build.release
     earlier = chosen.builds[: chosen.builds.index(build)]
     gpu = len(chosen.builds) > 1 and all(for_gpus(each) for each in chosen.builds)
@@ -94,7 +95,7 @@ def _build(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
 
 
 def _against(search: Search, chosen: Candidate, build: Build, other: Build) -> list[Objection]:
-    """The objections to ``other`` in place of ``build``."""
+    """Return the objections to using the build ``other`` instead of ``build``."""
     alone = build_objections(search.lookup, search.request, other)
     return alone or clashes_with(search.lookup, other, [each for each in chosen.builds if each != build])
 

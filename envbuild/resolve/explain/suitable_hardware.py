@@ -1,4 +1,4 @@
-"""Finds drivers and GPUs on which a build runs, to suggest them instead of the requested ones."""
+"""Finds drivers and GPUs on which a build runs. Messages suggest them instead of the requested drivers and GPUs."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from envbuild.resolve.environment import environment_of
 from envbuild.resolve.request.model import Request, Wanted
 from envbuild.resolve.request.names import rule_that_leaves_out
 
-_TRIED = 3  # releases of the add-on to try, the nearest first
+_TRIED = 3  # limit of the add-on's releases to try, the nearest first
 
 
 def refuse_unsupported(matrix: Matrix, request: Request) -> None:
@@ -78,7 +78,8 @@ def _refusal(matrix: Matrix, request: Request, wanted: Wanted, other: FrameworkT
 def _with_other_release(
     matrix: Matrix, request: Request, wanted: Wanted, other: FrameworkTable, newest: str
 ) -> tuple[str, Environment] | None:
-    """The nearest release of the add-on that satisfies the request and is based on the named framework, and its environment."""
+    """Return the nearest release of the add-on that satisfies the request and is based on the named framework. Also return the
+    environment of this release."""
     near = nearest_versions([release.version for release in other.releases], newest)
     for version in near[:_TRIED]:
         again = wanted._replace(framework=other, version=f"==={version}")
@@ -97,7 +98,7 @@ def _resolved(matrix: Matrix, request: Request) -> Environment | None:
 
 
 def _short_name(tables: dict[str, FrameworkTable], request: Request, environment: Environment) -> str:
-    """A request for the frameworks of an environment that uses their usual names."""
+    """Return a request, with the usual names of frameworks, for the frameworks of an environment."""
     return "+".join(_parts(tables, environment)) + ("-cpu" if request.device == "cpu" else "")
 
 

@@ -19,7 +19,8 @@ from envbuild.resolve.search.search import Search
 
 
 def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
-    """All warnings, each once: about the request, the hardware, the packages, and rows of the matrix that are not proved."""
+    """Return all warnings, each once. They are about the request, the hardware, the packages, and rows of the matrix with an
+    unknown status."""
     lookup, request = search.lookup, search.request
     found = list(request.warnings)
     for build in chosen.builds:
@@ -68,7 +69,8 @@ def _cudnn_dropped(lookup: Lookup, request: Request, build: Build) -> Iterator[s
 
 
 def _bad_for_gpus(search: Search, chosen: Candidate, build: Build) -> Iterator[str]:
-    """Warn that the CPU build was chosen, and why, if the release has GPU builds and the request does not name a device."""
+    """If the request names no device and the release has GPU builds, but the CPU build was chosen, warn about this and say
+    why."""
     if build.variant.cuda or search.request.device:
         return
     bad = list(_known_bad(search, build))

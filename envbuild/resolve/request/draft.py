@@ -1,4 +1,4 @@
-"""The parts of a request while it is read. A part stated twice with different values is refused."""
+"""The parts of a request while the request is read. If a part is stated twice with different values, the request is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from envbuild.matrix.types import FrameworkTable
 
 
 class FrameworkDraft:
-    """The parts that the request states for one framework. ``name`` is the name by which the request calls it."""
+    """The parts that the request states for one framework. ``name`` is the name that the request uses for the framework."""
 
     def __init__(self, framework: FrameworkTable, name: str) -> None:
         self.framework = framework
@@ -49,7 +49,7 @@ class Draft:
         parts[part] = value
 
     def narrow(self, part: str, clauses: str) -> None:
-        """Add clauses for a part. All of its clauses must hold."""
+        """Add clauses (such as ``>=9``) for a part of the whole request. All clauses of a part must hold."""
         self.clauses[part] = ",".join(filter(None, (self.clauses.get(part, ""), clauses)))
 
     def get(self, part: str) -> str:

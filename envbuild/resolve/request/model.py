@@ -14,8 +14,8 @@ Kind = Literal[
 
 
 class Part(NamedTuple):
-    """A part of a request that could be changed. It belongs to one framework, or to the whole request if ``framework`` is
-    empty.
+    """A part of a request, such as a version or a driver. It belongs to one framework, or to the whole request if ``framework``
+    is empty.
 
     The kind ``framework`` is the framework's presence in the request. If the request names only one framework, ``framework`` is
     empty in all of its parts.
@@ -46,7 +46,7 @@ class GpuWanted(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A requested framework. ``version`` and ``cuda`` hold clauses as in :class:`Request`; ``cuda`` is empty if the CUDA of the
+    """A requested framework. ``version`` and ``cuda`` are clauses as in :class:`Request`. ``cuda`` is empty if the CUDA of the
     whole request applies.
 
     ``said`` is the name that the request uses for the framework. It is set only if this name is the name of another table.
@@ -63,7 +63,8 @@ class Wanted(NamedTuple):
 
 
 class Request(NamedTuple):
-    """The parts that a request states; an empty part is free. ``wanted`` are the frameworks, in the order of the request.
+    """The parts that a request states. A part that is empty may have any value. ``wanted`` are the frameworks, in the order of
+    the request.
 
     ``version``, ``cuda``, ``cudnn``, ``nccl`` and ``python`` are clauses such as ``==9`` (a prefix) or ``>=9,<11``;
     ``===1.12.0`` is exact. ``device`` is ``gpu`` even if the request names only a driver or a GPU.
@@ -93,7 +94,7 @@ class Request(NamedTuple):
         return () if self.device == "cpu" else tuple(dict.fromkeys(gpu.capability for gpu in self.gpus if gpu.capability))
 
     def part(self, kind: Kind, wanted: Wanted) -> Part:
-        """The part of the given kind that belongs to one of the frameworks."""
+        """Return the part of the given kind that belongs to the framework of ``wanted``."""
         return Part(kind, wanted.framework.name if len(self.wanted) > 1 else "")
 
     def wanted_of(self, framework: FrameworkTable) -> Wanted:

@@ -1,4 +1,5 @@
-"""Finds frameworks, systems and drivers by the names that people use; errors for unknown names suggest the nearest."""
+"""Finds frameworks, systems and drivers by the names that people use; errors for unknown names suggest the most similar known
+names."""
 
 from __future__ import annotations
 
@@ -28,12 +29,13 @@ def all_names(matrix: Matrix) -> set[str]:
 
 
 def is_package(matrix: Matrix, word: str) -> bool:
-    """Whether ``word`` begins with the name of a package that a framework requires."""
+    """Whether ``word`` begins with the name of a package that a framework of the matrix requires."""
     return bool(_library(matrix, word))
 
 
 def find_framework(matrix: Matrix, word: str) -> tuple[FrameworkTable, str] | None:
-    """The framework with whose name ``word`` begins, and the rest after the dash. If several names fit, the longest counts."""
+    """Return the framework with whose name ``word`` begins, and the rest of the word after the dash. If several names fit, the
+    longest counts."""
     best: tuple[FrameworkTable, str] | None = None
     longest = 0
     for framework in matrix.frameworks:
@@ -44,7 +46,7 @@ def find_framework(matrix: Matrix, word: str) -> tuple[FrameworkTable, str] | No
 
 
 def example(matrix: Matrix) -> str:
-    """A hint that shows what a request looks like, with a framework of this matrix."""
+    """Return a hint that shows an example of a request, with a framework of this matrix."""
     for framework in matrix.frameworks:
         for release in framework.releases:
             series = ".".join(release.version.split(".")[:2])
@@ -93,7 +95,7 @@ def unknown_framework(matrix: Matrix, text: str, head: str, rest: str) -> Unknow
 
 
 def _library(matrix: Matrix, word: str) -> str:
-    """The name at the start of ``word`` of a package that a framework requires; empty if there is none."""
+    """Return the name of a required package with which ``word`` begins; empty if there is no such package."""
     builds = (variant for table in matrix.frameworks for release in table.releases for variant in release.variants)
     known = set().union(*map(packages_of, builds))
     return max((name for name in known if f"{word}-".startswith(f"{name}-")), key=len, default="")
@@ -144,7 +146,8 @@ def left_out(framework: FrameworkTable, wanted: str, rule: LeftOut, instead: Seq
 
 
 def find_systems(matrix: Matrix, text: str) -> tuple[str, ...]:
-    """The systems that ``text`` names: a name, a codename, a family, or a name without its last part. Empty if none."""
+    """The systems that ``text`` names: a name, a codename, a family, or a name without its last part. The result is empty if no
+    system has this name."""
     word = text.lower().replace(":", "").replace("_", "")
     exact = tuple(row.name for row in matrix.systems if word in (row.name, row.codename.lower(), row.image.lower()))
     if exact:

@@ -1,4 +1,5 @@
-"""Reads package names in a request. Packages of frameworks name the framework; other packages belong in an envbuild.yaml."""
+"""Reads package names in a request. The name of a framework's package stands for the framework. Other packages belong in an
+envbuild.yaml."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from envbuild.matrix.types import FrameworkTable, Matrix, Variant
 from envbuild.matrix.versions import newest_first
 
 NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")  # the form of package names
-# Words that may follow a framework's name in a condition: a version, a device, a CUDA, a library, a Python.
+# Words that may follow a framework's name in a condition: a version, a device, or a version of CUDA, a library or Python.
 _PART = re.compile(r"v?\d.*|cpu|gpu|cuda.*|cu\d.*|cudnn.*|nccl.*|(py|cp)\d.*|python.*")
 _EXTRA_OF_CUDA = re.compile(r"cu(?:da)?-?(\d{2})(?![0-9])")
 # Characters that other tools write between a name and a version, for example in image tags, npm and file names.
@@ -81,7 +82,8 @@ def _builds(table: FrameworkTable) -> list[Variant]:
 
 
 def _said_by(table: FrameworkTable, builds: Sequence[Variant]) -> Distribution:
-    """The framework, the device that all ``builds`` share, and their CUDA versions if these have one major version."""
+    """Return the framework, the device if it is the same for all ``builds``, and a clause for their CUDA versions if all have
+    one major version."""
     all_cudas = {variant.cuda for variant in builds}
     if "" in all_cudas:
         return Distribution(framework=table, device="cpu" if all_cudas == {""} else "", cuda="")
@@ -97,7 +99,8 @@ def _said_by(table: FrameworkTable, builds: Sequence[Variant]) -> Distribution:
 def own_environment(
     conditions: Sequence[str], words: Sequence[str], options: Mapping[str, str | Sequence[str] | None]
 ) -> UnknownNameError:
-    """The error for conditions on packages that are not frameworks. The hint shows how to put them into an envbuild.yaml.
+    """The error for conditions on packages that are not frameworks. The hint shows how to put these conditions into an
+    envbuild.yaml.
 
     An environment's name contains only its frameworks, so two sets of packages with the same name could not be distinguished.
     ``options`` are the command-line options of the request, by the matching key of an envbuild.yaml; an option that was not

@@ -21,7 +21,7 @@ _OPERATORS = re.compile(r"\s*(===|==|~=|!=|>=|<=|=|>|<|,)\s*")
 _WITH_OPERATOR = re.compile(r"(?P<name>[a-z][a-z0-9_.-]*?)(?:\[(?P<extras>[a-z0-9_.,-]*)\])?(?P<clauses>(?:[<>=!~]).*)?")
 _VERSION = re.compile(r"v?(\d[0-9a-z]*(?:\.[0-9a-z]+)*)")
 _VERSION_CLAUSE = re.compile(r"(===|==|=|~=|!=|>=|<=|>|<)(\d[0-9a-z]*(?:\.[0-9a-z]+)*)(\.\*)?")
-_LABEL = re.compile(r"(?P<clause>[^+]*)\+(?P<label>cu\d+|cpu)")  # a build's label, as in versions of wheels
+_LABEL = re.compile(r"(?P<clause>[^+]*)\+(?P<label>cu\d+|cpu)")  # the label of a build, as in the versions of wheels
 _MAX_LENGTH = 1000
 _SHARED = ("cuda", "cudnn", "nccl", "python", "py")
 PYTHON_FROM: tuple[str, ...] = get_args(PythonFrom)
@@ -168,7 +168,8 @@ def _read_label(matrix: Matrix, draft: Draft, piece: FrameworkDraft, word: re.Ma
 
 
 def _read_names(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) -> None:
-    """Read a dashed name, several names joined with ``+``, or a separate word that could also follow a name after a dash."""
+    """Read a name with dashed parts, several names joined with ``+``, or a separate word. A separate word is one that could
+    also follow a name after a dash."""
     parts = _joined(matrix, word)
     for part in parts:
         names.refuse_hinted(matrix, part)
@@ -220,7 +221,7 @@ def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[Framewor
 
 
 def _note(draft: Draft, piece: FrameworkDraft, said: packages.Distribution) -> None:
-    """Store what a distribution's name or its extras imply besides the framework."""
+    """Store what the name of a distribution or its extras imply, such as a device or a CUDA version."""
     if said.device:
         draft.put("device", said.device)
     if said.cuda:
@@ -247,7 +248,7 @@ def _read_token(matrix: Matrix, draft: Draft, piece: FrameworkDraft | None, toke
         draft.put("system", token)
     elif (match := _VERSION.fullmatch(token)) and versions.get("version") in (None, f"=={match[1]}"):
         versions["version"] = f"=={match[1]}"
-    elif "system" in draft.parts and "python" in draft.parts:  # after a complete name comes the slug of an image
+    elif "system" in draft.parts and "python" in draft.parts:  # what follows a complete name stands for an image
         draft.put("image", "-".join(rest))
     else:
         raise _unknown_token(matrix, draft, token)

@@ -101,7 +101,7 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
         if any(version_matches(release.version, clauses) for release in framework.releases):
             return
         _check_consistent(draft, framework.title, clauses)
-    except ValueError as error:  # covers packaging's errors; packaging is imported only if needed
+    except ValueError as error:  # the errors of packaging are ValueErrors; packaging is imported only if needed
         raise UsageError(
             f"{draft.text!r} contains a version that cannot be compared: {error}.", hint="For example: name>=1.12,<2"
         ) from error
@@ -119,14 +119,14 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
 
         try:
             final = f"{framework.short}-{Version(wanted).base_version}"
-        except InvalidVersion:  # several conditions, or a range
+        except InvalidVersion:  # the clauses are several conditions, or a range
             final = ""
         raise names.left_out(framework, wanted, rule, sorted(instead, key=lambda each: each.name != final))
     raise names.unknown_version(framework.title, wanted, known, instead)
 
 
 def _check_consistent(draft: Draft, what: str, clauses: str) -> None:
-    """Raise if no version, known or unknown, can satisfy the clauses for ``what``."""
+    """Raise if the clauses for ``what`` contradict each other, so that no version at all can satisfy them."""
     if "," in clauses and not any(version_matches(version, clauses) for version in around(clauses)):
         raise UsageError(
             f"{draft.text!r}: the conditions on {what} contradict each other: {clauses.replace(',', ', ')}.",
@@ -169,6 +169,6 @@ def _built_for(matrix: Matrix) -> Iterator[str]:
 
 
 def _cuda_release(matrix: Matrix, clause: str) -> CudaRow | None:
-    """The row that a toolkit's full release belongs to, as in ``cuda9.0.176``."""
+    """Return the CUDA row to which the full release of a toolkit belongs, such as 9.0.176 in ``cuda9.0.176``."""
     wanted = clause.removeprefix("==")
     return next((row for row in matrix.cuda if wanted in (row.release, *(release.version for release in row.releases))), None)

@@ -14,12 +14,13 @@ from envbuild.resolve.search.lookup import Lookup
 
 def builds_upon(lookup: Lookup, pairs: Pairs, below: Release) -> tuple[Variant, ...]:
     """The builds of an add-on that are based on one release of its base framework."""
-    # The cached value also holds ``pairs``, so that no other object can get the same id.
+    # The key has the id of ``pairs``. The cached value also holds ``pairs``, so that no other object can get the same id.
     return lookup.once("upon", (id(pairs), below.version), lambda: (pairs, tuple(upon(pairs, below))))[1]
 
 
 def siblings(lookup: Lookup, build: Build) -> Sequence[Variant]:
-    """The builds of the same release; for an add-on, those on the same release of its base framework."""
+    """Return the builds of the same release. For an add-on, return only the builds on the same release of its base
+    framework."""
     release, variant = build.release, build.variant
     pairs = pairs_with(release, variant.upon[0][0]) if variant.upon else None
     if pairs is None or {variant.upon[0][1]} == {pairs.taken, pairs.taken_cuda}:
@@ -29,8 +30,8 @@ def siblings(lookup: Lookup, build: Build) -> Sequence[Variant]:
 
 
 def held_variants(lookup: Lookup, framework: Framework) -> Iterator[Variant]:
-    """The variants of the matrix that a framework of an earlier decision can be: for an add-on, the variants on the base
-    framework that the decision pins; else all variants that its release has today."""
+    """Return the variants of the matrix that may be meant by a framework of an earlier decision. For an add-on, these are the
+    variants on the base framework that the decision pins; else all variants that the framework's release has today."""
     release = _release(lookup.matrix, framework.name, framework.version)
     if release is None:
         return
@@ -49,7 +50,8 @@ def _pinned(lookup: Lookup, pairs: Pairs, pins: set[str]) -> Iterator[Variant]:
 
 
 def pins_upon(matrix: Matrix, variant: Variant) -> tuple[str, ...]:
-    """The requirements that install the base framework of an add-on; empty if both are in the same package."""
+    """The requirements that install the base framework of an add-on; empty if the add-on and its base framework are in the same
+    package."""
     name, version, build = variant.upon[0]
     below = _release(matrix, name, version)
     theirs = next((each for each in below.variants if each.name == build), None) if below else None
@@ -67,7 +69,7 @@ def warnings(builds: Sequence[Build]) -> Iterator[str]:
 
 
 def reasons(build: Build) -> Iterator[tuple[str, str, str]]:
-    """Upstream's statement about an add-on and its base framework, as choice, reason and document."""
+    """Yield what upstream says about an add-on and its base framework, as (choice, reason, document)."""
     word = word_of(build.release, build.variant)
     pairs = pairs_with(build.release, build.variant.upon[0][0]) if build.variant.upon else None
     if word is None or pairs is None:
@@ -115,7 +117,8 @@ def _pair(build: Build) -> str:
 
 
 def with_bases(matrix: Matrix, request: Request) -> Request | None:
-    """The request with the base frameworks of its add-ons added, in any release; None if it names them all already."""
+    """The request with the base frameworks of its add-ons added, in any release; None if the request already names all of
+    them."""
     named = {wanted.framework.name for wanted in request.wanted}
     missing: dict[str, FrameworkTable] = {}
     for wanted in request.wanted:

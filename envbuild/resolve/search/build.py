@@ -1,4 +1,4 @@
-"""One build of a framework's release. A candidate has one for each requested framework."""
+"""One build of a framework's release. A candidate has one build for each requested framework."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Candidates: one build of each framework, and their place. Also finds the parts of a request that a candidate does not
-satisfy."""
+"""Candidates: a candidate is one build of each framework, and the place where these builds run. Also finds the parts of a
+request that a candidate does not satisfy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Candidate(NamedTuple):
 
 
 def build_objections(lookup: Lookup, request: Request, build: Build) -> list[Objection]:
-    """The objections to one build that hold in every place and together with any other build."""
+    """Return the objections to one build that do not depend on the place or on the other builds."""
     found = [status_objection(build.row, build.variant.origin), *cuda_objections(request, build)]
     if (cuda := lookup.cuda.get(build.variant.cuda)) is not None:
         found.append(status_objection(cuda.key, cuda.origin))

@@ -1,8 +1,8 @@
 """Joins the needs of several builds for one place, and finds conflicts between two builds.
 
-Builds are compatible if one Python, one system, one CUDA in the image and one release of each library suit them all, if they
-have the same base builds, and if their requirements on the same packages can be met. A build with CUDA in its own packages may
-have another CUDA than the image.
+Builds are compatible if these conditions hold: one Python, one system, one CUDA in the image and one release of each library
+suit all builds. No framework is needed in two different builds. The requirements of all builds on the same packages can be met.
+A build with CUDA in its own packages may have another CUDA than the image.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class JointNeed(NamedTuple):
 
 
 def need_of(lookup: Lookup, build: Build) -> JointNeed:
-    """What one build needs."""
+    """Return the needs of one build."""
     key = (build.framework.name, build.release.version, build.variant.name, build.variant.upon, build.beside_gpus)
     return lookup.once("need", key, lambda: _need_of(lookup, build))
 
@@ -110,7 +110,8 @@ def join(one: JointNeed, other: JointNeed) -> JointNeed | None:
 
 
 def shared(need: JointNeed) -> JointNeed:
-    """The part of a need that concerns the image; Python and the packages are left out."""
+    """Return the part of a need that concerns the whole image. Python and the packages are left out, because each prefix has
+    its own."""
     return need._replace(pythons=("",), holds=frozenset(), pins=frozenset())
 
 
@@ -198,7 +199,7 @@ def together(builds: Sequence[Build]) -> Variant:
 
 
 def _shared_pythons(builds: Sequence[Build]) -> tuple[str, ...]:
-    """The Pythons of all builds on which their packages can be installed together."""
+    """Return the Pythons that all builds support and on which the packages of all builds can be installed together."""
     first, *others = (build.variant.python for build in builds)
     pythons = tuple(python for python in first if all(python in each for each in others))
     pins = _joint_pins(builds)
@@ -219,8 +220,8 @@ def _merged(variants: Iterable[Variant], library: str) -> LibraryNeed | None:
 
 
 def shared_names(lookup: Lookup, frameworks: Sequence[FrameworkTable]) -> frozenset[str]:
-    """The frameworks, and the packages (as ``name=``), that occur in builds of several frameworks: only these can cause
-    conflicts."""
+    """The frameworks, and the packages (as ``name=``), that occur in builds of several frameworks: only such frameworks and
+    packages can cause conflicts."""
     times: Counter[str] = Counter()
     for table in frameworks if len(frameworks) > 1 else ():
         times.update(lookup.once("names", table.name, partial(_names_in, table)))
@@ -234,7 +235,7 @@ def _names_in(table: FrameworkTable) -> frozenset[str]:
 
 
 def reduced(need: JointNeed, names: Collection[str]) -> JointNeed:
-    """Return the part of a need that concerns ``names``."""
+    """Return a need without the frameworks and packages that are not in ``names``."""
     return need._replace(
         holds=frozenset(held for held in need.holds if held.framework in names),
         pins=frozenset(pin for pin in need.pins if f"{pin[0]}=" in names),
@@ -374,7 +375,7 @@ def _fact(build: Build, reason: str, field: str) -> Objection:
 
 
 def _asks(build: Build, package: str, python: str) -> Objection:
-    """The requirement of a build on a package on one Python."""
+    """Return what a build requires of a package if it runs on ``python``."""
     for item in (*build.variant.requirements, *build.variant.constraints, *build.variant.asks):
         if not within(python, item.python):
             continue

@@ -18,8 +18,8 @@ from envbuild.resolve.search.objections import Objection, objection, status_obje
 
 
 def newer_or_equal(driver: str, minimum: str) -> bool:
-    """Whether ``driver`` is at least ``minimum``. A branch (``384``) or the beginning of a version (``525.60``) stands for the
-    latest driver that begins with it."""
+    """Whether the driver version ``driver`` is ``minimum`` or newer. A branch (``384``) or the beginning of a version
+    (``525.60``) stands for the latest driver that begins with it."""
     given = [int(part) for part in driver.split(".")]
     return given >= [int(part) for part in minimum.split(".")][: len(given)]
 
@@ -51,7 +51,7 @@ def limit_objections(lookup: Lookup, variant: Variant) -> Iterator[Objection]:
 
 
 def hardware_rows(lookup: Lookup, request: Request) -> Iterator[tuple[Part, DriverRow | Gpu | Architecture]]:
-    """The matrix's rows about the request's driver and GPUs."""
+    """Return the rows of the matrix about the driver and the GPUs of the request."""
     branch = request.driver.partition(".")[0]
     if branch in lookup.drivers:
         yield DRIVER, lookup.drivers[branch]
@@ -72,7 +72,8 @@ def _driver_objections(lookup: Lookup, driver: str, variant: Variant) -> Iterabl
 
 
 def _forward(driver: str, row: CudaRow) -> str:
-    """Name NVIDIA's package of a newer driver library with which the request's driver runs this CUDA; empty if none exists."""
+    """Name NVIDIA's package with a newer driver library, with which the request's driver can run this CUDA. The text is empty
+    if there is no such package."""
     branch = driver.partition(".")[0]
     if branch not in row.forward_compat:
         return ""
@@ -82,8 +83,8 @@ def _forward(driver: str, row: CudaRow) -> str:
 
 
 def takes_compat(lookup: Lookup, request: Request) -> bool:
-    """Whether a newer driver library works with all GPUs of the request. They must be data-center boards that the installed
-    driver knows."""
+    """Whether a newer driver library works with all GPUs of the request. For this, the GPUs must be data-center boards that the
+    requested driver supports."""
     branch = int(request.driver.partition(".")[0] or 0)
     return all(
         gpu.board is not None
@@ -197,7 +198,8 @@ def hardware_warnings(lookup: Lookup, request: Request, row: str, variant: Varia
 
 
 def _host_warnings(lookup: Lookup, gpu: GpuWanted) -> Iterable[str]:
-    """Warn if every board with the GPU's compute capability comes with a processor of its own: images are for x86-64."""
+    """Warn if every board with the GPU's compute capability is sold only with its own processor, because images are for x86-64
+    processors."""
     boards = [board for board in lookup.matrix.gpus if board.capability == gpu.capability]
     if boards and all(board.host for board in boards):
         names = ", ".join(f"{board.name} ({board.host})" for board in boards)

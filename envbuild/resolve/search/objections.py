@@ -1,4 +1,4 @@
-"""Objections: reasons against a choice that come from rows of the matrix."""
+"""Objections: reasons against a choice. Each objection comes from a row of the matrix."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Objection(NamedTuple):
     remedy: str = ""
 
     def holds(self, free: Collection[Part]) -> bool:
-        """Whether the objection remains if the request leaves the parts in ``free`` open."""
+        """Whether the objection remains if the parts in ``free`` of the request may have any value."""
         return self.part not in free and (self.other_part is None or self.other_part not in free)
 
 
 def objection(part: Part | None, row: str, reason: str, source: str, supporting_field: SupportingField = "") -> Objection:
-    """Make an objection from the parts of its conflict."""
+    """Make an objection from the fields of its conflict."""
     return Objection(part, Conflict(row=row, reason=reason, source=source), supporting_field)
 
 

@@ -1,6 +1,7 @@
 """The places where a build can run: operating system, Python, and the base that brings CUDA.
 
-The same functions find possible places and explain impossible ones. The rules themselves are in ``matrix.placement``.
+The same functions find possible places and explain why other places are impossible. The rules themselves are in
+``matrix.placement``.
 """
 
 from __future__ import annotations
@@ -233,8 +234,8 @@ def _with_compilers(
 
 
 def _plain_offer(lookup: Lookup, variant: Variant, provider: Provider) -> Offer:
-    """An offer of a base that brings no libraries. A user's own image is assumed to hold the libraries that the framework
-    needs."""
+    """Return the offer of a base without CUDA libraries. A user's own image is assumed to contain the libraries that the
+    framework needs."""
     found = {}
     for library, need in (("cudnn", variant.cudnn), ("nccl", variant.nccl)):
         version = "" if need is None else need.prefer
@@ -384,6 +385,6 @@ def _inside_tag(
 
 
 def library_releases(lookup: Lookup, library: str, cuda: str, need: LibraryNeed) -> list[LibraryRow]:
-    """The releases that satisfy a need, the preferred one first, then the newest."""
+    """Return the releases that satisfy a need. The preferred release comes first, then the newest releases."""
     rows = accepted_releases((row for row in lookup.libraries[library] if row.origin.status != "known-bad"), need, cuda)
     return sorted(rows, key=lambda row: row.version != need.prefer)

@@ -14,8 +14,8 @@ from envbuild.resolve.search.objections import Objection, objection, status_obje
 def python_on(lookup: Lookup, version: str, system: SystemRow, image: str, supply: str = "") -> Python | Objection:
     """Return how Python ``version`` comes into an image of ``system``, or why it cannot.
 
-    If the request names a supply, Python comes from that ``supply`` alone. Otherwise the package of the distribution comes
-    before other supplies.
+    If the request names a supply, Python comes from that ``supply`` alone. Otherwise the package of the distribution is
+    preferred to other supplies.
 
     In a user's own image, the interpreter is searched for by its bare name, such as ``python3.6``, on the image's PATH, because
     the interpreter's folder is not known: official Python images have it in /usr/local/bin, distributions in /usr/bin, other
@@ -76,7 +76,7 @@ def _supplied(lookup: Lookup, way: str, version: str, system: SystemRow, image: 
 
 
 def remote_file(lookup: Lookup, name: str) -> RemoteFile:
-    """The address and hash of the archive with that name, in the form in which an environment holds them."""
+    """Return the address and hash of the archive with that name, as a value for an environment."""
     row = lookup.archives.get(name)
     if row is None:
         raise InvalidInputError(

@@ -23,8 +23,8 @@ def in_order_of_choice(releases: Sequence[Release]) -> Iterator[Release]:
 
 
 def wider_patch(release: Release, releases: Sequence[Release]) -> Release | None:
-    """The newest earlier patch of the same minor version that has native code for many more GPUs: ``release`` has native code
-    for fewer than half of them. None if there is no such patch.
+    """Return the newest earlier patch of the same minor version that has native code for many more GPUs. "Many more" means that
+    ``release`` has native code for fewer than half of them. None if there is no such patch.
 
     ``releases`` are newest first and include all patches of that minor version.
     """

@@ -1,4 +1,5 @@
-"""Finds candidates, best first: the newest release of the first framework, then of the next; GPU builds first; the best place.
+"""Finds candidates, best first. The newest release of the first framework is preferred, then that of the next framework. GPU
+builds are preferred to CPU builds, and the best place is preferred.
 
 The same search finds conflicts and alternatives: it then ignores some parts of the request (``free``).
 """
@@ -26,13 +27,13 @@ from envbuild.resolve.search.placement import Place, places
 from envbuild.resolve.search.release_order import in_order_of_choice
 
 NOTHING: frozenset[Part] = frozenset()
-_LOOKED_AT = 500  # most candidates to compare for builds whose CUDA packages do not conflict
+_LOOKED_AT = 500  # limit of the candidates to look at for builds without conflicting CUDA packages
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Option:
-    """A build with three facts: whether its version was asked for, the objections to it alone, and its needs that can exclude
-    other builds."""
+    """A build with three facts: whether the request asks for its version, the objections to the build alone, and its needs that
+    can exclude other builds."""
 
     build: Build
     accepted: bool
@@ -67,7 +68,7 @@ def _both(*conditions: Only | None) -> Only | None:
 
 
 class _Level:
-    """The builds of one framework to which no objection remains."""
+    """The builds of one framework to which there are no objections."""
 
     def __init__(self, options: Iterable[Option]) -> None:
         self.options = list(options)
@@ -111,7 +112,7 @@ class Search:
         if order is None and self.request.gpus and self.request.device != "cpu" and GPU not in free:
             order = self._native_first
         if len(kept) == 1 and not free and order is None:
-            levels = [self._possible(kept[0], free)]  # lazily, because the first option is often enough
+            levels = [self._possible(kept[0], free)]  # not read as a whole: the first option is often enough
         else:
             levels = [self._level(wanted, free).ordered(order) for wanted in kept]
         if only is not None:
@@ -240,7 +241,7 @@ class Search:
                 yield place
 
     def wants_gpu(self, free: Collection[Part]) -> bool:
-        """Whether the parts that are not free ask for a GPU."""
+        """Whether the request asks for a GPU, if the parts in ``free`` are ignored."""
         request = self.request
         said = request.device == "gpu" and said_of_cuda(request) and CUDA not in free
         return said or (request.device == "gpu" and any(part not in free for part in implying_gpu(request)))
@@ -257,7 +258,8 @@ class Search:
         return self._needs.setdefault(need, need)
 
     def joined(self, need: JointNeed, other: JointNeed) -> JointNeed | None:
-        """Return the joint need of both, or None if they are not compatible. Equal joint needs are the same object."""
+        """Return the joint need of two needs, or None if they are not compatible. For equal joint needs, the same object is
+        returned."""
         key = (id(need), id(other))
         if key not in self._joined:
             found = join(need, other)
@@ -271,7 +273,8 @@ class Search:
         return len(self._joined)
 
     def _for_cpus_alone(self, wanted: Wanted) -> bool:
-        """Whether the request names several frameworks, and no requested release of this one has a GPU build."""
+        """Whether the request names several frameworks, and no requested release of the framework ``wanted`` has a GPU
+        build."""
         name = wanted.framework.name
         if name not in self._cpu_only:
             asked_for = (release for release in wanted.framework.releases if wanted.accepts(release))
@@ -311,14 +314,14 @@ class _Descent:
         self._search = search
         self._free = free
         self._levels = levels
-        self._kinds: list[list[JointNeed]] = []  # for each of several frameworks, its different needs
+        self._kinds: list[list[JointNeed]] = []  # for each of several frameworks, the different needs of its builds
         if len(levels) > 1:
             self._levels = [list(level) for level in levels]
             self._kinds = [list({id(option.need): option.need for option in level}.values()) for level in self._levels]
         self._dead: set[tuple[int, int]] = set()
 
     def candidates(self, builds: tuple[Build, ...], need: JointNeed | None) -> Iterator[Candidate]:
-        """The candidates that begin with ``builds``, whose joint need is ``need``."""
+        """Yield the candidates whose first builds are ``builds``. ``need`` is the joint need of these builds."""
         key = (len(builds), id(need))
         if key in self._dead:
             return

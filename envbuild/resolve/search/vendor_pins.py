@@ -14,8 +14,9 @@ from envbuild.resolve.search.compatibility import share_packages
 def choices_of(build: Build, beside: Sequence[Build]) -> tuple[Requirement, ...]:
     """The pins of envbuild's own (``choices``) that a build keeps if it shares a prefix with the builds ``beside`` it.
 
-    If one of the others has no such pins, its metadata pins all packages, and the build keeps none of its own pins. Otherwise
-    it keeps the pins that contradict neither the requirements of the others nor the pins of a build for a newer CUDA.
+    If one of the other builds has no such pins, its metadata pins all packages, and ``build`` keeps none of its own pins.
+    Otherwise ``build`` keeps the pins that contradict neither the requirements of the other builds nor the pins of a build for
+    a newer CUDA.
     """
     if not build.variant.choices:
         return ()
