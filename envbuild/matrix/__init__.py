@@ -1,1 +1,1 @@
-"""The matrix: strict loading, a compiled copy, and consistency checks across tables."""
+"""The matrix: loads its files strictly, keeps a compiled copy, and checks that its tables are consistent."""

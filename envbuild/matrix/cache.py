@@ -1,6 +1,6 @@
 """Load the matrix. A compiled copy is used if the same version of the program made the copy from the same files.
 
-The files count as the same if they have the recorded stamp or the recorded hashes. Each table, and the releases of each
+The files count as the same if they have the stamp or the hashes that the copy records. Each table, and the releases of each
 framework, are read from the copy on first use, because most requests use only a few tables and one or two frameworks.
 """
 
@@ -77,7 +77,7 @@ def fingerprint(workspace: Workspace) -> str:
 
 
 def _copy_of(workspace: Workspace, overlays: Sequence[Path]) -> tuple[Path, str]:
-    """Return the path of the compiled copy, and the digest of the program that must have made it."""
+    """Return the path of the compiled copy, and the digest that identifies the program which must have made the copy."""
     program = disk_cache.program(Path(__file__).parent, Path(__file__).parent.parent / "yaml_reader.py")
     identity = json.dumps([program, str(workspace.matrix), *(str(path.absolute()) for path in overlays)])
     return workspace.matrix_cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json", program
@@ -112,7 +112,7 @@ def _parts(matrix: Matrix) -> Iterator[list[Any]]:
 
 
 def _believed(cache: Path, entry: Path, program: str) -> CachedParts | None:
-    """Return the compiled copy, or None if there is none for the current sources."""
+    """Return the compiled copy. Return None if there is no copy of the files as they are now."""
     found = disk_cache.recall(cache, program)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Check consistency across tables. All problems are reported, each with the file and line of its row."""
+"""Check that the tables of the matrix are consistent. All problems are reported, each with the file and line of its row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from envbuild.matrix.platform import CudaRow, Provenance, ProviderRow
 from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.matrix.versions import has_prefix, numbers, serves
 
-# Environment names are split at dashes and read from the left. So no framework or system may have the name of something else.
+# Environment names are split at dashes and read from the left. So no framework or system may have a name that also means
+# something else.
 _RESERVED = {"cpu", "gpu", "cuda", "distribution", "tag", "apt", "wheels", "conda", "debian", "local"}
 
 
@@ -102,7 +103,7 @@ def _hardware(matrix: Matrix) -> Iterator[Problem]:
     newest = max((row.version for row in matrix.cuda), key=numbers, default="")
     for driver in (
         matrix.drivers
-    ):  # a driver may be released before its toolkit, but not before the toolkit of the previous major version
+    ):  # a driver may come out before its CUDA toolkit, but not before the toolkit of the preceding major version
         if newest and numbers(driver.max_cuda)[0] > numbers(newest)[0] + 1:
             yield problem(driver.origin, f"max_cuda {driver.max_cuda} is too far from the newest CUDA of the matrix, {newest}")
     yield from _ascending(matrix.drivers, lambda row: row.branch, lambda row: row.max_cuda, lambda row: row.origin, "max_cuda")
@@ -140,7 +141,8 @@ def _ascending(
     origin: Callable[..., Provenance],
     what: str,
 ) -> Iterator[Problem]:
-    """Check a value that must not decrease in newer versions, except in rows of unknown status."""
+    """Check a value that must not be lower for a newer version than for an older version. Rows of unknown status are
+    skipped."""
     highest: tuple[tuple[int, ...], str] = ((), "")
     for row in sorted(rows, key=lambda item: numbers(version(item))):
         if origin(row).status == "unknown":
@@ -263,7 +265,7 @@ def _release(matrix: Matrix, serving: Serving, framework: FrameworkTable, releas
 
 
 def _of_one_name(one: Variant, other: Variant) -> bool:
-    """Whether two builds can have environments of the same name; names contain CUDA, Python and system."""
+    """Whether environments of two builds can get the same name. The name contains the CUDA version, Python and the system."""
     if (one.cuda, one.cuda_libraries) != (other.cuda, other.cuda_libraries) or not set(one.python) & set(other.python):
         return False
     return not one.systems or not other.systems or bool(set(one.systems) & set(other.systems))

@@ -28,8 +28,8 @@ def _builds(matrix: Matrix) -> Iterator[Variant]:
 
 
 def intervals(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
-    """Return needs of cuDNN and NCCL that no release satisfies. Needs of libraries that are installed in the system are checked
-    together with the placement of builds."""
+    """Yield a problem for each need of cuDNN or NCCL that contradicts itself or that no release satisfies. For libraries in the
+    system, the existence of a release is checked together with the placement of builds."""
     for variant in _builds(matrix):
         for library, need in needs(variant):
             if message := _against(library, need) or _unheard(serving, library, need, variant):
@@ -51,8 +51,8 @@ def _unheard(serving: Serving, library: str, need: LibraryNeed, variant: Variant
 
 
 def drivers(matrix: Matrix) -> Iterator[Problem]:
-    """Return driver branches whose highest CUDA contradicts the minimum drivers in the CUDA rows; rows of unknown status are
-    ignored."""
+    """Yield a problem for each driver branch whose highest CUDA contradicts the minimum driver of a CUDA row. Rows of unknown
+    status are ignored."""
     for driver in matrix.drivers:
         for cuda in matrix.cuda:
             if "unknown" not in (driver.origin.status, cuda.origin.status):

@@ -1,4 +1,4 @@
-"""Find the GPU for a name in the spellings of people, clouds and nvidia-smi. Unknown names are refused.
+"""Find the GPU for a name as people, cloud providers and nvidia-smi spell it. Unknown names are refused.
 
 Names are compared in several ways, the strictest first. Each next way ignores more words, but only words that do not affect
 which code runs on the GPU (brand, memory size, form factor, "Ti" and "SUPER").
@@ -19,7 +19,7 @@ from envbuild.matrix.versions import numbers
 _CAPABILITY = re.compile(r"(?:(?:sm|compute)_?(\d{1,3})(\d)[af]?|(\d{1,2})\.(\d))")
 _WORDS = re.compile(r"[a-z]+|\d+")
 _IN_BRACKETS = re.compile(r"\[([^\[\]]+)\]")  # lspci prints "GP102 [GeForce GTX 1080 Ti]"
-# A MIG instance, or a vGPU profile: "-40C", "-1-5C" and "-1-5CME" on MIG, "-2B4".
+# The ending of a name that stands for a MIG instance or a vGPU profile: "-40C" or "-2B4"; on MIG, "-1-5C" or "-1-5CME".
 _SHARE = re.compile(r"\bmig\s+\d+g\.\d+gb\S*|(?<=\w)(?<!geforce)(?:-\d)?-\d+[abcq](?:me|gfx|\d)?$")
 _COUNT = re.compile(r"^\d+\s*x\s*(?=[a-z]|\d{3})|\s+\(?x\s*\d+\)?$")  # "8xH100", "A100 x8"
 # Words that say nothing about the GPU itself.
@@ -28,7 +28,7 @@ _EMPTY = re.compile(
     r"|workstation|generation|founders|vws|embedded|mega|lite|hash|rate|lhr|developer|devkit|kit|module)\b"
 )
 _BRAND = re.compile(r"geforce|tesla|quadro|\bgrid\b")
-_FAMILY = re.compile(r"geforce|tesla|quadro|\bnvs\b|\bjetson\b")  # brands that share numbers; GRID GPUs are also called Tesla
+_FAMILY = re.compile(r"geforce|tesla|quadro|\bnvs\b|\bjetson\b")  # brands that reuse numbers; GRID GPUs are also called Tesla
 _MEMORY = re.compile(r"\b\d+\s*(gb|gib|g)\b")
 _FORM = re.compile(r"\b(sxm\d?|pcie|nvl|hbm\w*|gddr\w*|fhhl|hgx|dgxs?|sff)\b")
 _GRADE = re.compile(r"(?<=\d)\s*(ti|super)\b|\b(ti|super)\b")
@@ -43,10 +43,10 @@ _READINGS: tuple[tuple[re.Pattern[str], ...], ...] = (
 )
 _LAPTOP = re.compile(r"m(x)?")  # the letter after the number of a laptop GPU
 _PARTIAL = 3  # the reading with which a part of a name is searched for
-_LEAST_PART = 3  # shorter parts are not accepted as names
+_LEAST_PART = 3  # characters; a shorter part of a name is not accepted
 _SHOWN = 12
 _NEAREST = 3
-_LONGEST = 60  # characters of a name that a message shows
+_LONGEST = 60  # maximum characters of a name that a message shows
 
 Words = tuple[str, ...]
 
@@ -80,13 +80,13 @@ def patterns() -> Patterns:
 
 
 def find_architecture(matrix: Matrix, capability: str) -> Architecture | None:
-    """The architecture of a compute capability."""
+    """Return the architecture to which a compute capability belongs."""
     wanted = numbers(capability)
     return next((row for row in matrix.architectures if wanted in map(numbers, row.capabilities)), None)
 
 
 def read_capability(text: str) -> str:
-    """Return the compute capability in ``text`` (``sm_61``, ``6.1``), or an empty text."""
+    """Return the compute capability that ``text`` names (``sm_61`` or ``6.1``). Return an empty text if it names none."""
     match = _CAPABILITY.fullmatch(text.lower())
     if match is None:
         return ""

@@ -8,7 +8,7 @@ from envbuild.matrix.platform import Provenance
 
 
 class Architecture(NamedTuple):
-    """A GPU generation, or a part of one, with the CUDA toolkits and driver branches that support it.
+    """A GPU generation, or a part of a generation, with the CUDA toolkits and driver branches that support it.
 
     ``ptx_from`` is the oldest CUDA whose PTX is known to run on this architecture. It is empty if PTX of every CUDA with the
     major version of ``first_cuda`` runs.
@@ -29,7 +29,7 @@ class Architecture(NamedTuple):
 
 
 class Gpu(NamedTuple):
-    """A GPU board. Numbers are None if no source gives them.
+    """A GPU board. A number is None if no source states it.
 
     The numbers are those of one GPU, even on a board with several GPUs; only ``power_w`` is that of the whole board. ``host``
     is the processor that is built together with the GPU, if images do not support that processor; empty for ordinary boards.

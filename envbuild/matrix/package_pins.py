@@ -15,12 +15,12 @@ from envbuild.matrix.versions import around, within
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*([^;@]*)")
 
-# A package, the Pythons on which it is required (empty: all), and the allowed versions.
+# A pin: a package, the Pythons on which it is required (empty for all), and its allowed versions.
 Pin = tuple[str, str, str]
 
 
 def pins_of(release: Release, variant: Variant) -> frozenset[Pin]:
-    """Return a build's requirements on packages."""
+    """Return the pins for the packages that a build requires."""
     stated = [(pin, "") for pin in variant.pins(release.version)]
     stated += [(item.requirement, item.python) for item in (*variant.requirements, *variant.constraints, *variant.asks)]
     read = [(*_read(requirement), python) for requirement, python in stated]
@@ -36,7 +36,7 @@ def own_pins(choices: Iterable[Requirement]) -> frozenset[Pin]:
 
 
 def brings(variant: Variant) -> dict[str, str]:
-    """The vendor's wheels of cuDNN and NCCL that a build requires, with the allowed versions."""
+    """The CUDA vendor's wheels of cuDNN and NCCL that a build requires, with the allowed versions."""
     found: dict[str, str] = {}
     for library in ("cudnn", "nccl"):
         need: LibraryNeed | None = getattr(variant, library)
@@ -48,7 +48,7 @@ def brings(variant: Variant) -> dict[str, str]:
 
 
 def packages_of(variant: Variant) -> set[str]:
-    """The packages that a build requires, including its own."""
+    """The packages that a build requires, including the build's own package."""
     own = () if variant.repository or variant.distribution else (variant.requirement,)
     stated = (item.requirement for item in (*variant.requirements, *variant.constraints, *variant.asks))
     return {_read(requirement)[0] for requirement in (*own, *stated)} | set(brings(variant))

@@ -41,7 +41,7 @@ def supplies_on(row: PythonRow, system: SystemRow) -> list[PythonSupply]:
 
 
 def bases_on(cuda: CudaRow, system: SystemRow) -> list[ProviderRow]:
-    """The bases that bring a CUDA version to a system."""
+    """The bases that provide a CUDA version on a system."""
     return [row for row in cuda.providers if row.provider in _WITH_CUDA and row.system in ("", system.name)]
 
 
@@ -85,7 +85,7 @@ class Served(NamedTuple):
 
 
 class Serving:
-    """Finds the bases that builds of one matrix can use. Builds with the same needs share a cached result."""
+    """Finds the bases that the builds of a matrix can use. The result is cached for all builds with the same needs."""
 
     def __init__(self, matrix: Matrix) -> None:
         self._matrix = matrix
@@ -158,7 +158,7 @@ class Serving:
     def _brought(
         self, library: str, need: LibraryNeed, cuda: CudaRow, system: SystemRow, provider: ProviderRow
     ) -> Sequence[LibraryPackage | LibraryWheel] | None:
-        """Return the packages or wheels with which a base can provide a library, or None."""
+        """Return the packages or wheels with which a base can provide a library. Return None if the base cannot provide it."""
         if need.taken_from != "system":
             return []
         if has_fixed_libraries(provider):

@@ -24,7 +24,7 @@ class Provenance(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The first document, for messages that show only one."""
+        """The first document, for messages that show only one document."""
         return self.sources[0] if self.sources else ""
 
     @property
@@ -38,7 +38,7 @@ class Provenance(NamedTuple):
         return self.note if self.note.startswith(SITE) else f"known not to work: {self.note}"
 
     def source_of(self, field: str) -> str:
-        """The document for one field."""
+        """The document that states the value of one field."""
         for name, sources in self.fields:
             if name == field and sources:
                 return sources[0]
@@ -54,7 +54,7 @@ class SystemPython(NamedTuple):
 
 
 class SystemRow(NamedTuple):
-    """An operating system for images. Higher ``preference`` is chosen first.
+    """An operating system for images. Systems with a higher ``preference`` are chosen first.
 
     ``gcc`` is the version of its compiler, ``mirror`` the address from which its packages come today. ``digest`` is the digest
     (``sha256:…``) that its image's tag had when the source was read; ``archive`` are apt sources that keep its packages
@@ -89,7 +89,8 @@ class SystemRow(NamedTuple):
 
 
 class ArchiveRow(NamedTuple):
-    """A file that a build downloads: a Python interpreter, a conda package, or a program that is a single file."""
+    """A file that a build downloads: an archive of a Python interpreter, a conda package, or a program that is a single
+    file."""
 
     name: str
     url: str
@@ -167,8 +168,8 @@ class PythonRow(NamedTuple):
 class DriverRow(NamedTuple):
     """A driver branch, and the newest CUDA version that it supports, as nvidia-smi prints it.
 
-    ``kind`` is the vendor's name for the branch's type, ``released`` the day of its first public driver, ``latest`` the last
-    known driver.
+    ``kind`` is the vendor's name for the branch's type, ``released`` the day of the branch's first public driver, ``latest``
+    the newest known driver of the branch.
     """
 
     branch: str
@@ -212,7 +213,7 @@ class RepositoryRow(NamedTuple):
 
 
 class PackageRow(NamedTuple):
-    """An exact apt package. ``url`` and ``sha256`` are empty if no public source gives them."""
+    """An apt package with an exact version. ``url`` and ``sha256`` are empty if no public source states them."""
 
     name: str
     version: str
@@ -272,7 +273,7 @@ class PackageSet(NamedTuple):
 
 class ProviderRow(NamedTuple):
     """One way to get a CUDA version. ``system`` is empty if every system can be used; ``cudnn`` and ``nccl`` are the releases
-    in an image.
+    that an image already contains.
 
     ``build_packages`` and ``build_image`` contain nvcc and the headers for compiling; empty if no document names them.
     ``files`` names the archives of conda packages. ``installer`` names the archive with the program that unpacks them.
@@ -310,7 +311,7 @@ class ProviderRow(NamedTuple):
 
 
 class CudaRelease(NamedTuple):
-    """One release of a CUDA version, patch releases included.
+    """One release of a CUDA version. Patch releases are releases, too.
 
     ``driver_min`` is the driver that the release notes require, ``installer_driver`` the driver in its installer; empty if no
     document names it.
@@ -328,7 +329,7 @@ class CudaRow(NamedTuple):
 
     ``release``, ``released`` and ``driver_min`` are those of the newest of ``releases``. ``forward_compat`` names older driver
     branches: with them, data-center GPUs run this CUDA if its cuda-compat package is installed. ``gcc_max`` is the newest major
-    of gcc that its compiler accepts.
+    version of gcc that the CUDA compiler accepts.
     """
 
     version: str
@@ -353,7 +354,8 @@ class CudaRow(NamedTuple):
 class LibraryPackage(NamedTuple):
     """The package of a library for one CUDA version and one system.
 
-    ``dev`` is the package with its headers, in the same version and repository; None if no document names it.
+    ``dev`` is the package with the library's headers, which has the same version and repository. It is None if no document
+    names such a package.
     """
 
     cuda: str
@@ -364,7 +366,7 @@ class LibraryPackage(NamedTuple):
 
 
 class LibraryWheel(NamedTuple):
-    """The wheel of a library for one CUDA version, or for all of a major version."""
+    """The wheel of a library for one CUDA version, or for all CUDA versions with the same major version."""
 
     cuda: str
     wheel: WheelRow

@@ -55,7 +55,7 @@ def _framework_names(row: FrameworkTable) -> Sequence[str]:
 
 
 def _branch(text: str) -> str:
-    """Normalise a driver name: R470, 470.57.02 and 470 name the same branch."""
+    """Return the driver branch that a text names: R470, 470.57.02 and 470 all name the branch 470."""
     return text.lower().lstrip("rv").partition(".")[0]
 
 
@@ -137,7 +137,7 @@ def find_table(text: str) -> str:
 
 
 def find_row(matrix: Matrix, table: str, text: str) -> Any:
-    """The row of ``table`` that ``text`` names. Raises :class:`UnknownNameError` with the nearest names."""
+    """The row of ``table`` that ``text`` names. Raises :class:`UnknownNameError` with the most similar names."""
     kind = TABLES[table]
     rows = kind.rows(matrix)
     if table == "gpus":  # as in a request, any unique part of a board's name is enough
@@ -174,7 +174,8 @@ def _is_version(text: str) -> bool:
 
 
 def listing(matrix: Matrix, table: str) -> list[dict[str, Any]]:
-    """Return the rows of a table as JSON values, with every field (for a framework the versions of its releases)."""
+    """Return the rows of a table as JSON values with every field. For a framework, the releases are given only by their
+    versions."""
     return [row_json(row) for row in TABLES[table].rows(matrix)]
 
 

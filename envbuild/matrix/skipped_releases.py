@@ -11,7 +11,7 @@ PRERELEASES = "prereleases"
 
 def why_left_out(rules: Iterable[LeftOut], version: str) -> LeftOut | None:
     """Return the first rule that covers ``version``; None if there is none, or the version is invalid."""
-    from packaging.specifiers import SpecifierSet  # here, because every request imports this module
+    from packaging.specifiers import SpecifierSet  # imported late: every request imports this module
     from packaging.version import InvalidVersion, Version
 
     try:

@@ -3,8 +3,9 @@
 The classes are named tuples, not dataclasses: Python makes such classes and their rows several times faster, and every command
 makes thousands of rows.
 
-Inheritance, defaults and references to sources are already resolved, so each row is complete. ``key`` names a row in messages
-and in ``Conflict.row``; it never changes, because scripts read it. Everything is hashable, so that equal rows can be shared.
+In these rows, inheritance, defaults and references to sources are already resolved, so each row is complete. ``key`` names a
+row in messages and in ``Conflict.row``; it never changes, because scripts read it. All values are hashable, so that equal rows
+can be shared.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from envbuild.model.words import CudaLibraries, PythonFrom
 class LibraryNeed(NamedTuple):
     """The cuDNN or NCCL that a framework needs: at least ``minimum``, below ``below``, preferably ``prefer``.
 
-    ``taken_from`` says where it comes from: ``system`` (installed with CUDA), ``wheels``, or ``bundled`` (in the framework's
-    binary).
+    ``taken_from`` says where the library comes from: ``system`` (installed with CUDA), ``wheels``, or ``bundled`` (in the
+    framework's binary).
     """
 
     minimum: str
@@ -48,7 +49,7 @@ class LibraryNeed(NamedTuple):
 class Requirement(NamedTuple):
     """A PEP 508 requirement that holds on some Pythons only (``python``, such as ``>=3.7``; empty for all).
 
-    ``source`` is the document that states it; empty if only the row states it.
+    ``source`` is the document that states the requirement; it is empty if only the row states it.
     """
 
     requirement: str
@@ -57,7 +58,7 @@ class Requirement(NamedTuple):
 
 
 class BadCapability(NamedTuple):
-    """GPUs on which the binaries start, but are known to fail."""
+    """GPUs on which the binaries of a build start, but are known to fail."""
 
     capabilities: tuple[str, ...]
     reason: str
@@ -65,7 +66,7 @@ class BadCapability(NamedTuple):
 
 
 class PinnedWheel(NamedTuple):
-    """A file of a build for one Python, with its hash from ``source`` and the requirements in its metadata."""
+    """A wheel of a build for one Python. Its hash is from the document ``source``; its requirements are from its metadata."""
 
     filename: str
     python: str
@@ -80,14 +81,15 @@ class Variant(NamedTuple):
     A build comes from a package index, unless ``repository`` and ``revision`` name the source that it is built from, or
     ``distribution`` names the version of the system's own package. ``upon`` are the builds on which it is based, each as
     (framework, version, variant). ``choices`` are envbuild's own pins, within the ranges that the package's metadata allows.
-    They apply unless another framework requires other versions. With ``nvcc``, CUDA's compiler builds the package. With
+    These pins apply unless another framework requires other versions. With ``nvcc``, CUDA's compiler builds the package. With
     ``optional_nvcc``, the compiler builds a GPU part of the package if the base has the compiler and NCCL comes as a wheel;
     else the package has no GPU part. ``files`` are wheels whose hashes are known even if ``index`` cannot be reached. ``asks``
-    are requirements that only serve to find conflicts with other frameworks, which then need separate prefixes. They are not
-    locked. ``contradicts`` lists the fields that differ from what the files on the index state, and why the row is right. With
-    ``exact_cuda``, CUDA libraries of a later minor version cannot stand in: the package compiles code with headers of exactly
-    ``cuda``. ``beside_wheels`` is set for joined builds only: the package of a build that brings CUDA as wheels. ``only_ptx``
-    are GPUs that are not in ``sass`` because an add-on has only PTX for them, while its base has native code.
+    are requirements that only serve to find conflicts with other frameworks, which then need separate prefixes. These
+    requirements are not locked. ``contradicts`` lists the fields that differ from what the files on the index state, and why
+    the row is right. With ``exact_cuda``, CUDA libraries of a later minor version cannot be used instead: the package compiles
+    code with headers of exactly ``cuda``. ``beside_wheels`` is set only if several builds were joined into this variant: it is
+    the package of a joined build that brings CUDA as wheels. ``only_ptx`` are GPUs that are not in ``sass`` because an add-on
+    has only PTX for them, while its base has native code.
     """
 
     name: str
@@ -161,7 +163,8 @@ class Added(NamedTuple):
 
 
 class BadPair(NamedTuple):
-    """Releases of the base framework (``versions`` as written) that are known not to work, with the report."""
+    """Releases of the base framework that are known not to work, with the report of that. ``versions`` is the condition as
+    written."""
 
     versions: str
     releases: tuple[str, ...]
@@ -177,7 +180,7 @@ class Pairs(NamedTuple):
     ``allows`` is the range that upstream states; it is empty if only the tested releases work. ``source`` is the document about
     the tests, ``allows_source`` the document about the range, and ``default_source`` the document about the default if that is
     a third document. Upstream tested the releases in ``cpu_only`` only in CPU builds and those in ``cuda_only`` only in CUDA
-    builds; in the other builds they count as allowed. In builds for CUDA, ``taken_cuda`` is used instead of ``taken``.
+    builds; in other builds, these releases count as allowed. In builds for CUDA, ``taken_cuda`` is used instead of ``taken``.
     """
 
     framework: str
@@ -228,7 +231,7 @@ class NameHint(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A rule for published releases that have no row on purpose. It covers versions that satisfy any of the conditions in
+    """A rule for published releases that have no row on purpose. The rule covers versions that satisfy any of the conditions in
     ``releases``. The note of ``origin`` is the reason."""
 
     releases: tuple[str, ...]

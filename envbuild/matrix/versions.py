@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NUMBERS = r"\d{1,9}(\.\d{1,9}){0,5}"
 MINOR = r"\d{1,3}\.\d{1,3}"  # the form of a CUDA version, a Python version and a compute capability
 BRANCH = r"\d{1,4}"  # the form of a driver branch
-CUDA_OR_MAJOR = r"\d{1,3}(\.\d{1,3})?"  # a library may be built once for a whole major version
+CUDA_OR_MAJOR = r"\d{1,3}(\.\d{1,3})?"  # only a major version if a library is built once for all of its minor versions
 
 
 @functools.lru_cache(maxsize=4096)
@@ -47,12 +47,13 @@ def serves(cuda: str, entry: str) -> bool:
 
 
 def within(version: str, clauses: str) -> bool:
-    """Whether a dotted-number version satisfies clauses such as ``>=3.7,<3.10``; ``==`` and ``!=`` take prefixes."""
+    """Whether a version of dotted numbers satisfies clauses such as ``>=3.7,<3.10``. ``==`` and ``!=`` compare prefixes."""
     return _satisfies(version, clauses, lambda text: numbers(text.removesuffix(".*")))
 
 
 def version_matches(version: str, clauses: str) -> bool:
-    """Whether a framework version (PEP 440) satisfies clauses; ``==`` and ``!=`` take prefixes, as everywhere in a request."""
+    """Whether a framework version (PEP 440) satisfies clauses; ``==`` and ``!=`` compare prefixes, as everywhere in a
+    request."""
     return _satisfies(version, clauses, _pep440)
 
 
@@ -67,7 +68,7 @@ def _satisfies(version: str, clauses: str, number: Callable[[str], Any]) -> bool
 
 
 def _clause_holds(version: str, clause: str, number: Callable[[str], Any]) -> bool:
-    """Whether a version satisfies one clause; ``number`` converts a version for ``<`` and ``>``."""
+    """Whether a version satisfies one clause. The function ``number`` makes versions comparable for ``<`` and ``>``."""
     bound = clause.lstrip("=!<>~")
     relation, bound = clause.removesuffix(bound), bound.strip()
     prefix = bound.removesuffix(".*")
@@ -93,8 +94,8 @@ def version_parts(text: str) -> list[int]:
 
 
 def around(clauses: str) -> list[str]:
-    """Return versions to try: the named ones, their successors, and the lowest version. If any version satisfies ``clauses``,
-    one of these does."""
+    """Return versions to try: the versions in ``clauses``, their successors, and the lowest version. If any version satisfies
+    ``clauses``, one of the returned versions does."""
     from packaging.version import Version
 
     found = ["0"]

@@ -174,7 +174,8 @@ def _library(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]
 
 
 def _quoted(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]:
-    """Compare the range of a library with the package that the row cites as its source."""
+    """Compare the range of a library's versions in a row with the release of the library's package that the row names as its
+    source."""
     if need.exact and not exactly(asked):
         yield f"the row allows only {what} {need.prefer}, but the wheel requires {asked}"
     elif not need.exact and not has_prefix(lowest(asked), need.minimum):

@@ -55,7 +55,7 @@ class Proposal:
 
 @dataclass(slots=True)
 class _Block:
-    """A series in the text: its lines from ``first`` up to ``last`` (exclusive), and the lines of its releases."""
+    """A series in the text of a file: its lines from ``first`` up to ``last`` (exclusive), and the lines of its releases."""
 
     name: str
     first: int
@@ -102,7 +102,7 @@ def propose(
 
 
 def _problems(files: Mapping[str, str]) -> set[str]:
-    """Return the problems of the matrix, without line numbers."""
+    """Return the problems of the matrix that is made from ``files``. The problems have no line numbers."""
     try:
         return {problem.message for problem in check(compile_matrix({name: text.encode() for name, text in files.items()}))}
     except InvalidInputError as error:
@@ -164,7 +164,7 @@ def _series_name(version: Version, like: _Block) -> str:
 
 
 def _blocks(text: str) -> list[_Block]:
-    """Return the position of each series in the text, which is known to be valid."""
+    """Return the position of each series in ``text``, which must be valid."""
     top: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     body = next(value for key, value in top.value if key.value == "series")
     found = []

@@ -52,28 +52,28 @@ class Wheels:
         return max(self.floors.values(), key=numbers, default="")
 
     def serves(self, python: str) -> bool:
-        """Whether a file is for this Python, X.Y, by its tag and by its Requires-Python."""
+        """Whether a file is for the Python ``python`` (X.Y). Its tag and its Requires-Python must allow this Python."""
         tags = (python, _ANY_PYTHON, f"{python.partition('.')[0]}.{_ANY_PYTHON}")
         return any(_admits(text, python) for tag in tags for text in self.pythons.get(tag, ()))
 
 
 def packages(framework: FrameworkTable) -> list[str]:
-    """The projects of the host's own index that a framework's builds come from."""
+    """The projects of this machine's package index from which a framework's builds come."""
     found = (variant.package for release in framework.releases for variant in release.variants if indexed(variant))
     return list(dict.fromkeys(found))
 
 
 def indexed(variant: Variant) -> bool:
-    """Whether a build comes from the host's own index; other indexes are not queried."""
+    """Whether a build comes from the package index that this machine uses. Other indexes are not queried."""
     return variant.index == "default" and bool(variant.pins(""))
 
 
 def ask(
     matrix: Matrix, files_of: Callable[[str], list[IndexFile]], on_progress: OnProgress
 ) -> dict[str, dict[Version, Wheels]]:
-    """Query every package, a few pages in parallel. A project that the index does not have gets no versions.
+    """Query the index for every package, a few pages in parallel. A project that the index does not have gets no versions.
 
-    Raises :class:`BuildError` (``index-unreachable``) with the first page that cannot be read.
+    Raises :class:`BuildError` (``index-unreachable``) that names the first page that cannot be read.
     """
     names = list(dict.fromkeys(name for framework in matrix.frameworks for name in packages(framework)))
     pool = DaemonPool(_AT_ONCE)

@@ -1,6 +1,6 @@
 """Decide which new releases have to wait for a row, because a part of them is not published yet.
 
-The matrix itself says which frameworks upstream publishes together: no framework is named here.
+The rows of the matrix show which frameworks upstream publishes together, so this module names no framework.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ def _has_base(matrix: Matrix, framework: str, asked: SpecifierSet) -> bool:
 
 
 def split_pairs(before: Matrix, after: Matrix, added: Iterable[Key]) -> dict[Key, str]:
-    """Return the releases of ``added`` that lack a partner in ``after``, with the reason.
+    """Return the releases in ``added`` that must wait, with the reason: in ``after``, a framework that is published with them
+    has no matching release.
 
     ``before`` says which frameworks are published together; ``after`` is the matrix with the proposed rows.
     """
@@ -195,7 +196,7 @@ def held_with(source: RowSources, framework: FrameworkTable, version: str, waiti
 
 
 def _asks_for(source: RowSources, framework: FrameworkTable, version: str, base_version: str, names: set[str]) -> bool:
-    """Whether the wheel accepts the waiting release ``base_version`` of its base framework."""
+    """Whether the wheel of an add-on accepts ``base_version``, the release of its base framework that waits for a row."""
     projects = {canonicalize_name(name) for name in names}
     for variant in framework.releases[0].variants:
         if indexed(variant) and Version(version) in source.published[variant.package]:

@@ -1,4 +1,4 @@
-"""Read which CUDA, cuDNN, NCCL and companion packages wheels require in their metadata."""
+"""Read from the metadata of wheels which versions of CUDA, cuDNN, NCCL and companion packages they require."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from envbuild.matrix.types import Matrix, Variant
 from envbuild.matrix.versions import has_prefix, numbers
 from envbuild.model.progress import OnProgress, Progress
 
-# The vendor's packages on the index, by the field of a row. From CUDA 13 on, the names have no major version.
+# The CUDA vendor's packages on the index, by the field of a matrix row. From CUDA 13 on, the names of the packages have no
+# major version.
 _PACKAGES = {
     "cuda": re.compile(r"cuda-toolkit|nvidia-cuda-runtime(-cu\d+)?"),
     "cudnn": re.compile(r"nvidia-cudnn(-cu\d+)?"),
     "nccl": re.compile(r"nvidia-nccl(-cu\d+)?"),
 }
 _AT_ONCE = 8
-_DEPTH = 3  # a framework requires its plug-in, which requires the vendor's packages
+_DEPTH = 3  # depth of requirements to read: a framework requires its plug-in, which requires the vendor's packages
 
 RequiresOf = Callable[[IndexFile, Version], Sequence[Requirement] | None]  # None if the requirements cannot be known
 Key = tuple[str, str]  # a requirement such as name[extra], and the version
@@ -48,7 +49,7 @@ def key_of(variant: Variant, version: str) -> Key:
 
 
 def declared_of(projects: Mapping[str, SpecifierSet]) -> Declared:
-    """Return the conditions by project, and the conditions on the vendor's libraries also by library."""
+    """Return the conditions by project. The conditions on the CUDA vendor's libraries are also returned by library."""
     libraries: dict[str, SpecifierSet] = {}
     for name, conditions in projects.items():
         if what := library_of(name):
@@ -69,18 +70,20 @@ def exactly(conditions: SpecifierSet) -> str:
 
 
 def library_of(project: str) -> str:
-    """Return the row's field for a project: ``cuda``, ``cudnn``, ``nccl``, or an empty text."""
+    """Return the field of a matrix row for a project: ``cuda``, ``cudnn`` or ``nccl``. Return an empty text for other
+    projects."""
     return next((what for what, names in _PACKAGES.items() if names.fullmatch(project)), "")
 
 
 def lowest(conditions: SpecifierSet) -> str:
-    """Return the single required version, or the lower bound of the range, or an empty text."""
+    """Return the single required version, or the lower bound of the required range. Return an empty text if there is
+    neither."""
     bounds = [clause.version.removesuffix(".*") for clause in conditions if clause.operator in ("==", ">=", "~=", ">")]
     return max(bounds, key=Version, default="")
 
 
 def below(conditions: SpecifierSet) -> str:
-    """Return the version before which the range ends, or an empty text."""
+    """Return the upper bound of the range, which is not part of the range. Return an empty text if there is no upper bound."""
     return min((clause.version for clause in conditions if clause.operator == "<"), key=Version, default="")
 
 
@@ -106,7 +109,7 @@ class Reader:
         return declared_of(projects)
 
     def newest(self, project: str, asked: SpecifierSet) -> Version | None:
-        """The newest release of ``project`` that the index has wheels of and that ``asked`` allows."""
+        """Return the newest release of ``project`` that ``asked`` allows and for which the index has wheels."""
         found = self._releases(canonicalize_name(project))
         return max((version for version in found if asked.contains(version) and found[version].file), default=None)
 
@@ -148,7 +151,7 @@ def _holds(requirement: Requirement, extras: Iterable[str], python: str) -> bool
 
 
 def collect(matrix: Matrix, reader: Reader, on_progress: OnProgress) -> dict[Key, Declared]:
-    """Read the wheels of all builds that use CUDA packages or are paired with another framework."""
+    """Read the requirements of the wheels of all builds that use CUDA packages or are add-ons to another framework."""
     wanted: dict[Key, str] = {}
     for framework in matrix.frameworks:
         for release in framework.releases:

@@ -38,7 +38,7 @@ class Context:
         self.package_sets: dict[str, PackageSet] = {}
 
     def define_sources(self, table: Table) -> None:
-        """Read a file's ``sources``. Ids are global: two files must not define the same id differently."""
+        """Read a file's ``sources``. The ids of sources are global: two files must not define the same id differently."""
         for name, source in table.named_tables("sources"):
             source.text("title")
             url = source.text("url", pattern=DOCUMENT)
@@ -91,7 +91,7 @@ class Context:
         return origin
 
     def document(self, table: Table, key: str, inherited: str = "") -> str:
-        """A single optional source: an id, a URL or a purl."""
+        """Read an optional source: the id of a source, a URL or a purl."""
         found = self._documents(table, key)
         return found[0] if found else inherited
 
@@ -135,7 +135,7 @@ def date(table: Table, key: str, default: str | None = None, *, whole: bool = Fa
 
 
 def requirement_list(context: Context, table: Table, key: str, source: str) -> tuple[Requirement, ...]:
-    """PEP 508 strings, or mappings that limit them to some Pythons."""
+    """Read a list of requirements: PEP 508 strings, or mappings that limit such a string to some Pythons."""
 
     def checked(text: str, where: Table, name: str) -> str:
         from packaging import requirements
@@ -167,8 +167,8 @@ def descending(rows: Iterable[T], key: Callable[[T], str]) -> tuple[T, ...]:
 
 
 def unique(context: Context, rows: Iterable[tuple[str, Table, T]]) -> list[T]:
-    """Rows by name. A repeated name is a problem, except in an overlay: a row of an overlay replaces the row of an earlier
-    file."""
+    """Return the rows by name. A repeated name is a problem, except in an overlay: a row of an overlay replaces the row of an
+    earlier file."""
     found: dict[str, tuple[Table, T]] = {}
     for name, table, row in rows:
         first = found[name][0] if name in found else None

@@ -8,7 +8,7 @@ from envbuild.matrix.reading.context import NAME, Context, minor
 from envbuild.matrix.versions import NUMBERS
 from envbuild.yaml_reader import Table
 
-FOLDER = r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*"  # below site-packages
+FOLDER = r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*"  # a path below site-packages
 
 
 def wheel_set(context: Context, table: Table, defaults: Provenance) -> WheelSet:

@@ -1,5 +1,4 @@
-"""Reads ``frameworks/<name>.yaml``. A value that a release or a variant does not state comes from its series, or from its
-framework."""
+"""Reads ``frameworks/<name>.yaml``. Releases and variants inherit values from their series and framework."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from envbuild.model.words import CudaLibraries
 from envbuild.yaml_reader import Table
 
 CUDA_LIBRARIES = get_args(CudaLibraries)
-DIFFERENCES = ("gone", "yanked", "date", "python", "glibc", "cuda", "cudnn", "nccl", "beside")  # a row may explain one of these
+DIFFERENCES = ("gone", "yanked", "date", "python", "glibc", "cuda", "cudnn", "nccl", "beside")  # a row may explain these
 _LEVELS = ("options", "constraints", "requirements", "asks", "margin_days", *KEYS)
 _ONLY_RELEASES = "this key needs `variants`; without them, an overlay's series only adds releases: write the key into each"
 
@@ -41,8 +40,8 @@ class _Parents:
 def frameworks(context: Context, files: Files, policy: MatrixPolicy) -> tuple[FrameworkTable, ...]:
     """All frameworks by name.
 
-    In an overlay, ``framework: {name: …}`` refers to the existing framework. A series there replaces the series of the same
-    name; a series without ``variants`` adds releases to the existing one, or replaces single releases.
+    In an overlay, ``framework: {name: …}`` refers to the existing framework. A series in the overlay replaces the series of the
+    same name. A series without ``variants`` instead adds releases to the existing series, or replaces single releases.
     """
     heads: list[tuple[str, Table, tuple[Table, Provenance]]] = []
     bodies: dict[str, list[tuple[Table, Provenance]]] = {}
@@ -172,7 +171,7 @@ def _framework(
 
 
 def _check_levels(context: Context, table: Table) -> None:
-    """Read inherited values once, so that their problems are reported even if no release uses them."""
+    """Read inherited values once, so that their problems are reported even if no release uses these values."""
     table.text_map("options")
     requirement_list(context, table, "constraints", "")
     requirement_list(context, table, "requirements", "")
@@ -356,8 +355,7 @@ def _variant(context: Context, name: str, tables: list[Table], parents: _Parents
 
 
 def _provenance(context: Context, tables: list[Table], parents: _Parents, ours: Provenance) -> Provenance:
-    """Return the provenance of the most specific table. A series cannot give a release a better status than the release states
-    itself."""
+    """Return the most specific table's provenance. A series cannot improve the status that a release states itself."""
     own = [(table.where, table.line) for _, table in parents.release.named_tables("variants")]
     found = ours
     for table in reversed(tables):

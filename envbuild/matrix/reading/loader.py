@@ -29,8 +29,8 @@ def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]
     """Return the bytes of the entry file, of the files that it includes, and of the overlays. The keys are the names of the
     files in messages.
 
-    Overlays (``--matrix``) come last; their rows replace rows of the same name. Overlays have absolute names and the matrix's
-    own files relative ones, which :attr:`Provenance.overlaid` uses to distinguish them.
+    Overlays (``--matrix``) come last; their rows replace rows of the same name. Overlays have absolute names, and the matrix's
+    own files have relative names. :attr:`Provenance.overlaid` distinguishes them by this.
     """
     problems: list[Problem] = []
     found: dict[str, bytes] = {}
@@ -64,14 +64,14 @@ def unnamed_files(entry: Path) -> list[Problem]:
 
 
 def overlay_name(path: Path) -> str:
-    """Return the name of an overlay in messages, provenance and the compiled copy."""
+    """Return the name that an overlay has in messages, in provenance and in the compiled copy."""
     return str(path.absolute())
 
 
 def _includes(content: bytes, where: str) -> list[tuple[str, int]]:
     """Return the files that the entry file includes. Problems are ignored here: :func:`compile_matrix` reports them."""
     table = load(content, where, [])
-    # YAML's escapes can write a NUL, which no path may contain.
+    # A text in YAML can contain a NUL character by an escape, but a path must not contain NUL.
     return [] if table is None else [(name.replace("\0", "?"), table.line_of("include")) for name in table.texts("include")]
 
 
@@ -95,7 +95,8 @@ def compile_files(entry: Path, overlays: Sequence[Path]) -> tuple[Matrix, Mappin
 
 
 def compile_matrix(sources: Mapping[str, bytes], overlays: Sequence[str] = ()) -> Matrix:
-    """The matrix of the given files, the first being the entry. Raises :class:`InvalidInputError` with every problem."""
+    """The matrix of the given files. The first of them is the entry file. Raises :class:`InvalidInputError` with every
+    problem."""
     context = Context()
     context.overlays = set(overlays)
     read = [load(content, where, context.problems) for where, content in sources.items()]

@@ -264,7 +264,8 @@ def _cuda_release(context: Context, table: Table, parent: Provenance, minor: str
 
 
 def _installer_driver(table: Table, usual: str) -> str:
-    """Read the driver that the installer of a CUDA release contains. The row says ``none`` if it contains none."""
+    """Read the driver that the installer of a CUDA release contains. The row says ``none`` if the installer contains no
+    driver."""
     said = table.text("installer_driver", usual, pattern=rf"none|{NUMBERS}")
     return "" if said == "none" else said
 
@@ -351,6 +352,6 @@ def library(context: Context, table: Table, defaults: Provenance, *, name: str) 
 
 
 def libraries(context: Context, files: Files, name: str) -> tuple[LibraryRow, ...]:
-    """The ``cudnn`` or ``nccl`` table, newest first."""
+    """The rows of the table ``cudnn`` or ``nccl``, newest first."""
     found = rows(context, files, name, lambda row: row.version, lambda c, t, d: library(c, t, d, name=name))
     return descending(found, lambda row: row.version)

@@ -1,4 +1,4 @@
-"""Reads the libraries that a build needs, and the GPUs on which it does not work."""
+"""Reads which libraries a build needs, and on which GPUs the build does not work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from envbuild.yaml_reader import Table
 
 def need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None:
     """Read which cuDNN or NCCL (``key``) a build needs; None if the row does not say. ``libraries`` is the row's
-    ``cuda_libraries``, the default for where the library comes from."""
+    ``cuda_libraries``. It says where the library comes from if the row does not say that."""
     if key not in table:
         return None
     if table.is_text(key):

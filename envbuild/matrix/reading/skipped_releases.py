@@ -10,7 +10,7 @@ from envbuild.yaml_reader import Table
 
 
 def left_out(context: Context, file: Table, defaults: Provenance) -> tuple[LeftOut, ...]:
-    """Read a file's ``left_out``; in a file without a framework it applies to all frameworks."""
+    """Read a file's ``left_out``; in a file without a framework, ``left_out`` applies to all frameworks."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     found = []

@@ -97,7 +97,7 @@ class Search:
         self._joined: dict[tuple[int, int], JointNeed | None] = {}
         self._releases: dict[str, list[Release]] = {}
         self._made = partial(builds_upon, lookup)
-        self._native_first: Order = self._without_native_code  # one object, because sorted results are cached by its identity
+        self._native_first: Order = self._without_native_code  # stored: sorted results are cached by this object's identity
 
     def solutions(
         self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
