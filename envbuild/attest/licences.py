@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 # A shell script that runs in the image. For each Python package it prints the path of the metadata and the lines about name,
-# version and licence; for each Debian package its name and version and the lines about its licence.
+# version and licence; for each Debian package, it prints the name, the version and the lines about the licence.
 QUESTION = r"""
 find / -xdev \( -path '*.dist-info/METADATA' -o -path '*.egg-info/PKG-INFO' \) -type f 2>/dev/null | sort |
 while read -r path; do

@@ -23,10 +23,10 @@ def document(
     date: str,
     accepted: Callable[[Vulnerability], Mapping[str, str] | None] = lambda _finding: None,
 ) -> Mapping[str, Any] | None:
-    """Return the document about the image of ``name``; None without findings, because OpenVEX has no empty documents.
+    """Return the document about the image of ``name``; None if there are no findings, because OpenVEX has no empty documents.
 
     ``how`` says which database was searched, and what could not be checked. ``date`` (RFC 3339) is the time of the search.
-    ``accepted`` returns the status of a finding that the site's policy accepts, with its further fields.
+    ``accepted`` is a function. For a finding that the site's policy accepts, it returns the OpenVEX status and further fields.
     """
     told = [_statement(name, each, accepted(each)) for each in findings]
     if not told:

@@ -22,7 +22,8 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 _PAYLOAD = "application/vnd.in-toto+json"
 _LONGEST = 200  # maximum characters of a claim
 
-# The kinds of statements. The first is the statement of `cosign sign`: the holder of the key signs the image.
+# The kinds of statements. The first is the statement that `cosign sign` makes: it says only that the owner of the key signed
+# the image.
 SIGNED = "https://sigstore.dev/cosign/sign/v1"
 SBOM = "https://cyclonedx.org/bom"
 PROVENANCE = "https://slsa.dev/provenance/v1"
@@ -113,7 +114,7 @@ def bundle(statement: Statement, digest: str, key: SigningKey) -> bytes:
 
 
 def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
-    """Return what a bundle states about the image ``digest``. Raises :class:`UntrustedError` unless it is signed with
+    """Return what a bundle states about the image ``digest``. Raises :class:`UntrustedError` unless the bundle is signed with
     ``key``."""
     try:
         envelope = json.loads(content)["dsseEnvelope"]
@@ -144,7 +145,7 @@ def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
 def claims(content: bytes) -> tuple[str, str]:
     """Return the key hint and the statement type that a bundle names, without checking the signature; empty if it names none.
 
-    Each is one line of at most 200 characters, because anybody may have written it.
+    Each of the two is cut to one line of at most 200 characters, because anybody may have written them.
     """
     try:
         told = json.loads(content)

@@ -17,8 +17,8 @@ def audit(
 
     ``databases`` are folders or zips of OSV records (as https://osv.dev offers them for PyPI and for Debian). Without a
     database, pip-audit queries ``service`` (``osv`` or ``pypi``) for the Python packages only. ``sources`` lists the binary
-    package, source package and source version of every package that the image's package manager installed. It is None if there
-    is no image, and empty if the image has no dpkg.
+    package, source package and source version of every package that the image's package manager installed. ``sources`` is None
+    if there is no image, and empty if the image has no dpkg.
 
     Raises :class:`PublishError` (``advisories-unreachable``) if a service does not answer, :class:`UsageError` or
     :class:`InvalidInputError` if a database cannot be used.

@@ -137,7 +137,7 @@ def _uncovered(packages: Sequence[AuditedPackage], covered: set[str]) -> Iterato
 def is_about(ecosystem: str, ours: str) -> bool:
     """Whether advisories of ``ecosystem`` apply to packages of ``ours``.
 
-    The names may differ for Ubuntu, where advisories also name the support plan: ``Ubuntu:22.04:LTS`` and
+    For Ubuntu, the two names may differ, because advisories also name the support plan: ``Ubuntu:22.04:LTS`` and
     ``Ubuntu:Pro:22.04:LTS`` apply to packages of ``Ubuntu:22.04``."""
     if ecosystem == ours:
         return True

@@ -1,6 +1,6 @@
 """Compares Debian package versions as dpkg does: https://www.debian.org/doc/debian-policy/ch-controlfields.html#version.
 
-python-debian has the same comparison. These few lines avoid a dependency, and tests compare them with dpkg.
+python-debian has the same comparison. This module avoids that dependency. Tests compare its results with those of dpkg.
 """
 
 from __future__ import annotations

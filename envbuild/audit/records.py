@@ -1,6 +1,6 @@
 """Reads OSV records one at a time from folders and zips: https://ossf.github.io/osv-schema/.
 
-One record is in memory at a time, whatever the size of the database. A record that cannot be read is skipped, and its name is
+Only one record is in memory at a time, even if the database is large. A record that cannot be read is skipped, and its name is
 reported.
 """
 
@@ -55,7 +55,7 @@ def read(place: Path) -> Iterator[tuple[str, dict[str, Any]] | Bad]:
 
 
 def _folder(place: Path) -> Iterator[tuple[str, dict[str, Any]] | Bad]:
-    """Yield the records of a folder. Links to folders are not followed, to avoid duplicates and loops."""
+    """Yield the records of a folder. Links to folders are not followed: records could be read twice, or in an endless loop."""
     waiting = [place]
     while waiting:
         with os.scandir(waiting.pop()) as entries:

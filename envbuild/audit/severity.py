@@ -41,7 +41,7 @@ def _scored(part: Mapping[str, Any]) -> Iterator[str]:
 
 
 def rating(score: float) -> str:
-    """The word for a score; a score of 0 means no impact and is counted as low."""
+    """Return the word for a score. A score of 0 means no impact; it counts as low."""
     return "low" if score < 4.0 else "medium" if score < 7.0 else "high" if score < 9.0 else "critical"
 
 

@@ -1,1 +1,2 @@
-"""The catalogue: a static site about environments, which needs no server and makes no request. Pure: values in, files out."""
+"""The catalogue: a static site about environments. It needs no server program, and its pages make no requests. Pure: it makes
+files from values."""

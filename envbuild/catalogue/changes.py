@@ -71,7 +71,8 @@ def _differences(
 
 
 def _vulnerabilities(entry: CatalogueEntry, before: Mapping[str, Any]) -> Iterator[str]:
-    """Yield new and closed vulnerabilities. Nothing is yielded unless both catalogues have an audit of the environment."""
+    """Yield texts about new and closed vulnerabilities. Nothing is yielded unless both catalogues have an audit of the
+    environment."""
     if entry.vulnerabilities is None or not before.get("vulnerabilities"):
         return
     was = {(each["package"], each["advisory"]) for each in before["vulnerabilities"]["findings"]}

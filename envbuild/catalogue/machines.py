@@ -1,4 +1,5 @@
-"""The resolver's rules about drivers and GPUs as a table, so that a static page can answer "what runs on my machine?".
+"""Writes the resolver's rules about drivers and GPUs as a table. With the table, a static page can answer "what runs on my
+machine?".
 
 Every cell of the table is the answer of :mod:`envbuild.resolve.search.hardware` for one kind of build, one kind of GPU and one
 interval of driver versions. Within an interval, the answer is the same. The page only looks up cells; it has no rules of its
@@ -24,7 +25,7 @@ from envbuild.resolve.search.lookup import Lookup, lookup_of
 # capability of the GPU, in brackets.
 BUILD, DRIVER, GPU, ABOUT = "{build}", "{driver}", "{gpu}", "{about}"
 # An invented driver version stands for an interval of versions. The invented version ends with these digits, which no real
-# version has. So it can be found in a text and replaced by DRIVER.
+# version has. So the invented version can be found in a text and replaced by DRIVER.
 _BEYOND = "0.7777"
 
 
@@ -40,10 +41,11 @@ class MachineAnswer:
 class Machines:
     """The table of answers by build, driver and GPU. ``drivers`` are the lowest versions of the intervals, ascending.
     ``cells[build][gpu]`` is a flat list: a driver number, its outcome, the next driver number, and so on. An outcome is valid
-    up to the next driver number. Driver number 0 stands for an unnamed driver, and number n for the interval from ``drivers[n -
-    1]`` on. GPU number 0 stands for an unnamed GPU; ``about`` describes each kind of GPU. ``boards`` are (name, aliases,
-    capability, GPU), ``capabilities`` (capability, architecture, GPU), ``texts`` (text, source), ``vendors`` (vendor, needs,
-    names). ``branches`` are the known driver branches. ``names`` are the regular expressions for comparing names of GPUs.
+    up to the next driver number. Driver number 0 stands for an unnamed driver, and number n for the interval that begins with
+    ``drivers[n-1]``. GPU number 0 stands for an unnamed GPU; ``about`` describes each kind of GPU. ``boards`` are (name,
+    aliases, capability, GPU), ``capabilities`` (capability, architecture, GPU), ``texts`` (text, source), ``vendors`` (vendor,
+    needs, names). ``branches`` are the known driver branches. ``names`` are the regular expressions for comparing names of
+    GPUs.
     """
 
     drivers: tuple[str, ...]
@@ -112,7 +114,7 @@ class MachineTable:
 
 
 def _libraries(lookup: Lookup, variant: Variant, cudnn: str | None, nccl: str | None) -> Iterator[LibraryRow]:
-    """Yield the rows of system libraries that do not support GPUs below some compute capability."""
+    """Yield the rows of those libraries in the system that support only GPUs from some compute capability on."""
     for library, need, version in (("cudnn", variant.cudnn, cudnn), ("nccl", variant.nccl, nccl)):
         if need is None or version is None or need.taken_from != "system":
             continue
@@ -120,7 +122,8 @@ def _libraries(lookup: Lookup, variant: Variant, cudnn: str | None, nccl: str | 
 
 
 def _intervals(matrix: Matrix) -> tuple[str, ...]:
-    """Return the driver versions at which an answer can change: minimum drivers, and the first and next version of branches."""
+    """Return the driver versions at which an answer can change: minimum drivers, the first version of each driver branch, and
+    the first version after it."""
     branches = {int(row.branch) for row in matrix.drivers}
     branches |= {int(row.last_driver_branch) for row in matrix.architectures if row.last_driver_branch}
     branches |= {int(branch) for row in matrix.cuda for branch in row.forward_compat}

@@ -24,7 +24,8 @@ _OPTIONAL: Any = {"left_out_if_default": True}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class File:
-    """One pinned file. ``source`` is the index, archive or address that has it; ``size`` in bytes, 0 if it is unknown."""
+    """One pinned file. ``source`` is the index, archive or address that has it; ``size`` is in bytes; it is 0 if it is
+    unknown."""
 
     name: str
     version: str
@@ -36,7 +37,7 @@ class File:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledPart:
-    """Files that are installed together."""
+    """Files that one step installs together, such as the packages of a prefix."""
 
     title: str
     files: tuple[File, ...]
@@ -48,13 +49,13 @@ class InstalledPart:
 
     @property
     def unknown(self) -> int:
-        """How many files have no known size."""
+        """The number of files whose size is unknown."""
         return sum(not file.size for file in self.files)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """One version, why it was chosen, and the document that supports it."""
+    """One chosen version, why it was chosen, and the document that supports the choice."""
 
     what: str
     because: str
@@ -75,7 +76,8 @@ class FrameworkEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proved:
-    """One valid proof. ``where`` is ``repository``, ``this machine``, or ``registry`` for a signed report of others."""
+    """One valid proof. ``where`` is ``repository``, ``this machine``, or ``registry``. A proof from a registry is a signed
+    report of other people."""
 
     kind: str
     date: str
@@ -122,7 +124,7 @@ class Smoke:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerEntry:
-    """One layer of a published image; ``size`` in bytes, as it is transferred."""
+    """One layer of a published image; ``size`` is the number of bytes that are transferred."""
 
     digest: str
     size: int
@@ -162,7 +164,7 @@ class PublishedImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockEntry:
-    """What the lock pins. ``missing`` says what it could not pin, and why."""
+    """What the lock pins. ``missing`` says what could not be pinned, and why."""
 
     sha256: str
     missing: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The catalogue as the files of a static site. All text that comes from data is escaped. Scripts and styles are separate
+"""Writes the catalogue as the files of a static site. All text that comes from data is escaped. Scripts and styles are separate
 files."""
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def size(count: int) -> str:
 
 
 def _downloads(part: InstalledPart) -> str:
-    """Format the bytes to download for a part, and the number of its files of unknown size."""
+    """Format the number of bytes to download for a part, and the number of the part's files whose size is unknown."""
     if part.unknown == len(part.files):
         return "unknown"
     return f"{size(part.size)}, and {part.unknown} of unknown size" if part.unknown else size(part.size)
@@ -185,8 +185,8 @@ def _feed(catalogue: Catalogue, url: str) -> dict[str, Any]:
 
 
 def _news(catalogue: Catalogue) -> Iterator[dict[str, str]]:
-    """Yield an entry for each day on which an environment got proofs, one for its changes since the earlier catalogue, and one
-    for each removed environment."""
+    """Yield the entries of the feed: one for each day on which an environment got proofs, one for the changes of an environment
+    since the earlier catalogue, and one for each removed environment."""
     for entry in catalogue.entries:
         days: dict[str, list[str]] = {}
         for proof in entry.proofs:

@@ -12,7 +12,8 @@ _ENDINGS = (".yaml", ".yml")
 
 
 def path_in(texts: Sequence[str]) -> Path | None:
-    """Return the recipe that ``texts`` name, or None if they are a request. Raises :class:`UsageError` if they mix both.
+    """Return the recipe that ``texts`` name, or None if they are a request. Raises :class:`UsageError` if ``texts`` has both a
+    recipe and a request.
 
     A text with a slash, or with the ending of a YAML file, is a path: no request has this form.
     """

@@ -53,7 +53,7 @@ def load(path: Path, services: Mapping[str, Service]) -> UserRecipe:
 
 
 def read(content: bytes | str, path: Path, services: Mapping[str, Service]) -> UserRecipe:
-    """Return the recipe with the text ``content`` at ``path``; raises like :func:`load`."""
+    """Return the recipe with the text ``content`` at ``path``; raises the same errors as :func:`load`."""
     problems: list[Problem] = []
     table = yaml_reader.load(content, str(path), problems)
     recipe = None if table is None else _recipe(table, path, services, problems)

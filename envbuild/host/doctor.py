@@ -66,7 +66,7 @@ class EngineFacts(Protocol):
 
 
 def doctor(workspace: Workspace, describe_engine: Callable[[Workspace], EngineFacts] | None = None) -> list[HostFinding]:
-    """Check everything and return the findings, the most important first. Uses no network.
+    """Check everything and return the findings, the most important first. The checks use no network.
 
     ``describe_engine`` is :func:`envbuild.engine.choice.describe`; if it is None, the engine is not checked.
     """

@@ -23,7 +23,8 @@ def equal_sets(gpus: Sequence[InstalledGpu]) -> list[tuple[InstalledGpu, ...]]:
 
 
 def fits(matrix: Matrix, driver: InstalledDriver | None, gpus: Sequence[InstalledGpu]) -> list[HostFinding]:
-    """Return one finding for each set of equal GPUs, and one more if there are several sets; none without a GPU."""
+    """Return one finding for each set of equal GPUs, and one more finding if there are several sets. Return none if there is no
+    GPU."""
     sets = equal_sets(gpus)
     found = [_fits(matrix, driver, alike) for alike in sets]
     if len(sets) > 1:
@@ -71,7 +72,8 @@ def _window(versions: Sequence[str]) -> Iterator[str]:
 
 
 def _nominal(matrix: Matrix, gpu: InstalledGpu) -> Iterator[str]:
-    """Return the matrix's peak figures, for comparison with those of ``envbuild-smoke probe --measure``."""
+    """Return the peak performance of a GPU from the matrix, for comparison with the figures that ``envbuild-smoke probe
+    --measure`` prints."""
     try:
         board = find_gpu(matrix, gpu.name)[0].board
     except EnvbuildError:  # several boards share this name

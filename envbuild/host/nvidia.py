@@ -47,7 +47,7 @@ class Toolkit:
 
 
 def driver() -> InstalledDriver | None:
-    """Return the NVIDIA driver, or None."""
+    """Return the NVIDIA driver, or None if no driver works."""
     with _nvml() as nvml:
         if nvml is None:
             return None

@@ -1,1 +1,1 @@
-"""Run on several machines: render scripts and manifests for launchers, from the data in images/launchers/."""
+"""Runs on several machines: renders scripts and manifests for launchers from the templates in images/launchers/."""

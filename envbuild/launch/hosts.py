@@ -1,4 +1,4 @@
-"""Read ``a:4,b:4``: the hosts of a run and the number of devices of each."""
+"""Read texts such as ``a:4,b:4``, which name the hosts of a run and the number of devices of each host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read launchers: one folder each, with a template for every kind of start. A new launcher needs no Python."""
+"""Read launchers: one folder each, with a template for every kind of start. To add a launcher, no Python code is needed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Kind:
 
     ``run`` is the command that reads the rendered text from its standard input; ``by_hand`` is the same command for users; its
     last word is a file with the text. ``programs`` are the programs that this machine needs. ``rehearse`` is a command that
-    reads the same text and checks whether the batch system would accept it. It starts nothing. ``named`` is true if the hosts
-    must have names. ``equal`` is true if all hosts must have the same number of devices. ``report`` is true if the report can
-    be written into a folder on rank 0's host. ``pulls`` is true if the hosts pull the image by its name. ``needs`` are programs
-    that the image must have, ``on_hosts`` programs that every host must have. ``options`` are the settings of the batch system
-    that the template uses.
+    reads the same text and checks whether the batch system would accept it. ``rehearse`` starts nothing. ``named`` is true if
+    the hosts must have names. ``equal`` is true if all hosts must have the same number of devices. ``report`` is true if the
+    report can be written into a folder on rank 0's host. ``pulls`` is true if the hosts pull the image by its name. ``needs``
+    are programs that the image must have, ``on_hosts`` programs that every host must have. ``options`` are the settings of the
+    batch system that the template uses.
     """
 
     name: str
@@ -67,7 +67,7 @@ def load_launchers(workspace: Workspace) -> dict[str, Launcher]:
 
 
 def choose(launchers: Mapping[str, Launcher], name: str, kind: str) -> tuple[Launcher, Kind]:
-    """Return the launcher and its kind ('' is the default). Raises :class:`UnknownNameError` with the existing ones."""
+    """Return the launcher and its kind ('' is the default). Raises :class:`UnknownNameError` with the existing names."""
     if name not in launchers:
         raise UnknownNameError(
             f"There is no launcher {name!r}.", code="unknown-launcher", hint=f"There are: {', '.join(launchers)}."

@@ -1,4 +1,4 @@
-"""Settings of a batch system besides hosts and devices, read from the command line."""
+"""Settings of a batch system, read from the command line. Hosts and devices are not among them."""
 
 from __future__ import annotations
 

@@ -45,9 +45,9 @@ class Custom:
     apt_build: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
 
     def requirements(self) -> tuple[str, ...]:
-        """The requirements that are locked together with the frameworks: the user's, then those of the services."""
+        """The requirements that are locked together with the frameworks: first those of the user, then those of the services."""
         return tuple(dict.fromkeys([*self.pip, *(text for service in self.services for text in service.pip)]))
 
     def system_packages(self) -> tuple[str, ...]:
-        """The packages that apt installs: the user's, then those of the services."""
+        """The packages that apt installs: first those of the user, then those of the services."""
         return tuple(dict.fromkeys([*self.apt, *(name for service in self.services for name in service.apt)]))

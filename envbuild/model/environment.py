@@ -10,8 +10,8 @@ from envbuild.model.words import CudaLibraries, Provider, PythonFrom
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComputeCapability:
-    """The GPU code in a framework's binaries: the capabilities with native code (``sass``), and those with PTX, which a driver
-    can compile for newer GPUs."""
+    """The GPU code in a framework's binaries: the capabilities with native code (``sass``), and the capabilities with PTX
+    (``ptx``), which a driver can compile for newer GPUs."""
 
     sass: tuple[str, ...]
     ptx: tuple[str, ...]

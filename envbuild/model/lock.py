@@ -58,7 +58,8 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceArchive:
-    """The tar of one revision of a repository. ``sha256`` is the hash of the file that :mod:`envbuild.git_sources` writes."""
+    """The tar file of one revision of a git repository. ``sha256`` is the hash of the file that :mod:`envbuild.git_sources`
+    writes."""
 
     repository: str
     revision: str
@@ -175,7 +176,7 @@ class AptLock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Missing:
-    """Something that could not be pinned, and the reason."""
+    """Something that the lock could not pin, and the reason."""
 
     what: str
     why: str

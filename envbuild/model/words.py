@@ -1,4 +1,4 @@
-"""Words that a row, an environment and a lock share."""
+"""Words (types of fixed texts) that matrix rows, environments and locks share."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""What a site allows and requires: reads a ``policy.yaml``, applies its site rules to the matrix, and judges environments."""
+"""Policies say what a site allows and requires. Reads a ``policy.yaml``, applies its site rules to the matrix, and judges
+environments."""

@@ -1,4 +1,4 @@
-"""Judges what is known of an environment by a policy. Pure: the date of today is an argument.
+"""Judges the known facts about an environment by a policy. Pure: the current date is an argument.
 
 An unknown fact never counts as allowed: it is listed as unchecked.
 """
@@ -33,7 +33,7 @@ _Found = PolicyFinding | NotChecked
 
 
 def judge(policy: Policy, facts: Facts, today: str) -> Judgement:
-    """Return the judgement of an environment on the day ``today`` (ISO)."""
+    """Return the judgement of an environment on the day ``today`` (an ISO date)."""
     warnings: list[str] = []
     found = list(_all(policy, facts, today, warnings))
     findings: list[PolicyFinding] = []
@@ -81,7 +81,7 @@ def is_about(exception: Exempted, environment: str) -> bool:
 def unused(policy: Policy, judged: Sequence[Judgement]) -> list[PolicyFinding]:
     """Return a finding for each exception that accepts nothing. ``judged`` has the judgements of all environments.
 
-    An exception is not reported if something of its rule could not be checked: the exception may be about this.
+    An exception is not reported if a fact for its rule could not be checked, because the exception may be about this fact.
     """
     used = {each.exception for judgement in judged for each in judgement.excused}
     found = []
@@ -267,8 +267,8 @@ def _gb(size: int) -> str:
 
 
 def _past(text: str, today: str) -> datetime.date | None:
-    """The day of an ISO date; Return None for other text and for a day after ``today``: the text comes from others and may be
-    wrong."""
+    """Return the day of an ISO date. Return None for other text and for a day after ``today``: the text comes from others and
+    may be wrong."""
     try:
         day = _date(text)
     except ValueError:

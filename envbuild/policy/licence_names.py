@@ -42,7 +42,7 @@ def _of_name(name: str, rule: Allowed) -> str:
 
 
 class _Reader:
-    """Evaluates an SPDX expression: AND binds more tightly than OR."""
+    """Evaluates an SPDX expression, in which AND has precedence over OR."""
 
     def __init__(self, words: list[str], rule: Allowed) -> None:
         self._words, self._at, self._rule = words, 0, rule

@@ -27,7 +27,8 @@ JUSTIFICATIONS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Vulnerabilities:
-    """``deadlines`` are days after publication, by severity; None for a severity that never has to be fixed.
+    """The rule about vulnerabilities. ``deadlines`` are the days from publication to the required fix, by severity. None means
+    that a severity never has to be fixed.
 
     The stored result of an audit is used for at most ``answers_valid_days`` days.
     """
@@ -131,15 +132,15 @@ class Policy:
 
 
 class Licensed(NamedTuple):
-    """A package of the image, with the licences that its metadata states; empty if they state none."""
+    """A package of the image, with the licences that its metadata states. They are empty if the metadata states none."""
 
     package: str
     licences: tuple[str, ...]
 
 
 class PartEnd(NamedTuple):
-    """A part whose end of life the matrix knows. ``date`` is empty if the matrix has no date. ``ended`` is true if upstream has
-    ended the part without stating a date."""
+    """A part of an environment, such as a Python or a system, with its end of life from the matrix. ``date`` is empty if the
+    matrix has no date. ``ended`` is true if upstream has ended the part without stating a date."""
 
     what: str
     date: str
@@ -155,9 +156,10 @@ class PolicyProof(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What is known of one environment. None stands for an unknown value; ``unknown`` says, for each rule, why it is unknown.
+    """The known facts about one environment. None stands for an unknown value; ``unknown`` says, for each rule, why it is
+    unknown.
 
-    ``partly_unknown`` lists what an audit could not compare.
+    ``partly_unknown`` lists the packages or records that an audit could not compare.
     """
 
     name: str
@@ -221,5 +223,5 @@ class Judgement:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was found, and everything was checked that the policy requires to be checked."""
+        """Whether there are no findings, and everything was checked that the policy requires to be checked."""
         return not self.findings and all(each.is_allowed for each in self.unchecked)

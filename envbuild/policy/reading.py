@@ -17,7 +17,7 @@ from envbuild.policy.model import Policy
 from envbuild.yaml_reader import Table
 
 SCHEMA = 1
-LARGEST = 1 << 20  # bytes: a policy is written by people
+LARGEST = 1 << 20  # bytes; people write policies, so no policy is larger
 _KINDS = ("locked", "downloaded", "rendered", "built", "verified", "linked", "smoke-cpu", "smoke-gpu")
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) ?(MB|GB|MiB|GiB)")
 _UNITS = {"MB": 10**6, "GB": 10**9, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -44,7 +44,7 @@ def load(path: Path) -> Policy:
 
 
 def read(content: bytes | str, where: str) -> Policy:
-    """Return the policy with the text ``content``; raises like :func:`load`."""
+    """Return the policy with the text ``content``; raises the same errors as :func:`load`."""
     problems: list[Problem] = []
     table = yaml_reader.load(content, where, problems)
     found = None if table is None else _policy(table, where)

@@ -1,4 +1,5 @@
-"""Applies a policy's site rules to the matrix. Pure: rows that a rule excludes are marked, and no row has to be copied."""
+"""Applies a policy's site rules to the matrix. Pure: rows that a rule excludes are marked, and the other rows are used as they
+are."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ def _release(name: str, release: Release, excluded: Sequence[tuple[str, str, Sit
 
 
 def _upon(variant: Variant, excluded: Sequence[tuple[str, str, SiteRule]]) -> Variant:
-    """Return the build of an add-on. It gets a mark if a rule excludes the release of the base framework that it needs."""
+    """Return the build of an add-on. The build is marked if a rule excludes the release of the base framework that the build
+    needs."""
     for base, version, _ in variant.upon:
         for name, clauses, rule in excluded:
             if name == base and version_matches(version, clauses):

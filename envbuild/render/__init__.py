@@ -50,15 +50,15 @@ def render(
 def skeleton(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> str:
     """The Dockerfile of ``lock`` without the steps that install wheels. For a composed image, a builder makes only this part.
 
-    Its stage ``packages`` has everything below the wheels. Raises :class:`BuildError` (``not-composable``) if another step
-    needs the wheels, such as a step that compiles a framework, and the errors of :func:`render`.
+    The stage ``packages`` of this Dockerfile has all layers below the wheels. Raises :class:`BuildError` (``not-composable``)
+    if another step needs the wheels, such as a step that compiles a framework, and the errors of :func:`render`.
     """
     files = _files(lock, recipes)
     return _dockerfile(lock, recipes, templates, files, AptSteps(lock, planning=False), skeleton=True)
 
 
 def install_order(lock: Lock, recipes: Mapping[str, Recipe]) -> dict[str, list[str]]:
-    """For each prefix, by name: the canonical names of its packages, in the order in which the Dockerfile installs them.
+    """Return, for each prefix by name, the canonical names of its packages in the order in which the Dockerfile installs them.
 
     Later steps replace files of earlier steps. If packages of one step have the same file, the last package by name wins.
     """

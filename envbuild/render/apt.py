@@ -34,7 +34,7 @@ class AptSteps:
         return self._lock.apt is not None or (self._planning and self._lock.base.bootstrap is not None)
 
     def step(self, packages: Sequence[str]) -> str:
-        """The folder in the build context with the packages for a step of the current stage.
+        """Return the folder in the build context that has the packages for a step of the current stage.
 
         Raises :class:`InvalidInputError` (``stale-lock``) if the lock does not pin this step.
         """

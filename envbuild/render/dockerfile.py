@@ -46,8 +46,8 @@ STAGES = frozenset({
 
 
 def _header(lock: Lock, titles: Sequence[str]) -> list[str]:
-    """The header of a Dockerfile. It has no date and no tool version, so that the text does not change with the day or the
-    tool."""
+    """The header of a Dockerfile. It has no date and no tool version, so that the text is the same on every day and with every
+    version of envbuild."""
     name, custom = lock.environment.name, lock.environment.custom is not None
     again = "PATH of the envbuild.yaml" if custom else name
     evidence = f"`envbuild evidence {name}`" if not custom else "`envbuild show` of the same PATH"
@@ -104,7 +104,7 @@ def _not_composable(name: str, why: str) -> BuildError:
 
 @functools.lru_cache(maxsize=4)
 def _jinja(templates: tuple[tuple[str, str], ...]) -> jinja2.Environment:
-    """The compiled templates. They are kept for the next rendering with the same templates.
+    """Return the compiled templates. They are cached for the next rendering with the same templates.
 
     Escaping is on, so that macros return Markup: ``finalize`` accepts only Markup, because such a value has passed a filter.
     """
@@ -240,8 +240,8 @@ def _env(lock: Lock, recipes: Mapping[str, Recipe]) -> list[tuple[str, str]]:
 
 
 def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
-    """The OCI labels whose values are in the lock. Labels about the publisher and the time of the build are left out, because
-    the lock does not have these values.
+    """The OCI labels whose values are in the lock. Labels about the publisher and the build time are left out, because the lock
+    does not have these values.
 
     https://github.com/opencontainers/image-spec/blob/main/annotations.md
     """
@@ -273,7 +273,8 @@ def _description(lock: Lock, titles: Sequence[str]) -> str:
 
 
 def _digest(lock: Lock) -> str:
-    """The registry's digest of the base. A local image is pinned by its id, which FROM cannot name."""
+    """The registry's digest of the base. It is empty for a local image: such an image is pinned by its id, and FROM cannot name
+    an id."""
     return "" if lock.environment.base.provider == "local" else lock.base.digest or ""
 
 
@@ -292,7 +293,7 @@ def _apt(lock: Lock, wanted: Mapping[str, Sequence[str]]) -> list[str]:
 
 def _copied(target: str) -> dict[str, str]:
     """The target of a user's file. ``users`` is the topmost folder of the path that belongs to the image's user; it is empty if
-    no folder does."""
+    no folder belongs to that user."""
     parts = target.rstrip("/").split("/")
     depth = {"workspace": 3, "home": 4}.get(parts[1], 0)
     return {"target": "/".join(parts), "parent": "/".join(parts[:-1]) or "/", "users": "/".join(parts[:depth])}

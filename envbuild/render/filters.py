@@ -56,7 +56,7 @@ def as_json(value: object) -> Markup:
 
 def only_filtered(value: Any) -> Any:
     """The ``finalize`` function of the Jinja environment. A value that passed no filter is a bug in a template, so the function
-    raises an error that is not for users."""
+    raises an error that is not meant for users."""
     if not isinstance(value, Markup):
         raise TypeError(f"a template prints {value!r} without a filter that knows its place")
     return value

@@ -1,6 +1,6 @@
 """The list of an image's prefixes, as plain text for the guest and for envbuild-use.
 
-Each prefix has a line ``PATH WORDS``. The indented lines below that line are the variables that the frameworks of the prefix
+Each prefix has a line ``PATH  WORDS``. The indented lines below that line are the variables that the frameworks of the prefix
 need. Other prefixes must not see these variables.
 """
 
@@ -19,7 +19,7 @@ _HEADER = "Rendered from lock.json by envbuild, do not edit. The Dockerfile besi
 
 
 def listed(lock: Lock, recipes: Mapping[str, Recipe]) -> str:
-    """The text of the list, in the environment's order. The image starts in the first prefix."""
+    """Return the text of the list, in the order of the environment. Containers of the image start with the first prefix."""
     environment = lock.environment
     width = max(len(prefix.path) for prefix in lock.prefixes)
     lines = [f"# {_HEADER}"]

@@ -49,7 +49,7 @@ class UnpinnedFile:
     """The requirements file of a framework for which the lock pins no files. It has the version of the framework without a
     hash.
 
-    Installers that require hashes refuse this file and name the missing hash. A complete lock has no such file.
+    An installer that requires hashes refuses this file and names the missing hash. A complete lock has no such file.
     """
 
     name: str
@@ -58,7 +58,7 @@ class UnpinnedFile:
     framework: Framework
 
     def text(self) -> str:
-        """Comments that say why there is no hash and what to do, then the requirement."""
+        """Return comments that say why there is no hash and what to do, and then the requirement."""
         framework = self.framework
         return (
             f"# {_HEADER}\n"
@@ -87,9 +87,9 @@ class PrefixFiles:
     """The requirements files of one prefix, in the order of installation.
 
     First come groups of large wheels (``large``), then the small wheels (``small``), then wheels that are built from ``sdists``
-    with the packages of ``build``. ``compiled`` are sdists that need the packages installed before them. ``added`` and
-    ``added_sdists`` are only for a user's own recipe. These two come last, so that the layers below are the same as without the
-    user's recipe.
+    with the packages of ``build``. ``compiled`` are sdists that can be built only when the packages before them are installed.
+    ``added`` and ``added_sdists`` are only for a user's own recipe. These two come last, so that the layers below are the same
+    as without the user's recipe.
     """
 
     prefix: Prefix

@@ -1,4 +1,5 @@
-"""The parts of a report about exchange: collectives, the links between GPUs, and other ways to train in parallel."""
+"""The parts of a report about the exchange between workers: collectives, the links between GPUs, and other ways to train in
+parallel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts, links and figures of a report that are shown unchanged, as blocks of (label, value)."""
+"""The facts, links and figures of a report that are shown unchanged, as blocks of pairs (label, value)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def junit(report: Mapping[str, Any]) -> str:
-    """A ``testsuites`` document. Checks that were skipped or are inconclusive count as skipped, never as passed.
+    """Return a ``testsuites`` document. Checks that were skipped or are inconclusive count as skipped, never as passed.
 
     In an inconclusive report even a check that passed is shown as skipped, with its result in the message: a pass on other
     hardware, such as a CPU instead of a GPU, must not turn a dashboard green.
@@ -41,7 +41,8 @@ class Case:
 
 
 def junit_of_batch(title: str, cases: Sequence[Case], reports: Sequence[Mapping[str, Any]]) -> str:
-    """A ``testsuites`` document: one suite with a test case for each environment, then the suites of the smoke reports.
+    """Return a ``testsuites`` document: one suite with a test case for each environment, and then the suites of the smoke
+    reports.
 
     Environments that were not started or are inconclusive count as skipped, never as passed.
     """
@@ -63,7 +64,7 @@ def junit_of_batch(title: str, cases: Sequence[Case], reports: Sequence[Mapping[
 
 
 def _suites(report: Mapping[str, Any]) -> list[ElementTree.Element]:
-    """The suite of a report, and one for each of its parts."""
+    """Return the suite of a report, and a suite for each of its parts. A part is the report about one of several frameworks."""
     seen = view(report)
     host = text(mapping(report.get("host")).get("hostname"))
     parts = [(part.view, f"{seen.name}: {part.title}") for part in seen.parts if part.view is not None]

@@ -17,7 +17,8 @@ _MARKS["not-applicable"] = _MARKS["skip"]
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """One page: verdict, figures, checks with their next steps, facts. Text of the report cannot become markup."""
+    """Return one page with the verdict, the figures, the checks with their next steps, and the facts. Text of the report cannot
+    become markup."""
     seen = view(report)
     parts = [f"# {_MARKS[seen.verdict]} {seen.verdict}: {_safe(seen.name)}", _safe(sentence(seen)), *_notes(seen)]
     parts += _body(seen, "##")
@@ -33,7 +34,7 @@ def markdown(report: Mapping[str, Any]) -> str:
 
 
 def _body(seen: View, level: str) -> list[str]:
-    """Figures, checks and facts, under headings of one level."""
+    """Return the figures, checks and facts. All have headings of the same level."""
     parts: list[str] = []
     for group in seen.groups:
         parts += [f"{level} {_safe(group.title)}", _grid(headings(group), cells(group)), _safe(footnote(group))]
@@ -70,7 +71,7 @@ def _grid(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _safe(words: str) -> str:
-    """One line in which nothing is Markdown or HTML."""
+    """Return ``words`` as one line, escaped so that nothing in it is Markdown or HTML."""
     joined = " ".join(words.split())
     escaped = joined.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_{}\[\]|#~])", r"\\\1", escaped)

@@ -50,7 +50,7 @@ def _part_lines(part: PartReport) -> list[str]:
 
 
 def labels(seen: View) -> list[str]:
-    """Sentences about the limits of the figures."""
+    """Return sentences that say what the figures do not prove."""
     lines = list(seen.notes)
     if seen.gpu_image_on_cpu and not any("cpu" in note.lower() for note in lines):
         lines.insert(0, "GPU image run on CPU: this proves nothing about GPUs.")
@@ -61,7 +61,7 @@ def labels(seen: View) -> list[str]:
 
 
 def headings(group: Group) -> tuple[str, ...]:
-    """The column titles of ``group``; the title of the speedup includes the level of its interval."""
+    """The column titles of ``group``; the title of the column with the speedup includes the level of the interval."""
     level = next((row.level for row in group.rows if row.level is not None), None)
     titles = [f"speedup [{percent(level, 0)}]" if title == "speedup" and level else title for title in _HEADINGS]
     return (*titles[:2], *((_PLAIN,) if _has_plain(group) else ()), *((_SOLO,) if _several(group) else ()), *titles[2:])

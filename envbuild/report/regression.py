@@ -29,14 +29,14 @@ Figure = tuple[float | None, float | None, float | None]  # the median and its b
 
 @dataclass(frozen=True)
 class Regression:
-    """The result. ``reasons`` are empty if ``standing`` is "not worse"."""
+    """The result. ``reasons`` is empty if ``standing`` is "not worse"."""
 
     standing: Standing
     reasons: tuple[str, ...]
 
 
 def find_regression(a: Mapping[str, Any], b: Mapping[str, Any]) -> Regression:
-    """Compare B with A; for several frameworks, return the worst result."""
+    """Say whether report B is worse than report A. If they are about several frameworks, return the worst result."""
     found = [_of_status(b)]
     pairs, missing = _pairs(a, b)
     if missing or not pairs:
@@ -115,8 +115,8 @@ def _key(run: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _figures(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[list[tuple[str, str]], bool]:
-    """Return (words, result) for each figure that both reports have. Also return whether one report has a run that the other
-    lacks."""
+    """Return pairs (description, result), one for each figure that both reports have. Also return whether one report has a run
+    that the other lacks."""
     before, after = ({_key(run): run for run in mappings(report.get("runs"))} for report in (a, b))
     out = []
     for key in [key for key in after if key in before]:

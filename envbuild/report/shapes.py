@@ -9,7 +9,7 @@ Verdict = Literal["pass", "fail", "inconclusive", "error"]
 PartStatus = Literal["pass", "fail", "inconclusive", "error", "not-applicable"]
 CheckStatus = Literal["pass", "warn", "fail", "inconclusive", "skip", "info", "error"]
 
-# The statuses, in the order in which a person should read the checks.
+# The statuses of checks, in the order in which a person should read the checks.
 CHECK_STATUSES: tuple[CheckStatus, ...] = ("error", "fail", "inconclusive", "warn", "pass", "info", "skip")
 
 
@@ -33,9 +33,9 @@ class Check:
 class Row:
     """The results of one number of workers. ``solo_per_s`` is the speed of one worker in the same rounds, in images per second.
 
-    ``low`` and ``high`` bound the speedup at ``level`` (0.965 is 96.5 %); ``slowest`` and ``fastest`` bound ``images_per_s``.
-    ``split`` divides the milliseconds of a step; ``plain_per_s`` is the speed in images per second without the memory allocator
-    settings of the smoke test.
+    ``low`` and ``high`` are the ends of the interval of the speedup at the confidence ``level`` (0.965 is 96.5 %). ``slowest``
+    and ``fastest`` are the ends of the interval of ``images_per_s``. ``split`` divides the milliseconds of a step;
+    ``plain_per_s`` is the speed in images per second without the memory allocator settings of the smoke test.
     """
 
     workers: int
@@ -62,7 +62,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
-    """One repeat: images per second of one worker alone and of ``workers`` together."""
+    """One round of a speed measurement: the images per second of one worker alone and of ``workers`` workers together."""
 
     workers: int
     index: int
@@ -81,7 +81,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """One training to accuracy. ``losses`` are pairs (step, loss)."""
+    """One training, with its accuracy. ``losses`` are pairs (step, loss)."""
 
     workers: int
     accuracy: float | None
@@ -111,8 +111,8 @@ class Collective:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scheme:
-    """Another way to train in parallel. ``change`` is the difference in accuracy, in percentage points, from averaging
-    gradients in the same run."""
+    """A way to train in parallel other than averaging gradients. ``change`` is the difference in accuracy, in percentage
+    points, from averaging gradients in the same run."""
 
     sync: str
     workload: str
@@ -146,7 +146,8 @@ class PartReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """Everything that the formats show about one report. ``facts`` are titled blocks of (label, value)."""
+    """Everything that the formats show about one report. ``facts`` are blocks of pairs (label, value); each block has a
+    title."""
 
     name: str
     verdict: Verdict

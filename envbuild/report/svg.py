@@ -43,7 +43,7 @@ class Axes:
 
 
 def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
-    """Round numbers from ``low`` to at least ``high``."""
+    """Return round numbers from ``low`` to at least ``high``, for the marks of an axis."""
     span = high - low
     if not math.isfinite(span) or span <= 0:
         return [low, low + 1]

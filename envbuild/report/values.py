@@ -11,7 +11,7 @@ MOST_DIGITS = 6  # decimal places of a percentage
 
 
 def number(value: Any) -> float | None:
-    """``value`` as a finite float, else None; true and false are not numbers."""
+    """Return ``value`` as a finite float, or None if it is not a number. True and false are not numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -54,7 +54,7 @@ def short(value: float | None) -> str:
 
 def percent(value: float | None, digits: int = 1) -> str:
     """Format a share as a percentage. Anything but a number gives a dash. A share below one is never shown as 100 %: it gets
-    more digits (0.9999: 99.99 %)."""
+    more digits instead (0.9999 gives 99.99 %)."""
     if value is None:
         return ABSENT
     while value < 1 and digits < MOST_DIGITS and round(100 * value, digits) >= 100:
@@ -63,7 +63,7 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """``22 s``, ``3 min 05 s``, or a dash."""
+    """Format a duration, such as ``22 s`` or ``3 min 05 s``. Anything but a number gives a dash."""
     if seconds is None or seconds < 0:
         return ABSENT
     if seconds < 10:
@@ -75,12 +75,12 @@ def duration(seconds: float | None) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """``1 worker``, ``2 workers``."""
+    """Return the number with the word, in the plural if needed: ``1 worker``, ``2 workers``."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def with_unit(value: Any, unit: str) -> str:
-    """``value`` with its unit. Units such as ``ratio`` are left out, because they add nothing."""
+    """Return ``value`` with its unit. Units such as ``ratio`` are left out, because they say nothing to the reader."""
     if isinstance(value, float) and number(value) is None:
         return "not a number"
     if unit in ("B", "bytes") and number(value) is not None:

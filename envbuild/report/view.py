@@ -1,4 +1,4 @@
-"""Read a smoke report tolerantly, and prepare what every format shows.
+"""Read a smoke report without failing on errors in it, and prepare the values that every format shows.
 
 The report comes from a container whose interpreter may be ten years old, or may have crashed. No format may fail because of
 such a report, so all formats read the raw JSON through this module.

@@ -19,14 +19,15 @@ _SPLIT = re.compile('[,"\\n]')  # Apptainer reads the value of --env as a line o
 
 
 def argv(program: Program, run: ContainerRun, path: str = "") -> list[str]:
-    """Return the command line of ``program``. If ``path`` is empty, the shell finds the program."""
+    """Return the command line of ``program``. If ``path`` is empty, the command has only the name of the program, and the shell
+    finds it."""
     parts = _apptainer(run) if program == "apptainer" else _engine(program, run)
     return [path or program, *parts]
 
 
 def apptainer_variables(run: ContainerRun) -> dict[str, str]:
-    """Return variables to set when Apptainer is started. Apptainer passes them on to the container. They are needed for values
-    that the option --env would split at commas or quotes.
+    """Return variables to set when Apptainer is started. Apptainer passes them on to the container. These variables are needed
+    for values that the option --env would split at commas or quotes.
 
     https://apptainer.org/docs/user/1.4/environment_and_metadata.html#overriding-environment-variables
     """
@@ -73,8 +74,8 @@ def _gpus(program: Program, run: ContainerRun) -> Iterator[str]:
 
 
 def _apptainer(run: ContainerRun) -> Iterator[str]:
-    """Yield the arguments for Apptainer. It always runs as the user, uses the machine's shared memory and network, and passes
-    signals on, so these need no options."""
+    """Yield the arguments for Apptainer. Apptainer always runs as the user, uses the machine's shared memory and network, and
+    passes signals on. So these need no options."""
     yield from ("exec", "--cleanenv", "--no-home")
     if run.gpus:
         yield "--nv"

@@ -16,7 +16,8 @@ WORKSPACE = "/workspace"  # the working folder of every image
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Port:
-    """A port in the container, and the port of this machine that is forwarded to it. Only this machine can reach it."""
+    """A port in the container, and the port of this machine that is forwarded to it. Other machines cannot reach the forwarded
+    port."""
 
     host: int
     container: int
