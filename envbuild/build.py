@@ -68,7 +68,7 @@ class BuildRecord:
     """The result and the inputs of a build. ``lock`` and ``inputs`` are sha256 in hex; ``tags[0]`` is the canonical tag.
 
     Builds with the same inputs, base and Debian packages have equal ``layers``. If ``dated`` is true, their ``image`` ids are
-    equal, too: ``dated`` means that the image got the creation time of its lock, which needs BuildKit 0.11 or newer. ``kept``
+    equal, too. ``dated`` means that the image got the creation time of its lock, which needs BuildKit 0.11 or newer. ``kept``
     is true if nothing had changed and the earlier image was kept. ``rendering`` and ``guest`` are the SHA-256 of the rendering
     and of the guest; the evidence of this image names both. ``builder`` is ``docker`` if the image was built from its
     Dockerfile, ``compose`` if it is a composed image, and ``pull`` if it was pulled from a registry. ``pushed`` lists this

@@ -49,8 +49,8 @@ def assemble(inputs: BuildInputs, *, folder: Path | None = None, more: Mapping[s
     install packages are left out.
 
     Raises :class:`BuildError` (``index-unreachable``, ``source-unreachable``) if a build tool or the source of a framework
-    cannot be fetched, and (``package-missing``) if a Debian package is not in the store. Raises :class:`InvalidInputError`
-    (``unpinned-tool``) if the lock does not pin a build tool.
+    cannot be fetched. Raises :class:`BuildError` (``package-missing``) if a Debian package is not in the package store. Raises
+    :class:`InvalidInputError` (``unpinned-tool``) if the lock does not pin a build tool.
     """
     workspace, lock = inputs.workspace, inputs.lock
     require_tools(lock)

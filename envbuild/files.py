@@ -222,8 +222,8 @@ def open_to_append(path: Path) -> BinaryIO:
 def private_folder(path: Path) -> Path:
     """Return ``path`` as a folder that only this user can access (mode 0700); make it if it is absent.
 
-    Raises :class:`UsageError` (``unsafe-folder``) if ``path`` is a link, a file, or a folder that belongs to another user or
-    that others may write to: in such a folder somebody else could change the files.
+    Raises :class:`UsageError` (``unsafe-folder``) if ``path`` is a link or a file. Also raises it for a folder that belongs to
+    another user or is writable for others, because they could change the files in it.
     """
     try:
         with contextlib.suppress(FileExistsError):
@@ -264,8 +264,9 @@ def locked(path: Path, on_wait: Callable[[str], None] = tell_nobody, *, limit_s:
 
     After two seconds of waiting, and then every half minute, ``on_wait`` gets the name of the holder. Raises
     :class:`BuildError` (``busy``) after ``limit_s``. The file is removed at the end. When a process ends for any reason, the
-    kernel releases its lock, so no lock can be stale: the next process takes over the file of a killed process and removes the
-    file. Raises the same errors as :func:`write_atomic` if the folder is not writable. A link at ``path`` is never followed.
+    kernel releases its lock, so no lock can be stale. The next process takes over the file of a killed process, and removes the
+    file at its own end. Raises the same errors as :func:`write_atomic` if the folder is not writable. A link at ``path`` is
+    never followed.
     """
     while True:
         try:

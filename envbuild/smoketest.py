@@ -108,10 +108,10 @@ def run(  # noqa: PLR0917 - all stages have this signature
 
     ``reserve`` gets the names of the used devices, because two tests on one device would measure wrong speeds.
 
-    A test that ran and failed, was inconclusive or crashed is an outcome, not an exception. Raises
-    :class:`UsageError` if the guest refuses its arguments, :class:`SmokeFailedError` (``no-guest``) if the image has no guest,
-    and :class:`TimedOutError` if the user's time limit passed; a report about the timeout is written first. Ctrl-C leaves no
-    container and no file.
+    A test that ran and failed, was inconclusive or crashed is an outcome, not an exception. Raises :class:`UsageError` if the
+    guest refuses its arguments, :class:`SmokeFailedError` (``no-guest``) if the image has no guest, and :class:`TimedOutError`
+    if the user's time limit passed. Before this last error, a report about the timeout is written. Ctrl-C leaves no container
+    and no file.
     """
     info = engine.image(image)
     if info is None:

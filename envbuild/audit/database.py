@@ -173,8 +173,8 @@ def _name(ecosystem: str, name: str) -> str:
 def affects(affected: Mapping[str, Any], version: str, ecosystem: str = PYPI) -> bool:
     """Whether an ``affected`` object covers ``version``, by its list of versions or by a range in the ecosystem's order.
 
-    Raises :class:`ValueError` if the answer is unknown: ``version`` or a bound of a range cannot be parsed, or the object has
-    neither versions nor a range in this order (but only a range of commits, for example).
+    Raises :class:`ValueError` if the answer is unknown. That is so if ``version`` or a bound of a range cannot be parsed. It is
+    also so if the object has neither versions nor a range in this order, but for example only a range of commits.
     """
     order = _order_of(ecosystem)
     listed = affected.get("versions") or ()

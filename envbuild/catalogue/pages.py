@@ -185,8 +185,8 @@ def _feed(catalogue: Catalogue, url: str) -> dict[str, Any]:
 
 
 def _news(catalogue: Catalogue) -> Iterator[dict[str, str]]:
-    """Yield the entries of the feed: one for each day on which an environment got proofs, one for the changes of an environment
-    since the earlier catalogue, and one for each removed environment."""
+    """Yield the entries of the feed. There is an entry for each day on which an environment got proofs. There are also entries
+    for the changes of an environment since the earlier catalogue, and for removed environments."""
     for entry in catalogue.entries:
         days: dict[str, list[str]] = {}
         for proof in entry.proofs:

@@ -19,12 +19,12 @@ _NAME = r"[a-z][a-z0-9-]*"
 class Kind:
     """One way in which a launcher starts the smoke test.
 
-    ``run`` is the command that reads the rendered text from its standard input; ``by_hand`` is the same command for users; its
-    last word is a file with the text. ``programs`` are the programs that this machine needs. ``rehearse`` is a command that
-    reads the same text and checks whether the batch system would accept it. ``rehearse`` starts nothing. ``named`` is true if
-    the hosts must have names. ``equal`` is true if all hosts must have the same number of devices. ``report`` is true if the
-    report can be written into a folder on rank 0's host. ``pulls`` is true if the hosts pull the image by its name. ``needs``
-    are programs that the image must have, ``on_hosts`` programs that every host must have. ``options`` are the settings of the
+    ``run`` is the command that reads the rendered text from its standard input. ``by_hand`` is the command for users; its last
+    word is a file with the text. ``programs`` are the programs that this machine needs. ``rehearse`` is a command that reads
+    the same text and checks whether the batch system would accept it. ``rehearse`` starts nothing. ``named`` is true if the
+    hosts must have names. ``equal`` is true if all hosts must have the same number of devices. ``report`` is true if the report
+    can be written into a folder on rank 0's host. ``pulls`` is true if the hosts pull the image by its name. ``needs`` are
+    programs that the image must have, ``on_hosts`` programs that every host must have. ``options`` are the settings of the
     batch system that the template uses.
     """
 

@@ -78,18 +78,18 @@ class PinnedWheel(NamedTuple):
 class Variant(NamedTuple):
     """One build of a framework release. ``systems`` is empty if every system with a new enough glibc can be used.
 
-    A build comes from a package index, unless ``repository`` and ``revision`` name the source that it is built from, or
-    ``distribution`` names the version of the system's own package. ``upon`` are the builds on which it is based, each as
-    (framework, version, variant). ``choices`` are envbuild's own pins, within the ranges that the package's metadata allows.
-    These pins apply unless another framework requires other versions. With ``nvcc``, CUDA's compiler builds the package. With
-    ``optional_nvcc``, the compiler builds a GPU part of the package if the base has the compiler and NCCL comes as a wheel;
-    else the package has no GPU part. ``files`` are wheels whose hashes are known even if ``index`` cannot be reached. ``asks``
-    are requirements that only serve to find conflicts with other frameworks, which then need separate prefixes. These
-    requirements are not locked. ``contradicts`` lists the fields that differ from what the files on the index state, and why
-    the row is right. With ``exact_cuda``, CUDA libraries of a later minor version cannot be used instead: the package compiles
-    code with headers of exactly ``cuda``. ``beside_wheels`` is set only if several builds were joined into this variant: it is
-    the package of a joined build that brings CUDA as wheels. ``only_ptx`` are GPUs that are not in ``sass`` because an add-on
-    has only PTX for them, while its base has native code.
+    A build comes from a package index, with two exceptions. If ``repository`` and ``revision`` are set, the build is made from
+    this source. If ``distribution`` is set, the build is the system's own package in this version. ``upon`` are the builds on
+    which it is based, each as (framework, version, variant). ``choices`` are envbuild's own pins, within the ranges that the
+    package's metadata allows. These pins apply unless another framework requires other versions. With ``nvcc``, CUDA's compiler
+    builds the package. With ``optional_nvcc``, the package has a GPU part if the base has the compiler and NCCL comes as a
+    wheel; else it has none. ``files`` are wheels whose hashes are known even if ``index`` cannot be reached. ``asks`` are
+    requirements that only serve to find conflicts with other frameworks, which then need separate prefixes. These requirements
+    are not locked. ``contradicts`` lists the fields that differ from what the files on the index state, and why the row is
+    right. With ``exact_cuda``, CUDA libraries of a later minor version cannot be used instead: the package compiles code with
+    headers of exactly ``cuda``. ``beside_wheels`` is set only if several builds were joined into this variant: it is the
+    package of a joined build that brings CUDA as wheels. ``only_ptx`` are GPUs that are not in ``sass`` because an add-on has
+    only PTX for them, while its base has native code.
     """
 
     name: str
@@ -139,9 +139,9 @@ class Added(NamedTuple):
 
     ``package`` is empty if the base framework already contains the add-on; ``pythons`` is empty if the add-on runs on all
     Pythons of the base. ``optional_nvcc`` is true if the add-on's recipe compiles GPU code when the base has nvcc. ``without``
-    names builds of the base that the add-on does not support. ``glibc`` is the oldest glibc of the add-on's own wheels, empty
-    if it is not newer than the base's; ``bad_capabilities`` are GPUs of the base for which these wheels have no code, and
-    ``only_ptx`` are GPUs for which they have PTX but no native code.
+    names builds of the base that the add-on does not support. ``glibc`` is the oldest glibc on which the add-on's own wheels
+    run; it is empty if the base framework's build needs this glibc or a newer one. ``bad_capabilities`` are GPUs of the base
+    for which these wheels have no code. ``only_ptx`` are GPUs of the base for which these wheels have PTX but no native code.
     """
 
     package: str

@@ -45,7 +45,7 @@ class Custom:
     apt_build: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
 
     def requirements(self) -> tuple[str, ...]:
-        """The requirements that are locked together with the frameworks: first those of the user, then those of the services."""
+        """The requirements that are locked with the frameworks: first those of the user, then those of the services."""
         return tuple(dict.fromkeys([*self.pip, *(text for service in self.services for text in service.pip)]))
 
     def system_packages(self) -> tuple[str, ...]:

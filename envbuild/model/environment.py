@@ -164,9 +164,9 @@ class Base:
 class Python:
     """The interpreter of the image: ``version`` is X.Y, ``executable`` its path, ``packages`` what apt installs for it.
 
-    ``files`` are the interpreter's archives, in the order of installation, if it does not come from the distribution;
-    ``installer`` is the program that unpacks them if tar cannot. A Python from archives has its own folder, two levels above
-    the executable.
+    If the interpreter does not come from the distribution, ``files`` are its archives, in the order of installation.
+    ``installer`` is the program that unpacks these archives if tar cannot. A Python from archives has its own folder, two
+    levels above the executable.
     """
 
     version: str

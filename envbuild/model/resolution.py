@@ -29,8 +29,8 @@ class Details(NamedTuple):
     """The facts of the matrix about one framework's build that a lock does not store.
 
     ``upon`` lists the builds of the base frameworks, the nearest first. An add-on has the Python, CUDA and GPU code of the last
-    build in this list. ``cudnn`` and ``nccl`` are the versions that this build uses; they are None if the build does not use
-    the library, or if no source names the version. ``compute_capability`` is the GPU code of this build alone.
+    build in this list. ``cudnn`` and ``nccl`` are the versions that this build uses. A version is None if the build does not
+    use the library, or if no source states the version. ``compute_capability`` is the GPU code of this build alone.
     """
 
     upon: tuple[Upon, ...]

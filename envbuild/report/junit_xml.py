@@ -19,8 +19,8 @@ _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 def junit(report: Mapping[str, Any]) -> str:
     """Return a ``testsuites`` document. Checks that were skipped or are inconclusive count as skipped, never as passed.
 
-    In an inconclusive report even a check that passed is shown as skipped, with its result in the message: a pass on other
-    hardware, such as a CPU instead of a GPU, must not turn a dashboard green.
+    In an inconclusive report, even a check that passed is shown as skipped, with its result in the message. The reason: a pass
+    on other hardware, such as a CPU instead of a GPU, must not turn a dashboard green.
     """
     root = ElementTree.Element("testsuites")
     root.extend(_suites(report))

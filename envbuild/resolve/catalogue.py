@@ -42,9 +42,9 @@ class Filters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRow:
-    """One build. ``name`` is the canonical name of its default environment under the filters; it is empty if the matrix has no
-    environment for the build that passes the filters. ``base_cuda`` is the CUDA version of the libraries if that is newer than
-    ``cuda``, else empty."""
+    """One build. ``name`` is the canonical name of the build's default environment among those that pass the filters; it is
+    empty if no environment passes. ``base_cuda`` is the CUDA version of the libraries if that is newer than ``cuda``, else
+    empty."""
 
     name: str
     framework: str

@@ -23,9 +23,9 @@ _PACKAGE = "pkg:pypi/"
 class IndexDifference:
     """One difference between the index and the matrix.
 
-    If the matrix is wrong, ``kind`` is gone, yanked, date, python, glibc, cuda, cudnn, nccl or beside. It is stale if a row
-    explains a difference that does not exist, new or more if the matrix lacks something, and known if the row says why it
-    differs.
+    If the matrix is wrong, ``kind`` is gone, yanked, date, python, glibc, cuda, cudnn, nccl or beside. ``kind`` is stale if a
+    row explains a difference that does not exist. It is new or more if the matrix lacks something, and known if the row
+    explains the difference.
 
     ``at`` is the row's file and line, empty if there is no row.
     """

@@ -121,9 +121,9 @@ def _closed(source: RowSources, parts: list[str], note: str, changed: dict[str, 
 
 
 def _companions(source: RowSources, like: Release, there: dict[str, Wheels], version: str) -> list[str] | None:
-    """Return a pin for each companion package: its newest release that the wheel accepts. If the wheel does not name the
-    package, and the model's row pins the package to the framework's own version, the new row pins it to the new version. Return
-    None if the index has no such release.
+    """Return a pin for each companion package: its newest release that the wheel accepts. The wheel may not name a package that
+    the model's row pins to the framework's own version. The new row then pins this package to the new version. Return None if
+    the index has no such release.
     """
     found: dict[str, str] = {}
     for variant in (variant for variant in like.variants if variant.name in there):
@@ -257,8 +257,8 @@ def _held(variant: Variant, declared: Declared) -> Iterator[tuple[str, str]]:
 def _upon(source: RowSources, variant: Variant, names: tuple[str, str], day: str) -> tuple[str, str]:
     """Return the newest release of the base framework that the wheel accepts and that existed on ``day``, with a note.
 
-    If the wheel does not name the base framework, use the base release of the series' newest release: an older base is more
-    likely to work than a newer one.
+    If the wheel does not name the base framework, use the base release of the newest release in the series. An older base
+    release is more likely to work than a newer base release.
     """
     name, like, _ = variant.upon[0]
     series, version = names

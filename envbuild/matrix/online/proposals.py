@@ -2,9 +2,9 @@
 comments and style stay.
 
 The index states the date, the Python versions and the glibc of a release. The wheel's metadata states CUDA, cuDNN and NCCL if
-these are separate packages. Other facts, such as the GPU code, or CUDA that is inside the wheel or in the system, are copied
-from the newest release of the same series. A release that begins a new series gets these facts from the preceding series. The
-new row has the status ``unknown`` until a person has checked it.
+these are separate packages. Other facts are copied from the newest release of the same series, for example the GPU code, or a
+CUDA that is inside the wheel or in the system. A release that begins a new series gets these facts from the preceding series.
+The new row has the status ``unknown`` until a person has checked it.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def propose(
 ) -> Proposal:
     """Propose rows for all new releases, inserted into ``files`` (name → text).
 
-    No row is proposed for a release that fits no build of its series (for example if the package has another name), nor a row
-    that contradicts the rest of the matrix. A person must add such rows.
+    No row is proposed for a release that fits no build of its series, for example because the package has another name. Also,
+    no row is proposed that contradicts the rest of the matrix. A person must add such rows.
     """
     new = sorted((finding for finding in findings if finding.kind == "new"), key=lambda finding: Version(finding.version))
     on_progress(

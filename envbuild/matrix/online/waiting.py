@@ -37,8 +37,8 @@ class Waiting:
 def partners(matrix: Matrix, base: FrameworkTable) -> list[FrameworkTable]:
     """Return the add-ons that upstream publishes together with each release of ``base``.
 
-    An add-on counts if, for each of the newest releases of ``base``, it has a release that uses this base by default and was
-    published at about the same time.
+    To count, an add-on must have a release for each of the newest releases of ``base``. This release must use that base release
+    by default, and must have been published at about the same time.
     """
     newest = sorted(base.releases, key=lambda release: Version(release.version), reverse=True)[:_NEWEST]
     addons = (table for table in matrix.frameworks if _stands_upon(table, base.name))
@@ -114,8 +114,8 @@ def _unmet(source: RowSources, variant: Variant, version: str) -> str:
 
 
 def _unlike(source: RowSources, variant: Variant, versions: tuple[str, str]) -> str:
-    """Return why a person must look at the measured wheel of a new version; empty if its row can be modelled on the row of the
-    earlier version. ``versions`` are the earlier and the new version."""
+    """Return why a person must look at the measured wheel of a new version. The text is empty if the row of the earlier version
+    can be the model for the new row. ``versions`` are the earlier and the new version."""
     model, version = versions
     named = f"the wheel of {variant.package} {version}"
     try:

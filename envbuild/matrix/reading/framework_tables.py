@@ -268,8 +268,8 @@ def _builds_of(pairs: Pairs, parents: _Parents) -> set[str]:
 
 
 def _bound(parents: _Parents, released: str, checked: str, policy: MatrixPolicy) -> str:
-    """Return the date limit: the release date plus the margin of the most specific table that states a margin, but not later
-    than the day when the row was checked.
+    """Return the date limit: the release date plus a margin, but at most the day when the row was checked. The most specific
+    margin counts.
 
     If the date limit were in the future, a lock of the newest releases could change every day.
     """

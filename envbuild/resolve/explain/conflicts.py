@@ -30,8 +30,8 @@ class Case:
     """The conflicts of a combination of builds.
 
     ``placement_only`` is true for a single build, and for several builds that conflict only with the place where they should
-    run. ``unasked`` is true if the request did not ask for such builds: a build is not for the requested device or CUDA, or
-    builds for CPUs and for GPUs are mixed.
+    run. ``unasked`` is true if the request did not ask for such builds. Then a build is not for the requested device or CUDA,
+    or builds for CPUs and for GPUs are mixed.
     """
 
     builds: tuple[Build, ...]
@@ -154,8 +154,9 @@ def _with_base(lookup: Lookup, request: Request, variant: Variant) -> set[str]:
 
 
 def _unsupported(request: Request, builds: Sequence[Build]) -> Iterator[Objection]:
-    """Objections to the requested Python: from the builds that do not support it; else from packages that conflict on it; else
-    from all builds, because they have no requested Python in common."""
+    """Yield objections to the requested Python. If some builds do not support it, the objections come from these builds. Else
+    they come from packages that conflict on this Python. Without such packages, they come from all builds, because the builds
+    have no requested Python in common."""
     without = [build for build in builds if not any(within(version, request.python) for version in build.variant.python)]
     for one, other in () if without else itertools.combinations(builds, 2):
         asked = [python for python in one.variant.python if python in other.variant.python and within(python, request.python)]

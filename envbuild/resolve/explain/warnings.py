@@ -35,8 +35,8 @@ def warnings(search: Search, chosen: Candidate) -> tuple[str, ...]:
 
 
 def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
-    """If the driver must compile the GPU code of the chosen version at the first start, name another version: it has native
-    code, and the request allows it."""
+    """If the driver must compile the GPU code of the chosen version at the first start, name a version with native code. The
+    request must also allow that version."""
     capabilities = [gpu.capability for gpu in search.request.gpus if gpu.capability and build.variant.cuda]
     if all(code_for(build.variant, capability) != "ptx" for capability in capabilities):
         return

@@ -35,8 +35,8 @@ def canonical(name: str) -> str:
 
 
 def read_distribution(table: FrameworkTable, word: str) -> tuple[Distribution, str] | None:
-    """If ``word`` begins with the name of a distribution of ``table``, return what the longest such name implies, and the rest
-    of the word after the dash; else None.
+    """If ``word`` begins with a distribution's name from ``table``, return what the longest such name implies, and the rest of
+    the word after the dash. Else return None.
 
     The result is also None if ``word`` begins with an equally long or longer name of the framework itself, because such a name
     implies no device.

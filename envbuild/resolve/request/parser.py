@@ -41,8 +41,8 @@ def parse(
 ) -> Request:
     """Parse ``texts`` and the options into one request.
 
-    Raises :class:`UnknownNameError` for a name or version that the matrix does not have, :class:`ConflictError` for a version
-    that the matrix leaves out on purpose, and :class:`UsageError` for a text that is not a request.
+    Raises :class:`UnknownNameError` for a name or version that the matrix does not have. Raises :class:`ConflictError` for a
+    version that the matrix leaves out on purpose, and :class:`UsageError` for a text that is not a request.
     """
     text = " ".join(texts).strip()
     if not text or len(text) > _MAX_LENGTH:

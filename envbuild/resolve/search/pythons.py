@@ -17,9 +17,9 @@ def python_on(lookup: Lookup, version: str, system: SystemRow, image: str, suppl
     If the request names a supply, Python comes from that ``supply`` alone. Otherwise the package of the distribution is
     preferred to other supplies.
 
-    In a user's own image, the interpreter is searched for by its bare name, such as ``python3.6``, on the image's PATH, because
-    the interpreter's folder is not known: official Python images have it in /usr/local/bin, distributions in /usr/bin, other
-    images elsewhere.
+    In a user's own image, the folder of the interpreter is not known: official Python images have it in /usr/local/bin,
+    distributions in /usr/bin, other images elsewhere. So the interpreter is searched for on the image's PATH by its name
+    without a folder, such as ``python3.6``.
     """
     key = (version, system.name, bool(image), supply)
     return lookup.once("python", key, lambda: _python_on(lookup, version, system, image, supply))

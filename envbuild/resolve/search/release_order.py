@@ -1,9 +1,10 @@
 """The order in which the releases of a framework are tried: newest first, except for narrowed patches.
 
-Some patches were published with code for a single GPU. A patch is *narrowed* if its build runs natively on fewer than half of
-the architectures on which an earlier patch of the same minor version, built for the same CUDA, runs natively. A narrowed patch
-comes after the other patches of its minor version. The limit is a half, so that a patch in which upstream dropped a single old
-architecture on purpose is not narrowed (docs/decisions, narrowed patches).
+Some patches were published with code for a single GPU. Such a patch is called *narrowed*. Its build is compared with an earlier
+patch of the same minor version that was built for the same CUDA. A narrowed patch has native code for fewer than half of the
+architectures for which the earlier patch has native code. A narrowed patch comes after the other patches of its minor version.
+The limit is a half, so that a patch in which upstream dropped a single old architecture on purpose is not narrowed
+(docs/decisions, narrowed patches).
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def in_order_of_choice(releases: Sequence[Release]) -> Iterator[Release]:
 
 
 def wider_patch(release: Release, releases: Sequence[Release]) -> Release | None:
-    """Return the newest earlier patch of the same minor version that has native code for many more GPUs. "Many more" means that
-    ``release`` has native code for fewer than half of them. None if there is no such patch.
+    """Return the newest earlier patch of the same minor version for which this holds: ``release`` has native code for fewer
+    than half of the GPU architectures for which that patch has native code. None if there is no such patch.
 
     ``releases`` are newest first and include all patches of that minor version.
     """
