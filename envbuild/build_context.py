@@ -168,7 +168,7 @@ def _users_pips(inputs: BuildInputs) -> Iterator[tuple[str, bytes]]:
 def pip_files(lock: Lock, prefix: Prefix, wheel: Path, folder: str = _OVERLAY) -> dict[str, bytes]:
     """Return the files with which users of ``prefix`` add packages, by path below ``folder``/NAME in the image.
 
-    The files are those of the pip in ``wheel``, the program that starts pip, and the .pth file for the prefix. Raises
+    The files are the files of pip from ``wheel``, the program that starts pip, and the .pth file for the prefix. Raises
     :class:`InvalidInputError` (``broken-tool``) for a file that is not a wheel.
     """
     try:

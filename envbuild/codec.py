@@ -21,7 +21,8 @@ def encode(value: Any) -> Any:
     """Convert dataclasses, named tuples, tuples and dicts to JSON values; keys keep their declared order.
 
     A field with ``left_out_if_default`` in its metadata is left out if it has its default value, so that a new field does not
-    change old files. A class with ``to_line`` and ``from_line`` becomes one line of text, unless ``to_line`` returns None.
+    change old files. A value whose class has ``to_line`` and ``from_line`` becomes one line of text, unless ``to_line`` returns
+    None.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         line = value.to_line() if hasattr(value, "to_line") else None

@@ -32,7 +32,8 @@ _STAYS = "The complete files stay, and the same command continues with them."
 
 
 def write_atomic(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
-    """Write ``content`` atomically: even after a kill there is either the old file or the complete new one.
+    """Write ``content`` atomically: even if the process is killed, ``path`` has either the old content or the complete new
+    content.
 
     Missing folders are made; after an error they are removed again. Raises :class:`BuildError` (``no-space``) when the disk is
     full and :class:`UsageError` when the folder is not writable.
@@ -222,8 +223,8 @@ def open_to_append(path: Path) -> BinaryIO:
 def private_folder(path: Path) -> Path:
     """Return ``path`` as a folder that only this user can access (mode 0700); make it if it is absent.
 
-    Raises :class:`UsageError` (``unsafe-folder``) if ``path`` is a link or a file. Also raises it for a folder that belongs to
-    another user or is writable for others, because they could change the files in it.
+    Raises :class:`UsageError` (``unsafe-folder``) if ``path`` is a link or a file. Also raises this error for a folder that
+    belongs to another user or that others may write to, because they could change the files in the folder.
     """
     try:
         with contextlib.suppress(FileExistsError):

@@ -25,8 +25,8 @@ _QUIET = {"GIT_TERMINAL_PROMPT": "0"}
 
 
 def archive(repository: str, revision: str, folder: Path, on_progress: OnProgress, *, sha256: str = "") -> Path:
-    """Return a tar with the files of ``repository`` at ``revision`` below ``source/``. It is fetched now, or was fetched by an
-    earlier run.
+    """Return a tar with the files of ``repository`` at ``revision`` below ``source/``. The files are fetched unless an earlier
+    run has fetched them.
 
     The same commit always gives the same bytes. An archive of an earlier run is used only if its hash is ``sha256``, which
     comes from the lock. If ``sha256`` is empty, the archive must have the hash that was stored next to it when it was made. An

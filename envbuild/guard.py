@@ -1,10 +1,10 @@
 """Clean up process groups, folders and containers if this process is killed.
 
 ``kill -9`` runs no handler, so another process must clean up: the guard, a small Python program that is started on first use.
-The guard reads from a pipe what it must clean up. Only this process holds the other end, so the kernel closes the pipe when
-this process ends for any reason. The guard then kills the listed groups, removes the folders, runs the commands, and ends. If
-this process ends normally, no command is run; groups and folders that are still listed belong to threads that Ctrl-C left
-behind.
+The guard reads from a pipe what it must clean up. Only this process holds the other end of the pipe, so the kernel closes the
+pipe when this process ends for any reason. The guard then kills the listed groups, removes the folders, runs the commands, and
+ends. If this process ends normally, no command is run; groups and folders that are still listed belong to threads that Ctrl-C
+left behind.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ class IndexLike(Protocol):
     """The methods of :class:`envbuild.index.client.Index` that a build uses."""
 
     def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ...) -> Path:
-        """Return the path of the file, which has the right sha256. It is downloaded unless an earlier run has downloaded it."""
+        """Return the path of the file, which has the right sha256. The file is downloaded unless an earlier run has downloaded
+        it."""
 
     def build_secrets(self) -> dict[str, bytes]:
         """Return the secrets with which build steps reach the index; ``docs/architecture.md`` lists their names."""
@@ -122,8 +123,8 @@ def guest_files(workspace: Workspace, lock: Lock, recipes: Mapping[str, Recipe])
 
 
 def step_files(workspace: Workspace) -> dict[str, Path]:
-    """The scripts that run the steps of a build: path in the context → file on this machine. They are not copied into the
-    image."""
+    """The scripts that run the steps of a build: path in the context → file on this machine. These scripts are not copied into
+    the image."""
     return {f"step/{path.name}": path for path in sorted(workspace.partials.glob("*.sh"))}
 
 

@@ -1,7 +1,7 @@
 """The hosts from which builds download files, and the variables that name their mirrors.
 
-The first two variables are those of uv and conda. A build gets the values of the variables as a secret. Every download is
-checked by its hash.
+The first two variables are settings of uv and conda themselves. A build gets the values of the variables as a secret. Every
+download is checked by its hash.
 """
 
 from __future__ import annotations

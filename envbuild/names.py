@@ -1,6 +1,6 @@
 """Check names from a package index or a lock before they are used. Pure.
 
-These names become parts of paths, addresses and shell commands in Dockerfiles. That is safe only because of these checks.
+These names become parts of paths, addresses and shell commands in Dockerfiles. This use is safe only because of these checks.
 """
 
 from __future__ import annotations
@@ -35,5 +35,5 @@ def is_package_name(text: str) -> bool:
 
 
 def is_version(text: str) -> bool:
-    """Whether ``text`` has only characters that occur in versions. It need not be a valid version by PEP 440."""
+    """Whether ``text`` has only characters that occur in versions. ``text`` need not be a valid version by PEP 440."""
     return len(text) <= LONGEST_VERSION and _VERSION.fullmatch(text) is not None

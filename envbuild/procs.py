@@ -139,7 +139,7 @@ class Children:
             process.stdin.close()
 
     def next(self) -> Said | Ended:
-        """Wait for the next line or end of a process. At least one must be running."""
+        """Wait for the next line or end of a process. At least one process must be running."""
         while True:
             try:
                 key, is_error, line = self._lines.get(timeout=_LOOK_S)
@@ -243,8 +243,8 @@ def stop_group(pid: int, *, grace_s: float = _KILL_GRACE_S) -> None:
 
 
 def find(program: str, *, extra: Sequence[str] = ("/usr/sbin", "/sbin")) -> str | None:
-    """Return the path of ``program``. It is searched for on PATH and then in the folders ``extra``. Return None if it is not
-    found."""
+    """Return the path of ``program``. The program is searched for on PATH and then in the folders ``extra``. Return None if it
+    is not found."""
     return shutil.which(program) or shutil.which(program, path=os.pathsep.join(extra))
 
 

@@ -141,7 +141,7 @@ def _check_adapters(recipe: Recipe, known: Mapping[str, Recipe], folder: Path, p
 def templates(workspace: Workspace) -> dict[str, str]:
     """The text of every Dockerfile template, named ``partials/<file>`` and ``recipes/<recipe>/<file>``.
 
-    It also contains, as ``services/<file>``, the scripts that are copied into images unchanged.
+    The result also contains, as ``services/<file>``, the scripts that are copied into images unchanged.
     """
     of_recipes = workspace.recipes.glob(f"[!{_NO_RECIPE}]*/{_TEMPLATES}")
     paths = [*workspace.partials.glob(_TEMPLATES), *of_recipes, *workspace.services.glob("*.sh")]

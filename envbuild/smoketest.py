@@ -45,8 +45,8 @@ class SmokeOptions:
     ``expect`` is the device that must have been used (``cpu`` or ``gpu``). ``gpus`` are indexes or UUIDs; if it is empty, the
     test uses all GPUs of the host, provided that the image can use GPUs. ``min_speedup`` is the guest's ``N:RATIO`` list.
     ``arguments`` go to the guest as they are. ``timeout_s`` is the user's own limit for the whole test. ``data`` is a folder of
-    this machine with files of MNIST or CIFAR-10. ``baseline`` is an earlier report. Both are copied into the container.
-    ``min_efficiency``, ``scaling`` and ``sync`` are lists in the guest's syntax.
+    this machine with files of MNIST or CIFAR-10. ``baseline`` is an earlier report. The files of ``data`` and the report are
+    copied into the container. ``min_efficiency``, ``scaling`` and ``sync`` are lists in the guest's syntax.
     """
 
     counts: tuple[int, ...] = (1, 2)
@@ -284,8 +284,8 @@ def judge(trial: Trial, result: RunResult) -> dict[str, Any]:
 
 
 def _agreed(content: dict[str, Any], result: RunResult) -> dict[str, Any]:
-    """Return the report. If the report says pass but the guest ended with an error, change the report's status to that of the
-    error."""
+    """Return the report. If the report says pass but the guest ended with an error, change the report's status to the status
+    that belongs to this error."""
     if content["status"] != "pass" or result.code == 0:
         return content
     status = {9: "fail", 10: "inconclusive"}.get(_EXIT_OF_GUEST.get(result.code, 1), "error")

@@ -33,7 +33,8 @@ class Apart:
 class StackMember:
     """One framework of a stack. ``request`` names it, ``pythons`` are the versions of Python that it can use, best first.
 
-    ``source`` is the document that states these versions. It is empty if the member uses the versions of the whole stack.
+    ``source`` is the document that states these versions. ``source`` is empty if the member uses the versions of the whole
+    stack.
     """
 
     request: str

@@ -29,9 +29,9 @@ class Workspace:
 
     ``root`` has the matrix and the recipes, and may be read-only. Tools write to ``output``. ``home`` is envbuild's cache
     folder. Locks and renderings are written to a writable checkout; with an installed package, they are written below ``home``.
-    Evidence is written below ``state``. It is written to the checkout only if the user asks for that. ``overlays`` are the
-    user's files that add or replace rows of the matrix; if several replace a row, the last one counts. ``user_recipe`` is the
-    path of a user's own recipe, or None. The recipe's lock is next to the recipe; everything else is written to the folder
+    Evidence is written below ``state``. Evidence is written to the checkout only if the user asks for that. ``overlays`` are
+    the user's files that add or replace rows of the matrix; if several replace a row, the last one counts. ``user_recipe`` is
+    the path of a user's own recipe, or None. The recipe's lock is next to the recipe; everything else is written to the folder
     ``.envbuild/`` in the same folder. ``policy`` is the file of the site's policy, or None.
     """
 
@@ -148,7 +148,7 @@ class Workspace:
 
     @property
     def layer_facts(self) -> Path:
-        """The folder of facts that `linkcheck` read from layers. It can be deleted."""
+        """The folder of facts that `linkcheck` read from layers. The folder can be deleted."""
         return self.home / "linkcheck"
 
     @property
@@ -222,12 +222,11 @@ class Workspace:
         return self.state / "stages" / name / f"{stage}.json"
 
     def running(self, name: str, stage: str) -> Path:
-        """The file that the process locks that runs ``stage`` for ``name``, so that only one such process runs."""
+        """The lock file for ``stage`` and ``name``: only one process at a time runs this stage for this environment."""
         return self.state / "locks" / f"{name}.{stage}"
 
     def device_lock(self, device: str) -> Path:
-        """The file that a smoke test on ``device`` locks, so that only one smoke test, of any environment, runs on the
-        device."""
+        """The lock file for ``device``: only one smoke test at a time, of any environment, runs on this device."""
         return self.home / "locks" / "devices" / re.sub(r"[^A-Za-z0-9-]", "_", device)
 
     def report_folder(self, name: str) -> Path:

@@ -111,8 +111,8 @@ class Table:
             self.problem(f"schema must be {known}, the one this envbuild reads", "schema")
 
     def own_name(self, key: str, *, pattern: str, of: str, place: str) -> str:
-        """Read the name that a file states. It must equal ``of``, the name of the file or folder; ``place`` says which of the
-        two."""
+        """Read the name that a file states. This name must equal ``of``, the name of the file or folder; ``place`` is the word
+        ``file`` or ``folder``."""
         name = self.text(key, pattern=pattern)
         if name and name != of:
             self.problem(f"{name!r} must be the {place}'s name, {of!r}", key)
@@ -347,8 +347,8 @@ def raise_for(problems: list[Problem], what: str, then: str = "", *, is_plural: 
 
 
 def _refuse_depth(text: str) -> None:
-    """Refuse text that is nested too deeply. This comes first: composing recurses in C, so a document of many brackets would
-    crash the process."""
+    """Refuse text that is nested too deeply. This check comes before composing: that recurses in C, so a document of many
+    brackets would crash the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):

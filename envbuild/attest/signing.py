@@ -145,7 +145,7 @@ def opened(content: bytes, digest: str, key: PublicKey) -> Statement:
 def claims(content: bytes) -> tuple[str, str]:
     """Return the key hint and the statement type that a bundle names, without checking the signature; empty if it names none.
 
-    Each of the two is cut to one line of at most 200 characters, because anybody may have written them.
+    Both texts are cut to one line of at most 200 characters, because anybody may have written them.
     """
     try:
         told = json.loads(content)

@@ -146,8 +146,8 @@ def is_about(ecosystem: str, ours: str) -> bool:
 
 
 def _findings(record: Mapping[str, Any], wanted: Mapping[tuple[str, str], Sequence[AuditedPackage]]) -> Iterator[Vulnerability]:
-    """Yield the findings of one record. Then raise :class:`ValueError` if it is unknown for one package whether the record
-    covers it."""
+    """Yield the findings of one record. Then raise :class:`ValueError` if there is a package for which it is unknown whether
+    the record covers this package."""
     if record.get("withdrawn"):
         return
     known = {ecosystem for ecosystem, _ in wanted}
@@ -173,8 +173,9 @@ def _name(ecosystem: str, name: str) -> str:
 def affects(affected: Mapping[str, Any], version: str, ecosystem: str = PYPI) -> bool:
     """Whether an ``affected`` object covers ``version``, by its list of versions or by a range in the ecosystem's order.
 
-    Raises :class:`ValueError` if the answer is unknown. That is so if ``version`` or a bound of a range cannot be parsed. It is
-    also so if the object has neither versions nor a range in this order, but for example only a range of commits.
+    Raises :class:`ValueError` if the answer is unknown. The answer is unknown if ``version`` or a bound of a range cannot be
+    parsed. It is also unknown if the object has neither versions nor a range in this order, but for example only a range of
+    commits.
     """
     order = _order_of(ecosystem)
     listed = affected.get("versions") or ()

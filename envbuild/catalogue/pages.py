@@ -135,8 +135,8 @@ def _choices(rows: Sequence[SearchRow]) -> dict[str, list[str]]:
 
 
 def _script(catalogue: Catalogue, machines: Machines) -> str:
-    """Return the data of the search page as a script. It is a script because a page that is opened as a local file can load
-    scripts, but not JSON."""
+    """Return the data of the search page as a script. The data is not JSON, because a page that is opened as a local file can
+    load scripts, but not JSON."""
     data = {
         "fields": _FIELDS,
         "levels": list(PROOFS),

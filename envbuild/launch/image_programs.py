@@ -47,8 +47,8 @@ class Program:
 class Contents:
     """The contents of an image: versions of Python packages by canonical name, and names of Debian packages.
 
-    They come from the lock. Without a lock, ``is_locked`` is false, and only the packages that frameworks and recipes name are
-    known.
+    The contents come from the lock. Without a lock, ``is_locked`` is false, and only the packages that frameworks and recipes
+    name are known.
     """
 
     packages: Mapping[str, Collection[str]]

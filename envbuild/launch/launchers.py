@@ -1,4 +1,5 @@
-"""Read launchers: one folder each, with a template for every kind of start. To add a launcher, no Python code is needed."""
+"""Read launchers. Each launcher is a folder, with a template for every kind of start. To add a launcher, no Python code is
+needed."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from envbuild.matrix.platform import Provenance
 class Architecture(NamedTuple):
     """A GPU generation, or a part of a generation, with the CUDA toolkits and driver branches that support it.
 
-    ``ptx_from`` is the oldest CUDA whose PTX is known to run on this architecture. It is empty if PTX of every CUDA with the
-    major version of ``first_cuda`` runs.
+    ``ptx_from`` is the oldest CUDA whose PTX is known to run on this architecture. ``ptx_from`` is empty if PTX of every CUDA
+    with the major version of ``first_cuda`` runs.
     """
 
     name: str

@@ -71,8 +71,8 @@ def packages_for(row: LibraryRow, cuda: str, system: SystemRow) -> list[LibraryP
 
 
 def wheels_for(row: LibraryRow, base: ProviderRow) -> list[LibraryWheel]:
-    """The wheels of a cuDNN or NCCL release. They are used on a base that gets CUDA from wheels, or from a distribution that
-    has neither library."""
+    """The wheels of a cuDNN or NCCL release. These wheels are used on a base that gets CUDA from wheels, or from a distribution
+    that has neither library."""
     return [item for item in row.wheels if base.cuda and serves(base.cuda, item.cuda)]
 
 

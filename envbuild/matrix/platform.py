@@ -104,8 +104,8 @@ class ArchiveRow(NamedTuple):
 
 
 class BuildTool(NamedTuple):
-    """A wheel with a program that installs packages. Either builds use the program under ``scripts/`` in the wheel, or it is
-    the pip for images with one of ``pythons``."""
+    """A wheel with a program that installs packages. Builds use the program under ``scripts/`` in the wheel. A wheel with
+    ``pythons`` is instead the pip for images with one of these Pythons."""
 
     name: str
     version: str
@@ -299,8 +299,8 @@ class ProviderRow(NamedTuple):
 
     @property
     def cuda(self) -> str:
-        """The CUDA version of the provider's libraries if the provider states it: it may be a later minor version than that of
-        the row."""
+        """The CUDA version of the provider's libraries if the provider states it: this version may be a later minor version
+        than the CUDA version of the row."""
         brought = self.wheels or self.package_set
         return brought.cuda if brought else ""
 
@@ -327,9 +327,9 @@ class CudaRelease(NamedTuple):
 class CudaRow(NamedTuple):
     """A CUDA version X.Y, and the capabilities that its toolkit and libraries support.
 
-    ``release``, ``released`` and ``driver_min`` are those of the newest of ``releases``. ``forward_compat`` names older driver
-    branches: with them, data-center GPUs run this CUDA if its cuda-compat package is installed. ``gcc_max`` is the newest major
-    version of gcc that the CUDA compiler accepts.
+    ``release``, ``released`` and ``driver_min`` are the values of the newest release in ``releases``. ``forward_compat`` names
+    older driver branches: with them, data-center GPUs run this CUDA if its cuda-compat package is installed. ``gcc_max`` is the
+    newest major version of gcc that the CUDA compiler accepts.
     """
 
     version: str

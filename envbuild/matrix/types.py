@@ -179,8 +179,9 @@ class Pairs(NamedTuple):
 
     ``allows`` is the range that upstream states; it is empty if only the tested releases work. ``source`` is the document about
     the tests, ``allows_source`` the document about the range, and ``default_source`` the document about the default if that is
-    a third document. Upstream tested the releases in ``cpu_only`` only in CPU builds and those in ``cuda_only`` only in CUDA
-    builds; in other builds, these releases count as allowed. In builds for CUDA, ``taken_cuda`` is used instead of ``taken``.
+    a third document. Upstream tested the releases in ``cpu_only`` only in CPU builds, and the releases in ``cuda_only`` only in
+    CUDA builds; in other builds, these releases count as allowed. In builds for CUDA, ``taken_cuda`` is used instead of
+    ``taken``.
     """
 
     framework: str

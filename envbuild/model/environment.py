@@ -19,8 +19,8 @@ class ComputeCapability:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PinnedFile:
-    """A wheel that the matrix pins by hash. It has the public document that states the hash, and the requirements in the
-    wheel's metadata."""
+    """A wheel that the matrix pins by hash. ``source`` is the public document that states the hash. ``requires`` are the
+    requirements in the wheel's metadata."""
 
     filename: str
     sha256: str
@@ -136,9 +136,9 @@ class Base:
     ``build_packages`` or ``build_image`` contain the tools for compiling, which do not stay in the image. ``files`` are conda
     packages of CUDA; ``installer`` is the program that unpacks these packages. ``wheels`` bring CUDA's libraries, cuDNN and
     NCCL for frameworks that look for them in the system. ``toolkit`` are the links into these wheels, ``apt`` the system's
-    packages that these wheels need. ``cuda`` is the CUDA version of the libraries and of the compiler. It is set only if that
-    is a later minor version than the one for which the frameworks are built. With the provider `debian`, ``apt`` are Debian's
-    packages of CUDA. ``components`` are the parts of Debian's archive, in addition to main, that have these packages.
+    packages that these wheels need. ``cuda`` is the CUDA version of the libraries and of the compiler. ``cuda`` is set only if
+    it is a later minor version than the version for which the frameworks are built. With the provider `debian`, ``apt`` are
+    Debian's packages of CUDA. ``components`` are the parts of Debian's archive, in addition to main, that have these packages.
     ``build_apt`` are Debian's packages for compiling, which do not stay in the image.
     """
 

@@ -132,7 +132,7 @@ class Policy:
 
 
 class Licensed(NamedTuple):
-    """A package of the image, with the licences that its metadata states. They are empty if the metadata states none."""
+    """A package of the image, with the licences that its metadata states. ``licences`` is empty if the metadata states none."""
 
     package: str
     licences: tuple[str, ...]

@@ -37,6 +37,6 @@ def _python(lock: Lock, python: Python) -> dict[str, Any]:
 
 
 def file_of(file: RemoteFile) -> dict[str, str]:
-    """The values that templates use for a file. They include the variable that can name a mirror of the file's server."""
+    """The values that templates use for a file. The values include the variable that can name a mirror of the file's server."""
     variable, prefix, rest = mirrors.split(file.url)
     return {"name": PurePosixPath(file.url).name, "sha256": file.sha256, "mirror": variable, "prefix": prefix, "rest": rest}

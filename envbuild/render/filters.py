@@ -30,7 +30,7 @@ def word(value: object) -> Markup:
 
 
 def comment(value: object) -> Markup:
-    """Return ``value`` for use in a comment. It may be any text of one line."""
+    """Return ``value`` for use in a comment. ``value`` may be any text of one line."""
     return Markup(_one_line(value))  # noqa: S704 - a comment is never executed
 
 

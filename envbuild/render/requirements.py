@@ -46,8 +46,8 @@ class RequirementsFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnpinnedFile:
-    """The requirements file of a framework for which the lock pins no files. It has the version of the framework without a
-    hash.
+    """The requirements file of a framework for which the lock pins no files. The file has the version of the framework without
+    a hash.
 
     An installer that requires hashes refuses this file and names the missing hash. A complete lock has no such file.
     """
@@ -110,7 +110,7 @@ class PrefixFiles:
 def split(prefix: Prefix, patterns: Sequence[str], compiled: Sequence[str] = (), *, alone: bool) -> PrefixFiles:
     """Divide the packages of ``prefix`` among requirements files.
 
-    Each pattern in ``patterns`` makes one group of wheels: those whose canonical project name matches. If several patterns
+    Each pattern in ``patterns`` makes one group of wheels: the wheels whose canonical project name matches. If several patterns
     match, the first counts. ``compiled`` are patterns for sdists that are compiled last. If ``alone`` is true, this is the
     image's only prefix, and its name is left out of the file names. Raises :class:`InvalidInputError` if the lock has sdists,
     but no tools to build them.

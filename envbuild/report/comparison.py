@@ -15,8 +15,9 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
     """Return plain text with the verdicts, the figures for each number of workers, checks whose result changed, and facts that
     differ.
 
-    The rule for figures is that of the guest (`envbuild-smoke diff`). If the intervals of two figures overlap, the difference
-    is noise. If the medians differ by at most a tenth, the difference is too small to matter. Otherwise B is better or worse.
+    The rule for figures is the same as in the guest (`envbuild-smoke diff`). If the intervals of two figures overlap, the
+    difference is noise. If the medians differ by at most a tenth, the difference is too small to matter. Otherwise B is better
+    or worse.
     """
     first, second = view(a), view(b)
     lines = [f"A  {first.verdict.upper():13} {first.name}", f"B  {second.verdict.upper():13} {second.name}", ""]

@@ -90,8 +90,8 @@ def _yardstick(by_workers: dict[int, Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the run that gives the speed of one worker. This is the run with the most workers: its speedup was measured
     against its own rounds with one worker.
 
-    The run of one worker alone was made at another time. On a machine with changing load, its speed could contradict the
-    speedup.
+    The run of one worker alone, in contrast, was made at another time. On a machine with changing load, its speed could
+    contradict the speedup.
     """
     return by_workers[max(by_workers)] if by_workers else {}
 

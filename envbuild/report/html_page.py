@@ -25,8 +25,8 @@ _LABELS = {"error": "error", "fail": "not met", "inconclusive": "not decided", "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckGroup:
-    """Checks with the same finding, which the page shows as one. ``title`` is what all these checks expected. ``lines`` has the
-    message of each check."""
+    """A group of checks with the same finding. The page shows the group as one finding. ``title`` is what all these checks
+    expected. ``lines`` has the message of each check."""
 
     status: str
     label: str

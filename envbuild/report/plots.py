@@ -186,7 +186,7 @@ def _about(title: str, trainings: Sequence[Training]) -> str:
 
 
 def _style(workers: int, counts: Sequence[int]) -> str:
-    """Return the colour class of a number of workers. One worker is grey in every plot; each larger number has one colour in
-    all plots of a group."""
+    """Return the colour class of a number of workers. One worker is grey in every plot; each larger number of workers has the
+    same colour in all plots of a group."""
     several = sorted(n for n in set(counts) if n > 1)
     return "s0" if workers == 1 else f"s{several.index(workers) % 4 + 1}"

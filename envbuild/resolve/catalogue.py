@@ -42,8 +42,8 @@ class Filters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRow:
-    """One build. ``name`` is the canonical name of the build's default environment among those that pass the filters; it is
-    empty if no environment passes. ``base_cuda`` is the CUDA version of the libraries if that is newer than ``cuda``, else
+    """One build. ``name`` is the canonical name of the build's default environment among those that pass the filters; ``name``
+    is empty if no environment passes. ``base_cuda`` is the CUDA version of the libraries if that is newer than ``cuda``, else
     empty."""
 
     name: str

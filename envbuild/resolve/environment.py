@@ -79,8 +79,8 @@ def _capability(variants: Sequence[Variant]) -> ComputeCapability | None:
 
 
 def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries: Sequence[str], supply: str = "") -> str:
-    """The canonical name, which determines every choice. It contains the base, the library releases and Python's supply only if
-    they differ from the defaults.
+    """The canonical name, which determines every choice. The name contains the base, the library releases and Python's supply
+    only if they differ from the defaults.
 
     The CUDA version after all frameworks is that of the last GPU build. A GPU build for another CUDA version has this version
     directly after its framework.

@@ -24,7 +24,7 @@ class IndexDifference:
     """One difference between the index and the matrix.
 
     If the matrix is wrong, ``kind`` is gone, yanked, date, python, glibc, cuda, cudnn, nccl or beside. ``kind`` is stale if a
-    row explains a difference that does not exist. It is new or more if the matrix lacks something, and known if the row
+    row explains a difference that does not exist. ``kind`` is new or more if the matrix lacks something, and known if the row
     explains the difference.
 
     ``at`` is the row's file and line, empty if there is no row.

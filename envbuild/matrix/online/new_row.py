@@ -280,7 +280,8 @@ def _upon(source: RowSources, variant: Variant, names: tuple[str, str], day: str
 
 
 def _compared(source: RowSources, variant: Variant, versions: tuple[str, str]) -> tuple[list[str], str]:
-    """Compare the wheels of an add-on. Return the field ``glibc`` if the new wheel needs a higher one, and a note.
+    """Compare the wheels of an add-on. Return the field ``glibc`` if the new wheel needs a higher glibc than the old wheel, and
+    a note.
 
     An add-on's row has no list of GPU code, so a release with other GPU code waits for a person (``waiting.incomplete``).
     """

@@ -25,8 +25,8 @@ class Context:
     """The problems found so far and the source ids of all files; ``overlays`` are the files whose rows replace rows of earlier
     files.
 
-    ``pythons`` are the Python versions that have a row; it is set when these rows have been read. ``wheel_sets`` and
-    ``package_sets`` are the rows of these tables, by name.
+    ``pythons`` are the Python versions that have a row; the versions are known only after these rows have been read.
+    ``wheel_sets`` and ``package_sets`` are the rows of these tables, by name.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Reads the releases of add-ons: their builds are those of the base framework with one more package.
+"""Reads the releases of add-ons: the build of an add-on is a build of the base framework with one more package.
 
 Python, CUDA, cuDNN, NCCL, GPU code and all other facts about such a build come from the base framework's row.
 """
@@ -93,8 +93,8 @@ def standing(
 
 
 def bounds(variants: Sequence[Variant], table: Table, find: Find) -> list[str]:
-    """Return the date limits of the base releases. They matter because an add-on may be older than the patch release of its
-    base."""
+    """Return the date limits of the base releases. An add-on may be older than the patch release of its base, so its own date
+    limit is not enough."""
     below = dict.fromkeys(variant.upon[0][:2] for variant in variants if variant.upon)
     known = [(framework, version) for name, version in below if (framework := find(table, name)) is not None]
     return [

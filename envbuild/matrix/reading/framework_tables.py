@@ -373,8 +373,8 @@ def _pythons(own: Table, parents: _Parents) -> tuple[str, ...]:
 
 
 def _handed_down(context: Context, variant: Table | None, parents: _Parents, key: str) -> tuple[Requirement, ...]:
-    """The variant's own list, after a list that it inherits: that of the release, else that of the series, else that of the
-    framework."""
+    """Return the inherited list, followed by the variant's own list. The inherited list is that of the release, else of the
+    series, else of the framework."""
     levels = (parents.release, parents.series, parents.framework)
     level = next((table for table in levels if key in table), parents.series)
     ours = requirement_list(context, variant, key, "") if variant else ()

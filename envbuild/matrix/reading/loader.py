@@ -84,7 +84,7 @@ def _read(path: Path, name: str, problems: list[Problem]) -> bytes | None:
 
 
 def load_files(entry: Path, overlays: Sequence[Path] = ()) -> Matrix:
-    """The matrix of an entry file. It is always read from YAML, never from a compiled copy."""
+    """The matrix of an entry file. The matrix is always read from YAML, never from a compiled copy."""
     return compile_files(entry, overlays)[0]
 
 

@@ -164,8 +164,8 @@ class _Nearest:
                 yield _Near(candidate, changed, gives_up, tuple(self._distance(build, gpus) for build in candidate.builds))
 
     def _useful(self, changed: _Changed) -> Only:
-        """Return a filter of builds. It rejects CPU builds for a GPU request; if the driver may change, it also rejects builds
-        that no driver supports."""
+        """Return a filter of builds. The filter rejects CPU builds for a GPU request; if the driver may change, it also rejects
+        builds that no driver supports."""
         request, lookup = self._search.request, self._search.lookup
 
         def useful(build: Build) -> bool:

@@ -79,7 +79,7 @@ class _CaseScorer:
         self._clashes: dict[tuple[object, ...], list[Objection]] = {}
 
     def kinds(self, wanted: Wanted) -> list[Option]:
-        """The builds of a framework. If the request names several frameworks, return only one of the builds that have equal
+        """The builds of a framework. If the request names several frameworks, return only one build of those that have equal
         needs and objections."""
         options = list(self._search.options(wanted))
         if len(self._search.request.wanted) == 1:

@@ -168,8 +168,8 @@ def _read_label(matrix: Matrix, draft: Draft, piece: FrameworkDraft, word: re.Ma
 
 
 def _read_names(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) -> None:
-    """Read a name with dashed parts, several names joined with ``+``, or a separate word. A separate word is one that could
-    also follow a name after a dash."""
+    """Read a name with dashed parts, several names joined with ``+``, or a separate word. A separate word may be any word that
+    could also follow a name after a dash."""
     parts = _joined(matrix, word)
     for part in parts:
         names.refuse_hinted(matrix, part)

@@ -28,7 +28,7 @@ LIBRARIES = ("cudnn", "nccl")
 
 
 class PresentBuild(NamedTuple):
-    """A build in an environment: either a chosen one, or the base framework of an add-on."""
+    """A build in an environment: either a chosen build, or the build of an add-on's base framework."""
 
     framework: str
     version: str
@@ -36,8 +36,8 @@ class PresentBuild(NamedTuple):
 
 
 class JointNeed(NamedTuple):
-    """The joint needs of builds. Only those needs are included that can exclude another build. ``device`` is empty if the
-    builds allow any device.
+    """The joint needs of builds. Needs that cannot exclude another build are left out. ``device`` is empty if the builds allow
+    any device.
 
     ``cuda`` is the CUDA version that must be installed in the image. ``cudnn`` and ``nccl`` are pairs: the CUDA version to
     which the library belongs, and the need.
@@ -173,8 +173,8 @@ def _both(one: LibraryNeed, other: LibraryNeed) -> LibraryNeed | None:
 
 
 def together(builds: Sequence[Build]) -> Variant:
-    """Join compatible builds into one variant, to find the places where all of them can run. The fields without a joint value
-    are those of one of the builds."""
+    """Join compatible builds into one variant, to find the places where all of them can run. Fields that have no joint value
+    are taken from one of the builds."""
     variants = [build.variant for build in builds]
     if len(variants) == 1:
         return variants[0]
@@ -360,8 +360,8 @@ def _package_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
 
 
 def package_clashes(builds: Sequence[Build], pythons: Sequence[str]) -> Iterator[Objection]:
-    """The requirements because of which builds cannot share one set of packages. None if the builds can share it on one of
-    ``pythons``."""
+    """The requirements because of which builds cannot share one set of packages. The result is None if the builds can share one
+    set on at least one of ``pythons``."""
     pins = _joint_pins(builds)
     packages = {python: contradiction(pins, python) for python in pythons}
     if packages and all(packages.values()):

@@ -36,21 +36,21 @@ class Lookup:
 
     @cached_property
     def drivers(self) -> dict[str, DriverRow]:
-        """The driver branches by number. They are read lazily, because only requests that name a driver need them."""
+        """The driver branches by number. The rows are read lazily, because only requests that name a driver need them."""
         return {row.branch: row for row in self.matrix.drivers}
 
     @cached_property
     def archives(self) -> dict[str, ArchiveRow]:
-        """The archives by name. They are read lazily, because few requests need them."""
+        """The archives by name. The rows are read lazily, because few requests need them."""
         return {row.name: row for row in self.matrix.archives}
 
     def first_branch(self, architecture: Architecture) -> str:
-        """The oldest driver branch that supports the first CUDA of an architecture; empty if no row states one."""
+        """The oldest driver branch that supports the first CUDA of an architecture; empty if no row states such a branch."""
         known = [row.branch for row in self.matrix.drivers if numbers(row.max_cuda) >= numbers(architecture.first_cuda)]
         return min(known, key=int, default="")
 
     def driver_min(self, cuda: str) -> str:
-        """The oldest driver that runs all programs of a CUDA version; empty if no row states one."""
+        """The oldest driver that runs all programs of a CUDA version; empty if no row states such a driver."""
         row = self.cuda.get(cuda)
         return row.driver_min if row else ""
 

@@ -123,12 +123,12 @@ class Search:
     def first(
         self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
     ) -> Candidate | None:
-        """The first solution. Of the builds of its releases, those that share a CUDA version are preferred.
+        """The first solution. Among the builds of the solution's releases, builds that share a CUDA version are preferred.
 
         For one framework, the newest release comes first. For several frameworks, GPU environments come before CPU
-        environments: the newest releases often fit together only as CPU builds, while slightly older ones fit as GPU builds.
-        For an add-on and its base framework, pairs that upstream tested come first, then the default pair, then other pairs
-        that upstream allows.
+        environments: the newest releases often fit together only as CPU builds, while slightly older releases fit as GPU
+        builds. For an add-on and its base framework, pairs that upstream tested come first, then the default pair, then other
+        pairs that upstream allows.
         """
         devices: list[Only | None] = [for_gpus, None] if len(self.request.wanted) > 1 and not self.request.device else [None]
         words: list[Only | None] = [is_tested, is_usual, None] if self._has_pairs() else [None]
@@ -184,8 +184,8 @@ class Search:
                 yield from options
 
     def _wide(self, wanted: Wanted, free: Collection[Part]) -> bool:
-        """Whether an add-on may use any release of its base framework. That is so if the add-on's version is kept and the
-        version of another requested framework is free."""
+        """Whether an add-on may use any release of its base framework. It may if the request's version of the add-on counts,
+        and the version of another framework of the request is free."""
         versions = {each.framework.name: self.request.part("version", each) in free for each in self.request.wanted}
         return not versions[wanted.framework.name] and any(versions.values())
 
@@ -308,7 +308,8 @@ class Search:
 
 
 class _Descent:
-    """A depth-first search through the builds of one framework after the other. It never enters the same dead end twice."""
+    """A depth-first search through the builds of one framework after the other. A combination that led to no candidate is never
+    tried again."""
 
     def __init__(self, search: Search, levels: Sequence[Iterable[Option]], free: Collection[Part]) -> None:
         self._search = search
