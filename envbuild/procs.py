@@ -20,7 +20,7 @@ from envbuild import files, guard
 from envbuild.errors import TimedOutError, UsageError
 
 _KILL_GRACE_S = 5.0
-# If Ctrl-C arrives just before Python waits for a lock, it does not end the wait. So every wait has a time limit.
+# A Ctrl-C just before Python waits for a lock does not end this wait. So every wait has a time limit.
 _LOOK_S = 0.5
 
 
@@ -175,7 +175,7 @@ class Children:
         return ended
 
     def _ended(self, key: str) -> Ended:
-        code = self._processes[key].wait()  # unlist it only after its end, so that Ctrl-C still ends it
+        code = self._processes[key].wait()  # remove it only after its end: Ctrl-C must still end it
         self._guards.pop(key).close()
         del self._processes[key]
         return Ended(key=key, code=code, output="".join(self._output.pop(key)))
@@ -198,7 +198,7 @@ def become(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> NoRe
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     guard.end()
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these signals; the program must not inherit that
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these; without this, the program would, too
         signal.signal(number, signal.SIG_DFL)
     os.execve(path, list(argv), {**os.environ, **(env or {})})
 

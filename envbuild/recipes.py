@@ -13,7 +13,7 @@ from envbuild.model.environment import Framework
 from envbuild.workspace import Workspace
 
 SCHEMA = 1
-NO = "no"  # a row's option with this value switches a feature off
+NO = "no"  # if an option of a row has this value, the feature of that name is off
 _FILE = "recipe.yaml"
 _BUILD = "build.j2"
 _ADAPTER = "smoke.py"

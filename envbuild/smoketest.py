@@ -30,7 +30,7 @@ COMMAND = "envbuild-smoke"
 # The guest's report in the container. Every user can write to this folder. The folder is not a mount, so the report can be
 # copied out of any engine, including a remote engine and an engine with user namespaces.
 _ANSWER = "/tmp/envbuild-smoke.json"  # noqa: S108 - a path in the container
-_DATA = "/data"  # in the container
+_DATA = "/data"  # a path in the container
 BASELINE = "/tmp/envbuild-baseline.json"  # noqa: S108 - a path in the container
 _FILES = {"json": "report.json", "html": "report.html", "markdown": "report.md", "junit": "junit.xml"}
 _EXIT_OF_STATUS = {"pass": 0, "fail": 9, "inconclusive": 10, "error": 9}
@@ -377,7 +377,8 @@ def write_reports(folder: Path, content: Mapping[str, Any]) -> dict[str, Path]:
         "json": json.dumps(content, indent=2, allow_nan=False) + "\n",
     }
     paths = {kind: folder / name for kind, name in _FILES.items()}
-    paths["json"].unlink(missing_ok=True)  # a kill in between must not leave new pages with an old report
+    # Remove the old JSON file first: if this process is killed between two files, new pages must not be next to an old report.
+    paths["json"].unlink(missing_ok=True)
     for kind, page in pages.items():
         files.write_atomic(paths[kind], page)
     return paths

@@ -294,7 +294,7 @@ def _home(environ: Mapping[str, str]) -> Path:
         if named:
             return Path(named).expanduser().resolve()
         return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "envbuild"
-    except RuntimeError as error:  # Path.home() and expanduser() raise it if the password database has no entry for the user
+    except RuntimeError as error:  # raised by Path.home() and expanduser() if the password database does not have the user
         raise UsageError(
             "There is no place for envbuild's cache: this user has no home folder and HOME is not set.",
             code="no-home",
@@ -348,7 +348,7 @@ def _upward(start: Path) -> Path | None:
 
 def _packaged() -> Path:
     here = Path(__file__).parent
-    for folder in (here / "_data", here.parent):  # the second folder is for an editable install of a checkout
+    for folder in (here / "_data", here.parent):  # the second is the checkout of an editable install
         if (folder / _MARKER).is_file():
             return folder
     raise UsageError(

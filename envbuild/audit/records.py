@@ -69,7 +69,7 @@ def _folder(place: Path) -> Iterator[tuple[str, dict[str, Any]] | Bad]:
 
 def _file(path: Path, name: str) -> tuple[str, dict[str, Any]] | Bad:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a named pipe would block
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # without O_NONBLOCK, opening a named pipe would block
         with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return Bad(name=name, why="is not a regular file")

@@ -24,7 +24,7 @@ CORRECTNESS = frozenset(
 _RUN_KEY = ("workload", "net", "scaling", "precision", "sync", "batch_per_device", "n")
 _ORDER: tuple[Standing, ...] = ("not worse", "open", "worse")
 
-Figure = tuple[float | None, float | None, float | None]  # the median and its bounds
+Figure = tuple[float | None, float | None, float | None]  # a median, and the lower and upper end of its interval
 
 
 @dataclass(frozen=True)

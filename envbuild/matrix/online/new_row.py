@@ -1,4 +1,5 @@
-"""Write a row for a release that the matrix lacks. Facts that neither the index nor the wheel has come from the series."""
+"""Write a row for a release that the matrix lacks. Facts that are neither in the index nor in the wheel are copied from the
+series."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class MeasuredNeeds(NamedTuple):
 
 
 def not_measured(_file: IndexFile) -> None:
-    """Leave all wheels unmeasured."""
+    """Return None for every wheel: no wheel is measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +141,7 @@ def _companions(source: RowSources, like: Release, there: dict[str, Wheels], ver
 
 
 def _changed(source: RowSources, like: Release, version: str, there: dict[str, Wheels]) -> dict[str, str]:
-    """Return how each build differs from the series."""
+    """Return how each build of the new release differs from the build in the newest release of its series."""
     changed = {}
     for variant in like.variants:
         if variant.name not in there:
@@ -165,7 +166,7 @@ def _changed(source: RowSources, like: Release, version: str, there: dict[str, W
 
 
 def _declared(source: RowSources, variant: Variant, version: str) -> Declared | None:
-    """Return what the wheel requires if it names its CUDA libraries, else None."""
+    """Return what the wheel requires if its metadata names CUDA libraries, else None."""
     if variant.cuda_libraries != "wheels":
         return None
     declared = source.reader.read(variant.requirement, version, max(variant.python, key=numbers))
@@ -186,7 +187,7 @@ def _measured(variant: Variant, needs: MeasuredNeeds, glibc: str) -> Iterator[tu
 
 
 def _note(source: RowSources, like: Release, names: tuple[str, str], without: set[str]) -> str:
-    """Say which facts of the row come from the wheel, and which from the series."""
+    """Return the note of the row. It says which facts come from the wheel, and which come from the series."""
     series, version = names
     variants = [variant for variant in like.variants if variant.name not in without]
     read = any(indexed(variant) and _declared(source, variant, version) is not None for variant in variants)

@@ -279,7 +279,7 @@ def _bound(parents: _Parents, released: str, checked: str, policy: MatrixPolicy)
     try:
         bound = (datetime.date.fromisoformat(released) + datetime.timedelta(days=margin)).isoformat()
         return max(released, min(bound, checked)) if len(checked) == len(bound) else bound
-    except ValueError:  # already reported when the date was read
+    except ValueError:  # the date was already reported as a problem
         return ""
 
 

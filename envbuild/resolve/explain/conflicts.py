@@ -22,7 +22,7 @@ from envbuild.resolve.search.placement import offers_on, places, system_objectio
 from envbuild.resolve.search.pythons import python_on
 from envbuild.resolve.search.search import Option, Search
 
-_COMPARED = 1000  # limit: more combinations of builds than this are not all compared
+_COMPARED = 1000  # all combinations of builds are compared only up to this number
 
 
 @dataclass(frozen=True, slots=True)

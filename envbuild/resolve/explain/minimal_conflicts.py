@@ -9,7 +9,7 @@ from envbuild.resolve.request.model import BASE, CUDA, CUDNN, DRIVER, GPU, NCCL,
 from envbuild.resolve.search.candidates import Candidate, implying_gpu, mismatches, said_of_cuda
 from envbuild.resolve.search.search import Option, Search
 
-_TRIED = 20_000  # limit: if more sets of parts must be tried, return one minimal set, not all sets of the smallest size
+_TRIED = 20_000  # if more sets of parts must be tried, only one minimal set is returned, not all smallest sets
 
 
 def asked(request: Request) -> tuple[Part, ...]:

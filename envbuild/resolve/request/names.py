@@ -146,8 +146,8 @@ def left_out(framework: FrameworkTable, wanted: str, rule: LeftOut, instead: Seq
 
 
 def find_systems(matrix: Matrix, text: str) -> tuple[str, ...]:
-    """The systems that ``text`` names: a name, a codename, a family, or a name without its last part. The result is empty if no
-    system has this name."""
+    """The systems that ``text`` names: ``text`` may be a name, a codename, a family, or a name without its last part. The
+    result is empty if no system has this name."""
     word = text.lower().replace(":", "").replace("_", "")
     exact = tuple(row.name for row in matrix.systems if word in (row.name, row.codename.lower(), row.image.lower()))
     if exact:

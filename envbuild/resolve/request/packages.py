@@ -17,7 +17,7 @@ NAME = re.compile(r"[a-z][a-z0-9]*([._-][a-z0-9]+)*")  # the form of package nam
 # Words that may follow a framework's name in a condition: a version, a device, or a version of CUDA, a library or Python.
 _PART = re.compile(r"v?\d.*|cpu|gpu|cuda.*|cu\d.*|cudnn.*|nccl.*|(py|cp)\d.*|python.*")
 _EXTRA_OF_CUDA = re.compile(r"cu(?:da)?-?(\d{2})(?![0-9])")
-# Characters that other tools write between a name and a version, for example in image tags, npm and file names.
+# Characters that other tools write between a name and a version, for example in image tags, in npm packages and in file names.
 _SEPARATOR = r"[@:_=]?v?"
 
 

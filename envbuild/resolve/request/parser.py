@@ -129,7 +129,7 @@ def _read_word(matrix: Matrix, draft: Draft, word: str, before: Sequence[str]) -
     elif match and (match["clauses"] or match["extras"]):
         _read_condition(matrix, draft, match)
     else:
-        _read_names(matrix, draft, re.sub(r"\+(?=cu\d|cpu\b)", "-", word), before)  # as in a wheel's version, 2.6.0+cu126
+        _read_names(matrix, draft, re.sub(r"\+(?=cu\d|cpu\b)", "-", word), before)  # for versions such as 2.6.0+cu126
 
 
 def _read_condition(matrix: Matrix, draft: Draft, match: re.Match[str]) -> None:
@@ -208,7 +208,7 @@ def _piece(matrix: Matrix, draft: Draft, word: str, head: str) -> tuple[Framewor
     found = names.find_framework(matrix, word)
     if found is None and (error := packages.misspelt(matrix, word)):
         raise error
-    if found is None and word == head:  # spelled as in requirements files: name_of_a_package
+    if found is None and word == head:  # a package name with underscores, as in requirements files
         found = names.find_framework(matrix, packages.canonical(word))
     if found and found[1] and (distribution := packages.read_distribution(found[0], word)):
         said, rest = distribution

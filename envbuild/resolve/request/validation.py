@@ -66,7 +66,7 @@ def _hardware(matrix: Matrix, driver: str | None, gpus: list[str]) -> tuple[str,
     found, warnings = names.find_driver(matrix, driver) if driver is not None else ("", [])
     wanted = []
     for text in gpus:
-        from envbuild.resolve.request.gpus import find_gpu  # compiles many patterns
+        from envbuild.resolve.request.gpus import find_gpu  # imported late: it compiles many patterns
 
         gpu, doubts = find_gpu(matrix, text)
         wanted.append(gpu)
@@ -108,7 +108,7 @@ def _check_version(framework: FrameworkTable, clauses: str, draft: Draft) -> Non
     wanted = re.sub(r"^=+", "", clauses)
     known = [release.version for release in framework.releases]
     parts = version_parts(wanted)
-    near: dict[tuple[int, ...], str] = {}  # the newest release of each series, by series
+    near: dict[tuple[int, ...], str] = {}  # series → its newest release
     for release in framework.releases:
         if any(variant.origin.status != "known-bad" for variant in release.variants):
             near.setdefault(tuple(version_parts(release.version)[: len(parts)]), release.version)

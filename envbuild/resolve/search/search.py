@@ -97,7 +97,7 @@ class Search:
         self._joined: dict[tuple[int, int], JointNeed | None] = {}
         self._releases: dict[str, list[Release]] = {}
         self._made = partial(builds_upon, lookup)
-        self._native_first: Order = self._without_native_code  # stored: sorted results are cached by this object's identity
+        self._native_first: Order = self._without_native_code  # always the same object: results are cached by it
 
     def solutions(
         self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
@@ -112,7 +112,7 @@ class Search:
         if order is None and self.request.gpus and self.request.device != "cpu" and GPU not in free:
             order = self._native_first
         if len(kept) == 1 and not free and order is None:
-            levels = [self._possible(kept[0], free)]  # not read as a whole: the first option is often enough
+            levels = [self._possible(kept[0], free)]  # an iterator, because the first option is often enough
         else:
             levels = [self._level(wanted, free).ordered(order) for wanted in kept]
         if only is not None:
