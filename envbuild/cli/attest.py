@@ -1,4 +1,4 @@
-"""``envbuild attest NAME REPORT``: a smoke report as a signed statement about an image in a registry."""
+"""``envbuild attest NAME REPORT``: attach a smoke report to an image in a registry, as a signed statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``envbuild audit NAME``: known vulnerabilities of what a lock pins."""
+"""``envbuild audit NAME``: list the known vulnerabilities of the packages that a lock pins."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def command(
 
 
 def audit_text(name: str, found: Audit) -> str:
-    """Return a line that counts the advisories about the environment ``name``, and a table of them."""
+    """Return one line with the number of advisories about the environment ``name``, then a table of these advisories."""
     packages = {(finding.ecosystem, finding.package) for finding in found.findings}
     advisories = "1 advisory" if len(found.findings) == 1 else f"{len(found.findings)} advisories"
     about = f"{advisories} about {len(packages)} of {found.checked} package{'' if found.checked == 1 else 's'}"

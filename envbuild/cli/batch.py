@@ -1,4 +1,4 @@
-"""One verb for several environments: its options, the run, and the summary."""
+"""Run one verb for several environments: the options for that, the run, and the summary."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ if TYPE_CHECKING:
     from envbuild.pipeline.unchanged_renderings import RenderingWatch
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Runs the verb for one job, as far as that is possible with these tools, and returns its JSON document and exit code.
+# A function that runs the verb for one job with the given tools, and returns the verb's JSON document and exit code. If these
+# tools are not enough for the work, the function raises an error.
 Attempt = Callable[["Tools", "Job", "RenderingWatch"], tuple[Mapping[str, Any], int]]
 
 _OWN = ("names", "every", "pattern", "revision", "jobs", "keep_going", "junit", "release")
 _DEFAULT_JOBS = 2
 _CONDITION = re.compile("[<>=!~]")
-_PIN = re.compile("[^<>=!~, ]+==[^<>=!~, ]+")  # `package==version` is a request by itself, not a condition on another
+_PIN = re.compile("[^<>=!~, ]+==[^<>=!~, ]+")  # `package==version` is a request of its own
 _ALSO = "--also"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchOptions:
-    """The options for several environments, without the verb's own options."""
+    """The values of the options that :func:`options` adds to a verb. The verb's own options are not included."""
 
     selection: Selection
     jobs: int
@@ -50,7 +51,7 @@ class BatchOptions:
 
 
 def options(function: F) -> F:
-    """The argument ``NAME…`` and the options for several environments."""
+    """Add the argument ``NAME…`` and the options for several environments to a verb."""
     for option in (
         click.option(
             "--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the results as JUnit XML."
@@ -92,13 +93,16 @@ def options(function: F) -> F:
 
 
 def also(function: F) -> F:
-    """``--also``: by this option, a batch tells a child process the other requests for its environment."""
+    """Add the hidden option ``--also``. With it, a batch tells a child process the other requests for the same environment."""
     return click.option(_ALSO, multiple=True, hidden=True, help="More requests. The image also gets their tags.")(function)
 
 
 def asked(names: tuple[str, ...], values: dict[str, Any], *, always: bool = False) -> BatchOptions | None:
-    """Take the options for several environments out of ``values``. Return None if only one NAME and none of these options
-    was given: this is not a batch. With ``always``, one NAME is a batch, too."""
+    """Remove the options for several environments from ``values`` and return them.
+
+    Return None if the command is not a batch: it has exactly one NAME and none of these options. With ``always``, a command
+    with one NAME is a batch, too.
+    """
     every, pattern, revision, jobs, keep_going, junit = (values.pop(name) for name in _OWN[1:7])
     if len(set(names)) == 1 and not (every or pattern or revision or jobs or keep_going or junit or always):
         return None
@@ -126,11 +130,12 @@ def run(
     conclude: Callable[[Sequence[Outcome]], Conclusion] | None = None,
     child_options: Sequence[str] = (),
 ) -> int:
-    """Run the verb of this command line for all environments, print the summary and return the exit code of the worst.
+    """Run the verb of this command line for all environments, print the summary and return the worst exit code.
 
-    ``attempt`` does what this process can do without the engine. Its answers are stored for the next run, unless ``remembers``
-    is false. ``builder`` is empty if nothing is built. ``tools_from`` are the options of :meth:`Session.tools`. ``conclude`` is
-    called with all outcomes before the summary is printed. The child processes get ``child_options`` in addition.
+    ``attempt`` handles an environment in this process if that needs no engine. Its answers are stored for the next run, unless
+    ``remembers`` is false. ``builder`` is empty if the verb builds nothing. ``tools_from`` are options for
+    :meth:`Session.tools`. ``conclude`` is called with all outcomes before the summary is printed. ``child_options`` are added
+    to the command line of each child process.
     """
     from envbuild.pipeline import batch, batch_selection
 
@@ -163,9 +168,10 @@ def run(
 def attempted(
     tools: Tools, jobs: Sequence[Job], attempt: Attempt, command: Sequence[str] | None, wanted: BatchOptions
 ) -> list[Outcome]:
-    """Return the outcomes of environments that need no work, or that fail before any work begins.
+    """Return the outcomes of environments that need no work, and of environments that fail before any work begins.
 
-    The answers are stored and used again for the same ``command``, which is None if they depend on more than this machine.
+    The answers are stored, and later runs of the same ``command`` use them again. If ``command`` is None, nothing is stored,
+    because the answers also depend on another machine, such as a registry.
     """
     from envbuild.pipeline import batch, unchanged
     from envbuild.pipeline.settled import Settled
@@ -185,7 +191,7 @@ def attempted(
                     settled.keep(job.name, requests, *found)
             except errors.EnvbuildError as error:
                 found = refusal(error), error.exit_code
-            except Exception:  # the environment's own process will meet the same error, and report it in full
+            except Exception:  # the environment's child process will get the same error, and report it in full
                 found = None
         if found is not None:
             done.append(batch.outcome_of(job, found[1], found[0], time.monotonic() - began))
@@ -195,7 +201,7 @@ def attempted(
 
 
 def _read_by(context: click.Context) -> list[Path]:
-    """Return the folder of files to train on, if there is one."""
+    """Return the folder of ``--data``, whose files the smoke test trains on; an empty list without this option."""
     return [Path(context.params["data"])] if context.params.get("data") else []
 
 
@@ -212,7 +218,7 @@ def _require_space(tools: Tools, jobs: Sequence[Job], builder: str, *, anew: boo
 
 
 def command_line(session: Session, context: click.Context) -> list[str]:
-    """Return the command line of a child, without its NAME: the verb with the options of this process."""
+    """Return the command line of a child process without its NAME: the verb, with the options that this process got."""
     words = ["-P", "-m", "envbuild", str(context.info_name), "--json", "--progress", "json"]
     words += [f"--root={session.root}"] if session.root else []
     words += [f"--matrix={path}" for path in session.overlays]

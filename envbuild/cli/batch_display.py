@@ -1,4 +1,4 @@
-"""Show what several environments do: one bar for each on a terminal, plain lines with the environment's name elsewhere."""
+"""Show the progress of several environments: a bar for each on a terminal; elsewhere, lines that begin with its name."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 class BatchDisplay(Protocol):
-    """A listener for a batch, which can also show remarks about the whole batch."""
+    """Shows the events of a batch, and remarks about the whole batch."""
 
     def started(self, job: Job) -> None:
-        """The verb begins for this environment."""
+        """Show that the verb begins for this environment."""
 
     def news(self, job: Job, news: Progress) -> None:
-        """One step of progress."""
+        """Show a step of progress of this environment."""
 
     def line(self, job: Job, text: str) -> None:
-        """A line that stays visible."""
+        """Show a line about this environment. The line stays visible."""
 
     def ended(self, outcome: Outcome) -> None:
-        """The verb has ended for this environment."""
+        """Show that the verb has ended for the environment of ``outcome``."""
 
     def remark(self, text: str) -> None:
         """Print a line that concerns all environments."""
@@ -44,7 +44,10 @@ class BatchDisplay(Protocol):
 
 @contextlib.contextmanager
 def display_batch(session: Session, total: int, done: int) -> Iterator[BatchDisplay]:
-    """Open the display for ``total`` environments, of which ``done`` need no more work; it is closed even on failure."""
+    """Open the display for ``total`` environments, and close it at the end, even on failure.
+
+    ``done`` of these environments need no more work.
+    """
     kind = session.progress
     if kind == "auto":
         kind = "rich" if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else "plain"
@@ -61,7 +64,7 @@ def display_batch(session: Session, total: int, done: int) -> Iterator[BatchDisp
 
 
 class _PlainBatch:
-    """Lines that begin with the name of their environment. With ``--progress none`` only beginnings and ends are printed."""
+    """Prints lines that begin with the name of an environment. With ``--progress none``, steps of progress are left out."""
 
     def __init__(self, session: Session, total: int, done: int) -> None:
         self._session = session
@@ -75,12 +78,12 @@ class _PlainBatch:
         self._lines[job.name].line("started")
 
     def news(self, job: Job, news: Progress) -> None:
-        """Print the step."""
+        """Print the step of progress."""
         if self._session.progress != "none" or news.warning:
             self._lines[job.name].news(news)
 
     def line(self, job: Job, text: str) -> None:
-        """Print the line."""
+        """Print a line about the environment."""
         self._lines[job.name].line(text)
 
     def ended(self, outcome: Outcome) -> None:
@@ -89,7 +92,7 @@ class _PlainBatch:
         self._lines[outcome.job.name].line(_end(outcome, self._done, self._total))
 
     def remark(self, text: str) -> None:
-        """Print the line."""
+        """Print a line about the whole batch."""
         self._session.err(text)
 
     def close(self) -> None:
@@ -100,10 +103,10 @@ class _PlainBatch:
 
 
 class _EventBatch(_PlainBatch):
-    """The display for programs: one JSON object a line, with the name of its environment."""
+    """The display for other programs: each line is one JSON object with the name of its environment."""
 
     def remark(self, text: str) -> None:
-        """Print the line."""
+        """Print a JSON object about the whole batch."""
         Events(self._session).line(text)
 
     def _open(self, name: str) -> Display:
@@ -111,7 +114,7 @@ class _EventBatch(_PlainBatch):
 
 
 class _LiveBatch:
-    """A bar for each environment that is being worked on, and one for all."""
+    """Shows one bar for each environment that is being worked on, and one bar for the whole batch."""
 
     def __init__(self, session: Session, total: int, done: int) -> None:
         self._session = session
@@ -129,7 +132,7 @@ class _LiveBatch:
         self._speeds[job.name] = Speeds()
 
     def news(self, job: Job, news: Progress) -> None:
-        """Show news in the bar of its environment, and warnings as lines above the bars."""
+        """Show the step of progress in the bar of the environment; print a warning as a line above the bars."""
         if news.warning:
             self.line(job, f"warning: {news.message}")
             return
@@ -145,7 +148,7 @@ class _LiveBatch:
         self.remark(f"{job.name}: {text}")
 
     def ended(self, outcome: Outcome) -> None:
-        """Remove the bar of the environment, and say how it ended."""
+        """Remove the bar of the environment, and print the result of the environment."""
         self._done += 1
         if (task := self._tasks.pop(outcome.job.name, None)) is not None:
             self._bars.remove_task(task)

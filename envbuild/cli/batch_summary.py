@@ -1,4 +1,4 @@
-"""The end of a run over several environments: the table, the JSON document, the JUnit file and the exit code."""
+"""The summary of a run for several environments: the table, the JSON document, the JUnit file and the exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.disk_need import DiskNeed
     from envbuild.report.junit_xml import CaseState
 
-# How a page of test results shows each state; an environment that was not tried is never green.
+# The state of an environment → the result of its JUnit test case. An environment that was not tried never counts as passed.
 _CASES: dict[State, CaseState] = {
     "done": "passed",
     "kept": "passed",
@@ -33,7 +33,10 @@ _CASES: dict[State, CaseState] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conclusion:
-    """What was done for all environments together: ``document`` for the JSON, and ``lines``; or the ``error``."""
+    """The result of a final step for all environments together, such as a release: output or an ``error``.
+
+    ``document`` is added to the JSON document of the batch. ``lines`` are printed as text.
+    """
 
     document: Mapping[str, Any] = field(default_factory=dict)
     lines: Sequence[str] = ()
@@ -42,7 +45,7 @@ class Conclusion:
 
 @dataclass(kw_only=True, slots=True)
 class Summary:
-    """The content of the summary. ``revision`` is the git revision since which the environments changed, else empty."""
+    """The content of the summary. ``revision`` is the git revision of ``--changed-since``; empty without this option."""
 
     verb: str
     outcomes: list[Outcome] = field(default_factory=list)
@@ -94,7 +97,10 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
 
 
 def table(outcomes: Sequence[Outcome], width: int | None) -> str:
-    """Return a line for each environment. If lines are too long for a terminal of ``width``, causes get their own lines."""
+    """Return a line for each environment.
+
+    If lines are too long for a terminal of ``width`` columns, the causes of failures get lines of their own.
+    """
     rows = [["ENVIRONMENT", "RESULT", "TIME", ""], *map(_row, outcomes)]
     text = wording.columns(rows)
     if width is None or max(map(len, text.splitlines())) <= width:
@@ -113,7 +119,7 @@ def _row(outcome: Outcome) -> list[str]:
 
 
 def _document(told: Summary, code: int) -> dict[str, Any]:
-    """The document of ``schemas/batch.json``."""
+    """Return the JSON document that ``schemas/batch.json`` describes."""
     document: dict[str, Any] = {"schema": 1, "verb": told.verb, "exit_code": code, "seconds": round(told.seconds, 3)}
     if told.disk is not None:
         document["disk"] = {
@@ -153,14 +159,14 @@ def _write_junit(told: Summary, path: Path) -> None:
         )
         for outcome in told.outcomes
     ]
-    if told.conclusion is not None and told.conclusion.error is not None:  # else a page of passed images would hide it
+    if told.conclusion is not None and told.conclusion.error is not None:  # passed environments must not hide it
         cases.append(junit_xml.Case(name="release", state="failed", message=told.conclusion.error.message, seconds=0.0))
     reports = [found for each in told.outcomes if "status" in (found := _report(each))]
     files.write_atomic(path, junit_xml.junit_of_batch(f"envbuild {told.verb}", cases, reports))
 
 
 def _report(outcome: Outcome) -> Mapping[str, Any]:
-    """The smoke report of an environment: in its document, or in the file that the document names."""
+    """Return the smoke report of an environment, from its document or from the file that the document names."""
     from envbuild.pipeline import image_checks
 
     document = outcome.document

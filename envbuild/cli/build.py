@@ -1,4 +1,4 @@
-"""``envbuild build NAME…``: the image of a locked environment."""
+"""``envbuild build NAME…``: build the image of a locked environment."""
 
 from __future__ import annotations
 

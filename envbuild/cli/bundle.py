@@ -1,4 +1,4 @@
-"""``envbuild bundle NAME…``: all that builds of environments need, in one folder, for machines without a network."""
+"""``envbuild bundle NAME…``: write all files that builds need into one folder, for machines without a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``envbuild cache list|prune|verify``: the layers of composed images that are kept in the cache folder."""
+"""``envbuild cache list|prune|verify``: list, remove or check the layers of composed images in the cache folder."""
 
 from __future__ import annotations
 

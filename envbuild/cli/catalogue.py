@@ -101,7 +101,7 @@ def command(  # noqa: PLR0917 - click passes every option
 
     require_web_address(url)
     if registry:
-        registry_client.parse(registry)  # before all environments are read, which takes long
+        registry_client.parse(registry)  # check the name before reading all environments, which takes long
     trusted = _trusted(key_files, registry)
     site_folder.require_replaceable(output)
     with display(session) as shown:
@@ -133,7 +133,7 @@ def command(  # noqa: PLR0917 - click passes every option
 
 
 def require_web_address(url: str) -> None:
-    """Raise :class:`UsageError` if ``url`` is given and is not the address of a web site: pages and feed link to it."""
+    """Raise :class:`UsageError` if ``url`` is given and is not the address of a web site, because pages and feed link to it."""
     from urllib.parse import urlsplit
 
     try:

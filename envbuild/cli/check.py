@@ -1,4 +1,4 @@
-"""``envbuild check NAME…``: judges committed environments by the site's policy."""
+"""``envbuild check NAME…``: judge committed environments by the site's policy."""
 
 from __future__ import annotations
 
@@ -143,7 +143,10 @@ def _verdict(judged: Judgement) -> str:
 
 
 def _write_junit(judged: list[Judgement], path: Path) -> None:
-    """One test case for each environment. A point that was not checked does not count as passed: its case is an error."""
+    """Write a JUnit file with one test case for each environment.
+
+    If some rule of the policy could not be checked for an environment, its test case is an error and not passed.
+    """
     from envbuild import files
     from envbuild.report import junit_xml
 

@@ -1,4 +1,4 @@
-"""``envbuild ci github|gitlab``: the pipeline that plans, builds, tests and publishes the images of a checkout."""
+"""``envbuild ci github|gitlab``: write the CI pipeline that plans, builds, tests and publishes the images of a checkout."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def command(
         repository=repository,
         branch=branch,
         shards=shards,
-        disk="".join(disk.split()),  # a job gives it to a shell without quotes
+        disk="".join(disk.split()),  # a job passes this value to a shell without quotes
         install=install or ci_files.install_command(workspace),
     )
     text = ci_files.text(workspace, system, pipeline)

@@ -1,4 +1,4 @@
-"""``envbuild completion SHELL``: the completion script."""
+"""``envbuild completion SHELL``: print the script that completes envbuild's commands in a shell."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def command(session: Session, shell: str) -> int:
 
     kind = get_completion_class(shell)
     assert kind is not None, shell
-    # Use the method of the base class: the method for bash starts bash to ask for its version.
+    # Call the method of the base class, because click's method for bash starts bash to find its version.
     source = ShellComplete.source(kind(app, {}, "envbuild", "_ENVBUILD_COMPLETE"))
     session.document({"schema": 1, "shell": shell, "script": source})
     if not session.json:

@@ -1,4 +1,4 @@
-"""``envbuild data list|fetch``: the public data sets that the smoke test can train on."""
+"""``envbuild data list|fetch``: list or download the public data sets that the smoke test can train on."""
 
 from __future__ import annotations
 

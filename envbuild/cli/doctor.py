@@ -1,4 +1,4 @@
-"""``envbuild doctor``: what this machine has and lacks."""
+"""``envbuild doctor``: report the engine, GPUs and programs that this machine has or lacks."""
 
 from __future__ import annotations
 

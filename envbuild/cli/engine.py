@@ -1,4 +1,4 @@
-"""``envbuild engine up|down|status``: the private container engine."""
+"""``envbuild engine up|down|status``: start, stop or show the private container engine."""
 
 from __future__ import annotations
 

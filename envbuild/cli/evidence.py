@@ -1,4 +1,4 @@
-"""``envbuild evidence NAME``: show what was proved of environments and which proofs are stale, and prove them again."""
+"""``envbuild evidence NAME``: show the proofs of environments, which of them are stale, and make missing proofs."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def command(  # noqa: PLR0917 - click's signature
 
 
 def _require_compatible(*, is_proving: bool, is_checking: bool) -> None:
-    """Raise :class:`UsageError` for options that would have no effect with the others."""
+    """Raise :class:`UsageError` for options that need a missing ``--prove``, and for options that ``--check`` excludes."""
     unused = [] if is_proving else given_options.among("kinds", "keep_images", "start_engine")
     if unused:
         raise errors.UsageError(
@@ -211,7 +211,7 @@ def _line(done: Attempt) -> str:
 
 
 def _check(rows: list[EvidenceRow]) -> None:
-    """Raise :class:`InvalidInputError` (``stale-evidence``) for stale proofs in the repository."""
+    """Raise :class:`InvalidInputError` (``stale-evidence``) if the repository has stale proofs."""
     problems = []
     for row in rows:
         stale = [each for each in row.stale if each.place == "repository"]

@@ -1,4 +1,4 @@
-"""``envbuild evidence NAME --from HOST/REPOSITORY``: reports of other machines, judged by the keys that the user trusts."""
+"""``envbuild evidence NAME --from HOST/REPOSITORY``: gather smoke reports of other machines, signed with trusted keys."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def run(session: Session, names: Sequence[str], repository: str, key_files: Sequence[Path], others: Sequence[str]) -> int:
-    """Gather the statements about each NAME, keep what is accepted, and show all of them.
+    """Gather the statements about each NAME, store the accepted smoke reports, and show all statements.
 
-    ``others`` are given options that cannot be combined with ``--from``.
+    ``others`` are the options on the command line that cannot be combined with ``--from``.
     """
     from envbuild import codec
     from envbuild.attest import keys
@@ -49,13 +49,16 @@ def run(session: Session, names: Sequence[str], repository: str, key_files: Sequ
         tools = session.tools([name])
         canonical = resolving.resolve_request(tools, [name], options.chosen({})).environment.name
         answers.append(gathering.gather(tools, canonical, repository, trusted))
-        session.out(_text(answers[-1], signers))  # now: it is kept, also if the next NAME fails
+        session.out(_text(answers[-1], signers))  # print now, because the next NAME may fail
     session.document({"schema": 1, "gathered": codec.encode(answers)})
     return 0
 
 
 def known(tools: Tools, name: str) -> tuple[AcceptedReport, ...]:
-    """Return the stored reports about ``name`` that still count: first tests on GPUs, then passes, then the newest."""
+    """Return the stored reports about ``name`` that still count.
+
+    Tests on GPUs come before tests on the CPU, then passed tests before others, then newer tests before older ones.
+    """
     from envbuild.pipeline import gathered_reports
 
     newest_first = sorted(gathered_reports.held(tools, name), key=lambda each: each.date, reverse=True)
@@ -63,14 +66,14 @@ def known(tools: Tools, name: str) -> tuple[AcceptedReport, ...]:
 
 
 def document(reports: Sequence[AcceptedReport]) -> dict[str, Any]:
-    """Return the reports as a part of the JSON of `show` and `resolve`; empty without reports."""
+    """Return the reports as a part of the JSON document of `show` and `resolve`; an empty part without reports."""
     from envbuild import codec
 
     return {"elsewhere": codec.encode(list(reports))} if reports else {}
 
 
 def rows(tools: Tools, reports: Sequence[AcceptedReport], gpu: str | None) -> list[list[str]]:
-    """Return a row for each report. Reports about the requested GPUs come first, and are marked."""
+    """Return a table row for each report. Reports about the requested GPUs come first, and are marked."""
     told = [(False, each) for each in reports]
     if gpu:
         from envbuild.pipeline import gpu_proofs

@@ -1,4 +1,4 @@
-"""``envbuild explain REQUEST``: why a request resolves as it does, or why it does not."""
+"""``envbuild explain REQUEST``: explain why a request resolves to its environment, or why it is refused."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
 
 
 def _rows(rows: list[str]) -> str:
-    """Shorten rows of one framework with the same reason to the first, the last and their number."""
+    """Shorten a list of rows of one framework with the same reason: name the first and the last row, and count them."""
     return rows[0] if len(rows) == 1 else f"{rows[0]} … {rows[-1]} ({len(rows)})"

@@ -1,4 +1,4 @@
-"""``envbuild export NAME --format compose|devcontainer``: files by which other programs start the image."""
+"""``envbuild export NAME --format compose|devcontainer``: write a file with which another program starts the image."""
 
 from __future__ import annotations
 

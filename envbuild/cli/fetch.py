@@ -1,4 +1,4 @@
-"""``envbuild fetch NAME``: every file that the lock pins, downloaded once and checked by its hash."""
+"""``envbuild fetch NAME``: download every file that the lock pins, and check its hash."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from envbuild.cli import options
 from envbuild.cli.session import Session, describe, discard, refusal
 from envbuild.errors import EngineError, EnvbuildError, InterruptedByUserError, UsageError
 
-# Errors of the engine's SDK. The index client also uses requests, but it handles its own errors.
+# Exceptions of these packages come from the engine's SDK. The index client also uses requests, but handles its own errors.
 _OF_THE_ENGINE = ("docker", "requests", "urllib3")
 _OF_THE_MACHINE = (
     errno.ENOSPC,
@@ -37,7 +37,7 @@ _OF_THE_MACHINE = (
     errno.ESTALE,
 )
 
-# Verb → (module, one line of help). Modules are imported only when their verb runs: a cold start pays for one verb.
+# Verb → (module, one line of help). A module is imported only when its verb runs, so that every command starts fast.
 VERBS: dict[str, tuple[str, str]] = {
     "init": ("init", "Write an envbuild.yaml, the description of your own environment."),
     "add": ("add", "Add packages to an envbuild.yaml and pin them."),
@@ -83,10 +83,10 @@ VERBS: dict[str, tuple[str, str]] = {
 
 
 class Verbs(click.Group):
-    """A group that imports the module of a verb only when the verb is used. The group's help needs no such module."""
+    """A group that imports the module of a verb only when the verb is used. The help of the group imports no verb."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """List commands in the order in which a new user needs them, not alphabetically."""
+        """List the verbs in the order in which a new user needs them, not alphabetically."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
@@ -97,7 +97,7 @@ class Verbs(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve a command as click does, but suggest the nearest verb for a misspelt one."""
+        """Find the command as click does, but suggest the most similar verb for a misspelt one."""
         if args and args[0] not in VERBS and not args[0].startswith("-"):
             raise unknown_verb(args[0])
         return super().resolve_command(ctx, args)
@@ -109,7 +109,7 @@ class Verbs(click.Group):
 
 
 def unknown_verb(word: str) -> UsageError:
-    """Return the error for an unknown verb; if the word is a request, suggest `envbuild make`."""
+    """Return the error for an unknown verb. If the word looks like a request, the error suggests `envbuild make`."""
     from difflib import get_close_matches
 
     near = get_close_matches(word, VERBS, n=1, cutoff=0.5)
@@ -156,7 +156,7 @@ def run(argv: Sequence[str]) -> int:
             return _invoke(list(argv), session)
         except EnvbuildError as expected:
             error = expected
-        except BrokenPipeError:  # click's own help, cut short by `| head`
+        except BrokenPipeError:  # the reader of click's help text has ended, as in `envbuild --help | head`
             discard(sys.stdout)
             return 0
         except KeyboardInterrupt:
@@ -176,7 +176,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _invoke(argv: list[str], session: Session) -> int:
-    if "_ENVBUILD_COMPLETE" in os.environ:  # the shell asks, through the script of `envbuild completion`
+    if "_ENVBUILD_COMPLETE" in os.environ:  # the completion script asks
         app.main(args=argv, prog_name="envbuild", obj=session)
     try:
         # Do not use app.main(): it prints its own line on Ctrl-C and hides errors of standard output.
@@ -192,7 +192,7 @@ def _invoke(argv: list[str], session: Session) -> int:
 
 
 def _of_the_surroundings(trouble: Exception) -> EnvbuildError | None:
-    """Return an EnvbuildError if the engine ended or the machine is at fault (full disk, missing permissions), else None."""
+    """Return an EnvbuildError if the engine ended or the machine has a fault (full disk, missing permissions), else None."""
     from envbuild.files import explain_os_error
 
     if type(trouble).__module__.partition(".")[0] in _OF_THE_ENGINE:
@@ -234,7 +234,10 @@ def _usage(wrong: click.UsageError) -> UsageError:
 
 
 def _lacks_command(wrong: click.UsageError) -> bool:
-    """Whether a group of commands was called without one of them. If options were given, click raises no error of its own."""
+    """Whether a group of commands was called without naming one of its commands.
+
+    Click has no error class for this case if options were given, so the message is compared.
+    """
     if isinstance(wrong, click.exceptions.NoArgsIsHelpError):
         return True
     return type(wrong) is click.UsageError and wrong.message == "Missing command."
@@ -271,9 +274,10 @@ def _bug(bug: Exception, session: Session) -> int:
 
 @contextlib.contextmanager
 def signals_as_interrupts() -> Iterator[None]:
-    """Turn Ctrl-C, SIGTERM and a closed terminal into KeyboardInterrupt, so that started processes are stopped and cleaned up.
+    """Turn Ctrl-C, SIGTERM and a closed terminal into KeyboardInterrupt, so that the clean-up stops the started processes.
 
-    SIGINT is handled even if a shell without job control set it to be ignored, because CI systems stop background jobs with it.
+    A shell without job control makes background jobs ignore SIGINT. SIGINT is handled nevertheless, because CI systems stop
+    background jobs with it.
     """
 
     def unwind(_number: int, _frame: FrameType | None) -> None:
@@ -289,7 +293,7 @@ def signals_as_interrupts() -> Iterator[None]:
     try:
         for number in watched:
             before[number] = signal.signal(number, unwind)
-    except ValueError:  # not the main thread: the caller handles signals
+    except ValueError:  # this is not the main thread, so the caller handles signals
         before.clear()
     try:
         yield

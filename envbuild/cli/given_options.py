@@ -1,4 +1,4 @@
-"""Which options the user wrote, for commands of which one option excludes most of the others."""
+"""Finds the options that the user wrote, for commands in which one option excludes most other options."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import click
 
 
 def others(*expected: str) -> list[str]:
-    """The options and arguments of the current command line except the ``expected`` ones, as the user writes them.
+    """Return the options and arguments on the current command line, in the user's spelling, except the ``expected`` ones.
 
-    ``expected`` are names of parameters. The options that every command has, such as ``--json``, are left out, and so are
-    values from environment variables.
+    ``expected`` are names of parameters. Options that every command has, such as ``--json``, are left out. Values from
+    environment variables are left out, too.
     """
     return [words for name, words in _given() if name not in expected]
 
 
 def among(*names: str) -> list[str]:
-    """Those of the parameters ``names`` that are on the current command line, as the user writes them."""
+    """Return those of the parameters ``names`` that are on the current command line, in the user's spelling."""
     return [words for name, words in _given() if name in names]
 
 

@@ -1,4 +1,4 @@
-"""What ``verify``, ``linkcheck`` and ``smoke`` have in common: each checks the image that was built for NAME."""
+"""The common part of ``verify``, ``linkcheck`` and ``smoke``: each of them checks the image that was built for NAME."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ T = TypeVar("T")
 def run(
     session: Session, name: str, constraints: Mapping[str, Any], check: Callable[[Tools, Lock, str, str], T]
 ) -> tuple[str, str, T]:
-    """Return the canonical name, the image and the result of ``check``, which gets the lock, its hash and the image."""
+    """Find the image that was built for ``name``, and call ``check`` with the tools, the lock, its hash and the image.
+
+    Return the canonical name, the image and the result of ``check``.
+    """
     from envbuild.pipeline import image_checks
 
     with display(session) as shown:

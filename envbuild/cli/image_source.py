@@ -1,4 +1,4 @@
-"""``--from`` and ``--key`` of the commands that take a published image if there is one."""
+"""The options ``--from`` and ``--key`` of commands that use a published image if there is one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from envbuild.errors import UsageError
 
 
 def image_source(function: F) -> F:
-    """``--from``, a registry that perhaps has the image, and ``--key``, the public key of its signature."""
+    """Add ``--from``, a repository that may have the image, and ``--key``, the public key that checks its signature."""
     for option in (
         click.option(
             "--key",
@@ -36,9 +36,9 @@ def image_source(function: F) -> F:
 
 
 def require_registry_for_key(repository: str) -> None:
-    """Raise :class:`UsageError` if ``--key`` is on the command line and no registry is named: no signature would be checked.
+    """Raise :class:`UsageError` if ``--key`` is on the command line without ``--from``: no signature would be checked.
 
-    A key in the environment says only which key to use if there is a registry.
+    A key in an environment variable is accepted without ``--from``. It only says which key to use if a registry is named.
     """
     given = click.get_current_context().get_parameter_source("key_file")
     if given is ParameterSource.COMMANDLINE and not repository:

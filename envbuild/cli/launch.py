@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.launching import Launch
     from envbuild.pipeline.tools import Tools
 
-# Environment variables with a program to use in place of ssh. The second one is mpirun's own.
+# Environment variables that name a program to use in place of ssh. The second variable is also read by mpirun itself.
 _REMOTE_SHELLS = ("ENVBUILD_RSH", "OMPI_MCA_plm_rsh_agent")
 _MARKS = {"ok": "ok", "warn": "WARN", "missing": "MISSING"}
 _EXITS = {"pass": 0, "inconclusive": errors.SmokeInconclusiveError.exit_code}
@@ -176,7 +176,7 @@ def command(session: Session, /, name: str, arguments: tuple[str, ...], **values
 
 
 def _preflight(session: Session, tools: Tools, plan: Launch, document: dict[str, Any], *, alone: bool) -> int:
-    """Check the hosts, print the findings and return the exit code. ``alone`` means that nothing is started afterwards."""
+    """Check the hosts, print the findings and return the exit code. ``alone`` means that no launch follows the check."""
     from envbuild import codec
     from envbuild.pipeline import preflight
 
@@ -288,5 +288,8 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _arguments(given: tuple[str, ...], *, cpu: bool) -> tuple[str, ...]:
-    """Return the guest's arguments. A GPU image without GPUs ends as inconclusive, unless CPUs were requested."""
+    """Return the arguments of the guest. With ``cpu``, the smoke test of a GPU image may run on CPUs.
+
+    Without ``cpu``, the smoke test of a GPU image on hosts without GPUs is inconclusive.
+    """
     return (*(("--allow-cpu", "--expect", "cpu") if cpu else ()), *given)

@@ -1,4 +1,4 @@
-"""``envbuild linkcheck NAME…``: whether the shared libraries of an image fit together."""
+"""``envbuild linkcheck NAME…``: check whether the shared libraries of an image fit together."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _print(session: Session, name: str, image: str, report: Mapping[str, Any]) -
 
 
 def _hardware(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Lines about the driver, the GPUs and the compilers."""
+    """Yield lines about the driver and the GPUs that the image needs, and about the compilers in it."""
     lowest = facts["lowest_driver"]
     if lowest["driver"]:
         matrix = f"; the matrix has {lowest['matrix']} for this environment" if lowest["matrix"] else ""
@@ -134,7 +134,7 @@ def _hardware(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _driver(needs: Mapping[str, Any]) -> str:
-    """Say what the image needs of a library of the driver."""
+    """Describe which symbols of one library of the driver the image needs."""
     parts = []
     if needs["linked"]:
         found = f"; all known ones exist in driver {needs['driver']}" if needs["driver"] else ""

@@ -69,7 +69,7 @@ def command(session: Session, /, names: tuple[str, ...], every: bool, **values: 
 
 
 class _Asked(NamedTuple):
-    """The task that the options describe."""
+    """The task of this command, as its options describe it."""
 
     check: bool
     online: bool

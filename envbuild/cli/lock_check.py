@@ -1,4 +1,4 @@
-"""``envbuild lock --check``: check locks against the matrix and, with ``--online``, against what their indexes still offer."""
+"""``envbuild lock --check``: check locks against the matrix and, with ``--online``, against the package indexes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def run(session: Session, names: Sequence[str], constraints: dict[str, str | None], *, online: bool) -> int:
-    """Check the locks of ``names``, or of every environment that has a folder, and raise one error with all problems."""
+    """Check the locks of ``names``, and raise one error with all problems.
+
+    Without ``names``, check the lock of every environment that has a folder.
+    """
     from envbuild.lock import checking, online_check
     from envbuild.pipeline import committed, locking, resolving
 
@@ -56,7 +59,7 @@ def run(session: Session, names: Sequence[str], constraints: dict[str, str | Non
 
 
 def accepted_text(count: int) -> str:
-    """Return the sentence about ``count`` locks without a problem."""
+    """Return the sentence that says that ``count`` locks have no problem."""
     return "1 lock exists, and the matrix accepts it" if count == 1 else f"{count} locks exist, and the matrix accepts them"
 
 
@@ -87,7 +90,7 @@ def _unasked(unasked: Sequence[PinFinding], findings: Sequence[PinFinding]) -> e
 
 
 def _summary(unasked: Sequence[PinFinding]) -> list[str]:
-    """Return a line for each index that did not answer, with the files that only it offers."""
+    """Return a line for each index that did not answer, with the files that only this index offers."""
     lines = []
     for index, why in dict.fromkeys((each.index, each.message) for each in unasked):
         ours = [each for each in unasked if (each.index, each.message) == (index, why)]

@@ -17,7 +17,7 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
 def tell(session: Session, upgraded: Upgraded, spoken: str) -> None:
-    """Print the differences and the next steps. ``spoken`` is the environment as the user named it."""
+    """Print the differences between the two locks, and the next steps. ``spoken`` is the user's name for the environment."""
     name, difference = upgraded.after.lock.environment.name, upgraded.difference
     if upgraded.base_kept:
         session.err(f"{name}: the base image was not upgraded: {upgraded.base_kept}")
@@ -35,7 +35,7 @@ def tell(session: Session, upgraded: Upgraded, spoken: str) -> None:
 
 
 def document(upgraded: Upgraded) -> dict[str, Any]:
-    """Return the differences as a JSON document."""
+    """Return the differences between the two locks as a JSON document."""
     difference = upgraded.difference
     return {
         "name": upgraded.after.lock.environment.name,
@@ -57,7 +57,7 @@ def document(upgraded: Upgraded) -> dict[str, Any]:
 
 
 def packages(changes: Sequence[PackageChange]) -> dict[str, list[dict[str, Any]]]:
-    """Return the packages that differ as JSON, grouped by the kind of change."""
+    """Return the packages that were added, removed or changed, as JSON with a list for each kind of change."""
     listed: dict[str, list[dict[str, Any]]] = {"added": [], "removed": [], "changed": []}
     for change in changes:
         told = {"prefix": change.prefix, "role": change.role, "name": change.name}
@@ -66,7 +66,7 @@ def packages(changes: Sequence[PackageChange]) -> dict[str, list[dict[str, Any]]
 
 
 def table(changes: Sequence[PackageChange]) -> str:
-    """Return the packages that differ, one line each."""
+    """Return one line for each package that differs."""
     return wording.columns([_row(change) for change in changes], indent="  ")
 
 

@@ -76,7 +76,7 @@ def command(session: Session, /, names: tuple[str, ...], also: tuple[str, ...], 
 
 
 def document(made: Made) -> dict[str, Any]:
-    """The JSON document of a run that reached the smoke test, without the verdict."""
+    """Return the JSON document of a run that reached the smoke test, without the verdict."""
     from envbuild import codec
 
     return {
@@ -94,6 +94,6 @@ def document(made: Made) -> dict[str, Any]:
 
 
 def stage_line(note: StageNote) -> str:
-    """Return the line about a finished stage."""
+    """Return the line that reports a finished stage."""
     mark = _MARKS[note.outcome] or wording.seconds(note.seconds)
     return f"{note.stage:<8} {mark:>10}  {note.detail}"

@@ -1,4 +1,4 @@
-"""``envbuild matrix check`` and ``update``: compare the facts with each other and with the package index."""
+"""``envbuild matrix check`` and ``update``: compare the rows of the matrix with each other, and with the package index."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _unknown_recipes(session: Session, facts: Matrix) -> Iterator[Problem]:
     from envbuild import recipes
     from envbuild.matrix import consistency
 
-    if session.workspace.recipes.is_dir():  # a matrix alone can be checked too
+    if session.workspace.recipes.is_dir():  # a matrix without recipes can be checked, too
         for framework in facts.frameworks:
             if not recipes.has(session.workspace, framework.recipe):
                 yield consistency.problem(

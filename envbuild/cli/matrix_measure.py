@@ -1,4 +1,4 @@
-"""``envbuild matrix measure``: read from wheels what they need, and compare it with the matrix."""
+"""``envbuild matrix measure``: read the needs of wheels from their files, and compare these needs with the matrix."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from envbuild.model.progress import OnProgress
 
 
-# The option of the commands that add rows for new releases.
+# The option ``--no-measure`` of the commands that add rows for new releases.
 no_measure = click.option(
     "--no-measure",
     is_flag=True,
@@ -40,8 +40,10 @@ no_measure = click.option(
 
 @dataclass(kw_only=True)
 class _Run:
-    """The results of a run: its measurements (each with whether it belongs to a record), the files that it wrote, and its
-    failures by target."""
+    """The results of a run: ``measured`` files, ``written`` records, and ``failures`` with their targets.
+
+    The flag of a measurement says whether its target came from a record in ``matrix/measured``.
+    """
 
     measured: list[tuple[Measured, bool]] = field(default_factory=list)
     written: set[Path] = field(default_factory=set)
@@ -97,7 +99,7 @@ def command(
         nothing = comparison.compared_with_nothing(matrix, summary, found) if matrix is not None else "--no-compare was given"
         wrong += [_problem(one, summary) for one in found if one.verdict == "differs"]
         undecided |= bool(nothing) or any(one.verdict == "unclear" for one in found)
-        if is_recorded and not record:  # with --record, it was compared when it was stored
+        if is_recorded and not record:  # storing with --record has compared it already
             outdated += _outdated(kept.path_of(folder, each.project), known[each.filename], summary)
         remark = [f"  not compared: {nothing}"] if nothing and matrix is not None else []
         session.out("\n".join([*_shown(summary, each), *_verdicts(found), *remark]) + "\n")
@@ -116,8 +118,11 @@ def command(
 
 
 def _measure(session: Session, wanted: Sequence[tuple[str, bool]], keep: Callable[[list[Any]], list[Path]] | None) -> _Run:
-    """Measure each target, and store the result at once, so that a later failure loses nothing. ``wanted`` has each target,
-    and whether it comes from a record; then it is the file name of a wheel."""
+    """Measure each target, and store the result at once, so that a later failure loses no result.
+
+    ``wanted`` has pairs of a target and a flag. The flag is true if the target comes from a record; the target is then the file
+    name of a wheel.
+    """
     from envbuild.cli.progress_display import display
     from envbuild.index.client import Index
     from envbuild.measure import answer, published
@@ -142,7 +147,8 @@ def _measure_one(index: Any, target: str, folder: Path, on_progress: OnProgress,
     from envbuild.measure import measuring, published
 
     path = Path(target)
-    is_file = path.is_file() and not is_recorded  # a record is about a wheel of the index, never about a file here
+    # A record is about a wheel on the package index, never about a file on this machine.
+    is_file = path.is_file() and not is_recorded
     if not is_file and (path.is_dir() or "/" in target or target.endswith(".so")):
         raise UsageError(f"The file {target} does not exist.", hint="Name a wheel, a shared library, or PROJECT==VERSION.")
     try:

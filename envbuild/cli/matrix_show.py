@@ -71,8 +71,11 @@ def _one(value: dict[str, Any], goes: dict[str, Any]) -> str:
 
 
 def _field(key: str, item: Any, *, whole: bool = False) -> list[list[str]]:
-    """Format a field as lines: one for each row or key of a list or mapping, none for an empty value. ``whole`` lists get as
-    many lines as they need."""
+    """Format a field of a row as lines.
+
+    A list of rows gets a line for each row, a mapping a line for each key, and an empty value no line. With ``whole``, a list
+    of texts is shown in full, on as many lines as it needs.
+    """
     name = key.replace("_", " ")
     if item is None or item in ("", [], {}):
         return []
@@ -87,8 +90,10 @@ def _field(key: str, item: Any, *, whole: bool = False) -> list[list[str]]:
 
 
 def _short(value: dict[str, Any]) -> str:
-    """Format a nested row on one line: its plain fields, the names of rows in it, and its note; its status if it is
-    unusual."""
+    """Format a nested row on one line: its plain fields, the names of rows in it, and its note.
+
+    The status is included if it is not ``ok``.
+    """
     parts = [f"{key.replace('_', ' ')} {text}" for key, item in value.items() if (text := _nested(item))]
     origin = value.get("origin", {})
     status, note = origin.get("status", "ok"), origin.get("note")
@@ -96,7 +101,7 @@ def _short(value: dict[str, Any]) -> str:
 
 
 def _nested(item: Any) -> str:
-    """Format a field of a nested row; empty if it has no short form."""
+    """Format a field of a nested row; the text is empty if the field has no short form."""
     if isinstance(item, list) and all(isinstance(part, str) for part in item):
         return _enumeration(item) if item else ""
     if isinstance(item, dict):
@@ -115,7 +120,7 @@ def _text(value: Any) -> str:
 
 
 def _enumeration(items: list[str]) -> str:
-    """List as many ``items`` as fit on a line, with the total if some are left out; ``--json`` shows all."""
+    """Return as many ``items`` as fit on a line. If some are left out, add the total number; ``--json`` shows all items."""
     fitting = 0
     while fitting < len(items) and len(", ".join(items[: fitting + 1])) <= _WIDE:
         fitting += 1

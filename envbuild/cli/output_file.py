@@ -1,4 +1,4 @@
-"""A file that a verb writes for the user to keep: one with other content is not replaced unasked."""
+"""Writes a file for the user to keep. An existing file with other content is replaced only with ``--force``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from envbuild.errors import UsageError
 
 
 def write(path: Path, text: str, *, force: bool) -> None:
-    """Write ``text`` to ``path``. Raises :class:`UsageError` (``file-exists``) if another text is there, unless ``force``."""
+    """Write ``text`` to ``path``.
+
+    Raises :class:`UsageError` (``file-exists``) if the file has another text and ``force`` is false.
+    """
     try:
         if path.exists() and not force and path.read_text(encoding="utf-8", errors="replace") != text:
             raise UsageError(f"{path} already exists with other contents.", code="file-exists", hint="--force replaces it.")
@@ -23,7 +26,7 @@ def write(path: Path, text: str, *, force: bool) -> None:
 
 
 def require_output(path: Path | None, *, force: bool) -> None:
-    """Raise :class:`UsageError` if there is no file that ``force`` could replace."""
+    """Raise :class:`UsageError` if ``--force`` was given without an output file: there is no file to replace."""
     if force and path is None:
         raise UsageError(
             "--force cannot be used without -o.", hint="Without -o, the text is printed. Name the place to write with -o."

@@ -1,4 +1,4 @@
-"""``envbuild plan``: which images must be made again, why, and how machines divide the work."""
+"""``envbuild plan``: show which images must be made again, why, and how several machines divide the work."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from envbuild.pipeline.revision_inputs import ChangedInput
 
 _SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
-_SHOWN = 3  # the number of files that are shown for a reason
-_NAMES = 12  # the number of names that are shown in a sentence
+_SHOWN = 3  # at most so many changed files are shown for each reason
+_NAMES = 12  # at most so many names are shown in a sentence
 
 
 @click.command("plan")
@@ -146,7 +146,7 @@ def _print(session: Session, form: str, made: Plan, shown: Sequence[Shard], comp
 
 
 def _parts(shard: str, count: int | None) -> tuple[int, int]:
-    """Return the number of the part to show (0: all) and the number of parts."""
+    """Return the number of the part to show (0 means all parts) and the total number of parts."""
     if not shard:
         return 0, count or 1
     found = _SHARD.fullmatch(shard)
@@ -159,13 +159,13 @@ def _parts(shard: str, count: int | None) -> tuple[int, int]:
 
 
 def _committed(session: Session) -> Path | None:
-    """The file with measured times and sizes that the checkout holds, if it does."""
+    """Return the checkout's file with measured times and sizes; None if the checkout has no such file."""
     path = session.workspace.images / "times.json"
     return path if path.is_file() else None
 
 
 def _measured(path: Path | None) -> dict[str, Any]:
-    """Return the seconds that each environment took in an earlier run, and the sizes of the images.
+    """Read from ``path`` the seconds that each environment took in an earlier run, and the sizes of the images in bytes.
 
     Environments that were not made in that run have no time.
     """
@@ -189,7 +189,7 @@ def _measured(path: Path | None) -> dict[str, Any]:
 
 
 def _matrix(shown: Sequence[Shard], count: int) -> dict[str, Any]:
-    """Return the jobs of a CI system: one for each part with work, with the values that the job needs."""
+    """Return the job matrix of a CI system: one job for each part that has work, with the values that the job needs."""
     return {
         "include": [
             {

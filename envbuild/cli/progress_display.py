@@ -1,6 +1,6 @@
 """Show progress on standard error: live bars on a terminal, plain lines elsewhere, nothing with -q.
 
-Importing the live display takes a quarter of a second, so it starts only after a run has lasted a second.
+Importing the live display takes a quarter of a second. So the live display starts only after a run has lasted a second.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _ROOM_FOR_BARS = 110  # columns; a narrower terminal gets no bars
-PATIENCE_S = 1.0  # wait before the live display starts
-_PLAIN_EVERY_S = 5.0  # least time between two plain lines about the same step
-_ALIVE_EVERY_S = 15.0  # least time between two lines of a stage's output without -v
+PATIENCE_S = 1.0  # the live display starts, and speeds are shown, only after this time
+_PLAIN_EVERY_S = 5.0  # shortest time between two plain lines about the same step
+_ALIVE_EVERY_S = 15.0  # without -v: shortest time between two lines of a build's output
 
 
-_EVENTS_EVERY_S = 0.2  # least time between two JSON lines about the same step
+_EVENTS_EVERY_S = 0.2  # shortest time between two JSON lines about the same step
 
 
 class Display(Protocol):
@@ -47,7 +47,7 @@ class Display(Protocol):
 
 @contextlib.contextmanager
 def display(session: Session) -> Iterator[Display]:
-    """Open the display that the session asks for; it is closed even if the work fails."""
+    """Open the display that the options of the session ask for. Close it at the end, even if the work fails."""
     shown = _choose(session)
     try:
         yield shown
@@ -69,9 +69,10 @@ def _choose(session: Session) -> Display:
 
 
 class Events:
-    """One JSON object a line, for programs: ``{"progress": {…}}`` for a step, ``{"line": "…"}`` for a line that stays.
+    """Prints one JSON object a line, for other programs.
 
-    With ``environment``, each object also has the name of the environment.
+    A step of progress is ``{"progress": {…}}``, and a message is ``{"line": "…"}``. With ``environment``, each object also has
+    the name of the environment.
     """
 
     def __init__(self, session: Session, environment: str = "") -> None:
@@ -81,7 +82,7 @@ class Events:
         self._lock = threading.Lock()
 
     def news(self, news: Progress) -> None:
-        """Print the step. If a counter grows fast, only some of its values are printed."""
+        """Print the step of progress. If a counter grows fast, only some of its values are printed."""
         with self._lock:
             now, key = time.monotonic(), (news.stage, news.message)
             counts = news.done is not None and news.done != news.total
@@ -92,7 +93,7 @@ class Events:
         self._session.err(json.dumps({**self._about, "progress": {"stage": news.stage, "message": news.message, **told}}))
 
     def line(self, text: str) -> None:
-        """Print the line."""
+        """Print the message as a JSON object."""
         self._session.err(json.dumps({**self._about, "line": text}))
 
     def close(self) -> None:
@@ -109,7 +110,7 @@ class _Silent:
             self.line(f"warning: {news.message}")
 
     def line(self, text: str) -> None:
-        """Print the line unless standard error is silenced."""
+        """Print the line, unless ``-q`` was given."""
         self._session.err(text)
 
     def close(self) -> None:
@@ -117,7 +118,7 @@ class _Silent:
 
 
 class Plain:
-    """One line when a step starts or ends, and one every few seconds while numbers grow.
+    """Prints a line when a step starts or ends, and a line every few seconds while the numbers of the step grow.
 
     ``prefix`` begins every line. ``figures`` formats the numbers of a step.
     """
@@ -131,7 +132,10 @@ class Plain:
         self._lock = threading.Lock()
 
     def news(self, news: Progress) -> None:
-        """Print a line, unless the same step had one a moment ago; build output needs ``-v``."""
+        """Print a line about the step, unless a line about the same step was printed a moment ago.
+
+        A line of a build's output is printed as :meth:`_log` describes.
+        """
         if news.warning:
             self.line(f"warning: {news.message}")
             return
@@ -140,7 +144,7 @@ class Plain:
             return
         now = time.monotonic()
         with self._lock:
-            # A counter without a total gets one line at a time per stage, a counter with a total one per message.
+            # The time between lines is kept per stage for a counter without a total, else per message.
             key = (news.stage, "" if news.done is not None and news.total is None else news.message)
             ended = news.total is not None and news.done == news.total
             if not ended and now - self._said.get(key, -_PLAIN_EVERY_S) < _PLAIN_EVERY_S:
@@ -150,7 +154,7 @@ class Plain:
         self.line(f"[{news.stage}] {news.message}{'  ' + figures if figures else ''}")
 
     def _log(self, news: Progress) -> None:
-        """Print every line with ``-v``, otherwise an occasional one, to show that the stage still runs."""
+        """Print every line of output with ``-v``; without it, print a line now and then to show that the stage still runs."""
         now = time.monotonic()
         if self._session.verbose or now - self._alive >= _ALIVE_EVERY_S:
             self._alive = now
@@ -175,7 +179,7 @@ class _Live:
         self._lock = threading.Lock()
 
     def news(self, news: Progress) -> None:
-        """Update the stage's bar. A log line becomes the stage's message; a warning is printed above the bars."""
+        """Update the bar of the stage. A line of output becomes the message of the bar; a warning is printed above the bars."""
         if news.warning:
             self.line(f"warning: {news.message}")
             return
@@ -207,7 +211,7 @@ class _Live:
                 self._bars.console.print(plain(text), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Remove the bars; lines stay."""
+        """Remove the bars. Printed lines stay."""
         with self._lock:
             if self._bars is not None:
                 self._bars.stop()
@@ -215,7 +219,7 @@ class _Live:
 
 
 def new_bars() -> Bars:
-    """Bars on standard error that vanish at the end; each has a message and figures."""
+    """Return progress bars on standard error that vanish at the end. Each bar has a message and figures."""
     from rich.console import Console
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as RichProgress
@@ -236,9 +240,9 @@ def new_bars() -> Bars:
 
 
 def new_name_bars() -> Bars:
-    """Like :func:`new_bars`, for descriptions that are names of environments: they get a third of the line at most.
+    """Return bars as :func:`new_bars` does, for names of environments. A name gets at most a third of the line.
 
-    A narrow terminal has no room for bars: each line is a name, then figures and message.
+    A narrow terminal has no room for bars. There, each line is a name, followed by figures and a message.
     """
     from rich.progress import TextColumn
     from rich.table import Column
@@ -265,11 +269,11 @@ def amount(news: Progress) -> str:
 
 
 class Speeds:
-    """The figures of steps, with the rate and the time left where the bytes are known."""
+    """Formats the figures of steps. For a step that counts bytes, it adds the speed and the time left."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._steps: dict[tuple[str, str], tuple[float, float, float]] = {}  # time of the beginning, first and last value
+        self._steps: dict[tuple[str, str], tuple[float, float, float]] = {}  # time of the start, first and last value
 
     def figures(self, news: Progress) -> str:
         """Format one step: ``120.5/512.0 MB, 10.1 MB/s, 39 s left``."""

@@ -1,4 +1,4 @@
-"""``envbuild publish NAME… --to HOST/REPOSITORY``: proved images in a registry, with signed statements of the proofs."""
+"""``envbuild publish NAME… --to HOST/REPOSITORY``: push proved images to a registry, with signed statements of the proofs."""
 
 from __future__ import annotations
 
@@ -115,12 +115,12 @@ def command(
     if session.workspace.policy is not None:
         from envbuild.pipeline import policy_checks
 
-        policy_checks.require_repository(session.tools(), repository)  # now, before hours of building
+        policy_checks.require_repository(session.tools(), repository)  # refuse before hours of building
     key = keys.signing_key(key_file, os.environ.get(options.PASSWORD, ""))  # checked now, before hours of building
     if rollback:
         publish_release.require_alone()
         return publish_release.roll_back(session, repository, key.public, dry_run=dry_run)
-    if release is not None:  # an empty name is an unset variable: nobody wants the tags moved one by one then
+    if release is not None:  # an empty name is an error: a script's variable may be unset
         releases.tag_of(release)
     several = batch.asked(names, values, always=bool(release))
     tools_from = {option: values.pop(option) for option in ("start_engine", "offline")}
@@ -162,7 +162,7 @@ def command(
 
 
 def _require_allowed(tools: Tools, made: Made, *, repository: str, databases: tuple[Path, ...]) -> None:
-    """Ask the policy, if there is one, whether the image may be published."""
+    """Raise :class:`PolicyError` if there is a policy that does not allow to publish the image."""
     if tools.workspace.policy is None:
         return
     from envbuild.pipeline import policy_checks
@@ -177,7 +177,7 @@ def _require_allowed(tools: Tools, made: Made, *, repository: str, databases: tu
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Asked:
-    """Where images go, which verdicts other than a pass are ``allowed``, and the constraints of the command line."""
+    """Where images go, which verdicts other than pass are ``allowed``, and the constraints from the command line."""
 
     to: Destination
     allowed: Collection[str]
@@ -211,9 +211,10 @@ def _publish_one(session: Session, name: str, asked: _Asked, wanted: MakeOptions
 def _without_sending(
     tools: Tools, job: Job, watch: RenderingWatch, asked: _Asked, wanted: MakeOptions, *, dry_run: bool
 ) -> tuple[Mapping[str, Any], int]:
-    """Return the answer if nothing has to be sent: the registry has the image and its statements, or publishing it is refused.
+    """Return the answer for an image that need not be sent.
 
-    Raises :class:`WorkNeededError` if something has to be made or sent. A child process does that.
+    Nothing is sent if the registry has the image with all tags and statements, if the verdict forbids publishing, or in a dry
+    run. Raises :class:`WorkNeededError` if something has to be made or sent. A child process then does this work.
     """
     from envbuild.pipeline import make as stages
     from envbuild.pipeline import publishing, unchanged
@@ -238,11 +239,11 @@ def _without_sending(
 
 
 def _silent(_note: StageNote) -> None:
-    """A dry run prints nothing about stages that have nothing to do."""
+    """Print nothing about a finished stage: here, no stage does any work."""
 
 
 def _show_plan(session: Session, tools: Tools, name: str, asked: _Asked, wanted: MakeOptions) -> int:
-    """Print what would be done. If a stage has work to do, the text says that the image would be made first."""
+    """Print what `publish` would do. If a stage has work to do, the text says that the image would be made first."""
     from envbuild.pipeline import make as stages
     from envbuild.pipeline import publishing, resolving, unchanged
 

@@ -1,4 +1,4 @@
-"""``publish --release`` and ``publish --rollback``: the tags of many images move together."""
+"""``publish --release`` and ``publish --rollback``: move the tags of many images together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def require_alone() -> None:
-    """Raise :class:`UsageError` if ``--rollback`` was given with environments, a release, or options about making images."""
+    """Raise :class:`UsageError` if ``--rollback`` was given with environments or with options that it excludes."""
     others = given_options.others("repository", "key_file", "rollback", "dry_run")
     if others:
         raise UsageError(
@@ -28,7 +28,7 @@ def require_alone() -> None:
 
 
 def conclude(outcomes: Sequence[Outcome], *, to: Destination, name: str, dry_run: bool) -> Conclusion:
-    """Record the release, if all its images are in the registry, and move the tags."""
+    """Record the release and move its tags if the registry has all its images. With ``dry_run``, only say what would move."""
     from envbuild.pipeline import releases
 
     failed = [each for each in outcomes if each.state not in {"done", "kept"}]
@@ -62,7 +62,7 @@ def conclude(outcomes: Sequence[Outcome], *, to: Destination, name: str, dry_run
 
 
 def roll_back(session: Session, repository: str, key: PublicKey, *, dry_run: bool) -> int:
-    """Roll the current release back, and print which tags moved."""
+    """Return to the release before the current one, and print which tags moved."""
     from envbuild.pipeline import releases
 
     change = releases.roll_back(repository, key, dry_run=dry_run)
@@ -85,7 +85,7 @@ def document(repository: str, change: ReleaseChange) -> dict[str, Any]:
 
 
 def lines(change: ReleaseChange, *, dry_run: bool) -> list[str]:
-    """Describe the change of a release: each tag that moves, with its old and its new image."""
+    """Describe the change of a release: a line for each tag that moves, with its old and its new image."""
     verb = "would move" if dry_run else "moved"
     told = [f"  {verb}  {each.tag}  {_short(each.before) or 'new'} → {_short(each.after)}" for each in change.moves]
     told += [f"  stays  {tag}  {why}" for tag, why in change.stays]

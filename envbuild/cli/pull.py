@@ -1,4 +1,4 @@
-"""``envbuild pull NAME… --from HOST/REPOSITORY``: images from a registry, in the engine or as files."""
+"""``envbuild pull NAME… --from HOST/REPOSITORY``: fetch images from a registry into the engine or into files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``envbuild push NAME… --to HOST/REPOSITORY``: built images in a registry."""
+"""``envbuild push NAME… --to HOST/REPOSITORY``: push built images to a registry."""
 
 from __future__ import annotations
 

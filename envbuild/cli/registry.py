@@ -1,4 +1,4 @@
-"""``envbuild registry list|prune HOST/REPOSITORY``: what a repository holds, and the removal of what nothing needs."""
+"""``envbuild registry list|prune HOST/REPOSITORY``: list the images of a repository, or remove those that nothing needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``envbuild render NAME``: the Dockerfile and requirements of a locked environment; ``--check`` compares instead."""
+"""``envbuild render NAME``: write the Dockerfile and requirements of a locked environment. ``--check`` only compares them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``envbuild resolve REQUEST…``: the environment that a request means."""
+"""``envbuild resolve REQUEST…``: show the environment that a request means."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
     tools = session.tools(request)
     resolution = resolving.resolve_request(tools, request, options.chosen(constraints))
     kinds: tuple[str, ...] = ()
-    if tools.workspace.has_evidence(resolution.environment.name):  # rare, and reading proofs needs more modules
+    if tools.workspace.has_evidence(resolution.environment.name):  # few have evidence, and reading it imports more modules
         from envbuild.pipeline import proofs
 
         kinds = proofs.held_kinds(tools, resolution.environment.name)
@@ -52,7 +52,10 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
 
 
 def _elsewhere(tools: Tools, name: str) -> Sequence[AcceptedReport]:
-    """Return the reports of other machines. Most environments have none; then the modules that read them are not imported."""
+    """Return the accepted smoke reports of other machines.
+
+    Most environments have no such reports. The modules that read the reports are then not imported.
+    """
     if not tools.workspace.gathered_file(name).exists():
         return ()
     from envbuild.cli import evidence_from

@@ -1,4 +1,4 @@
-"""``envbuild run NAME [COMMAND…]``: a command in the image of an environment, pulled or built."""
+"""``envbuild run NAME [COMMAND…]``: run a command in the image of an environment, which is pulled or built if needed."""
 
 from __future__ import annotations
 
@@ -147,7 +147,11 @@ def command(
 
 
 def _forget_options_of_the_command(session: Session, context: click.Context) -> None:
-    """The frame looks for ``--json`` and ``-v`` in all words, also in those of COMMAND, which are not ours."""
+    """Reset ``--json`` and ``-v`` in the session if only COMMAND has them.
+
+    :mod:`envbuild.cli.frame` looks for these options in all words of the command line. The words of COMMAND are not for
+    envbuild.
+    """
     given = {
         name
         for each in (context, context.parent)
@@ -159,7 +163,7 @@ def _forget_options_of_the_command(session: Session, context: click.Context) -> 
 
 
 def _command(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of COMMAND. Raises :class:`UsageError` if an option stands after NAME."""
+    """Return the words of COMMAND. Raises :class:`UsageError` if an option follows NAME directly."""
     if words[:1] == ("--",):
         return words[1:]
     if words and words[0].startswith("-"):
@@ -171,7 +175,7 @@ def _command(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
-    """Return the options after checking them. Raises :class:`UsageError`."""
+    """Check the options and return them in the pipeline's form. Raises :class:`UsageError` for invalid ones."""
     from envbuild.attest import keys
     from envbuild.pipeline.running import RunOptions
 
@@ -205,7 +209,7 @@ def _options(words: tuple[str, ...], **values: Any) -> RunOptions:
 
 
 def _require_apptainer(*, user: str, variables: tuple[str, ...], **_others: Any) -> None:
-    """Raise :class:`UsageError` for what Apptainer cannot do."""
+    """Raise :class:`UsageError` for options that Apptainer does not support."""
     if unused := given_options.among("cdi", "shm_size"):
         raise UsageError(
             f"{' and '.join(unused)} cannot be used with Apptainer.",
@@ -224,7 +228,7 @@ def _require_apptainer(*, user: str, variables: tuple[str, ...], **_others: Any)
 
 
 def _absolute(mount: str) -> str:
-    """The mount with the full path of its folder: Docker takes another path for the name of a volume."""
+    """Return the mount with the absolute path of its folder, because Docker takes a relative path for the name of a volume."""
     source, _, rest = mount.partition(":")
     return f"{Path(source).absolute()}:{rest}"
 
@@ -240,7 +244,10 @@ def _port(text: str) -> Port:
 
 
 def _make(tools: Tools, name: str, constraints: Mapping[str, str | None], builder: Builder, tell: Any) -> None:
-    """Make the image. Raise if its smoke test fails. An inconclusive test, as of a GPU image without a GPU, is accepted."""
+    """Make the image. Raise :class:`SmokeFailedError` if its smoke test fails.
+
+    An inconclusive smoke test is accepted. It occurs, for example, if a GPU image is tested without a GPU.
+    """
     from envbuild.pipeline import make as making
     from envbuild.smoketest import SmokeOptions
 

@@ -1,4 +1,4 @@
-"""``envbuild save NAME --to PLACE``: a built image as files."""
+"""``envbuild save NAME --to PLACE``: write a built image to files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``envbuild sbom NAME``: write the contents of a lock as CycloneDX."""
+"""``envbuild sbom NAME``: write the contents of a lock as a bill of materials in CycloneDX."""
 
 from __future__ import annotations
 

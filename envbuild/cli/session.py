@@ -1,4 +1,4 @@
-"""The common options, and all output: :meth:`Session.out` prints results, :meth:`Session.err` everything else."""
+"""The common options, and all output. :meth:`Session.out` prints results; :meth:`Session.err` prints everything else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True, slots=True)
 class Session:
-    """One run of the command line. Options can come before or after the verb; the last one counts."""
+    """One run of the command line. An option can be given before or after the verb; the last value counts."""
 
     json: bool = False
     verbose: int = 0
@@ -34,7 +34,7 @@ class Session:
 
     @property
     def workspace(self) -> Workspace:
-        """The workspace, from ``--root``, the environment variable or the current folder; found once."""
+        """The workspace, found from ``--root``, the environment variable or the current folder. It is looked up once."""
         if self._workspace is None:
             from envbuild import workspace
 
@@ -42,9 +42,9 @@ class Session:
         return self._workspace
 
     def tools(self, texts: Sequence[str] = (), *, offline: Path | None = None, **options: Any) -> Tools:
-        """Return the tools that the pipeline's stages share in this run, for the environment that ``texts`` name.
+        """Return the tools that the stages of the pipeline share in this run, for the environment that ``texts`` name.
 
-        ``offline`` is the bundle that takes the network's place.
+        ``offline`` is the folder of a bundle that is used in place of the network. ``options`` are passed to :class:`Tools`.
         """
         from envbuild.pipeline.tools import Tools
 
@@ -55,7 +55,7 @@ class Session:
         return Tools(self.workspace, **options).at(texts)
 
     def out(self, text: str) -> None:
-        """Print a line of the result on standard output. With ``--json`` it is dropped: the document is the whole result."""
+        """Print a line of the result on standard output. With ``--json``, print nothing: the JSON document has the result."""
         if not self.json:
             _write(sys.stdout, plain(text) + "\n")
 
@@ -78,12 +78,12 @@ class Session:
         _write(sys.stderr, plain(text) + "\n")
 
 
-# The first word of a message: "error", except for these exits, which are not errors.
+# The first word of the message. It is "error" for all classes that are not listed here.
 _HEADS: dict[type[EnvbuildError], str] = {InterruptedByUserError: "interrupted", SmokeInconclusiveError: "inconclusive"}
 
 
 def describe(error: EnvbuildError) -> str:
-    """Return the text of an error: what happened, each cause, what else would work, what to do next."""
+    """Return the text of an error: the message, each cause, alternatives that would work, and a hint."""
     lines = [f"{_HEADS.get(type(error), 'error')}: {error.message}"]
     lines += [f"  - {conflict.row}: {conflict.cited}" for conflict in error.conflicts]
     lines += [f"  - {problem}" for problem in error.problems]
@@ -98,7 +98,11 @@ def describe(error: EnvbuildError) -> str:
 
 
 def _details(details: Sequence[str]) -> list[str]:
-    """Format details: the output of a failed program line by line, a long list of short items (versions) as running text."""
+    """Format the details of an error.
+
+    A long list of short items, such as versions, becomes running text. Other details, such as a program's output, get a line
+    each.
+    """
     if len(details) > 8 and max(map(len, details)) < 32:
         import textwrap
 
@@ -113,13 +117,13 @@ def refusal(error: EnvbuildError) -> dict[str, Any]:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Write and flush. If the reader has gone away (``| head``), discard the rest of the output."""
+    """Write and flush. If the reader of a pipe has ended (as in ``| head``), discard the rest of the output."""
     try:
         stream.write(text)
         stream.flush()
     except BrokenPipeError:
         discard(stream)
-    except UnicodeEncodeError:  # a C locale: replace characters that it lacks
+    except UnicodeEncodeError:  # replace characters that the encoding lacks, for example in the C locale
         encoding = stream.encoding or "ascii"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
     except OSError as error:
@@ -132,8 +136,8 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Discard further output to ``stream``, whose reader has gone."""
-    # Redirect the descriptor: the interpreter flushes standard streams at exit and would print an error.
+    """Discard further output to ``stream``, because its reader has ended."""
+    # Redirect the file descriptor: at exit, Python flushes the standard streams, and would print an error.
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())

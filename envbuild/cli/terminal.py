@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 
-# Escape sequences, mostly colours and cursor movements in build output, are removed: CSI; OSC, DCS, SOS, PM and APC up to their
-# end (ECMA-48, 5.4 and 5.6); then those of two or three characters.
+# Escape sequences that are removed, mostly colours and cursor movements in build output. The three lines match CSI sequences;
+# the control strings OSC, DCS, SOS, PM and APC up to their end (ECMA-48, 5.4 and 5.6); short sequences of a few characters.
 _SEQUENCE = re.compile(
     "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
     "|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\\\|\x9c)"
     "|\x1b[ -/]{1,8}[0-~]"
 )
-# Control characters except tab and line feed; direction marks; line and paragraph separators; invisible joiners; half
-# surrogates; tag characters.
+# Characters that are spelt out: control characters except tab and line feed, direction marks, line and paragraph separators,
+# invisible joiners, half surrogates, and tag characters.
 _ACTIVE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
@@ -24,7 +24,7 @@ _ACTIVE = re.compile(
 
 
 def plain(text: str) -> str:
-    """Return ``text`` without escape sequences, and with other control characters spelt out (``\\x1b``)."""
+    """Return ``text`` without escape sequences. Other control characters are spelt out, such as ``\\x07``."""
     if text.isascii() and text.isprintable():
         return text
     text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))
@@ -32,13 +32,13 @@ def plain(text: str) -> str:
 
 
 def plain_json(text: str) -> str:
-    """Return JSON with control characters as JSON escapes. The meaning stays, because they occur only in strings."""
+    """Return JSON with control characters as JSON escapes. The value stays the same: these characters occur only in strings."""
     return _ACTIVE.sub(lambda found: "".join(f"\\u{unit:04x}" for unit in _units(found[0])), text)
 
 
 def _spelt(found: re.Match[str]) -> str:
     number = ord(found[0])
-    if found[0] == "\r":  # programs redraw a progress line with it
+    if found[0] == "\r":  # a carriage return, with which programs redraw a progress line
         return " "
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 

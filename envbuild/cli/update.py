@@ -1,4 +1,4 @@
-"""``envbuild update``: new releases, renewed locks and their renderings as one git branch, with the text of a pull request."""
+"""``envbuild update``: put new releases, renewed locks and renderings on one git branch, and write the pull request's text."""
 
 from __future__ import annotations
 

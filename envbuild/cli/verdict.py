@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def show(session: Session, document: dict[str, Any], smoked: Smoked) -> int:
-    """Print the verdict and return its exit code. A verdict other than pass also becomes ``error`` in the document."""
+    """Print the verdict and return its exit code. If the verdict is not pass, the JSON document also has an ``error``."""
     error = _error(smoked)
     session.document(complete(document, smoked))
     if smoked.report and not session.json:
@@ -30,7 +30,7 @@ def show(session: Session, document: dict[str, Any], smoked: Smoked) -> int:
 
 
 def complete(document: Mapping[str, Any], smoked: Smoked) -> dict[str, Any]:
-    """Return the document with the verdict. A verdict other than pass also becomes its ``error``."""
+    """Return the document with the verdict added. If the verdict is not pass, the document also gets an ``error``."""
     error = _error(smoked)
     told = {
         **document,

@@ -1,4 +1,4 @@
-"""Format answers as plain aligned text, with the same words in every verb."""
+"""Formats answers as aligned plain text. All verbs use these functions, so that they use the same words."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def columns(rows: Sequence[Sequence[str]], *, indent: str = "", gap: str = "  ")
 
 
 def environment(answer: Mapping[str, Any]) -> str:
-    """Format an environment for ``resolve`` and ``show``."""
+    """Format an environment as text for ``resolve`` and ``show``."""
     rows: list[list[str]] = []
     for framework in answer["frameworks"]:
         package = framework["package"]
@@ -50,7 +50,7 @@ def warnings(session: Session, texts: Iterable[str]) -> None:
 
 
 def seconds(value: float) -> str:
-    """Format a duration in readable units."""
+    """Format a duration, given in seconds, in readable units."""
     if value < 60:
         return f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
@@ -58,7 +58,7 @@ def seconds(value: float) -> str:
 
 
 def size(count: float) -> str:
-    """Format bytes in decimal units, as registries do."""
+    """Format a number of bytes in decimal units (kB, MB, GB), as registries do."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= scale:
             return f"{count / scale:.1f} {unit}"
@@ -66,14 +66,14 @@ def size(count: float) -> str:
 
 
 def _pythons(answer: Mapping[str, Any]) -> list[list[str]]:
-    """Return the rows about Python: one, or one for each prefix with its frameworks."""
+    """Return the table rows about Python: one row for each prefix with its frameworks, or one row if there are no prefixes."""
     prefixes = answer.get("prefixes") or ()
     told = [[each["name"], f"python {each['python']}: {', '.join(each['frameworks'])}"] for each in prefixes]
     return [["" if index else "prefixes", *cells] for index, cells in enumerate(told)] or [["python", answer["python"], ""]]
 
 
 def _own(custom: Mapping[str, Any]) -> list[list[str]]:
-    """Return the rows about the additions of the user's recipe."""
+    """Return the table rows about what the user's recipe adds: packages, files, ports and services."""
     copied = [f"{each['source']} -> {each['target']}" for each in custom.get("files", ())]
     ports = [str(port) for port in custom.get("ports", ())]
     services = [f"{each['name']} ({', '.join(map(str, each['ports']))})" for each in custom.get("services", ())]
@@ -82,7 +82,7 @@ def _own(custom: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _upon(frameworks: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """Return the rows about base frameworks that the request does not name."""
+    """Return the table rows about base frameworks that are not among ``frameworks`` themselves."""
     named = {each["name"] for each in frameworks}
     below = [
         f"{under['name']} {under['version']}"
@@ -94,14 +94,17 @@ def _upon(frameworks: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _told(part: str, whole: tuple[str, str], own: Sequence[tuple[str, tuple[str, str]]]) -> list[list[str]]:
-    """Return the rows for ``part``: one row with a value and a remark, or one row for each framework if these differ."""
+    """Return the table rows for ``part``: one row for the ``whole`` environment, or one for each framework if these differ.
+
+    A row has a value and a remark.
+    """
     if len({cells for _, cells in own}) < 2:
         return [[part, *whole]] if whole[0] else []
     return [["" if index else part, value, f"{name} {note}".rstrip()] for index, (name, (value, note)) in enumerate(own)]
 
 
 def _code(capability: Mapping[str, Any] | None) -> tuple[str, str]:
-    """Describe the GPU code: the native GPUs, and whether newer GPUs can run its PTX."""
+    """Describe the GPU code: the capabilities with native code, and whether newer GPUs can run its PTX."""
     if not capability:
         return "", ""
     ptx = f"(and newer by PTX of {', '.join(capability['ptx'])})" if capability["ptx"] else "(no PTX)"
