@@ -36,7 +36,8 @@ Attempt = Callable[["Tools", "Job", "RenderingWatch"], tuple[Mapping[str, Any], 
 _OWN = ("names", "every", "pattern", "revision", "jobs", "keep_going", "junit", "release")
 _DEFAULT_JOBS = 2
 _CONDITION = re.compile("[<>=!~]")
-_PIN = re.compile("[^<>=!~, ]+==[^<>=!~, ]+")  # `package==version` is a request of its own
+# A word such as `tensorflow==1.12` is a whole request, not a condition that narrows another request.
+_PIN = re.compile("[^<>=!~, ]+==[^<>=!~, ]+")
 _ALSO = "--also"
 
 
@@ -132,8 +133,8 @@ def run(
 ) -> int:
     """Run the verb of this command line for all environments, print the summary and return the worst exit code.
 
-    ``attempt`` handles an environment in this process if that needs no engine. Its answers are stored for the next run, unless
-    ``remembers`` is false. ``builder`` is empty if the verb builds nothing. ``tools_from`` are options for
+    ``attempt`` answers for an environment in this process if the environment needs no work. Its answers are stored for the next
+    run, unless ``remembers`` is false. ``builder`` is empty if the verb builds nothing. ``tools_from`` are options for
     :meth:`Session.tools`. ``conclude`` is called with all outcomes before the summary is printed. ``child_options`` are added
     to the command line of each child process.
     """

@@ -1,1 +1,1 @@
-"""The stages in their order, and the rules by which a second run skips unchanged stages."""
+"""The stages from a request to a tested image, their order, and the rules by which a later run skips unchanged stages."""

@@ -1,4 +1,4 @@
-"""``add``: add packages to the user's recipe, and lock it again while keeping existing pins."""
+"""``add``: add packages to the user's recipe, and lock the recipe again. Existing pins stay where they fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Additions:
-    """The additions, by key of ``envbuild.yaml``."""
+    """The entries to add. Each field has the entries for the key of ``envbuild.yaml`` with the same name."""
 
     frameworks: tuple[str, ...] = ()
     pip: tuple[str, ...] = ()
@@ -34,8 +34,8 @@ class Additions:
 class AddResult:
     """The result of ``add``. ``is_new`` is true for a new recipe, false for an edited one.
 
-    ``difference`` compares the new lock with the recipe's previous lock or, without one, with the lock of its frameworks. It is
-    None if there was neither.
+    ``difference`` compares the new lock with the previous lock of the recipe. Without a previous lock, it compares the new lock
+    with the lock of the recipe's frameworks. It is None if neither of these two locks exists.
     """
 
     path: Path
@@ -71,9 +71,9 @@ def sort_words(tools: Tools, words: Sequence[str], *, apt: Sequence[str], newer:
 def add(tools: Tools, name: str, additions: Additions, folder: Path) -> AddResult:
     """Add packages and frameworks to a user's recipe. ``name`` is the path of the recipe, or a request.
 
-    For a request, the ``envbuild.yaml`` in ``folder`` is edited, or a new one is written there. Pins that fit the new packages
-    stay. The recipe and its lock are written only after locking has succeeded. Raises :class:`UsageError`
-    (``exists``) if ``folder`` has a recipe for another request, and the errors of reading, resolving and locking.
+    For a request, the ``envbuild.yaml`` in ``folder`` is edited. If there is no such file, it is written. Pins that fit the new
+    packages stay. The recipe and its lock are written only after locking has succeeded. Raises :class:`UsageError`
+    (``exists``) if ``folder`` has a recipe for another request. Also raises the errors of reading, resolving and locking.
     """
     from envbuild.custom import paths, reading
     from envbuild.custom.services import load_services
@@ -117,7 +117,7 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> AddResul
 
 
 def _is_framework(tools: Tools, word: str) -> bool:
-    """Whether ``word`` begins like a request: with a framework, maybe followed by a version."""
+    """Whether ``word`` begins with the name of a framework, and so is a request; a version may follow the name."""
     match = re.match(r"([A-Za-z][A-Za-z0-9_.]*(?:-[A-Za-z][A-Za-z0-9_.]*)*)(?=-[0-9]|[<>=!~]|$)", word)
     return match is not None and any(
         match.group(1).lower() in {table.name, table.short, *table.aliases} for table in tools.matrix.frameworks
@@ -136,7 +136,7 @@ def _first_text(tools: Tools, request: str, folder: Path) -> str:
 
 
 def _require_same(name: str, recipe: UserRecipe) -> None:
-    """Raise unless ``name`` is a path, the name of the recipe, or one of the recipe's requests."""
+    """Raise :class:`UsageError` unless ``name`` is a path, the name of the recipe, or one of the recipe's requests."""
     from envbuild.custom import paths
 
     if paths.path_in([name]) is None and name not in (recipe.name, *recipe.request):
@@ -148,7 +148,7 @@ def _require_same(name: str, recipe: UserRecipe) -> None:
 
 
 def _edit(text: str, recipe: UserRecipe, additions: Additions) -> str:
-    """Return ``text`` with the additions; a requirement replaces an existing one for the same package."""
+    """Return ``text`` with the additions. A new requirement replaces an existing requirement for the same package."""
     from envbuild.custom.editing import edit_list
     from envbuild.custom.requirements import project_of
 
@@ -164,7 +164,7 @@ def _edit(text: str, recipe: UserRecipe, additions: Additions) -> str:
             text,
             key,
             new=[entry for name, entry in named.items() if name not in held],
-            # A project name without a version does not replace an existing entry for that project.
+            # The bare name of a project does not replace an existing entry for that project, which may name a version.
             replaced={name: entry for name, entry in named.items() if held.get(name, entry) != entry and entry != name},
         )
     return text

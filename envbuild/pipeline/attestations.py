@@ -1,4 +1,4 @@
-"""Makes the statements about an image that ``publish`` signs: what the image contains, how it was built, how it was tested."""
+"""Makes the statements about an image that ``publish`` signs: its contents, how it was built, and how it was tested."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _FORM = 2  # version of the stored provenance facts; increased when they get mor
 
 
 def of_image(tools: Tools, made: Made, *, stores: bool = True, databases: Sequence[Path] = ()) -> list[Statement]:
-    """Return the statements about the image that was made. With OSV ``databases``, its known vulnerabilities are stated too.
+    """Return the statements about the image ``made``. With OSV ``databases``, its known vulnerabilities are stated, too.
 
-    The same image with the same verdicts gives the same statements, so that publishing it again adds nothing. For that, what is
-    read from the image is stored for the next run, unless ``stores`` is false. A pulled image gets no provenance, because its
-    builder is not known here.
+    The same image with the same verdicts gives the same statements. So publishing the image again adds nothing. Facts that are
+    read from the image are therefore stored for the next run, unless ``stores`` is false. A pulled image gets no provenance,
+    because it is not known here how it was built.
     """
     from envbuild.build import PULLED
 
     verified = image_checks.verify_image(tools, made.lock, made.digest, made.record.image, replay=True)
     subject = {"image": made.record.image, "lock": made.digest}
-    report = {name: value for name, value in verified.report.items() if name != "seconds"}  # differs each time
+    report = {name: value for name, value in verified.report.items() if name != "seconds"}  # differs in each run
     unchecked = sum(text.startswith("not checked") for text in report["notes"])
     licence_list = licences_of(tools, made.environment.name, made.record.image, made.digest, stores=stores)
     origin = [] if made.record.builder == PULLED else [_origin(tools, made, stores=stores)]
@@ -52,9 +52,10 @@ def of_image(tools: Tools, made: Made, *, stores: bool = True, databases: Sequen
 
 
 def _contents(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
-    """Return the bill of materials of the image. Its installed Debian packages are read from the image once, and then stored.
+    """Return the bill of materials of the image.
 
-    If they cannot be read, the bill lists the packages of the lock, and is marked as incomplete.
+    The installed Debian packages are read from the image once, and then stored. If they cannot be read, the bill of materials
+    lists the packages of the lock, and is marked as incomplete.
     """
     from envbuild import sbom
     from envbuild.verify import installed
@@ -65,7 +66,7 @@ def _contents(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
     if known is None:
         try:
             known = {"packages": installed.packages(tools.engine, image)}
-        except VerifyError:  # the image has no dpkg, or reading failed this time: the next run tries again
+        except VerifyError:  # the image has no dpkg, or reading failed; nothing is stored, so the next run tries again
             known = {"packages": []}
         if stores and known["packages"]:
             stage_cache.keep(tools.workspace, name, "packages", key, known)
@@ -75,8 +76,10 @@ def _contents(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
 
 
 def licences_of(tools: Tools, name: str, image: str, digest: str, *, stores: bool) -> Mapping[str, Any] | None:
-    """Return the licences of the packages in the image, which was built from the lock ``digest``. They are read once, and then
-    stored; None if none can be read."""
+    """Return the licences of the packages in ``image``, which was built from the lock with this ``digest``.
+
+    The licences are read from the image once, and then stored. The result is None if they cannot be read.
+    """
     key = {"image": image, "lock": digest}
     known = stage_cache.recall(tools.workspace, name, "licences", key)
     if known is None:
@@ -84,7 +87,7 @@ def licences_of(tools: Tools, name: str, image: str, digest: str, *, stores: boo
             image, ["-c", licences.QUESTION], entrypoint=["/bin/sh"], network="none", timeout_s=_LONGEST_QUESTION_S, user="0"
         )
         known = dict(licences.predicate(image, digest, told.output))
-        if told.code != 0 or not known["packages"]:  # an incomplete list must not be taken for a complete one
+        if told.code != 0 or not known["packages"]:  # an incomplete list could be mistaken for a complete one
             return None
         if stores:
             stage_cache.keep(tools.workspace, name, "licences", key, known)
@@ -92,7 +95,7 @@ def licences_of(tools: Tools, name: str, image: str, digest: str, *, stores: boo
 
 
 def _vulnerabilities(tools: Tools, made: Made, databases: Sequence[Path], *, stores: bool) -> list[Statement]:
-    """The report of an audit, and its findings as OpenVEX. An image is compared with the same database only once."""
+    """Return the report of an audit, and its findings as OpenVEX. An image is compared only once with the same databases."""
     from envbuild import disk_cache
 
     name, image = made.environment.name, made.record.image
@@ -100,7 +103,8 @@ def _vulnerabilities(tools: Tools, made: Made, databases: Sequence[Path], *, sto
     known = stage_cache.recall(tools.workspace, name, "audit", key)
     if known is None or not (known.get("asked_image", True) or tools.engine_or_none() is None):
         fresh = _audited(tools, made, databases)
-        if known is None or known["audit"] != fresh["audit"]:  # an equal result keeps its old date, so nothing new is published
+        # An equal result keeps its old date, so that the statement stays the same and is not published again.
+        if known is None or known["audit"] != fresh["audit"]:
             known = fresh
         if stores:
             stage_cache.keep(tools.workspace, name, "audit", key, known)
@@ -116,7 +120,7 @@ def _vulnerabilities(tools: Tools, made: Made, databases: Sequence[Path], *, sto
 
 
 def _audited(tools: Tools, made: Made, databases: Sequence[Path]) -> dict[str, Any]:
-    """The report of an audit made now. If the image could not be asked for its packages, the next run asks again."""
+    """Run an audit now, and return its report. If the image's packages could not be read, a later run tries that again."""
     from envbuild import codec
     from envbuild.audit import audit
 
@@ -132,8 +136,10 @@ def _frozen(value: Any) -> Any:
 
 
 def _origin(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
-    """Return the provenance. It names the commit at which the image was first published; at later commits the image has the
-    same inputs."""
+    """Return the provenance of the image. It names the commit at which the image was published for the first time.
+
+    Later commits that give the image the same inputs do not change the provenance.
+    """
     import envbuild
 
     record = made.record
@@ -160,9 +166,9 @@ def _origin(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
 
 
 def _engine(tools: Tools, record: BuildRecord) -> str:
-    """The product and version of the engine that built the image; empty if another engine is used now.
+    """Return product and version of the engine that built the image; empty if another engine is used now.
 
-    The statement is public, so it leaves out the engine's address, which may contain the name of a user or of a machine.
+    The statement is public. So it leaves out the engine's address, which may contain the name of a user or of a machine.
     """
     if tools.engine_or_none() is None or tools.engine_name != record.engine:
         return ""

@@ -1,4 +1,4 @@
-"""``attest``: attaches the smoke report of any machine to an image in a registry, as a signed statement."""
+"""``attest``: attaches a smoke report, from this or another machine, to an image in a registry, as a signed statement."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from envbuild.compose.outputs.manifest import Document
 
 FINISHED = ("pass", "fail", "inconclusive")
-_CLOCK_AHEAD = datetime.timedelta(days=1)  # a clock that shows local time as UTC is at most 14 hours ahead
+_CLOCK_AHEAD = datetime.timedelta(days=1)  # a clock with local time in place of UTC is up to 14 hours ahead
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attested:
-    """The ``digest`` of the image, the stated verdict (``status``), and whether the statement ``is_new`` in the registry."""
+    """The result: the ``digest`` of the image, the stated verdict (``status``), and whether the statement ``is_new``."""
 
     digest: str
     status: str
@@ -35,10 +35,10 @@ class Attested:
 def attest(  # noqa: PLR0917 - the statement, its image and its signer
     tools: Tools, name: str, path: Path, repository: str, tag: str, key: SigningKey
 ) -> Attested:
-    """Attach the report in ``path`` to the image with ``tag`` in ``repository``. The report must be about exactly that image.
+    """Attach the smoke report in ``path`` to the image with ``tag`` in ``repository``.
 
-    The report must also be about the lock of this checkout. Raises :class:`InvalidInputError` (``report``,
-    ``report-of-another-image``) and :class:`PublishError`.
+    The report must be about exactly this image, and about the lock of this checkout. Raises :class:`InvalidInputError`
+    (``report``, ``report-of-another-image``) and :class:`PublishError`.
     """
     from envbuild.compose.outputs import referrers
     from envbuild.pipeline import publishing
@@ -97,7 +97,7 @@ def _read(name: str, path: Path) -> Mapping[str, Any]:
 
 
 def _lock(tools: Tools, name: str, path: Path, report: Mapping[str, Any]) -> str:
-    """Return the digest of the checkout's lock. Raise if the report is about another lock, so about another image."""
+    """Return the digest of the checkout's lock. Raise if the report is about another lock, and so about another image."""
     locked = read_locked(tools, name)
     told = str(report["environment"].get("lock", ""))
     if locked is None or told != locked.digest:
@@ -111,9 +111,10 @@ def _lock(tools: Tools, name: str, path: Path, report: Mapping[str, Any]) -> str
 
 
 def tells_of_a_test(report: Mapping[str, Any]) -> bool:
-    """Return whether a complete report contains checks, and training results with their device.
+    """Whether a complete smoke report contains checks, and training results with the device that was used.
 
-    A framework that trains nothing has the passed check WORK instead, and skips the check ORACLE of training.
+    A framework that trains nothing is accepted without training results: its check WORK must have passed, and its check ORACLE
+    must have been skipped.
     """
     results = {(str(check["id"]), str(check["status"])) for check in report["checks"]}
     if {("WORK", "pass"), ("ORACLE", "skip")} <= results:
@@ -122,13 +123,14 @@ def tells_of_a_test(report: Mapping[str, Any]) -> bool:
 
 
 def date_problem(report: Mapping[str, Any]) -> str:
-    """Return why the date of a complete report is not believed; empty if it is.
+    """Return why the date of a complete smoke report is not accepted; empty if it is accepted.
 
-    Among reports about one GPU the newest counts, so a date in the future would outweigh every later test.
+    Among reports about one GPU, the newest counts. A report with a date in the future would therefore count more than tests
+    that are made later.
     """
     told = str(report["started_utc"])
     try:
-        if not told.isascii():  # the schema's pattern also matches digits of other scripts, which sort after ours
+        if not told.isascii():  # the schema also accepts non-ASCII digits, which sort after 0-9
             raise ValueError(told)
         started = datetime.datetime.strptime(told, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=datetime.UTC)
     except ValueError:
@@ -138,7 +140,10 @@ def date_problem(report: Mapping[str, Any]) -> str:
 
 
 def config_of(image: Document, place: str) -> str:
-    """Return the digest of the image's configuration. Raises :class:`PublishError` (``unknown-format``) for other documents."""
+    """Return the digest of the image's configuration.
+
+    Raises :class:`PublishError` (``unknown-format``) if ``image`` is not the manifest of an image.
+    """
     try:
         return str(json.loads(image.content)["config"]["digest"])
     except (ValueError, LookupError, TypeError, RecursionError) as error:
@@ -150,8 +155,11 @@ def config_of(image: Document, place: str) -> str:
 
 
 def _require_same(path: Path, report: Mapping[str, Any], image: Document, place: str) -> None:
-    """Raise unless the report is about this image. Most engines use the digest of the configuration as an image's id;
-    engines with containerd's image store use the digest of the manifest."""
+    """Raise :class:`InvalidInputError` unless the report is about this image.
+
+    The report names the image by the id that an engine gave to it. Most engines use the digest of the configuration as the id.
+    Engines with containerd's image store use the digest of the manifest.
+    """
     config = config_of(image, place)
     tested = str(report["image"]["id"])
     if not tested or tested not in (config, f"sha256:{image.digest}"):

@@ -1,4 +1,4 @@
-"""``bake``: a ``docker-bake.json`` with which ``docker buildx bake`` builds images from their Dockerfiles, on any builder."""
+"""``bake``: writes a ``docker-bake.json``, with which ``docker buildx bake`` builds images from their Dockerfiles."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 _PLATFORM = "linux/amd64"
 CONTEXTS = "contexts"
-_ODD = re.compile(r"[^A-Za-z0-9_-]")  # https://docs.docker.com/build/bake/reference: names of targets and groups
+_ODD = re.compile(r"[^A-Za-z0-9_-]")  # not allowed in names of targets: docs.docker.com/build/bake/reference
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BakeSettings:
-    """How images are named and built. ``repository`` is ``HOST/REPOSITORY``, ``secret`` a file for the secret ``envbuild``.
+    """How images are named and built. ``repository`` is ``HOST/REPOSITORY``; ``secret`` is the file with the secret
+    ``envbuild``.
 
-    Without ``moves_tags``, an image gets only the tag that never moves. ``contexts`` is the folder of the build contexts, as
-    the file names it.
+    Without ``moves_tags``, an image gets only the tag that never moves. ``contexts`` is the folder of the build contexts,
+    written as the bake file names it.
     """
 
     repository: str
@@ -37,7 +38,7 @@ class BakeSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Baked:
-    """The text of the file, its environments by target, and the environments that cannot be built."""
+    """The text of the bake file, its targets with their environments, and the environments that were left out (``skipped``)."""
 
     text: str
     targets: dict[str, str]
@@ -69,7 +70,7 @@ def bake(tools: Tools, jobs: Sequence[Job], settings: BakeSettings) -> Baked:
         targets[target] = _target(each, settings)
         for framework in lock.environment.frameworks:
             groups.setdefault(_plain(framework.name), []).append(target)
-    # A group and a target with the same name are ambiguous for bake.
+    # For bake, a group and a target with the same name are ambiguous. Such a group gets the prefix "all-".
     grouped = {name if name not in targets else f"all-{name}": members for name, members in sorted(groups.items())}
     document = {
         "group": {"default": {"targets": sorted(targets)}, **{name: {"targets": members} for name, members in grouped.items()}},
@@ -79,7 +80,7 @@ def bake(tools: Tools, jobs: Sequence[Job], settings: BakeSettings) -> Baked:
 
 
 def write_contexts(tools: Tools, jobs: Sequence[Job], baked: Baked, folder: Path) -> tuple[str, ...]:
-    """Write the build context of each target into a folder below ``folder``; return notes for the user."""
+    """Write the build context of each target of ``baked`` into a folder below ``folder``, and return notes for the user."""
     from envbuild.pipeline import context_folder, locking
 
     requests = {job.name: job.request for job in jobs}
@@ -127,7 +128,7 @@ def _unique(target: str, taken: dict[str, str]) -> str:
 
 
 def require_plain(secret: str, contexts: str) -> None:
-    """Raise :class:`UsageError` for a path that the file cannot hold: bake expands ``${…}``, and a comma ends a field."""
+    """Raise :class:`UsageError` for a path that a bake file cannot contain: bake expands ``${…}``, and a comma ends a field."""
     for path in (secret, contexts):
         if set(path) & set("$%,\"'\n"):
             raise UsageError(f"{path!r} cannot be written into a bake file.", hint="Leave out $, %, commas and quotes.")

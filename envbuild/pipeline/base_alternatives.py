@@ -1,4 +1,4 @@
-"""Find what this machine can build instead if a base is unreachable: other environments of the same frameworks."""
+"""Finds environments of the same frameworks that this machine can build if the base of an environment is unreachable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def with_alternatives(load_matrix: Callable[[], Matrix], environment: Environment) -> Iterator[None]:
-    """Add alternatives to the error for an unreachable base."""
+    """Add alternatives to the error of the block if the error says that the base of ``environment`` is unreachable."""
     try:
         yield
     except BuildError as error:
@@ -32,9 +32,12 @@ def with_alternatives(load_matrix: Callable[[], Matrix], environment: Environmen
 
 
 def alternatives(matrix: Matrix, environment: Environment) -> list[Alternative]:
-    """Return the same frameworks on systems made from a Debian mirror, for the same device and for CPUs."""
+    """Return environments with the same frameworks whose base is made from a Debian mirror.
+
+    There is at most one for the same kind of device and, if the environment is for GPUs, one for CPUs.
+    """
     if environment.prefixes or environment.custom is not None:
-        return []  # a stack and a user's recipe choose their system themselves
+        return []  # the files of a stack and of a user's recipe choose the operating system
     shorts = {table.name: table.short for table in matrix.frameworks}
     request = "+".join(f"{shorts[each.name]}-{each.version}" for each in environment.frameworks)
     devices = {"": "", "-cpu": f"CPU instead of CUDA {environment.cuda}"} if environment.cuda else {"-cpu": ""}
@@ -45,7 +48,7 @@ def alternatives(matrix: Matrix, environment: Environment) -> list[Alternative]:
             if other is None or other.name == environment.name or not _needs_a_mirror_alone(other):
                 continue
             if (other.cuda is None) != (suffix == "-cpu"):
-                continue  # the framework has no build for this device on that system
+                continue  # the answer is for another kind of device: no build for this one runs on that system
             place = f"{system.name} instead of {environment.system.name}" if system.name != environment.system.name else ""
             found.setdefault(suffix, Alternative(name=other.name, changes=", ".join(filter(None, (place, device)))))
     return list(found.values())
@@ -62,7 +65,7 @@ def _resolved(matrix: Matrix, request: str, system: str) -> Environment | None:
 
 
 def _needs_a_mirror_alone(environment: Environment) -> bool:
-    """Whether the image needs only a Debian mirror and the package index."""
+    """Whether a build of the image needs no other servers than a Debian mirror and the package index."""
     base = environment.base
     elsewhere = any(
         each.index != "default" or {"repository", "distribution"} & set(each.options) for each in environment.frameworks

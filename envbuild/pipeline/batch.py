@@ -1,6 +1,6 @@
-"""Run one verb for several environments: each in a child process, with a limit on how many run at the same time.
+"""Runs one verb for several environments, each in a child process. The number of processes at the same time is limited.
 
-The decision "Many environments, one process each" in docs/decisions says why processes are used and not threads.
+docs/decisions/0023 says why processes are used and not threads.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from envbuild import errors, procs
 from envbuild.model.progress import Progress
 
 State = Literal["done", "kept", "inconclusive", "failed", "interrupted", "not started"]
-# Exit codes from the best to the worst. A failure of an earlier stage is worse, because less is known about the image.
+# Exit codes from the best to the worst. A failure in an earlier stage is worse, because less is known about the image.
 _BEST_FIRST = (0, 10, 124, 9, 8, 7, 12, 11, 6, 5, 4, 3, 2)
 _INTERRUPTED = errors.InterruptedByUserError.exit_code
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """One environment of a batch: its canonical name, and the request that named it.
+    """One environment of a batch: its canonical name, and the request that asked for it.
 
-    ``also`` are further requests of the same batch that mean the same environment: the image gets their tags as well.
+    ``also`` are further requests of the same batch that mean the same environment. The image also gets the tags of these
+    requests.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The result of the verb for one environment; ``document`` is what the verb prints with ``--json``."""
+    """The result of the verb for one environment. ``document`` is the JSON document that the verb prints with ``--json``."""
 
     job: Job
     state: State
@@ -50,41 +51,41 @@ class Outcome:
 
     @property
     def why(self) -> str:
-        """The message of the error, empty if there was none."""
+        """The message of the error; empty if there was no error."""
         return str(self.document.get("error", {}).get("message", ""))
 
 
 class Listener(Protocol):
-    """Receives the events of the environments."""
+    """Receives events about the environments of a batch."""
 
     def started(self, job: Job) -> None:
-        """The verb begins for this environment."""
+        """Called when the verb begins for this environment."""
 
     def news(self, job: Job, news: Progress) -> None:
-        """One step of progress."""
+        """Called for each step of progress of this environment."""
 
     def line(self, job: Job, text: str) -> None:
-        """A line that stays visible."""
+        """Called for each line about this environment that must stay visible."""
 
     def ended(self, outcome: Outcome) -> None:
-        """The verb has ended for this environment."""
+        """Called when the verb has ended for the environment of ``outcome``."""
 
 
 class Processes(Protocol):
     """The part of :class:`envbuild.procs.Children` that a batch uses."""
 
     def start(self, key: str, argv: Sequence[str]) -> None:
-        """Start a process."""
+        """Start a child process with the command ``argv``. Its events carry ``key``."""
 
     def next(self) -> procs.Said | procs.Ended:
-        """Wait for the next line or end."""
+        """Wait until a child process writes a line or ends, and return this event."""
 
     def stop(self) -> list[procs.Ended]:
-        """End all children that still run."""
+        """Stop all child processes that still run, and return how they ended."""
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Return the exit code of a batch: the exit code of its worst environment, or 0 for an empty batch."""
+    """Return the exit code of a batch: the worst exit code of its environments, or 0 for an empty batch."""
     return max(codes, key=_badness, default=0)
 
 
@@ -95,7 +96,7 @@ def _badness(code: int) -> tuple[int, int]:
 
 
 def outcome_of(job: Job, exit_code: int, document: Mapping[str, Any], seconds: float) -> Outcome:
-    """Return the outcome that follows from an exit code and a document."""
+    """Return the outcome of a job that ended with this exit code and this JSON document."""
     states: dict[int, State] = {0: "done", errors.SmokeInconclusiveError.exit_code: "inconclusive", _INTERRUPTED: "interrupted"}
     state = states.get(exit_code, "failed")
     if state == "done" and (document.get("nothing_to_do") or document.get("kept")):
@@ -114,8 +115,8 @@ def run(
 ) -> list[Outcome]:
     """Run the jobs, at most ``limit`` at the same time, and return an outcome for each, in the order of ``jobs``.
 
-    After a failure no further job is started, unless ``keep_going``; running jobs may finish. Ctrl-C stops all child processes,
-    which then only clean up.
+    After a failure, running jobs may finish, but no further job is started unless ``keep_going`` is true. Ctrl-C stops all
+    child processes, which then only clean up.
     """
     return _Batch(argv_of, listener, children).run(jobs, limit, keep_going=keep_going)
 
@@ -146,8 +147,10 @@ class _Batch:
         return [self._outcomes.get(job.name) or Outcome(job=job, state="not started") for job in jobs]
 
     def _note_interruption(self, jobs: Sequence[Job]) -> None:
-        """Record as interrupted each job whose process was just starting or ending. If no job was interrupted, record the job
-        that would have been next."""
+        """Record as interrupted each job whose process was just starting or ending at Ctrl-C.
+
+        If no job at all was interrupted, record the job that would have been started next.
+        """
         left = [job for job in jobs if job.name not in self._outcomes]
         is_told = any(outcome.exit_code == _INTERRUPTED for outcome in self._outcomes.values())
         for job in [job for job in left if job.name in self._running] or ([] if is_told else left[:1]):
@@ -155,7 +158,7 @@ class _Batch:
 
     def _start(self, job: Job) -> None:
         self._running[job.name] = job, time.monotonic()
-        self._listener.started(job)  # before the process starts, so that the listener gets the beginning before the end
+        self._listener.started(job)  # before the process starts, because the process may end at once
         self._children.start(job.name, self._argv_of(job))
 
     def _tell(self, said: procs.Said) -> None:
@@ -177,7 +180,7 @@ class _Batch:
 
 
 def read_event(line: str) -> Progress | str:
-    """Read a line of a child's standard error, as ``--progress json`` writes them; any other line is text."""
+    """Read a line that a child process with ``--progress json`` wrote to standard error. A line that is not JSON is text."""
     try:
         told = json.loads(line) if line.startswith("{") else {}
         return Progress(**told["progress"]) if "progress" in told else str(told.get("line", line))
@@ -186,14 +189,20 @@ def read_event(line: str) -> Progress | str:
 
 
 def _as_interrupted(ended: procs.Ended) -> procs.Ended:
-    """Return an answer for a child that was killed after Ctrl-C, because it had just started or did not end in time."""
+    """Return the answer "interrupted" in place of a child process that was killed after Ctrl-C and wrote no answer.
+
+    A child is killed if it has just started, or if it does not end in time.
+    """
     error = errors.InterruptedByUserError("Stopped on request.")
     answer = json.dumps({"schema": 1, "error": error.to_json()})
     return procs.Ended(key=ended.key, code=error.exit_code, output=answer)
 
 
 def _result(job: Job, ended: procs.Ended) -> tuple[int, Mapping[str, Any]]:
-    """Return the exit code and the document of a child. If the child wrote no document, return an error that says so."""
+    """Return the exit code and the JSON document of a child process.
+
+    If the process wrote no document, return an error document that says how the process ended.
+    """
     try:
         document = json.loads(ended.output)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Selects the environments of a batch: by name, all, by a pattern, or those that changed since a revision."""
+"""Selects the environments of a batch: by names, all, by a pattern, or by changed inputs since a git revision."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from envbuild.pipeline.unchanged_renderings import RenderingWatch
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """What the command line asks for. ``pattern`` and ``revision`` are empty if they were not given.
+    """The environments that the command line asks for. ``pattern`` and ``revision`` are empty if they were not given.
 
-    ``has_changed_since`` says whether the command has the option `--changed-since`.
+    ``has_changed_since`` says whether the command has an option `--changed-since`.
     """
 
     texts: tuple[str, ...] = ()
@@ -29,10 +29,10 @@ class Selection:
 
 
 def select(tools: Tools, selection: Selection, constraints: Constraints) -> list[Job]:
-    """Return the jobs, each environment once. With a bundle, "all" means all environments of the bundle.
+    """Return a job for each selected environment. With a bundle, "all" means all environments of the bundle.
 
-    Raises :class:`UsageError` if names are combined with another selection, the error of the first unknown name,
-    and :class:`UnknownNameError` (``nothing-matches``) for a pattern that matches no environment.
+    Raises :class:`UsageError` if names are combined with another selection, and the error of the first name that cannot be
+    resolved. Raises :class:`UnknownNameError` (``nothing-matches``) for a pattern that matches no environment.
     """
     chooses = selection.every or bool(selection.pattern) or bool(selection.revision)
     if bool(selection.texts) == chooses:
@@ -59,7 +59,7 @@ def select(tools: Tools, selection: Selection, constraints: Constraints) -> list
 
 
 def _named(tools: Tools, texts: Sequence[str], constraints: Constraints) -> list[Job]:
-    """Resolve all names before anything starts. Requests that mean the same environment make one job."""
+    """Resolve all requests in ``texts``, before any work starts. Requests that mean the same environment become one job."""
     watch = RenderingWatch(tools)
     requests: dict[str, list[str]] = {}
     refused: list[EnvbuildError] = []
@@ -81,7 +81,7 @@ def _resolve(tools: Tools, text: str, constraints: Constraints) -> str:
 
 
 def _joined(refused: Sequence[EnvbuildError]) -> EnvbuildError:
-    """Return the first error, with the messages of the other errors added."""
+    """Return the first error, with the messages of all other errors as details."""
     first = refused[0]
     first.details = (*first.details, *(error.message for error in refused[1:]))
     return first

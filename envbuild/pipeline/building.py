@@ -15,7 +15,7 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.build import BuildRecord
 
-# What makes an image: the engine, from the Dockerfile, or the composer, from layers that are made of the wheels.
+# Who makes an image. "docker": the engine builds it from the Dockerfile. "compose": envbuild makes its layers from the wheels.
 Builder = Literal["docker", "compose"]
 
 
@@ -28,10 +28,10 @@ def build_environment(
     no_cache: bool = False,
     builder: Builder = "docker",
 ) -> tuple[BuildRecord, Verified | None]:
-    """Build and verify the image of a lock. The verification is None if an existing image was kept with all its tags.
+    """Build and verify the image of a lock, and return the build record and the verification.
 
-    No tag moves before the image is verified; a failed verification raises :class:`VerifyError`. A lock that pins no file of a
-    framework is refused.
+    The verification is None if nothing had to be done, because the image exists and has all its tags. No tag moves before the
+    image is verified. A failed verification raises :class:`VerifyError`. A lock that pins no file of some framework is refused.
     """
     from envbuild import build
 
@@ -63,7 +63,10 @@ def build_environment(
 
 
 def last_built(tools: Tools, name: str) -> BuildRecord:
-    """The record of the image last built of ``name``. Raises :class:`BuildError` (``no-image``)."""
+    """Return the build record of the image of ``name`` that was built last.
+
+    Raises :class:`BuildError` (``no-image``) if this machine has built no image of ``name``.
+    """
     from envbuild import build
 
     record = build.read_record(tools.workspace, name)

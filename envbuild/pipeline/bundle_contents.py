@@ -1,4 +1,4 @@
-"""Lists the files that a build of a lock needs, and finds those that a bundle lacks."""
+"""Lists the files that a build of a lock needs, and finds files that a bundle lacks."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Lack:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked:
-    """The result of the check for one environment.
+    """The result of the check for one environment of a bundle.
 
-    ``lacks`` are unusable files that this machine needs for a build. ``unused_lacks`` are unusable files that it does not need:
-    the tar file of the base, if this machine can make the base again. ``error`` is another reason why the environment cannot be
-    built; it is empty if there is none.
+    ``lacks`` are missing or damaged files that this machine needs for a build. ``unused_lacks`` are missing or damaged files
+    that it does not need. This can only be the tar file of the base, if this machine can make the base itself. ``error`` is
+    another reason why the environment cannot be built, or empty.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Checked:
 
 
 def needed(lock: Lock) -> tuple[Needed, ...]:
-    """Every file that a build of ``lock`` uses, except the tar file of the base, which can be made from Debian packages."""
+    """Return every file that a build of ``lock`` uses, except the base's tar file, which can be made from Debian packages."""
     found = [Needed(name=pin.filename, kind=_kind(pin), sha256=pin.sha256) for pin in fetching.pins(lock)]
     found += [
         Needed(name=f"{each.repository.rstrip('/').rpartition('/')[2]}.tar", kind="source", sha256=each.sha256)
@@ -78,7 +78,7 @@ def _kind(pin: fetching.Pin) -> Kind:
 
 
 def obstacles(lock: Lock) -> Iterator[str]:
-    """Yield the reasons why the files that ``lock`` pins are not enough for a build. Without any, it can be bundled."""
+    """Yield each reason why the files that ``lock`` pins are not enough for a build. Without a reason, it can be bundled."""
     environment = lock.environment
     yield from (f"{gap.what} is not pinned: {gap.why}" for gap in lock.missing)
     yield from (f"{each.name} has no pinned file" for each in incomplete_locks.unpinned_frameworks(lock))
@@ -100,7 +100,10 @@ def obstacles(lock: Lock) -> Iterator[str]:
 def lacks(
     bundle: BundleFolder, wanted: tuple[Needed, ...], on_file: Callable[[Needed], Callable[[int], None]]
 ) -> Iterator[Lack]:
-    """Read every file of ``wanted`` and return the unusable ones. ``on_file`` returns a counter of bytes."""
+    """Read every file of ``wanted``, and yield those that are missing or damaged.
+
+    ``on_file`` returns, for a file, the function that is called with the number of bytes of each piece that was read.
+    """
     for each in wanted:
         if fault := bundle.fault(each.sha256, on_file(each)):
             yield Lack(name=each.name, kind=each.kind, sha256=each.sha256, fault=fault)
@@ -109,9 +112,9 @@ def lacks(
 def check(
     workspace: Workspace, bundle: BundleFolder, on_bytes: Callable[[int], None] = lambda _count: None
 ) -> tuple[BundleManifest, tuple[Checked, ...]]:
-    """Read every file that the environments of the bundle need, each once. Raises the errors of :meth:`BundleFolder.manifest`.
+    """Read every file that the environments of the bundle need, each file once, and return what is missing or damaged.
 
-    ``workspace`` is the workspace of the machine that will build.
+    ``workspace`` is the workspace of the machine that will build. Raises the errors of :meth:`BundleFolder.manifest`.
     """
     manifest = bundle.manifest()
     sizes = {file.sha256: file.size for file in manifest.files}
@@ -153,7 +156,7 @@ def needs_base_file(workspace: Workspace, lock: Lock, base: str) -> bool:
     """Whether a build of ``lock`` needs the tar file of the base. ``base`` is the sha256 of the bundle's tar file, or empty.
 
     The file is not needed if mmdebstrap can make the base from the pinned packages, or if the base is in the cache folder. A
-    cached base that came from another bundle is not used, because whoever made that bundle decided what is in it.
+    cached base from another bundle is not used, because its contents come from the maker of that bundle.
     """
     planned = lock.base.bootstrap
     if planned is None or procs.find("mmdebstrap") is not None:
@@ -163,7 +166,10 @@ def needs_base_file(workspace: Workspace, lock: Lock, base: str) -> bool:
 
 
 def own(environment: BundledEnvironment, manifest: BundleManifest) -> tuple[Needed, ...]:
-    """Return the files of ``environment`` that no lock pins: its lock, the base, the user's files, rows of the matrix."""
+    """Return the files of ``environment`` that its lock does not pin.
+
+    These are the lock itself, the tar file of the base, the user's files, and additional rows of the matrix.
+    """
     listed = {file.sha256: file for file in manifest.files}
     wanted = [
         environment.lock,

@@ -1,10 +1,10 @@
-"""The folder of a bundle: everything that builds of some environments need, each file under its sha256, and one manifest.
+"""The folder of a bundle: all files that builds of some environments need, each named by its sha256, and a manifest.
 
-    bundle.json          what is in it: environments and files (``schemas/bundle.json``)
-    files/SHA256         the files
+    bundle.json          the manifest: the environments and the files (``schemas/bundle.json``)
+    files/SHA256         a file, named by its sha256
 
-A bundle may come from somebody else. No text of the manifest becomes a path in the folder: files are found by their hash only,
-links are refused, and what an environment needs is read from its lock.
+A bundle may come from somebody else, so its manifest is not trusted. No text of the manifest becomes a path in the folder:
+files are found only by their hash. Links are refused. The files that an environment needs are read from its lock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Fault = Literal["missing", "damaged", "not a plain file"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BundledFile:
-    """One file. ``name`` is for people, and is not the name of the file in the folder; ``size`` in bytes."""
+    """One file of the bundle, with its ``size`` in bytes. ``name`` is only for people: on disk, the name is the sha256."""
 
     name: str
     kind: Kind
@@ -47,7 +47,7 @@ class BundledFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnFile:
-    """A file of a user: ``path`` is relative to the folder of the user's recipe."""
+    """A file that belongs to a user's recipe. ``path`` is relative to the folder of the recipe."""
 
     path: str
     sha256: str
@@ -56,9 +56,9 @@ class OwnFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BundledEnvironment:
-    """One environment: the sha256 of its lock, and of its base as a tar file if the bundle has one.
+    """One environment: the sha256 of its lock, and the sha256 of the tar file of its base if the bundle has this file.
 
-    ``recipe`` are the files of a user's own environment: first its envbuild.yaml, then the files copied into the image.
+    ``recipe`` are the files of a user's recipe: first its envbuild.yaml, then the files that it names.
     """
 
     name: str
@@ -69,7 +69,7 @@ class BundledEnvironment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BundleManifest:
-    """The content of ``bundle.json``. ``matrix`` are files of rows that extend the matrix, in their order."""
+    """The content of ``bundle.json``. ``matrix`` are the hashes of files with rows that extend the matrix, in their order."""
 
     schema: int
     made_by: str
@@ -78,7 +78,7 @@ class BundleManifest:
     matrix: tuple[str, ...] = field(default=(), metadata={"left_out_if_default": True})
 
     def environment(self, name: str) -> BundledEnvironment | None:
-        """The environment of this name."""
+        """Return the environment with this name; None if the bundle does not have it."""
         return next((each for each in self.environments if each.name == name), None)
 
 
@@ -89,13 +89,14 @@ class BundleFolder:
         self.folder = folder
 
     def path(self, sha256: str) -> Path:
-        """The path of the file with this hash, whether or not it exists."""
+        """Return the path of the file with this hash. The file need not exist."""
         return self.folder / FILES / sha256
 
     def manifest(self) -> BundleManifest:
         """Read and check ``bundle.json``.
 
-        Raises :class:`InvalidInputError`: ``no-bundle`` if there is no such file, ``broken-bundle`` with all its faults.
+        Raises :class:`InvalidInputError`: ``no-bundle`` if there is no such file, ``broken-bundle`` with all problems of the
+        file.
         """
         path = self.folder / MANIFEST
         try:
@@ -120,7 +121,7 @@ class BundleFolder:
         return manifest
 
     def lock(self, environment: BundledEnvironment) -> Lock:
-        """Return the lock of ``environment``, after checking its hash and then its content, as for every lock.
+        """Return the lock of ``environment``, after checking the hash of the file and then the content, as for every lock.
 
         Raises :class:`InvalidInputError` (``broken-bundle``, ``broken-lock``).
         """
@@ -131,11 +132,11 @@ class BundleFolder:
         return lock
 
     def content(self, sha256: str, what: str) -> bytes:
-        """The bytes of a small file. Raises :class:`InvalidInputError` (``broken-bundle``) if the file cannot be used."""
+        """Return the bytes of a small file. Raises :class:`InvalidInputError` (``broken-bundle``) if it cannot be used."""
         return self._read(sha256, what, files.PLENTY)
 
     def _read(self, sha256: str, what: str, limit: int) -> bytes:
-        """Return the bytes of a small file. The hash of the returned bytes is checked again, as the file may have changed."""
+        """Return the bytes of a small file. Their hash is checked again, because the file may have changed in the meantime."""
         import hashlib
 
         if fault := self.fault(sha256):
@@ -149,8 +150,8 @@ class BundleFolder:
         return content
 
     def fault(self, sha256: str, on_bytes: Callable[[int], None] = lambda _count: None) -> Fault | None:
-        """Read the whole file with this hash, and return its fault; None if it has no fault."""
-        if not is_sha256(sha256):  # a stranger's lock may have a path to another folder in place of a hash
+        """Read the whole file with this hash, and say what is wrong with it; None if the file is as it should be."""
+        if not is_sha256(sha256):  # in place of a hash, a malicious lock may have a path to another folder
             return "missing"
         path = self.path(sha256)
         try:
@@ -164,7 +165,7 @@ class BundleFolder:
         return None if found == sha256 else "damaged"
 
     def names(self) -> Iterator[str]:
-        """The names in the folder of files; none if there is no such folder."""
+        """Yield the names in the folder ``files``; none if there is no such folder."""
         if (self.folder / FILES).is_dir():
             with os.scandir(self.folder / FILES) as entries:
                 yield from (entry.name for entry in entries)
@@ -180,7 +181,7 @@ class BundleFolder:
 
 
 def hash_of(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> str:
-    """Return the sha256 of a plain file, which must not be a link; ``on_bytes`` gets the size of each piece. Raises OSError."""
+    """Return the sha256 of a plain file. ``on_bytes`` gets the size of each piece. Raises OSError, for example for a link."""
     import hashlib
 
     whole = hashlib.sha256()
@@ -194,7 +195,7 @@ def hash_of(path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -
 def copy(source: Path, target: Path, sha256: str, on_bytes: Callable[[int], None] = lambda _count: None) -> None:
     """Copy a file to ``target``, and check its hash while copying. The copy gets its name after all bytes are on the disk.
 
-    Raises :class:`InvalidInputError` (``broken-bundle``) if the file has another hash, and the errors of
+    Raises :class:`InvalidInputError` (``broken-bundle``) if the file has another hash. Also raises the errors of
     :func:`files.write_atomic`.
     """
     import hashlib
@@ -225,7 +226,7 @@ def is_sha256(text: str) -> bool:
 
 
 def _wrong(manifest: BundleManifest) -> Iterator[str]:
-    """Return the entries of a manifest that are impossible or unsafe."""
+    """Yield a message about each entry of a manifest that is impossible or unsafe."""
     if manifest.schema != 1:
         yield f"this envbuild cannot read schema {manifest.schema}, only schema 1"
     listed = {file.sha256 for file in manifest.files}
@@ -263,7 +264,7 @@ def _wrong_paths(environment: BundledEnvironment, listed: set[str]) -> Iterator[
         parts = own.path.split("/")
         if not 0 < len(parts) <= _DEEPEST or any(part in ("", ".", "..") or "\0" in part or len(part) > 255 for part in parts):
             yield f"{own.path[:80]!r} is not a relative path inside the folder"
-        elif parts[0] == PRIVATE:  # builds write their results there, and later runs trust them
+        elif parts[0] == PRIVATE:  # builds write results there that later runs trust
             yield f"{own.path[:80]!r} is in {PRIVATE}, where envbuild keeps its own files"
     if paths and paths[0] != RECIPE:
         yield f"the first file of {environment.name[:80]}, {paths[0][:80]!r}, is not {RECIPE}"

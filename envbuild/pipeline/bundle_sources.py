@@ -1,4 +1,4 @@
-"""Finds a source for each file of a bundle: indexes and mirrors, else the caches of this machine."""
+"""Finds a source for each file of a bundle: the caches of this machine, or package indexes, mirrors and repositories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Put = Callable[[Path, Callable[[int], None]], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WantedFile:
-    """A file, and the function that puts it at a path."""
+    """A file that the bundle needs. ``put`` is a function that writes the file to a given path."""
 
     name: str
     kind: Kind
@@ -30,7 +30,7 @@ class WantedFile:
 
 
 def pinned(tools: Tools, lock: Lock) -> Iterator[WantedFile]:
-    """The files that the lock pins, each with the function that fetches it."""
+    """Yield the files that the lock pins, each with the function that fetches it."""
     kinds = {each.sha256: each for each in bundle_contents.needed(lock)}
     for pin in fetching.pins(lock):
         put = _deb(tools, pin) if pin.deb is not None else _download(tools, pin)
@@ -46,12 +46,12 @@ def _size(tools: Tools, pin: fetching.Pin) -> int:
         return pin.size
     try:
         return tools.index.size_of(fetching.remote(pin)) or 0
-    except EnvbuildError:  # the download, which comes later, reports the reason
+    except EnvbuildError:  # the later download of this file reports the reason
         return 0
 
 
 def copying(source: Path, sha256: str) -> Put:
-    """Return a function that copies ``source``."""
+    """Return a function that copies ``source`` to a given path, and checks the hash of the copy."""
     return lambda target, on_bytes: bundle_folder.copy(source, target, sha256, on_bytes)
 
 

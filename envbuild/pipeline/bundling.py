@@ -1,7 +1,7 @@
 """``bundle``: write everything that builds of some environments need into one folder, for machines without a network.
 
-A file that exists with the right hash is not fetched again. So an interrupted run continues, and environments share files. The
-manifest is written last.
+A file that the folder already has with the right hash is not fetched again. So an interrupted run can be continued, and
+environments share files. The manifest is written last.
 """
 
 from __future__ import annotations
@@ -35,17 +35,19 @@ from envbuild.pipeline.tools import Tools
 
 _PARALLEL = 4
 _RESERVE = 64 * 2**20  # bytes that must stay free for the manifest, folders, and other programs
-_UNPACKED = 4  # estimated bytes of a base for each byte of its Debian packages
+_UNPACKED = 4  # estimated size of a base's tar file, divided by the size of its Debian packages
 _WORK = "work-"
-_UNFINISHED = f".{bundle_folder.MANIFEST}."  # beginning of the name of an unfinished manifest, which a killed run leaves
-_PATIENCE_S = 10.0  # how long an interrupted run waits until its downloads have stopped
+# A killed run can leave an unfinished manifest behind. The name of such a file begins with these characters.
+_UNFINISHED = f".{bundle_folder.MANIFEST}."
+_PATIENCE_S = 10.0  # how long an interrupted run waits at most for its downloads to stop
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BundlePlan:
-    """What a run will add to the folder: the number of ``files``, and their ``size`` in bytes.
+    """The number of ``files`` that a run will add to the folder, and the disk space that they need (``size``, in bytes).
 
-    ``held`` counts the files that the folder has already, ``unknown`` the new files of unknown size. ``free`` bytes are left.
+    ``held`` counts the files that the folder already has. ``unknown`` counts the new files of unknown size. The disk has
+    ``free`` bytes left.
     """
 
     files: int
@@ -57,7 +59,7 @@ class BundlePlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bundled:
-    """The result: the manifest, and notes for the user."""
+    """The result: the folder of the bundle, its manifest, the plan that was carried out, and notes for the user."""
 
     folder: Path
     manifest: BundleManifest
@@ -66,7 +68,7 @@ class Bundled:
 
 
 def bundle(tools: Sequence[Tools], names: Sequence[str], folder: Path, on_plan: Callable[[BundlePlan], None]) -> Bundled:
-    """Make ``folder`` a bundle, or add to an existing bundle, so that it has the environments ``names``.
+    """Write a bundle with the environments ``names`` into ``folder``, or add these environments to the bundle there.
 
     ``tools`` has the tools for each name, in the order of ``names``. ``on_plan`` is called before anything is fetched.
     Raises :class:`InvalidInputError` (``not-bundleable``) for environments whose builds always need a network,
@@ -79,12 +81,12 @@ def bundle(tools: Sequence[Tools], names: Sequence[str], folder: Path, on_plan: 
         files.locked(folder / ".lock", as_news("bundle", tools[0].on_progress)),
         guard.temporary_folder(_WORK, folder) as work,
     ):
-        for left in folder.glob(f"{_WORK}*"):  # left by a run that was killed together with its guard
+        for left in folder.glob(f"{_WORK}*"):  # from a run that was killed together with its guard process
             if left != work:
                 shutil.rmtree(left, ignore_errors=True)
         for part in folder.glob(f"{_UNFINISHED}*"):
             part.unlink(missing_ok=True)
-        # Read only now: a run that held the lock until now may have added environments.
+        # Read the manifest only after the folder is locked, because another run may have added environments until then.
         held = BundleFolder(folder).manifest() if (folder / bundle_folder.MANIFEST).exists() else None
         return _Run(BundleFolder(folder), work, chosen, held).work(on_plan)
 
@@ -105,7 +107,7 @@ def _require_bundleable(locks: Sequence[Lock]) -> None:
 
 
 def _prepare(folder: Path) -> None:
-    """Make the folder if it does not exist; refuse one with other files, or with a manifest that cannot be used."""
+    """Make the folder if it does not exist. Refuse a folder with other files, or with an invalid manifest."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         names = {path.name for path in folder.iterdir()}
@@ -171,7 +173,7 @@ class _Run:
         return Bundled(folder=self._target.folder, manifest=manifest, plan=plan, notes=tuple(self._notes))
 
     def _holds(self, sha256: str) -> bool:
-        """Whether the file is there and whole; a damaged one is removed."""
+        """Whether the folder has the undamaged file with this hash. A damaged file is removed."""
         fault = self._target.fault(sha256, lambda count: self._tell("checking the files that are already there", sha256, count))
         if fault not in (None, "missing"):
             path = self._target.path(sha256)
@@ -184,7 +186,7 @@ class _Run:
     def _plan(self, left: Sequence[WantedFile], count: int) -> BundlePlan:
         device = self._target.folder.stat().st_dev
         home = next(parent for parent in (self._tools.workspace.home, *self._tools.workspace.home.parents) if parent.exists())
-        # Debian packages and bases also stay in the cache folder, for builds of this machine.
+        # Fetched Debian packages and bases are also stored in the cache folder, so they can need their disk space twice.
         cached = {path.stem for path in package_store.Store(self._tools.workspace).folder.glob("*.deb")}
         twice = [each for each in left if each.kind == "Debian package" and each.sha256 not in cached]
         bases_size = sum(
@@ -199,8 +201,10 @@ class _Run:
         )
 
     def _base_sizes(self, lock: Lock) -> Iterator[tuple[str, int]]:
-        """Yield a key and the size of the base's tar file, unless the folder has it. Before the file is made, its size is
-        estimated."""
+        """Yield a key and the size of the base's tar file, unless the bundle has this file.
+
+        If the tar file does not exist yet, its size is estimated.
+        """
         planned = lock.base.bootstrap
         assert planned is not None
         rootfs = bootstrap.cached(self._tools.workspace, planned)
@@ -239,7 +243,7 @@ class _Run:
                     raise error
         except BaseException:
             self._stopped = True
-            wait(jobs, timeout=_PATIENCE_S)  # no thread may write into the work folder while it is removed
+            wait(jobs, timeout=_PATIENCE_S)  # no thread may write into the temporary folder while it is removed
             raise
         if failed:
             raise BuildError(
@@ -250,7 +254,7 @@ class _Run:
             )
 
     def _put(self, wanted: WantedFile, on_bytes: Callable[[int], None]) -> None:
-        """Fetch one file and give it its name in the folder."""
+        """Fetch one file, check its hash, and move it to its place in the bundle."""
         folder = self._work / wanted.sha256
         self._require_running()
         try:
@@ -293,7 +297,10 @@ class _Run:
         return environment, [lock, *([base] if base else []), *own]
 
     def _base(self, tools: Tools, lock: Lock) -> BundledFile | None:
-        """Add the base as a tar file, for machines without mmdebstrap; None if this machine has no mmdebstrap either."""
+        """Add the base as a tar file, for machines without mmdebstrap.
+
+        Return None if this machine has no mmdebstrap, which makes the tar file.
+        """
         assert lock.base.bootstrap is not None
         have = package_store.collector(tools.workspace, lock, tools.on_progress)
         try:
@@ -317,7 +324,7 @@ class _Run:
         return self._file(name, "base", sha256)
 
     def _keep(self, content: bytes, name: str, kind: Kind) -> BundledFile:
-        """Add a small file."""
+        """Add a small file with this content to the bundle."""
         import hashlib
 
         sha256 = hashlib.sha256(content).hexdigest()
@@ -325,7 +332,7 @@ class _Run:
         return self._file(name, kind, sha256)
 
     def _keep_file(self, source: Path, kind: Kind) -> BundledFile:
-        """Add a file of the user."""
+        """Add a file of the user to the bundle."""
         whole = source.resolve()
         sha256 = files.sha256_of(whole)
         if not self._holds(sha256):
@@ -346,13 +353,16 @@ class _Run:
 
 
 def _plain(name: str) -> str:
-    """Return ``name`` with only characters that are valid in every file name."""
+    """Return ``name`` with underscores in place of characters that some file systems do not allow in names."""
     plain = "".join(letter if (letter.isalnum() and letter.isascii()) or letter in "._-" else "_" for letter in name)
     return plain.lstrip(".-")[:200] or "file"
 
 
 def _users_files(tools: Tools, lock: Lock) -> Mapping[str, Path]:
-    """The user's own recipe and the files that it names, by path relative to the recipe's folder; empty without a recipe."""
+    """Return the user's recipe and the files that it names, by their paths relative to the recipe's folder.
+
+    The result is empty if the environment does not come from a user's recipe.
+    """
     recipe = tools.workspace.user_recipe
     if recipe is None or tools.user_recipe is None:
         return {}

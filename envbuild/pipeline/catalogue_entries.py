@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 
 def entry_of(tools: Tools, locked: Locked, why: str, *, with_machine: bool, audit: Audit | None) -> CatalogueEntry:
-    """Return what is known about the environment of a lock. ``with_machine`` includes what this machine proved and measured."""
+    """Return the catalogue's entry about the environment of a lock.
+
+    With ``with_machine``, the entry includes the proofs and measurements of this machine. ``why`` is the reason for which the
+    environment is committed.
+    """
     environment = locked.lock.environment
     choices, warnings = _decision(tools, environment)
     code = environment.compute_capability
@@ -67,7 +71,7 @@ def entry_of(tools: Tools, locked: Locked, why: str, *, with_machine: bool, audi
 
 
 def _decision(tools: Tools, environment: Environment) -> tuple[tuple[Choice, ...], tuple[str, ...]]:
-    """Return why each version was chosen, and the warnings. Both come from the current matrix, but the lock may be older."""
+    """Return the reason for each chosen version, and the warnings. Both come from the current matrix; the lock may be older."""
     try:
         found = resolving.resolve_words(tools, [environment.name], Constraints())
     except EnvbuildError as error:
@@ -106,14 +110,14 @@ def _proofs(tools: Tools, name: str, *, with_machine: bool) -> Iterator[Proved]:
 
 
 def _ends(tools: Tools, environment: Environment) -> Iterator[EndOfSupport]:
-    """Yield the end of life of the operating system and of each Python, where the matrix knows the date."""
+    """Yield the end of life of the operating system and of each Python version, if the matrix knows the date."""
     for each in end_of_life.of_platform(tools.matrix, environment):
         if each.date:
             yield EndOfSupport(what=each.what, date=each.date, source=each.source)
 
 
 def _parts(lock: Lock) -> Iterator[InstalledPart]:
-    """What is installed, in the order of the image's layers; what only the build needs is left out."""
+    """Yield the installed parts, in the order of the image's layers. Files that only the build needs are left out."""
     if lock.base.bootstrap is not None:
         yield InstalledPart(
             title=f"{lock.environment.system.name}, the base", files=tuple(map(_deb, lock.base.bootstrap.packages))
@@ -161,7 +165,7 @@ def _deb(package: DebianPackage) -> File:
 
 
 def _reports(tools: Tools, name: str, digest: str) -> Iterator[Smoke]:
-    """The last smoke report of this machine, if it is about this lock."""
+    """Yield the last smoke report of this machine, if it is about the lock with this ``digest``."""
     path = status.stored_reports(tools, name).get("json")
     if path is None:
         return
@@ -194,7 +198,7 @@ def smoke_of(report: Mapping[str, Any]) -> Smoke:
 
 
 def _machine(report: Mapping[str, Any]) -> str:
-    """The devices, the processor and the driver; never the name of the host."""
+    """Describe the machine by its GPUs, processor and driver. The name of the host is never included."""
     from collections import Counter
 
     from envbuild.report.values import mapping, mappings, text

@@ -1,4 +1,4 @@
-"""What a catalogue shows of a registry: the published images, and the statements about them that trusted keys signed."""
+"""Reads what a catalogue shows of a registry: published images, and statements about them that trusted keys signed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Read = Sequence[tuple[gathering.Judged, Mapping[str, Any]]]
 
 
 def require_repository(registry: str) -> None:
-    """Raise :class:`PublishError` if the registry does not answer as one, or lacks the repository (``not-in-registry``)."""
+    """Raise :class:`PublishError` if no registry answers, or if it does not have the repository (``not-in-registry``)."""
     from envbuild.compose.outputs import documents, referrers
 
     with referrers.opened(registry, writes=False) as client:
@@ -39,9 +39,10 @@ def require_repository(registry: str) -> None:
 def published(
     tools: Tools, entries: Sequence[CatalogueEntry], registry: str, trusted: Sequence[PublicKey]
 ) -> Iterator[CatalogueEntry]:
-    """The entries, each with the image of its lock if ``registry`` has it. Raises :class:`PublishError`.
+    """Yield the entries. Each entry gets the published image of its lock, if ``registry`` has one.
 
-    With keys, the entries also get what others stated about the image and signed with one of these keys.
+    The entries also get the statements about these images that are signed with one of the ``trusted`` keys. Raises
+    :class:`PublishError`.
     """
     from envbuild.compose.outputs import referrers
 
@@ -50,7 +51,7 @@ def published(
             tools.on_progress(
                 Progress(stage="registry", message=entry.name, done=index, total=len(entries), unit="environments")
             )
-            # This tag contains the lock's hash. The tag of the bare name may belong to an image of another lock.
+            # This tag contains the hash of the lock. The tag that is only the name may be on an image of another lock.
             tag = f"{entry.name.replace('+', '_')}-{entry.lock.sha256[:8]}"
             try:
                 image = referrers.image(client, tag)
@@ -66,7 +67,7 @@ def published(
 def _stated(
     tools: Tools, client: Client, entry: CatalogueEntry, image: Document, trusted: Sequence[PublicKey]
 ) -> CatalogueEntry:
-    """Return the entry with the accepted statements about its image."""
+    """Return the entry with the accepted statements about its published image."""
     from envbuild.pipeline import attesting
 
     subject, shown = proofs.subject_of(tools, entry.name), entry.published
@@ -75,7 +76,7 @@ def _stated(
     digest = f"sha256:{image.digest}"
     try:
         ids = (attesting.config_of(image, shown.reference), digest)
-    except PublishError:  # an index of images for several kinds of machines: no report is about it
+    except PublishError:  # an index of images for several platforms, about which no smoke report can be
         ids = (digest, digest)
     expected = gathering.Expected(name=entry.name, repository=str(client.repository), digest=digest, ids=ids, subject=subject)
     read, unread = gathering.judge(client, expected, trusted)
@@ -89,8 +90,11 @@ def _stated(
 
 
 def _is_ours(tools: Tools, client: Client, name: str, digest: str) -> bool:
-    """Whether this checkout would make the same image. The tag names only the lock, so it can belong to an image that was made
-    from other recipes or with another smoke test."""
+    """Whether this checkout would make the same image.
+
+    The tag by which the image was found names only the lock. The image may have been made from other recipes or with another
+    smoke test.
+    """
     from envbuild.compose.outputs import digests
 
     try:
@@ -101,13 +105,15 @@ def _is_ours(tools: Tools, client: Client, name: str, digest: str) -> bool:
 
 
 def _with_reports(tools: Tools, entry: CatalogueEntry, accepted: _Read, *, are_proofs: bool) -> CatalogueEntry:
-    """Return the entry with the smoke reports of others: with their verdicts and speeds, and as proofs if they passed.
+    """Return the entry with the accepted smoke reports of other machines: their verdicts and speeds.
 
-    Unless they ``are_proofs``, they are only shown, because the image was made from other inputs than those of this checkout.
+    With ``are_proofs``, passed reports also count as proofs. Otherwise the reports are only shown, because the image was made
+    from other inputs than those of this checkout.
     """
     proved: dict[Proved, None] = {}
     shown: dict[Smoke, None] = {}
-    gpus: dict[tuple[str, str], tuple[str, bool]] = {}  # the day of the newest verdict, and whether it is a failure
+    # (board, capability) → the day of its newest verdict, and whether that verdict is a failure
+    gpus: dict[tuple[str, str], tuple[str, bool]] = {}
     for judged, whole in accepted:
         if judged.report is None:
             continue
@@ -121,7 +127,7 @@ def _with_reports(tools: Tools, entry: CatalogueEntry, accepted: _Read, *, are_p
                 (gpu_proofs.board_name(tools.matrix, str(each.get("name", ""))), str(each.get("cc", "")))
                 for each in gathering.devices_of(whole)
             }
-            if len(boards) == 1:  # if the GPUs differ, the report does not say which ones the test used
+            if len(boards) == 1:  # the report does not say which of several different GPUs were used
                 (gpu,) = boards
                 gpus[gpu] = max(gpus.get(gpu, ("", False)), (report.date, report.status == "fail"))
         if report.status == "pass":
@@ -144,12 +150,12 @@ def _described(reference: str, digest: str, content: bytes) -> model.PublishedIm
             model.LayerEntry(digest=str(layer["digest"]), size=_size(layer["size"])) for layer in json.loads(content)["layers"]
         )
     except (ValueError, LookupError, TypeError, RecursionError):
-        layers = ()  # an image for several kinds of machines: the digest is known, the layers are not
+        layers = ()  # an index of images for several platforms has no layers of its own
     return model.PublishedImage(reference=reference, digest=digest, layers=layers)
 
 
 def _size(told: object) -> int:
-    """The size of a layer. Raises ValueError for an impossible size, because a registry may state anything."""
+    """Return the size of a layer in bytes. Raises ValueError for an impossible size, because a registry may state anything."""
     if not isinstance(told, int) or isinstance(told, bool) or not 0 <= told < 2**63:
         raise ValueError(f"{str(told)[:30]} is not a size")
     return told

@@ -1,4 +1,4 @@
-"""The rows of the catalogue's search page: every environment of the checkout, and every other environment of the matrix."""
+"""Makes the rows of the catalogue's search page: the environments of the checkout, then all others of the matrix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 def rows_of(
     tools: Tools, entries: Sequence[CatalogueEntry], environments: Sequence[Environment], table: MachineTable
 ) -> list[SearchRow]:
-    """Return the rows. The builds of each environment are added to ``table``, which says on which machines they run."""
+    """Return the rows of the search page.
+
+    The builds of each environment are added to ``table``, which says on which machines each build runs.
+    """
     known = {entry.name for entry in entries}
     found = [_row_of_entry(tools, entry, each, table) for entry, each in zip(entries, environments, strict=True)]
     return [*found, *_rows_of_matrix(tools, known, table)]
@@ -62,7 +65,10 @@ def _kinds(table: MachineTable, builds: Sequence[Build], environment: Environmen
 
 
 def _builds(tools: Tools, name: str) -> Sequence[Build] | None:
-    """Return the builds that the resolver chooses for ``name``; None if it chooses another environment or refuses the name."""
+    """Return the builds that the resolver chooses for ``name``.
+
+    Return None if the resolver refuses the name, or if it chooses an environment with another name.
+    """
     from envbuild.resolve.choice import choose_for
     from envbuild.resolve.environment import environment_of
     from envbuild.resolve.request.parser import parse
@@ -89,7 +95,9 @@ def _rows_of_matrix(tools: Tools, known: set[str], table: MachineTable) -> Itera
     }
     seen = set(known)
     for row in listing.catalogue(tools):
-        if not row["name"] or row["name"] in seen:  # no system of the matrix can run it, or a better build has this name
+        # A row has no name if no operating system of the matrix can run it. Of builds with the same name, the first is the
+        # best.
+        if not row["name"] or row["name"] in seen:
             continue
         seen.add(row["name"])
         variant = on_libraries(variants[row["framework"], row["version"], row["variant"]], row["base_cuda"])

@@ -1,4 +1,4 @@
-"""``catalogue``: gathers what is known of every environment of the checkout, for a static site."""
+"""``catalogue``: gathers the facts about every environment of the checkout, for a static site."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
 
-_LARGEST = 256 * 2**20  # bytes of an earlier catalogue.json
+_LARGEST = 256 * 2**20  # an earlier catalogue.json may have at most so many bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sources:
     """The sources of a catalogue in addition to the checkout.
 
-    ``url`` is the address of the finished site. ``databases`` are local OSV databases, ``registry`` a repository with images,
-    of which statements signed with the keys ``trusted`` are shown. ``since`` is an earlier ``catalogue.json``.
-    ``with_machine`` includes what this machine proved and measured.
+    ``url`` is the address of the finished site. ``databases`` are local OSV databases. ``registry`` is a repository with
+    published images. Statements about these images are shown if they are signed with one of the keys ``trusted``. ``since`` is
+    an earlier ``catalogue.json``. ``with_machine`` includes the proofs and measurements of this machine.
     """
 
     title: str = "Deep-learning environments"
@@ -47,7 +47,7 @@ class Sources:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteContents:
-    """The catalogue, its table of machines, and the bills of materials: the path of each file, and its text."""
+    """The catalogue, its table of machines, and the bills of materials. ``sboms`` maps the path of each file to its text."""
 
     catalogue: Catalogue
     machines: Machines
@@ -55,12 +55,15 @@ class SiteContents:
 
 
 def gather(tools: Tools, sources: Sources) -> SiteContents:
-    """Gather what is known. Raises :class:`InvalidInputError` for damaged locks and evidence, and the errors of the sources."""
+    """Gather the content of the catalogue.
+
+    Raises :class:`InvalidInputError` for damaged locks and evidence, and the errors of the sources.
+    """
     import envbuild
 
     earlier = _earlier(sources.since) if sources.since is not None else None
     if sources.registry:
-        catalogue_registry.require_repository(sources.registry)  # first: reading the locks takes long
+        catalogue_registry.require_repository(sources.registry)  # before the locks are read, which takes long
     locks = list(_locks(tools))
     reasons = committed.listed(tools.workspace)
     entries, sboms = [], {}
@@ -121,9 +124,9 @@ def _sbom(locked: Locked) -> str:
 
 
 def _audit(tools: Tools, locked: Locked, sources: Sources) -> Audit | None:
-    """Return the known vulnerabilities of what the lock pins; None without a database.
+    """Return the known vulnerabilities of the packages that the lock pins; None without a database.
 
-    System packages are read from the local image, and only if this machine's results are included.
+    The system packages are read from the local image. They are read only if the catalogue includes results of this machine.
     """
     if not sources.databases:
         return None
@@ -136,9 +139,9 @@ def _audit(tools: Tools, locked: Locked, sources: Sources) -> Audit | None:
 
 
 def _earlier(path: Path) -> Mapping[str, Any]:
-    """The content of an earlier ``catalogue.json``.
+    """Return the content of an earlier ``catalogue.json``.
 
-    Raises :class:`UsageError`, and :class:`InvalidInputError` (``catalogue``) for any other file.
+    Raises :class:`UsageError` if the file cannot be read, and :class:`InvalidInputError` (``catalogue``) if it is another file.
     """
     try:
         content = codec.loads(files.read_bytes(path, _LARGEST))

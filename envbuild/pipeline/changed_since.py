@@ -1,4 +1,4 @@
-"""Finds the committed environments whose image has changed inputs since a git revision."""
+"""Finds the committed environments whose images have inputs that changed since a git revision."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def changed(tools: Tools, names: Sequence[str], revision: str) -> list[str]:
-    """Return the environments of ``names`` with a file that differs between ``revision`` and the working tree, or is new.
+    """Return the environments of ``names`` with a file that is new or differs between ``revision`` and the working tree.
 
-    The files of an environment are its folder (lock and rendering), the recipes of its frameworks with the recipes whose
-    adapters they use, and what all images share: ``images/partials``, ``images/overlay``, the smoke test. A row of the matrix
-    counts only through the lock. Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``).
+    The files of an environment are its folder (lock and rendering), the recipes of its frameworks, and the recipes whose
+    adapters these recipes use. Files that all images share count for every environment: ``images/partials``, ``images/overlay``
+    and the smoke test. A changed row of the matrix counts only if it changes the lock. Raises :class:`UsageError`
+    (``no-checkout``, ``unknown-revision``).
     """
     paths = changed_files(tools.workspace, revision)
     return affected(tools.workspace, names, paths, lambda name: _recipes(tools, name))
@@ -28,7 +29,7 @@ def changed(tools: Tools, names: Sequence[str], revision: str) -> list[str]:
 def affected(
     workspace: Workspace, names: Sequence[str], paths: Sequence[str], recipes_of: Callable[[str], set[str]]
 ) -> list[str]:
-    """Return the names of environments that a change of ``paths``, relative to the root, affects."""
+    """Return those of ``names`` that are affected by a change of the files ``paths``, which are relative to the root."""
     shared = [_below(workspace, folder) for folder in (workspace.partials, workspace.overlay, workspace.guest)]
     if any(path.startswith(folder) for folder in shared if folder for path in paths):
         return list(names)
@@ -38,7 +39,10 @@ def affected(
 
 
 def changed_files(workspace: Workspace, revision: str) -> list[str]:
-    """Return the files below the root that differ from ``revision`` or that git does not know yet, relative to the root."""
+    """Return the files below the root that differ from ``revision``, and new files that git does not track yet.
+
+    The paths are relative to the root.
+    """
     root, commit = workspace.root, commit_of(workspace, revision)
     differing = _told(root, "diff", "--name-only", "--no-renames", "--relative", "-z", commit, "--", ".")
     unknown = _told(root, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
@@ -46,7 +50,7 @@ def changed_files(workspace: Workspace, revision: str) -> list[str]:
 
 
 def commit_of(workspace: Workspace, revision: str, what: str = "--changed-since") -> str:
-    """Return the id of the commit of ``revision``, which ``what`` needs.
+    """Return the id of the commit that ``revision`` names. ``what`` is the option or command that needs it, for error messages.
 
     Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``).
     """
@@ -70,7 +74,7 @@ def commit_of(workspace: Workspace, revision: str, what: str = "--changed-since"
 
 
 def blobs_at(workspace: Workspace, commit: str, folders: Sequence[str]) -> dict[str, str]:
-    """Return the files of ``commit`` in ``folders``: path relative to the root → id of its content (git's blob)."""
+    """Return the files of ``commit`` in ``folders``: path relative to the root → id of the git blob with its content."""
     listed = _told(workspace.root, "ls-tree", "-r", "-z", commit, "--", *folders)
     found = {}
     for entry in filter(None, listed.split("\0")):
@@ -80,18 +84,21 @@ def blobs_at(workspace: Workspace, commit: str, folders: Sequence[str]) -> dict[
 
 
 def text_at(workspace: Workspace, blob: str) -> str:
-    """Return the content of a blob of :func:`blobs_at` as text."""
+    """Return the content of a git blob as text. ``blob`` is an id from :func:`blobs_at`."""
     return _told(workspace.root, "cat-file", "blob", blob)
 
 
 def head(workspace: Workspace) -> tuple[str, bool]:
-    """Return the commit of the root, and whether files below the root differ from it; ("", False) outside of a checkout."""
+    """Return the current commit of the checkout, and whether files below the root differ from it.
+
+    Outside of a checkout the result is ("", False).
+    """
     commit = None if workspace.is_packaged else _git(workspace.root, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     return (commit.strip(), bool(changed_files(workspace, "HEAD"))) if commit else ("", False)
 
 
 def _told(root: Path, *words: str) -> str:
-    """Return the output of git. Raise if git fails, because otherwise no environment would seem to have changed."""
+    """Return the output of git. Raise if git fails: without an error, it would look as if no environment had changed."""
     output = _git(root, *words)
     if output is None:
         raise UsageError(
@@ -103,26 +110,29 @@ def _told(root: Path, *words: str) -> str:
 
 
 def _git(root: Path, *words: str) -> str | None:
-    """The output of git; None if it failed."""
+    """Return the output of git; None if git failed."""
     done = procs.run(["git", "-C", str(root), *words], env=_QUIET, split=True)
     return done.output if done.code == 0 else None
 
 
 def _below(workspace: Workspace, folder: Path) -> str:
-    """The folder relative to the root, with a slash at its end; empty if it lies elsewhere."""
+    """Return ``folder`` relative to the root, with a slash at its end; empty if the folder is not below the root."""
     return f"{folder.relative_to(workspace.root).as_posix()}/" if folder.is_relative_to(workspace.root) else ""
 
 
 def _part(path: str, folder: str) -> str:
-    """The name directly below ``folder``; empty for a path elsewhere."""
+    """Return the first part of ``path`` below ``folder``; empty if the path is not in this folder."""
     return PurePosixPath(path.removeprefix(folder)).parts[0] if folder and path.startswith(folder) else ""
 
 
 def _recipes(tools: Tools, name: str) -> set[str]:
-    """Return the recipes of the frameworks, and the recipes whose adapters these use; none if the lock is damaged."""
+    """Return the recipes of the environment's frameworks, and the recipes whose adapters they use.
+
+    The result is empty if there is no lock, or if the lock is damaged.
+    """
     try:
         locked = read_locked(tools, name)
-    except InvalidInputError:  # the damaged lock is itself a change, and the other environments are still checked
+    except InvalidInputError:  # a damaged lock is a change itself; the other environments are checked nevertheless
         locked = None
     own = {framework.recipe for framework in locked.lock.environment.frameworks} if locked else set()
     return own | {other for recipe in own if recipe in tools.recipes for other in tools.recipes[recipe].adapters}
