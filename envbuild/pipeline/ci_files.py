@@ -1,4 +1,4 @@
-"""``ci``: the pipeline of a CI system that plans, builds, tests and publishes the images of a checkout."""
+"""``ci``: writes the pipeline of a CI system that plans, builds, tests and publishes the images of a checkout."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from envbuild.jinja_settings import jinja_environment
 from envbuild.workspace import Workspace
 
 _BRANCH = re.compile(r"(?!.*(\.\.|//|/$|\.lock$))[A-Za-z0-9_][A-Za-z0-9._/+-]*")
-# The path at which each CI system looks for its pipeline.
+# The path at which each CI system looks for its pipeline file.
 PATHS = {"github": ".github/workflows/images.yml", "gitlab": ".gitlab-ci.yml"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pipeline:
-    """The values of a pipeline. ``repository`` is ``HOST/REPOSITORY``. ``install`` is the shell command that installs envbuild.
+    """The values for the template of a pipeline file. ``repository`` is ``HOST/REPOSITORY``.
 
-    The work is divided into ``shards`` jobs, each with ``disk`` free. Pushes to ``branch`` publish.
+    The work is divided into ``shards`` jobs, and the machine of each job has ``disk`` of free space. A push to ``branch``
+    publishes the images. ``install`` is the shell command that installs envbuild.
     """
 
     repository: str
@@ -31,21 +32,24 @@ class Pipeline:
 
 
 def text(workspace: Workspace, system: str, pipeline: Pipeline) -> str:
-    """Return the file for ``system``, a key of :data:`PATHS`. Raises :class:`UsageError` for values that YAML would misread."""
+    """Return the text of the pipeline file for ``system``, which is a key of :data:`PATHS`.
+
+    Raises :class:`UsageError` for values that YAML would misread.
+    """
     for value in (pipeline.repository, pipeline.branch):
         if set(value) & set("\"'\\{}#$` ") or not value.isprintable():
             raise UsageError(f"{value!r} cannot be written into a pipeline.", hint="Leave out quotes, braces, spaces, # and $.")
-    if not _BRANCH.fullmatch(pipeline.branch):  # an empty name would be that of merge requests in GitLab
+    if not _BRANCH.fullmatch(pipeline.branch):  # in GitLab, an empty name would match merge requests
         raise UsageError(f"{pipeline.branch!r} is not the name of a branch.", hint="Name the branch whose pushes publish.")
     if set(pipeline.install) & set("\"'\\{}#") or not pipeline.install.isprintable() or not _is_plain(pipeline.install):
         raise UsageError(
             f"{pipeline.install!r} cannot be written into a pipeline.",
             hint="Leave out quotes, braces, # and line breaks, or write a script and name the script.",
         )
-    # GitHub's own expressions are ${{ … }}, and bash has ${#array[@]}.
+    # The usual delimiters of Jinja would conflict with GitHub's expressions, ${{ … }}, and with ${#array[@]} of bash.
     environment = jinja_environment(
         workspace.pipelines,
-        autoescape=False,  # YAML, and the values were checked
+        autoescape=False,  # the text is YAML, not HTML, and the values were checked above
         block_start_string="[%",
         block_end_string="%]",
         variable_start_string="[[",
@@ -59,12 +63,12 @@ def text(workspace: Workspace, system: str, pipeline: Pipeline) -> str:
         shards=pipeline.shards,
         disk=pipeline.disk,
         install=pipeline.install,
-        is_github=pipeline.repository.partition("/")[0] == "ghcr.io",  # GitHub's token is sent to no other registry
+        is_github=pipeline.repository.partition("/")[0] == "ghcr.io",  # only this registry gets GitHub's token
     )
 
 
 def _is_plain(text: str) -> bool:
-    """Whether YAML reads ``text`` as the same text if it is an item of a list without quotes."""
+    """Whether ``text`` can be an item of a YAML list without quotes: YAML must read back the same text."""
     try:
         return bool(yaml.safe_load(f"- {text}") == [text] and yaml.safe_load(f"- run: {text}") == [{"run": text}])
     except yaml.YAMLError:
@@ -72,7 +76,10 @@ def _is_plain(text: str) -> bool:
 
 
 def install_command(workspace: Workspace) -> str:
-    """Return how a job installs envbuild: from the checkout, if it contains envbuild, else the version that runs here."""
+    """Return the command with which a job installs envbuild.
+
+    A checkout that contains envbuild is installed itself. Otherwise the job installs the version that runs here.
+    """
     import envbuild
 
     if (workspace.root / "pyproject.toml").is_file() and (workspace.root / "envbuild").is_dir():

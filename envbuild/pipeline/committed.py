@@ -1,4 +1,4 @@
-"""The committed environments: their list, and differences between their files and the renderings of their locks."""
+"""The committed environments: lists them, and compares their files with the renderings of their locks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ FILE = "environments.yaml"
 
 
 def listed(workspace: Workspace) -> dict[str, str]:
-    """Return the canonical names with their reasons, in the order of the file; empty if the workspace has no list.
+    """Return the canonical names in ``images/environments.yaml`` with their reasons, in the order of the file.
 
-    Raises :class:`InvalidInputError` with all problems of the file.
+    The result is empty if the workspace has no such file. Raises :class:`InvalidInputError` with all problems of the file.
     """
     path = workspace.images / FILE
     where = str(path.relative_to(workspace.root))
@@ -49,12 +49,12 @@ def names(tools: Tools) -> list[str]:
 
 
 def kept(tools: Tools) -> list[str]:
-    """Return the names of :func:`names`, and the listed environments that have no folder yet."""
+    """Return the names of all environments that have a folder or are listed in ``images/environments.yaml``, sorted."""
     return sorted({*names(tools), *listed(tools.workspace)})
 
 
 def check_all(tools: Tools) -> list[FileDifference]:
-    """Return all differences between files and the renderings of their locks; nothing is written."""
+    """Return all differences between committed files and the renderings of their locks, and all invalid evidence files."""
     found: list[FileDifference] = []
     for folder in _folders(tools):
         found += _check_folder(tools, folder)
@@ -63,7 +63,7 @@ def check_all(tools: Tools) -> list[FileDifference]:
 
 
 def check_one(tools: Tools, name: str) -> list[FileDifference]:
-    """Return the differences for the environment ``name``, which must have a lock."""
+    """Return the files of the environment ``name`` that differ from the rendering of its lock, which must exist."""
     locked = require_lock(tools, name)
     if tools.user_recipe is not None:
         return rendering.differences(tools.workspace.rendering(name), rendering.render_text(tools, locked.lock))
@@ -92,7 +92,8 @@ def _check_folder(tools: Tools, folder: Path) -> list[FileDifference]:
 def check_evidence(tools: Tools) -> list[FileDifference]:
     """Return evidence files that are unreadable, belong to no environment, or contain stale proofs.
 
-    The evidence of an installed package is not checked: it belongs to the package's locks, which a user's own lock replaces.
+    If envbuild is an installed package, nothing is checked. Its evidence belongs to the locks of the package, and a lock of the
+    user can replace such a lock.
     """
     if tools.workspace.is_packaged:
         return []

@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from envbuild.engine.model import BuiltImage
 
 T = TypeVar("T")
-# How long a thread of Python may run while others wait, in seconds. The default is 5 ms, for which a thread that unpacks and
-# hashes would wait after each piece, although these calls themselves run beside other threads.
+# The switch interval: how long one Python thread may run while other threads wait, in seconds. Threads that unpack and hash
+# work in parallel, but need the interpreter for a moment after each piece. With the default of 5 ms, they would wait for it
+# too long.
 _SWITCH_S = 0.0005
 
 
 def composer(tools: Tools, lock: Lock) -> _Composition:
-    """Return a function that composes the image of ``lock`` from layers of its wheels, and loads it into the engine.
+    """Return a callable object that composes the image of ``lock`` from layers of its wheels, and loads it into the engine.
 
-    Raises :class:`BuildError` (``not-composable``) at once if a step of the Dockerfile needs the wheels.
+    Raises :class:`BuildError` (``not-composable``) at once if a step of the Dockerfile needs the installed wheels.
     """
     from envbuild import render
     from envbuild.compose.downloads import Downloads
@@ -51,7 +52,7 @@ def composer(tools: Tools, lock: Lock) -> _Composition:
 
 
 def store_of(tools: Tools) -> LayerStore:
-    """Return the layer store of the cache folder. It reports when it has to wait for another process."""
+    """Return the layer store of the cache folder. The store reports as progress that it waits for another process."""
     from envbuild.compose.store import LayerStore
 
     return LayerStore(tools.workspace.layers, as_news("build", tools.on_progress))
@@ -67,7 +68,7 @@ class _Composition:
 
     @property
     def installs(self) -> bool:
-        """Whether a step of the Dockerfile installs packages: it builds wheels from source packages."""
+        """Whether a step of the skeleton installs packages, because it builds wheels from source packages."""
         return "source=tools" in self.dockerfile
 
     def begin(self) -> None:
@@ -106,10 +107,9 @@ def compose_elsewhere(
 ) -> T:
     """Compose the image of ``lock`` without loading it into the engine, and return what ``place`` returns for it.
 
-    ``on_layer`` is called for each layer as soon as it is in the store, ``on_begin`` for those of huge wheels when their files
-    are begun. If the skeleton does not have the base and the system
-    packages of the lock, a :class:`BuildError` is raised, as in a build, before ``place`` is called. The image is not in the
-    engine, so it is not verified.
+    ``on_layer`` is called for each layer as soon as the layer is in the store. ``on_begin`` is called for each layer of a huge
+    wheel as soon as the file of this layer is begun. Raises :class:`BuildError` before ``place`` is called if the base or the
+    system packages of the skeleton are not those of the lock. The image is not in the engine, so it is not verified.
     """
     from envbuild import build
 
@@ -140,7 +140,7 @@ def _composed(
     check: Callable[[str], None] = lambda _skeleton: None,
     for_engine: bool = True,
 ) -> Iterator[Composed]:
-    """Compose the image. The engine keeps the image's skeleton until the ``with`` block ends."""
+    """Compose the image, and yield it. The engine keeps the image of the skeleton until the ``with`` block ends."""
     from envbuild import build_preparation, files
     from envbuild.compose import skeleton
     from envbuild.compose.composer import Composer

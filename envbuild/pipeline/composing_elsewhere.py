@@ -1,4 +1,4 @@
-"""``build --to``: composes an image straight into a registry or into files. It is not loaded into the engine."""
+"""``build --to``: composes an image directly into a registry or into files. The image is not loaded into the engine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placed:
-    """``reference`` names the written image; ``image`` is its id. ``layers`` counts its layers, ``made`` the layers that were
-    not in the layer store before."""
+    """The result. ``reference`` is the name of the written image, and ``image`` is its id.
+
+    ``layers`` is the number of its layers. ``made`` is the number of layers that were not in the layer store before.
+    """
 
     reference: str
     image: str
@@ -30,8 +32,8 @@ class Placed:
 def build_to(tools: Tools, lock: Lock, rendering: Mapping[str, str], place: str) -> Placed:
     """Compose the image that ``lock`` describes, and write it to ``place``.
 
-    ``place`` is oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY. A registry gets each layer as soon as it is made.
-    The image is not verified, so its tag ends in ``-unverified``. Tags without this ending name verified images.
+    ``place`` is oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY. Each layer is sent to a registry as soon as the
+    layer is made. The image is not verified, so its tag ends in ``-unverified``. Tags without this ending name verified images.
     """
     from envbuild import build, image_inputs
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Constraints(NamedTuple):
-    """The values that the user forces in addition to the request; None means that the matrix decides."""
+    """The values that the user forces in addition to the request. For a value of None, the matrix decides."""
 
     driver: str | None = None
     gpu: str | None = None

@@ -1,4 +1,4 @@
-"""``envbuild render NAME --context DIR``: everything that plain Docker needs to build an image, in one folder."""
+"""``envbuild render NAME --context DIR``: writes a folder with all files that plain Docker needs to build an image."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _BASE = "base.tar"
 
 
 def write_context(tools: Tools, locked: Locked, folder: Path) -> tuple[str, ...]:
-    """Make ``folder`` the build context of a lock; return notes for the user.
+    """Write the build context of a lock into ``folder``, and return notes for the user.
 
-    If the lock pins the packages of its base, the folder also contains the base, made of these packages. Call
+    If the lock pins the packages of its base, a tar file of the base is made from these packages and written, too. Call
     :func:`require_free` first.
     """
     from envbuild import build_context, build_preparation
@@ -40,7 +40,7 @@ def write_context(tools: Tools, locked: Locked, folder: Path) -> tuple[str, ...]
 
 
 def require_free(folder: Path) -> None:
-    """Raise :class:`UsageError` (``folder-in-use``) for a folder with other content than an earlier context."""
+    """Raise :class:`UsageError` (``folder-in-use``) if ``folder`` has any content that is not an earlier build context."""
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "step" / "step.sh").is_file():
         raise UsageError(
             f"{folder} contains other files, which would be replaced.",
@@ -52,7 +52,10 @@ def require_free(folder: Path) -> None:
 
 
 def _base(tools: Tools, lock: Lock, have: Debs) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """Return the file of the base, if the lock pins its packages and this machine can make it."""
+    """Return the tar file of the base, by its path in the context, and notes for the user.
+
+    There is no such file if the lock does not pin the packages of the base, or if this machine cannot make the base.
+    """
     from envbuild.engine import bases
 
     if lock.base.bootstrap is None:
@@ -70,7 +73,10 @@ def _base(tools: Tools, lock: Lock, have: Debs) -> tuple[dict[str, Path], tuple[
 
 
 def _from_file(dockerfile: str, image: str) -> str:
-    """Return the Dockerfile with a first stage that unpacks the base's file. A build with another BASE_IMAGE skips it."""
+    """Add a first stage that unpacks the tar file of the base to the Dockerfile.
+
+    A build with another BASE_IMAGE does not use this stage.
+    """
     before = f"ARG BASE_IMAGE={image}\n"
     if before not in dockerfile:
         raise BuildError(f"The rendering does not start with {image}.", code="stale-rendering")

@@ -1,4 +1,4 @@
-"""Pin the Debian packages of a lock: every .deb that its build installs, from the mirror's state on one day."""
+"""Pins the Debian packages of a lock: every .deb file that its build installs, as a mirror offers them on one day."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from envbuild.pipeline.tools import Tools
 
 
 def is_outdated(tools: Tools, lock: Lock) -> bool:
-    """Whether the build installs Debian packages that the lock could pin but does not."""
+    """Whether the lock lacks pins of Debian packages that its build installs and that could be pinned."""
     from envbuild import render
 
     if lock.base.bootstrap is None:
@@ -25,7 +25,7 @@ def is_outdated(tools: Tools, lock: Lock) -> bool:
 
 
 def completed(tools: Tools, lock: Lock) -> Lock:
-    """Return ``lock`` if it pins every package of its build. Else return it with new pins, and as many old ones as possible."""
+    """Return ``lock`` with pins for all Debian packages of its build. Pins that ``lock`` already has stay where possible."""
     if lock.base.bootstrap is None:
         return _without_packages(lock)
     return pinned(tools, lock, like=lock) if is_outdated(tools, lock) else lock
@@ -34,10 +34,10 @@ def completed(tools: Tools, lock: Lock) -> Lock:
 def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
     """Return ``lock`` with pins for the base and all packages that apt installs on it.
 
-    With ``like``, a lock on the same base, its packages are used again if they are still available
-    (:mod:`envbuild.pipeline.debian_reuse`). Otherwise all are pinned together from today's mirror, because packages of
-    different days may conflict. If no mirror answers, the lock lists them as missing. Raises :class:`BuildError`
-    (``packages-unavailable``, ``unknown-package``) if apt would refuse to install them.
+    ``like`` is another lock on the same base. Its packages are used again if they are still available
+    (:mod:`envbuild.pipeline.debian_reuse`). Otherwise all packages are pinned anew from today's mirror, because packages of
+    different days may conflict. If no mirror answers, the lock lists the packages as missing. Raises :class:`BuildError`
+    (``packages-unavailable``, ``unknown-package``) if apt would refuse to install the packages.
     """
     from envbuild.pipeline import debian_reuse
 
@@ -46,7 +46,7 @@ def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
     try:
         return debian_reuse.pinned_like(tools, lock, like)
     except EnvbuildError as error:
-        made = _todays(tools, lock)  # if this fails too, the new error is raised
+        made = _todays(tools, lock)  # if this fails, too, its error is raised
         instead = "today's packages are pinned instead" if made.apt else "and no mirror provides today's packages"
         told = f"the system packages of {like.environment.name} cannot be kept; {instead}: {error.message}"
         tools.on_progress(Progress(stage="lock", message=told, warning=True))
@@ -72,7 +72,7 @@ def _todays(tools: Tools, lock: Lock) -> Lock:
 
 
 def _without_packages(lock: Lock) -> Lock:
-    """Return ``lock``, whose base is a pulled image, with an entry in ``missing``: apt's packages are not pinned."""
+    """Return ``lock``, whose base is a pulled image, with an entry in ``missing``: the packages of apt are not pinned."""
     found = gaps.apt_gap(lock.environment, lock.base)
     if lock.apt is None and set(found) <= set(lock.missing):
         return lock

@@ -1,6 +1,7 @@
-"""Reuse the Debian packages of an earlier lock on the same base, so that the images of both locks share layers.
+"""Uses the Debian packages of an earlier lock on the same base again, so that the images of both locks share layers.
 
-Mirrors drop old packages within days. This machine's store and the distribution's snapshots still have them.
+Mirrors drop old packages within days. Dropped packages can still be in this machine's store and in the distribution's
+snapshots.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from envbuild.pipeline.tools import Tools
 
 
 def is_upon_the_same_base(lock: Lock, like: Lock) -> bool:
-    """Whether ``like`` pins Debian packages on the same base as ``lock``."""
+    """Whether ``like`` pins Debian packages, and has the same base as ``lock``."""
     ours, theirs = lock.environment, like.environment
     return (
         like.apt is not None
@@ -31,11 +32,11 @@ def is_upon_the_same_base(lock: Lock, like: Lock) -> bool:
 
 
 def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
-    """Return ``lock`` with the base of ``like`` and its steps that are the same. The other steps are resolved again.
+    """Return ``lock`` with the base packages of ``like``, and with the apt steps of ``like`` that are the same in ``lock``.
 
-    New packages come from the mirror if it still lists the reused ones, else from the snapshots of ``like``. Raises
-    :class:`BuildError` (``package-gone``, ``packages-unavailable``, ``unknown-package``, ``base-unreachable``) if packages of
-    ``like`` are no longer available or no new packages fit them.
+    The packages of all other steps are chosen again. They come from the mirror if it still lists the reused packages, else from
+    the snapshots of ``like``. Raises :class:`BuildError` (``package-gone``, ``packages-unavailable``, ``unknown-package``,
+    ``base-unreachable``) if packages of ``like`` are no longer available, or if no new packages fit them.
     """
     from envbuild import render
 
@@ -54,7 +55,10 @@ def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
 
 
 def _kept_steps(plans: Sequence[AptPlan], like: Lock) -> Iterator[tuple[str, AptStep]]:
-    """Yield the steps of ``like`` before the first difference: they start from the same packages and request the same ones."""
+    """Yield the apt steps of ``like`` that come before the first step that differs.
+
+    These steps start with the same installed packages, and ask apt for the same packages.
+    """
     ours = {plan.name: plan.asked for plan in plans}
     same: list[str] = []
     for step in like.apt.steps if like.apt else ():
@@ -68,7 +72,7 @@ def _kept_steps(plans: Sequence[AptPlan], like: Lock) -> Iterator[tuple[str, Apt
 
 
 class _Archives:
-    """The sources of an earlier lock's packages, and of additional packages."""
+    """The mirror and the snapshots that provide the packages of an earlier lock, and additional packages."""
 
     def __init__(self, tools: Tools, like: Lock) -> None:
         self._tools = tools
@@ -78,9 +82,10 @@ class _Archives:
         self._asked: list[Archive] = []
 
     def require_files(self, packages: Sequence[DebianPackage]) -> None:
-        """Raise :class:`BuildError` (``package-gone``) if some of ``packages`` are unavailable.
+        """Raise :class:`BuildError` (``package-gone``) if some of ``packages`` are not available any more.
 
-        Of the packages that both the store and the mirror lack, only the smallest is fetched: the snapshots have all or none.
+        If both the store and the mirror lack some packages, the smallest of these is fetched from the snapshots as a test. The
+        snapshots have either all of them or none.
         """
         store = package_store.Store(self._tools.workspace)
         absent = [package for package in packages if not store.holds(package)]
@@ -94,7 +99,7 @@ class _Archives:
             )
 
     def install(self, present: Sequence[DebianPackage], asked: Sequence[str]) -> tuple[DebianPackage, ...]:
-        """Return what apt would install for ``asked`` if ``present`` is installed."""
+        """Return the packages that apt would install for the package names ``asked`` if ``present`` is already installed."""
         mirror = self._mirror()
         if mirror is not None and all(map(mirror.lists, present)):
             return self._noted(mirror).install(present, asked)
@@ -105,7 +110,7 @@ class _Archives:
         return self._noted(archive).install(present, asked)
 
     def lock_of(self, steps: tuple[AptStep, ...]) -> AptLock:
-        """Return ``steps`` with the snapshots that have their packages: those of the earlier lock, and new snapshots."""
+        """Return ``steps`` with the snapshots that have their packages: the earlier lock's snapshots, and new ones."""
         snapshot = snapshot_of(self._tools, self._like)
         earlier = self._like.apt or AptLock(snapshots=(), steps=())
         more = [url for archive in self._asked for url in archive.snapshots(snapshot)]

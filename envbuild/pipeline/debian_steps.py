@@ -1,4 +1,4 @@
-"""Finds what each step of a build installs with apt, on top of the steps before it."""
+"""Finds the packages that each step of a build installs with apt, in addition to the packages of earlier steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ def install_steps(
     held: Iterable[DebianPackage],
     install: Callable[[AptPlan, tuple[DebianPackage, ...]], tuple[DebianPackage, ...]],
 ) -> tuple[AptStep, ...]:
-    """Return what each of ``plans`` installs, on top of the base's packages ``held`` and those of the previous steps."""
+    """Return the packages that each of ``plans`` installs.
+
+    The packages ``held`` of the base and the packages of the earlier steps are already installed at that point.
+    """
     found: dict[str, AptStep] = {}
     for plan in plans:
         earlier = (package for name in plan.before for package in found[name].packages)
@@ -23,5 +26,5 @@ def install_steps(
 
 
 def snapshot_of(tools: Tools, lock: Lock) -> str:
-    """Return the address of the distribution's snapshots, or an empty text if the matrix names none."""
+    """Return the address of the distribution's snapshot archive; empty if the matrix names none."""
     return next((row.snapshot for row in tools.matrix.systems if row.name == lock.environment.system.name), "")

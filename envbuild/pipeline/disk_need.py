@@ -1,4 +1,4 @@
-"""Estimate the disk space that building several environments takes, from the sizes in their locks."""
+"""Estimates the disk space that the builds of several environments take, from the file sizes in their locks."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.engine.model import EngineInfo
 
-# The size of unpacked wheels divided by that of the wheels. Measured: 2.9 to 4.8 for CPU, 1.8 for an image that is mostly CUDA
-# libraries. So the estimate of an image that was never measured can be wrong by a quarter.
+# The size of unpacked wheels, divided by the size of the wheel files. Measured: 2.9 to 4.8 for CPU, and 1.8 for an image that
+# is mostly CUDA libraries. So the estimate for an image that was never measured can be wrong by a quarter.
 _UNPACKED = 4.0
 _UNPACKED_CUDA = 2.0
-# The same for Debian packages. Measured: 3.6 and 3.3 for the bases of Debian 12 and 11, 4.2 for graphics libraries.
+# The same ratio for Debian packages. Measured: 3.6 for the base of Debian 12, 3.3 for the base of Debian 11, and 4.2 for
+# graphics libraries.
 _UNPACKED_BASE = 3.5
 _UNPACKED_DEBS = 4.2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiskNeed:
-    """Bytes: ``downloads`` go to the cache folder, ``images`` to the engine. Each shared file counts once.
+    """The bytes that builds need: ``downloads`` in the cache folder, and ``images`` in the engine.
 
-    ``unknown`` counts the environments whose lock lacks some sizes, for example of a pulled base.
+    A file that several environments share counts once. ``unknown`` is the number of environments whose lock lacks some sizes,
+    for example the size of a pulled base.
     """
 
     downloads: int
@@ -39,14 +41,16 @@ class DiskNeed:
 
     @property
     def total(self) -> int:
-        """The bytes of downloads and images together."""
+        """The number of bytes of downloads and images together."""
         return self.downloads + self.images
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disk:
-    """A folder, and the free and the needed bytes of its file system. Folders with the same ``device`` share one file
-    system."""
+    """A folder (``place``), and the free and the needed bytes of its file system.
+
+    Folders with the same ``device`` are on the same file system.
+    """
 
     place: str
     device: int
@@ -57,10 +61,10 @@ class Disk:
 def estimate(
     locks: Iterable[Lock], held: Iterable[str], *, shares_layers: bool, sizes: Mapping[str, int] | None = None
 ) -> DiskNeed:
-    """Estimate what the images of ``locks`` need. ``held`` are the names of files that were downloaded before.
+    """Estimate the disk space that the images of ``locks`` need. ``held`` are the names of files that were downloaded before.
 
-    ``shares_layers`` is true if the composer makes the images: then the same wheel in two images is one layer. ``sizes`` are
-    the measured bytes of images, by name: they replace the estimates, except for the base, which images share.
+    ``shares_layers`` is true if the composer makes the images. Then the same wheel in two images is one layer. ``sizes`` are
+    measured sizes of images in bytes, by name. They replace the estimates, except for the base, which several images can share.
     """
     have = frozenset(held)
     downloads: dict[str, int] = {}
@@ -92,7 +96,7 @@ def estimate(
 
 
 def require_space(disks: Sequence[Disk]) -> None:
-    """Raise :class:`BuildError` (``no-space``) if a disk has less free space than is needed there. Nothing has been changed."""
+    """Raise :class:`BuildError` (``no-space``) if a disk has less free space than is needed on it."""
     by_device: dict[int, list[Disk]] = {}
     for disk in disks:
         by_device.setdefault(disk.device, []).append(disk)
@@ -110,10 +114,10 @@ def require_space(disks: Sequence[Disk]) -> None:
 
 
 def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool, anew: bool = False) -> DiskNeed:
-    """Estimate what building ``names`` needs; an environment without a lock, or with a damaged one, counts as unknown.
+    """Estimate the disk space for building ``names``. An environment without a lock or with a damaged lock counts as unknown.
 
-    An environment needs nothing if the engine has its image, made from the same lock by the same builder: a change of the smoke
-    test or of a step changes only the last layers. If all images are built ``anew``, every environment counts.
+    An environment counts as zero if the engine has its image, made from the same lock by the same builder. Only the last layers
+    of such an image can change, for example because of another smoke test. With ``anew``, all images are built again and count.
     """
     locked = [_lock_of(tools, name) for name in names if anew or not _has_image(tools, name, is_composed=shares_layers)]
     folder = tools.workspace.downloads
@@ -135,13 +139,13 @@ def _has_image(tools: Tools, name: str, *, is_composed: bool) -> bool:
 def _lock_of(tools: Tools, name: str) -> Lock | None:
     try:
         locked = read_locked(tools, name)
-    except InvalidInputError:  # the environment's own process reports the error
+    except InvalidInputError:  # the child process for this environment reports the error
         return None
     return locked.lock if locked else None
 
 
 def disks(home: Path, engine: EngineInfo, need: DiskNeed) -> list[Disk]:
-    """Return the disks of the cache folder and of the engine's data. The latter counts only if this machine can see it."""
+    """Return the disk of the cache folder, and the disk of the engine's data if this machine can see it."""
     there = next(place for place in (home, *home.parents) if place.exists())
     device, free = there.stat().st_dev, shutil.disk_usage(there).free
     found = [Disk(place=str(home), device=device, free=free, needed=need.downloads)]

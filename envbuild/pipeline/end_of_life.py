@@ -1,4 +1,4 @@
-"""When upstream ends its support of the parts of an environment, as the matrix knows it."""
+"""Finds the dates, as far as the matrix knows them, on which upstream ends its support for parts of an environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class End(NamedTuple):
-    """``date`` (ISO) is empty if the matrix does not know it."""
+    """The end of life of one part. ``date`` (in ISO form) is empty if the matrix does not know the date."""
 
     what: str
     date: str
@@ -19,7 +19,7 @@ class End(NamedTuple):
 
 
 def of_platform(matrix: Matrix, environment: Environment) -> Iterator[End]:
-    """Yield the end of life of the operating system and of each Python."""
+    """Yield the end of life of the operating system and of each Python version."""
     system = next((row for row in matrix.systems if row.name == environment.system.name), None)
     ours = environment.system
     what = f"{ours.family.capitalize()} {ours.version}"
@@ -32,7 +32,7 @@ def of_platform(matrix: Matrix, environment: Environment) -> Iterator[End]:
 
 
 def ended_frameworks(matrix: Matrix, environment: Environment) -> Iterator[str]:
-    """Yield the frameworks whose release has the status end-of-life. The matrix has no dates for frameworks."""
+    """Yield the frameworks whose release has the status end-of-life. For frameworks, the matrix has no dates."""
     tables = {table.name: table for table in matrix.frameworks}
     for framework in environment.frameworks:
         table = tables.get(framework.name)

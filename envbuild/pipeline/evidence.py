@@ -1,6 +1,6 @@
-"""Evidence: what was proved of an environment, and the hashes on which each proof depends.
+"""Evidence: the proofs about an environment, and the hashes on which each proof depends.
 
-This module uses no matrix, lock or engine. :mod:`envbuild.pipeline.proofs` decides when something is proved.
+This module uses no matrix, lock or engine. :mod:`envbuild.pipeline.proofs` decides when a proof is recorded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ Kind = Literal["locked", "downloaded", "rendered", "built", "verified", "linked"
 # The kinds of proof, in the order of the stages.
 KINDS: tuple[Kind, ...] = ("locked", "downloaded", "rendered", "built", "verified", "linked", "smoke-cpu", "smoke-gpu")
 Part = Literal["lock", "rendering", "guest"]
-# The dependencies of each kind of proof: it is stale if one of their hashes changes. docs/decisions/0012 has the reasons.
+# The inputs on which each kind of proof depends. A proof is stale if the hash of one of these inputs has changed.
+# docs/decisions/0012 has the reasons.
 RESTS_ON: Mapping[Kind, tuple[Part, ...]] = {
     "locked": ("lock",),
     "downloaded": ("lock",),
@@ -35,7 +36,7 @@ _LATER: Any = {"left_out_if_default": True}
 
 
 class Subject(NamedTuple):
-    """The hashes (sha256) on which proofs depend: of the lock, the rendered files, and the environment's guest."""
+    """The hashes (sha256) on which proofs depend: of the lock, of the rendered files, and of the guest."""
 
     lock: str
     rendering: str
@@ -44,9 +45,9 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """One proof: its date (UTC), the engine (empty if none was used), and the hashes of its subject.
+    """One proof: its date (UTC), the engine (empty if none was used), and the hashes on which the proof depends.
 
-    ``rendering`` and ``guest`` are empty, and left out in the file, if the kind does not depend on them.
+    If this kind of proof does not depend on ``rendering`` or ``guest``, these fields are empty, and are left out in the file.
     """
 
     kind: Kind
@@ -59,7 +60,7 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unchecked:
-    """A file that could not be checked, and why. ``host`` is its server, empty for this machine's own index."""
+    """A file that could not be checked, and the reason. ``host`` is the file's server; empty for this machine's own index."""
 
     file: str
     host: str
@@ -68,7 +69,7 @@ class Unchecked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unproved:
-    """Why the last attempt at a proof failed, with its date (UTC)."""
+    """The last failed attempt at a proof: its date (UTC), and the files that could not be checked."""
 
     kind: Kind
     date: str
@@ -78,10 +79,10 @@ class Unproved:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """The evidence file of one environment. The JSON leaves out empty fields, except ``proofs``.
+    """The content of the evidence file of one environment. The JSON leaves out empty fields, except ``proofs``.
 
-    ``contradicted`` exists in the cache folder only. It lists what failed on this machine: proofs of the same kind in the
-    repository do not count here.
+    ``contradicted`` exists only in the cache folder. It lists the kinds of proof that failed on this machine. On this machine,
+    proofs of such a kind in the repository do not count.
     """
 
     schema: int
@@ -92,23 +93,23 @@ class Evidence:
 
 
 def proof(kind: Kind, subject: Subject, *, date: str, engine: str) -> Proof:
-    """Make a proof with only the hashes on which its kind depends."""
+    """Make a proof that has only those hashes of ``subject`` on which its kind depends."""
     parts = {part: getattr(subject, part) for part in RESTS_ON[kind]}
     return Proof(kind=kind, date=date, engine=engine, **parts)
 
 
 def stale_parts(proof: Proof, subject: Subject) -> tuple[Part, ...]:
-    """Return the changed dependencies of ``proof``; none while it is valid. A proof that lacks a needed hash is stale."""
+    """Return the inputs of ``proof`` that have changed; none while the proof is valid. A missing hash counts as changed."""
     return tuple(part for part in RESTS_ON[proof.kind] if getattr(proof, part) != getattr(subject, part))
 
 
 def rests_on_guest(held: Evidence) -> bool:
-    """Whether one of the proofs in ``held`` depends on the guest."""
+    """Whether a proof or a contradiction in ``held`` depends on the guest."""
     return any("guest" in RESTS_ON[each.kind] for each in (*held.proofs, *held.contradicted))
 
 
 def current(held: Evidence, subject: Subject) -> Evidence:
-    """Return ``held`` without stale proofs."""
+    """Return ``held`` without entries that are stale for ``subject``."""
     return replace(
         held,
         proofs=tuple(each for each in held.proofs if not stale_parts(each, subject)),
@@ -118,7 +119,7 @@ def current(held: Evidence, subject: Subject) -> Evidence:
 
 
 def joined(committed: Evidence, cached: Evidence) -> Evidence:
-    """Join committed evidence with this machine's newer proofs and contradictions."""
+    """Combine the committed evidence with the newer proofs and the contradictions of this machine."""
     refuted = {each.kind for each in cached.contradicted}
     proofs = [each for each in committed.proofs if each.kind not in refuted]
     known = {replace(each, date="") for each in proofs}
@@ -134,13 +135,13 @@ def joined(committed: Evidence, cached: Evidence) -> Evidence:
 
 
 def kinds(held: Evidence) -> tuple[Kind, ...]:
-    """Return the proved kinds, in order."""
+    """Return the kinds of proof in ``held``, in the order of the stages."""
     found = {each.kind for each in held.proofs}
     return tuple(kind for kind in KINDS if kind in found)
 
 
 def with_proof(held: Evidence, proof: Proof) -> Evidence:
-    """Return ``held`` with ``proof`` added, unless this engine has already proved the same."""
+    """Return ``held`` with ``proof`` added, unless ``held`` has the same proof by the same engine already."""
     if any(replace(each, date="") == replace(proof, date="") for each in held.proofs):
         proofs = held.proofs
     else:
@@ -154,7 +155,10 @@ def with_proof(held: Evidence, proof: Proof) -> Evidence:
 
 
 def with_unproved(held: Evidence, unproved: Unproved) -> Evidence:
-    """Return ``held`` with ``unproved`` in place of the earlier one. If only the date differs, ``held`` stays as it is."""
+    """Return ``held`` with ``unproved`` in place of the earlier failure of this kind.
+
+    If the two failures differ only in their date, ``held`` stays as it is.
+    """
     if any(replace(each, date=unproved.date) == unproved for each in held.unproved):
         return held
     kept = (each for each in held.unproved if each.kind != unproved.kind)
@@ -162,22 +166,22 @@ def with_unproved(held: Evidence, unproved: Unproved) -> Evidence:
 
 
 def without(held: Evidence, contradiction: Proof) -> Evidence:
-    """Return ``held`` after a run failed: with ``contradiction`` added, and without the proofs of its kind."""
+    """Return ``held`` after a failed run: with ``contradiction`` added, and without the proofs of the same kind."""
     kept = tuple(each for each in held.contradicted if each.kind != contradiction.kind)
     proofs = tuple(each for each in held.proofs if each.kind != contradiction.kind)
     return replace(held, proofs=proofs, contradicted=(*kept, contradiction))
 
 
 def kind_of_smoke(report: Mapping[str, Any]) -> Kind:
-    """Return the kind of evidence of a smoke report: GPU only if GPUs were used."""
+    """Return the kind of proof that a smoke report gives: ``smoke-gpu`` if GPUs were used, else ``smoke-cpu``."""
     mode = report.get("mode")
     return "smoke-gpu" if isinstance(mode, Mapping) and mode.get("device") == "cuda" else "smoke-cpu"
 
 
 def read(path: Path, name: str) -> Evidence:
-    """Return the evidence in ``path``, with stale proofs; empty evidence if there is no file.
+    """Return the evidence in ``path``, stale proofs included. If there is no file, the evidence is empty.
 
-    Raises :class:`InvalidInputError` for a file that is not evidence.
+    Raises :class:`InvalidInputError` if the file is not a valid evidence file.
     """
     if not path.exists():
         return Evidence(schema=_SCHEMA, name=name, proofs=())
@@ -192,7 +196,7 @@ def read(path: Path, name: str) -> Evidence:
 
 
 def write(path: Path, held: Evidence) -> bool:
-    """Write the evidence to ``path``, or delete the file if it would be empty; return whether something changed."""
+    """Write the evidence to ``path``, or delete the file if the evidence is empty. Return whether something changed."""
     if not (held.proofs or held.unproved or held.contradicted):
         existed = path.exists()
         path.unlink(missing_ok=True)
@@ -205,7 +209,7 @@ def write(path: Path, held: Evidence) -> bool:
 
 
 def _wrong_values(held: Evidence, name: str) -> Iterator[tuple[str, str]]:
-    """Yield (place, what is wrong) for each value of the right type that is impossible, such as a date in month 13."""
+    """Yield the place and the problem of each value that has the right type but is impossible, such as a date in month 13."""
     if held.schema != _SCHEMA:
         yield ".schema", f"schema must be {_SCHEMA}, the one this envbuild reads, not {held.schema}"
     if held.name != name:

@@ -1,4 +1,4 @@
-"""``evidence``: which proofs of environments are valid, which are stale, and which are recorded in the repository."""
+"""``evidence``: finds valid and stale proofs of environments, records proofs in the repository, and removes stale proofs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Place = Literal["repository", "cache"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StaleProof:
-    """A stale proof: its file, and the dependencies that have changed."""
+    """A stale proof, the place that has it, and its inputs that have changed."""
 
     proof: Proof
     place: Place
@@ -28,9 +28,9 @@ class StaleProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvidenceRow:
-    """The evidence of one environment. ``unrecorded`` proofs are valid but only in the cache folder.
+    """The evidence of one environment. ``unrecorded`` proofs are valid, but are only in the cache folder.
 
-    ``orphan`` is true if there is evidence of an environment that has no lock: all of it is stale.
+    ``orphan`` is true if the repository has evidence of an environment that has no lock. All proofs of it are then stale.
     """
 
     name: str
@@ -44,9 +44,10 @@ class EvidenceRow:
 
 
 def evidence_names(tools: Tools, texts: Sequence[str], constraints: Constraints, *, pattern: str = "") -> list[str]:
-    """Return the canonical names for ``texts``; without any, all environments that have a folder or committed evidence.
+    """Return the canonical names for the requests ``texts``. ``pattern`` is a glob that the names must match.
 
-    Raises :class:`UnknownNameError` (``nothing-matches``) if no name matches ``pattern``, a glob.
+    Without ``texts``, return all environments that have a folder or committed evidence. Raises :class:`UnknownNameError`
+    (``nothing-matches``) if no name matches ``pattern``.
     """
     if texts:
         found = [resolving.resolve_request(tools.at([text]), [text], constraints).environment.name for text in texts]
@@ -62,7 +63,10 @@ def evidence_names(tools: Tools, texts: Sequence[str], constraints: Constraints,
 
 
 def survey_evidence(tools: Tools, name: str) -> EvidenceRow:
-    """Return the evidence of ``name``, with stale proofs separated. Raises :class:`InvalidInputError` for a damaged file."""
+    """Return the evidence of ``name``, with valid and stale proofs in separate fields.
+
+    Raises :class:`InvalidInputError` for a damaged file.
+    """
     subject = proofs.subject_of(tools, name)
     order: tuple[Place, Place] = ("repository", "cache")
     places = dict(zip(order, proofs.files_of(tools, name), strict=True))
@@ -92,9 +96,10 @@ def survey_evidence(tools: Tools, name: str) -> EvidenceRow:
 
 
 def record_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
-    """Copy the cached proofs of ``names`` into the repository and drop stale ones there; return the changed files.
+    """Copy the valid proofs of ``names`` from the cache folder into the repository, and return the changed files.
 
-    Raises :class:`UsageError` (``not-a-checkout``) if the matrix and the recipes belong to an installed package.
+    Stale proofs in the repository are removed. Raises :class:`UsageError` (``not-a-checkout``) for a user's own recipe, and for
+    an installed package.
     """
     require_checkout(tools)
     changed = []
@@ -110,7 +115,7 @@ def record_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
 
 
 def prune_evidence(tools: Tools, names: Iterable[str]) -> list[Path]:
-    """Remove stale proofs from the repository, if this is a checkout, and from the cache folder; return the changed files."""
+    """Remove stale proofs from the cache folder and, in a checkout, from the repository. Return the changed files."""
     changed = []
     for name in names:
         subject = proofs.subject_of(tools, name)

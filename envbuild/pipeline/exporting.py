@@ -1,4 +1,4 @@
-"""``export``: files by which other programs start the image of an environment."""
+"""``export``: makes files with which other programs start the image of an environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from envbuild.run_commands.model import Port
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """The text of the file, its usual path, and the image that it names."""
+    """The result: the text of the file, its usual path, and the image that the file names."""
 
     text: str
     path: str
@@ -22,7 +22,7 @@ class Written:
 
 
 def export(tools: Tools, each: Buildable, options: RunOptions, form: str) -> Written:
-    """Return the file in the format ``form``: ``compose`` or ``devcontainer``. Raises :class:`PublishError`."""
+    """Return the file in the format ``form``, which is ``compose`` or ``devcontainer``. Raises :class:`PublishError`."""
     environment = each.lock.environment
     found = running.published(each, options) or running.local(tools, each, options)
     custom = environment.custom

@@ -1,6 +1,6 @@
-"""``fetch``: download every pinned file and check its hash, as a proof or into a folder for offline machines.
+"""``fetch``: downloads every pinned file and checks its hash, to prove that it is available or to fill a folder.
 
-Each checked hash is recorded immediately, so that an interrupted run continues and no file is read twice.
+Each checked hash is recorded immediately, so that an interrupted run continues where it stopped.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.index.project_pages import IndexFile
 
-_PARALLEL = 4  # parallel downloads; more would only share the same connection
+_PARALLEL = 4  # number of parallel downloads; more of them would only share the same bandwidth
 _TRIES = 3
-WAIT_S = 2.0  # wait before the first retry of an interrupted download; the wait before each further retry is longer
-_CONTRADICTS = ("hash-differs", "artifact-gone")  # errors that show a changed or removed file, not a problem of the network
+WAIT_S = 2.0  # wait before the first retry of an interrupted download; before each further retry, the wait is longer
+_CONTRADICTS = ("hash-differs", "artifact-gone")  # these errors mean that a file was changed or removed on its server
 _REASONS = {
     "index-unreachable": "its host could not be reached",
     "artifact-gone": "the index no longer offers it",
@@ -41,9 +41,9 @@ _NOTE = re.compile(r"([0-9a-f]{64})  .*\n")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pin:
-    """One file that a lock pins: on a package index, at its own URL, or a .deb from one of ``origins``.
+    """One file that a lock pins. It is on a package index (``artifact``), at its own ``url``, or a ``deb`` from ``origins``.
 
-    ``size`` is 0 if it is unknown.
+    ``size`` is 0 if the size is unknown.
     """
 
     filename: str
@@ -57,11 +57,10 @@ class Pin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fetched:
-    """The result for one environment. ``failed`` describes the files that could not be fetched.
+    """The result for one environment. ``failed`` has the errors about files that could not be fetched.
 
-    ``known`` is the number of ``files`` that were checked earlier, by another run or for another environment. ``unpinned`` are
-    files that the lock does not pin; while there are any, nothing is proved. ``contradicted`` is true if a file is gone or
-    different, which is not a problem of this machine's network.
+    ``known`` is the number of ``files`` that earlier runs had checked. ``unpinned`` are files that the lock does not pin; while
+    there are any, nothing is proved. ``contradicted`` is true if a file is gone from its server or differs from its pin.
     """
 
     name: str
@@ -74,7 +73,7 @@ class Fetched:
 
 
 def pins(lock: Lock) -> tuple[Pin, ...]:
-    """The files that ``lock`` pins by address and hash: packages, build tools, interpreters, CUDA, .debs."""
+    """Return the files that ``lock`` pins by address and hash: packages, build tools, Python interpreters, CUDA, .deb files."""
     environment = lock.environment
     found = [
         Pin(filename=each.filename, sha256=each.sha256, size=each.size or 0, artifact=each)
@@ -99,10 +98,10 @@ def pins(lock: Lock) -> tuple[Pin, ...]:
 def fetch(
     tools: Tools, names: Sequence[str], *, into: Path | None = None, on_done: Callable[[Fetched], None] = lambda _: None
 ) -> list[Fetched]:
-    """Fetch and check every file that the locks of ``names`` pin, each once; ``into`` is a folder in which to keep them.
+    """Fetch and check every file that the locks of ``names`` pin, each file once. Store them in the folder ``into``, if given.
 
     The smallest environments come first. An environment whose files are all correct gets evidence (``downloaded``). A file that
-    cannot be fetched is reported with its environments, and the other files are still fetched.
+    cannot be fetched is reported in the result of its environments, and the other files are still fetched.
     """
     run = _Run(tools, into, {name: locking.require_lock(tools, name) for name in names}, on_done)
     run.work()
@@ -128,8 +127,10 @@ class _Run:
         self.told: dict[str, Fetched] = {}
 
     def work(self) -> None:
-        """Check every file that is not known yet, smallest environments first, and report each environment when it is
-        complete."""
+        """Fetch and check every file that was not checked before, and report each environment when all its files are done.
+
+        The files of the smallest environments come first.
+        """
         from envbuild.index.thread_pool import DaemonPool, finished
 
         order = sorted(self._pins, key=lambda name: (sum(pin.size for pin in self._open(name)), name))
@@ -155,7 +156,7 @@ class _Run:
         return [pin for pin in self._pins[name] if not self._is_known(pin)]
 
     def _is_known(self, pin: Pin) -> bool:
-        """Whether ``pin`` was checked before. A .deb must also still be in the store, because builds take it from there."""
+        """Whether the file was checked before. A .deb file must also still be in the store, where builds look for it."""
         if pin.sha256 not in self._had or pin.deb is None:
             return pin.sha256 in self._had
         if pin.sha256 not in self._whole:
@@ -163,7 +164,7 @@ class _Run:
         return self._whole[pin.sha256]
 
     def _have(self, pin: Pin, count: int, total: float) -> None:
-        """Fetch one file in a thread of the pool; an interrupted download is retried."""
+        """Fetch one file, in a thread of the pool. An interrupted download is retried."""
 
         def tell(news: Progress) -> None:
             self._bytes[pin.sha256] = news.done or 0
@@ -192,7 +193,7 @@ class _Run:
             _write(self._notes, pin)
 
     def _unchecked(self, lock: Lock, mine: Iterable[Pin]) -> Iterator[evidence.Unchecked]:
-        """Yield each file that could not be fetched, without details of this machine, then those that are not pinned."""
+        """Yield each file that could not be fetched, without details of this machine, and then each file that is not pinned."""
         for pin in mine:
             if (error := self._failed.get(pin.sha256)) is not None:
                 yield evidence.Unchecked(
@@ -229,7 +230,7 @@ class _Run:
 
 
 def receive(tools: Tools, pin: Pin, read: Callable[[IndexFile], object]) -> None:
-    """Call ``read`` with the location of a pinned file that is no .deb. Call it again if the download was interrupted."""
+    """Call ``read`` with the location of a pinned file that is no .deb. If the download is interrupted, call ``read`` again."""
     index = tools.index
     for attempt in range(1, _TRIES + 1):
         try:
@@ -242,12 +243,12 @@ def receive(tools: Tools, pin: Pin, read: Callable[[IndexFile], object]) -> None
 
 
 def _unpinned(lock: Lock) -> list[Missing]:
-    """The entries of ``missing`` about frameworks of which the lock pins no file."""
+    """Return the entries in the lock's ``missing`` about frameworks of which the lock pins no file."""
     return [gap for gap in lock.missing if gap.what.startswith("the files of ")]
 
 
 def _host(pin: Pin) -> str:
-    """Return the server of a file, but not this machine's index, which may be a private mirror."""
+    """Return the server of a file; empty for this machine's own index, which may be a private mirror."""
     if pin.deb is not None:
         return urlsplit(pin.origins[-1].root).hostname or "" if pin.origins else ""
     index = pin.artifact.index if pin.artifact else pin.url
@@ -255,14 +256,17 @@ def _host(pin: Pin) -> str:
 
 
 def remote(pin: Pin) -> IndexFile:
-    """Return the location of a file that is pinned by its own address."""
+    """Return the location of a file that the lock pins by its own URL."""
     from envbuild.index.project_pages import IndexFile
 
     return IndexFile.pinned(pin.url, pin.filename, pin.sha256)
 
 
 def _refuse_clashes(wanted: Iterable[Pin]) -> None:
-    """Refuse two different files with the same name for one folder: two indexes can have such builds of one package."""
+    """Raise :class:`UsageError` for two different files with the same name, because they cannot be in one folder.
+
+    Two indexes can have different builds of one package under the same name.
+    """
     seen: dict[str, str] = {}
     for pin in wanted:
         if seen.setdefault(pin.filename, pin.sha256) != pin.sha256:
@@ -273,7 +277,7 @@ def _refuse_clashes(wanted: Iterable[Pin]) -> None:
 
 
 def _read(notes: Path) -> list[str]:
-    """Return the recorded hashes; ignore a line that a kill cut short."""
+    """Return the recorded hashes. Ignore an incomplete line, which a killed run can leave."""
     try:
         lines = notes.read_text(encoding="utf-8").splitlines(keepends=True)
     except OSError:

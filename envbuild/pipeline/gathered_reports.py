@@ -1,4 +1,4 @@
-"""The smoke reports of other machines that ``evidence --from`` accepted, as they are kept in the cache folder."""
+"""Reads the smoke reports of other machines that ``evidence --from`` accepted and stored in the cache folder."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from envbuild.pipeline.tools import Tools
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceptedReport:
-    """A smoke report that was accepted: where it comes from, who signed it (``signer``), what it tested, and on which machine.
+    """A smoke report that was accepted: its source, the key that signed it (``signer``), the tested image, and the machine.
 
-    ``gpus`` are names, ``capabilities`` such as ``6.1``; both are empty for a test on the CPU.
+    ``gpus`` are names of GPUs. ``capabilities`` are compute capabilities such as ``6.1``. Both are empty for a test on the CPU.
     """
 
     repository: str
@@ -34,7 +34,7 @@ class AcceptedReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gathered:
-    """The accepted reports about one environment, as they are kept in the cache folder."""
+    """The content of the file in the cache folder with the accepted reports about one environment."""
 
     schema: int
     name: str
@@ -42,13 +42,13 @@ class Gathered:
 
 
 def held(tools: Tools, name: str) -> tuple[AcceptedReport, ...]:
-    """Return the stored reports about ``name`` whose lock, rendering and guest are the current ones."""
+    """Return the stored reports about ``name`` that were made with the current lock, rendering and guest."""
     path = tools.workspace.gathered_file(name)
     if not path.exists():
         return ()
     try:
         kept = codec.decode(Gathered, stage_cache.read_json(path), path.name)
     except InvalidInputError:
-        return ()  # damaged, or of another version: the next `evidence --from` writes it again
+        return ()  # the file is damaged or from another version; the next `evidence --from` writes it again
     subject = proofs.subject_of(tools, name)
     return tuple(each for each in kept.reports if (each.lock, each.rendering, each.guest) == subject)

@@ -1,4 +1,4 @@
-"""``evidence --from``: reads the reports that others attached to an image in a registry, and judges them by trusted keys."""
+"""``evidence --from``: reads statements attached to an image in a registry, and accepts those signed with trusted keys."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ Verdict = Literal["accepted", "not trusted", "refused"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """A statement that is attached to the image: its type (``kind``), the ``signer`` that it names, and the ``verdict`` on it.
+    """A statement that is attached to the image: its type (``kind``), the ``signer`` that it names, and the ``verdict`` about
+    it.
 
-    ``why`` gives the reason if it was not accepted. ``report`` is set for an accepted smoke report only.
+    ``why`` is the reason if the statement was not accepted. Only an accepted smoke report has a ``report``.
     """
 
     kind: str
@@ -41,8 +42,10 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatheredStatements:
-    """The statements about the image of ``name`` that has the ``tag`` in the registry; ``unread`` counts the
-    attached documents that were not read: damaged, too large, of another type, or too many."""
+    """The statements about the image of ``name`` that has the ``tag`` in the registry.
+
+    ``unread`` is the number of attached documents that were not read: damaged, too large, of another type, or too many.
+    """
 
     name: str
     repository: str
@@ -53,10 +56,10 @@ class GatheredStatements:
 
 
 def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey]) -> GatheredStatements:
-    """Read all statements about the image of this checkout, judge them, and keep the reports that are accepted.
+    """Read all statements about the published image of this checkout, judge them, and store the accepted smoke reports.
 
-    A statement is accepted if a ``trusted`` key signed it and it is about exactly this image. A smoke report must also be
-    complete and about this lock. Raises :class:`PublishError` (``not-in-registry``) if the registry has no such image.
+    A statement is accepted if it is signed with a ``trusted`` key and is about exactly this image. A smoke report must also be
+    complete and about this lock. Raises :class:`PublishError` (``not-in-registry``) if the registry does not have the image.
     """
     from envbuild.compose.outputs import referrers
 
@@ -91,7 +94,10 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expected:
-    """What a statement must be about: the image with this ``digest``, which engines know by one of ``ids``, and its lock."""
+    """The subject that a statement must have: the image with this ``digest``, and the image's lock, rendering and guest.
+
+    ``ids`` are the two ids that engines can use for this image.
+    """
 
     name: str
     repository: str
@@ -103,10 +109,10 @@ class Expected:
 def judge(
     client: Client, expected: Expected, trusted: Sequence[PublicKey]
 ) -> tuple[list[tuple[Judged, Mapping[str, Any]]], int]:
-    """Judge all statements that are attached to an image. Each comes with its whole smoke report, which is empty unless it was
-    accepted.
+    """Judge all statements that are attached to an image.
 
-    The second value counts the attached documents that were not read.
+    Return each statement with its whole smoke report. The report is empty unless the statement is an accepted smoke report. The
+    second value is the number of attached documents that were not read.
     """
     from envbuild.compose.outputs import referrers
 
@@ -145,7 +151,7 @@ def _of_trusted(statement: Statement, signer: str, expected: Expected) -> tuple[
 
 
 def _objection(predicate: Mapping[str, Any], expected: Expected) -> str:
-    """Return why a signed statement about a smoke test is not accepted; empty if it is accepted."""
+    """Return the reason why a signed statement about a smoke test is not accepted; empty if it is accepted."""
     from envbuild import smoketest
 
     report, status = predicate.get("report"), predicate.get("status")
@@ -202,16 +208,16 @@ def _report(predicate: Mapping[str, Any], signer: str, expected: Expected) -> Ac
 
 
 def devices_of(report: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The GPUs of a report, and of the reports of its parts."""
+    """Yield the GPUs in a smoke report, and in the reports of its parts."""
     parts = report.get("parts")
     for each in (report, *(part.get("report") or {} for part in (parts if isinstance(parts, list) else ()))):
         yield from (device for device in each.get("devices") or () if isinstance(device, dict))
 
 
 def _keep(tools: Tools, answer: GatheredStatements) -> None:
-    """Store the accepted reports. They replace the reports that this repository gave before.
+    """Store the accepted reports. They replace the earlier reports from the same repository.
 
-    Only one process at a time does this, because another may have gathered reports from another repository.
+    A lock file makes sure that only one process at a time does this: another process may store reports from another repository.
     """
     path = tools.workspace.gathered_file(answer.name)
     with files.locked(path.with_suffix(".running"), as_news("evidence", tools.on_progress)):

@@ -1,7 +1,8 @@
-"""Prefers environments that somebody proved on the user's GPU.
+"""Prefers environments whose smoke test passed on a GPU of the user's kind, on any machine.
 
-The evidence is what ``evidence --from`` stored. The resolver does not know this evidence: it is asked a second time, with the
-request narrowed to the proved environment. So its rules are not repeated here, and a proof never overrides a rule.
+This module reads the smoke reports that ``evidence --from`` stored. The resolver does not know these reports. It is asked a
+second time, with a request that only the proved environment satisfies. So this module need not repeat the resolver's rules,
+and a proof never overrides a rule.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Resolve = Callable[[Sequence[str], Constraints], Resolution]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Verdicts:
-    """The newest verdict about each GPU of a request. ``newest`` is empty if no report is about any of these GPUs."""
+    """The newest verdicts about the GPUs of a request. ``is_complete`` is true if each of these GPUs has a verdict."""
 
     newest: tuple[AcceptedReport, ...]
     is_complete: bool
@@ -38,11 +39,12 @@ class _Verdicts:
 
 
 def prefer(tools: Tools, texts: Sequence[str], constraints: Constraints, usual: Resolution, resolve: Resolve) -> Resolution:
-    """Return the environment that was proved on the GPUs of ``constraints``, if it satisfies the request.
+    """Return an environment that satisfies the request and was proved on the GPUs of ``constraints``.
 
-    Only environments with the releases of ``usual`` are preferred: a proof decides about CUDA, Python and the operating system,
-    never about the version of a framework. ``resolve`` answers a request by the matrix. If nothing better is proved, the
-    answer is ``usual``, with its own proof as a reason or its failure as a warning.
+    ``usual`` is the answer without proofs. Only environments with the same framework releases as ``usual`` are considered. So a
+    proof can decide about CUDA, Python and the operating system, but never about the version of a framework. ``resolve``
+    answers a request by the matrix. If no other environment is proved, the result is ``usual``. Its reasons then name its own
+    proof, or its warnings name its failed test.
     """
     gpus = wanted(tools.matrix, constraints.gpu)
     if not gpus or usual.environment.cuda is None:
@@ -67,9 +69,10 @@ def prefer(tools: Tools, texts: Sequence[str], constraints: Constraints, usual: 
 
 
 def is_about(matrix: Matrix, report: AcceptedReport, gpu: GpuWanted) -> bool:
-    """Whether the report's test used this GPU: the same board, or, if no board was named, the same compute capability.
+    """Whether the test of the report used this kind of GPU: the same board or, if ``gpu`` names no board, the same capability.
 
-    On a machine with different GPUs, the test uses only equal ones, but the report does not say which. It proves nothing then.
+    A report from a machine with different GPUs proves nothing: the test uses only equal GPUs, and the report does not say
+    which.
     """
     if len({board_name(matrix, name) for name in report.gpus}) > 1:
         return False
@@ -79,7 +82,7 @@ def is_about(matrix: Matrix, report: AcceptedReport, gpu: GpuWanted) -> bool:
 
 
 def board_name(matrix: Matrix, name: str) -> str:
-    """The matrix's name for a GPU; ``name`` itself if the matrix does not know it."""
+    """Return the name that the matrix has for a GPU; ``name`` itself if the matrix does not know the GPU."""
     try:
         return find_board(matrix, name).name
     except EnvbuildError:
@@ -87,12 +90,12 @@ def board_name(matrix: Matrix, name: str) -> str:
 
 
 def wanted(matrix: Matrix, text: str | None) -> tuple[GpuWanted, ...]:
-    """The GPUs that ``--gpu`` names."""
+    """Return the GPUs that ``text``, the value of ``--gpu``, names."""
     return tuple(find_gpu(matrix, each)[0] for each in text.split(",")) if text else ()
 
 
 def _verdicts(tools: Tools, name: str, gpus: Sequence[GpuWanted]) -> _Verdicts:
-    """The newest verdict about each GPU. Among verdicts of the same day, a failure counts."""
+    """Return the newest verdict about each GPU. If verdicts of the same day differ, the failure counts."""
     reports = [each for each in held(tools, name) if each.kind == "smoke-gpu" and each.status in ("pass", "fail")]
     found = []
     for gpu in gpus:
@@ -105,7 +108,10 @@ def _verdicts(tools: Tools, name: str, gpus: Sequence[GpuWanted]) -> _Verdicts:
 def _narrowed(  # noqa: PLR0917 - the request, the proved environment, and the two answers
     tools: Tools, texts: Sequence[str], constraints: Constraints, name: str, usual: Resolution, resolve: Resolve
 ) -> Resolution | None:
-    """The answer to the request if it is narrowed to the environment ``name``; None if this is not an answer to it."""
+    """Resolve the request with the CUDA, Python and operating system of the proved environment ``name``.
+
+    Return None if the resolver refuses that or answers with another environment, or if ``name`` has other framework releases.
+    """
     locked = read_locked(tools, name)
     if locked is None or _releases(locked.lock.environment) != _releases(usual.environment):
         return None

@@ -1,4 +1,4 @@
-"""The stages that check a built image, verify and smoke. Their verdicts are stored for the next run."""
+"""The stages ``verify`` and ``smoke``, which check a built image. Their results are stored for the next run."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from envbuild.verify.rules import ImportRules
 
 
-_CHECKS = 3  # increased when `verify` gets more checks, so that older stored results do not count
+_CHECKS = 3  # increase this number when `verify` gets more checks, so that older stored results do not count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verified:
-    """The result of verifying an image. ``replayed`` is true for a stored result about the same image."""
+    """The result of verifying an image. ``replayed`` is true if it is a stored result of an earlier run."""
 
     report: Mapping[str, Any]
     replayed: bool
@@ -37,7 +37,10 @@ class Verified:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Smoked:
-    """The verdict of a smoke test: ``status`` is pass, fail, inconclusive or error; ``exit_code`` is envbuild's."""
+    """The result of a smoke test. ``status`` is the verdict: pass, fail, inconclusive or error.
+
+    ``exit_code`` is the exit code that envbuild returns for this verdict.
+    """
 
     status: str
     exit_code: int
@@ -49,7 +52,10 @@ class Smoked:
 
 
 def require_image(tools: Tools, name: str) -> str:
-    """Return the id of the last image built for ``name``. Raises :class:`BuildError` (``no-image``) if the image is gone."""
+    """Return the id of the image that was built last for ``name``.
+
+    Raises :class:`BuildError` (``no-image``) if no image was built, or if the engine does not have it any more.
+    """
     from envbuild import build
 
     record = build.read_record(tools.workspace, name)
@@ -63,15 +69,16 @@ def require_image(tools: Tools, name: str) -> str:
 
 
 def require_built(tools: Tools, text: str, constraints: Constraints) -> tuple[Locked, str]:
-    """Return the lock of the environment that ``text`` means, and the id of the last image built for it."""
+    """Return the lock of the environment that ``text`` means, and the id of the image that was built last for it."""
     name = resolving.resolve_buildable(tools, [text], constraints).environment.name
     return locking.require_lock(tools, name), require_image(tools, name)
 
 
 def sources_of_image(tools: Tools, name: str, digest: str) -> list[tuple[str, str, str]] | None:
-    """Return binary package, source package and source version of the packages in the image built from this lock.
+    """Return (binary package, source package, source version) for each Debian package in the image.
 
-    None if there is no such image, or no engine to ask; empty if the image has no dpkg.
+    The image is the one that was built from the lock with this ``digest``. The result is None if there is no such image or no
+    engine. The result is empty if the image has no dpkg.
     """
     from envbuild import build
     from envbuild.verify import installed
@@ -86,10 +93,10 @@ def sources_of_image(tools: Tools, name: str, digest: str) -> list[tuple[str, st
 
 
 def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool, base: str | None = None) -> Verified:
-    """Compare the image with its lock. Raises :class:`VerifyError` (exit 8) with every difference.
+    """Compare the image with its lock. Raises :class:`VerifyError` (exit code 8) with every difference.
 
-    With ``replay`` a stored result for this image and lock is used. ``base`` is the base image, if no build record
-    names it yet.
+    With ``replay``, a stored result for this image and lock is used. ``base`` is the base image; it must be given if no build
+    record names the base image yet.
     """
     from envbuild import build
 
@@ -139,7 +146,7 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
 
 
 def _rules(tools: Tools, lock: Lock) -> ImportRules:
-    """Return the rules for imports: the file of rules, the matrix's packages and the packages that recipes ignore."""
+    """Return the rules about imports: from the file of rules, from the matrix, and the packages that recipes ignore."""
     from packaging.utils import canonicalize_name
 
     from envbuild.verify import rules
@@ -151,7 +158,7 @@ def _rules(tools: Tools, lock: Lock) -> ImportRules:
 
 
 def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: SmokeOptions, *, replay: bool) -> Smoked:
-    """Train in the image and judge; with ``replay`` a verdict stored for the same image, options and GPUs is taken instead."""
+    """Run the smoke test in the image. With ``replay``, a verdict for the same image, options and GPUs is taken if stored."""
     from envbuild import smoketest
 
     name = lock.environment.name
@@ -168,7 +175,7 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
             tools.on_progress,
             reserve=lambda devices: _reserved(tools, devices),
         )
-    except TimedOutError:  # the report of this test has replaced the stored report
+    except TimedOutError:  # the report of this test has replaced the report of the stored verdict
         stage_cache.forget(tools.workspace, name, "smoke")
         raise
     answer = {
@@ -192,7 +199,7 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
 
 
 def stored_verdict(tools: Tools, name: str, digest: str, image: str, options: SmokeOptions) -> Smoked | None:
-    """The verdict of an earlier smoke test of the same image, lock, options and GPUs; None if there is none."""
+    """Return the stored verdict of an earlier smoke test with the same image, lock, options and GPUs; None without one."""
     known = stage_cache.recall(tools.workspace, name, "smoke", _smoke_key(tools, digest, image, options))
     return _stored(known) if known is not None else None
 
@@ -210,7 +217,7 @@ def _smoke_key(tools: Tools, digest: str, image: str, options: SmokeOptions) -> 
 
 
 def _circumstances(endpoint: str, options: SmokeOptions) -> dict[str, str]:
-    """Return what else a verdict depends on, if present: the driver, the engine on another machine, the files to train on."""
+    """Return further facts that a verdict depends on: the driver, the address of a remote engine, and the training data."""
     from envbuild.host import nvidia
 
     driver = nvidia.driver()
@@ -224,7 +231,10 @@ def _circumstances(endpoint: str, options: SmokeOptions) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _reserved(tools: Tools, devices: Sequence[str]) -> Iterator[None]:
-    """Hold the lock of each device, always in the same order, so that two tests never wait for each other."""
+    """Hold the lock file of each device during the block.
+
+    The lock files are taken in sorted order, so that two tests never wait for each other.
+    """
     with contextlib.ExitStack() as held:
         for device in sorted(set(devices)):
             wait = as_news("smoke", tools.on_progress)
@@ -233,7 +243,7 @@ def _reserved(tools: Tools, devices: Sequence[str]) -> Iterator[None]:
 
 
 def _stored(known: Mapping[str, Any]) -> Smoked | None:
-    """Return the stored verdict; None if its report is gone or has been replaced by the report of another test."""
+    """Return the stored verdict; None if its report is gone or was replaced by the report of another test."""
     paths = {kind: Path(path) for kind, path in known["paths"].items()}
     if not all(path.exists() for path in paths.values()) or known.get("report") != _hash(paths):
         return None
@@ -258,7 +268,7 @@ def _smoked(answer: Mapping[str, Any], *, replayed: bool) -> Smoked:
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """Read a smoke report from a file. Raises :class:`InvalidInputError` if the file is not one."""
+    """Read a smoke report from a file. Raises :class:`InvalidInputError` if the file is not a smoke report."""
     value = stage_cache.read_json(path)
     if not isinstance(value, dict) or "schema" not in value:
         raise InvalidInputError(f"{path} is not a smoke report.", hint="To make one, run: envbuild smoke NAME")

@@ -1,4 +1,4 @@
-"""The labels of an image in a registry: which environment and which lock it says it was made from."""
+"""Reads the labels of an image in a registry. They say from which environment and lock the image was made."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from envbuild.compose.outputs.registry_client import Client
 
 NAME, LOCK = "org.envbuild.name", "org.envbuild.lock"
-_LARGEST = 4 << 20  # bytes of an image's configuration
+_LARGEST = 4 << 20  # at most so many bytes of an image's configuration are read
 _PLATFORM = ("linux", "amd64")
 
 
 def of_manifest(client: Client, value: Mapping[str, Any]) -> dict[str, str]:
-    """Return the labels of the image with the manifest ``value``; empty if its configuration is damaged or has none.
+    """Return the labels of the image with the manifest ``value``; empty if its configuration is damaged or has no labels.
 
-    If ``value`` is a list of images, as buildx pushes, the labels are those of the image for Linux on x86-64. Raises
-    :class:`PublishError` if the registry does not give the configuration.
+    If ``value`` is an index of images, as buildx pushes it, the labels come from its image for Linux on x86-64. Raises
+    :class:`PublishError` if the registry does not return the configuration.
     """
     from envbuild.compose.outputs import documents
 
@@ -40,7 +40,10 @@ def of_manifest(client: Client, value: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _images(value: Mapping[str, Any]) -> Iterator[str]:
-    """The digests of the images for our platform in a list of images. A list can also hold attestations, without a platform."""
+    """Yield the digests of the images for Linux on x86-64 in an index of images.
+
+    An index can also contain attestations, which belong to no platform.
+    """
     entries = value.get("manifests")
     for each in entries if isinstance(entries, list) else ():
         platform = each.get("platform") if isinstance(each, dict) else None

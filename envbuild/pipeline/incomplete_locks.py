@@ -1,4 +1,4 @@
-"""Refuses to build from a lock that pins no file of one of its frameworks, and lists alternatives."""
+"""Refuses to build from a lock that pins no file of one of its frameworks. The error lists alternatives."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SHOWN = 3
 
 
 def unpinned_frameworks(lock: Lock) -> list[Framework]:
-    """Return the frameworks of which ``lock`` pins no file. Their index could not be queried when the lock was made."""
+    """Return the frameworks of which ``lock`` pins no file. Their package index did not answer when the lock was made."""
     pinned = {name for prefix in lock.prefixes for name in prefix.frameworks}
     return [framework for framework in lock.environment.frameworks if framework.name not in pinned]
 
 
 def require_complete(tools: Tools, lock: Lock) -> None:
-    """Raise :class:`InvalidInputError` (``lock-incomplete``) if the lock pins no file of some framework."""
+    """Raise :class:`InvalidInputError` (``lock-incomplete``) if the lock pins no file of one of its frameworks."""
     unpinned = unpinned_frameworks(lock)
     if not unpinned:
         return
@@ -49,7 +49,10 @@ def require_complete(tools: Tools, lock: Lock) -> None:
 
 
 def _complete_ones(tools: Tools, lock: Lock) -> Iterator[Alternative]:
-    """Yield the committed environments of the same framework and kind of device whose locks are complete, the nearest first."""
+    """Yield committed environments of the same framework and for the same kind of device whose locks pin the framework's files.
+
+    The environment with the nearest version comes first.
+    """
     from envbuild.pipeline import committed
 
     environment = lock.environment
@@ -66,7 +69,7 @@ def _complete_ones(tools: Tools, lock: Lock) -> Iterator[Alternative]:
             on_gpu = held["environment"]["cuda"] is not None
             pinned = any(framework.name in prefix["frameworks"] for prefix in held["prefixes"])
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # checking that lock reports the damage
+            continue  # a damaged lock is not reported here, but when it is used
         if same and pinned and on_gpu == (environment.cuda is not None):
             found.append((_distance(framework.version, frameworks[0]["version"]), name, frameworks[0]["version"]))
     for _, name, version in sorted(found)[:_SHOWN]:
@@ -74,7 +77,10 @@ def _complete_ones(tools: Tools, lock: Lock) -> Iterator[Alternative]:
 
 
 def _distance(one: str, other: str) -> int:
-    """Return the distance of versions: one major version counts as a hundred minor ones, one minor as a hundred patches."""
+    """Return the distance between two versions.
+
+    One major version counts as 100 minor versions, and one minor version as 100 patch versions.
+    """
 
     def place(version: str) -> int:
         major, minor, patch, *_ = [int(part) for part in re.findall(r"\d+", version)] + [0, 0, 0]

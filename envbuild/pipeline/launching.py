@@ -1,4 +1,4 @@
-"""``launch``: runs the smoke test on several machines through a launcher, and reads the report."""
+"""``launch``: runs the smoke test on several machines by means of a launcher, and reads the report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REPORT = "report.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """A launch: the command ``argv`` of the launcher, which reads ``text`` from its standard input."""
+    """A launch: ``argv`` is the command of the launcher, which reads ``text`` from its standard input."""
 
     launcher: Launcher
     kind: Kind
@@ -32,17 +32,17 @@ class Launch:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The command that takes the text."""
+        """The command that reads the text from its standard input."""
         return self.kind.run
 
 
 def image_of(tools: Tools, name: str, *, must_exist: bool, registry: str = "") -> str:
     """Return the name of the image of the environment ``name``.
 
-    With a ``registry`` (``HOST/REPOSITORY``), the name is in that registry. Otherwise it is the name of the image that was last
-    built here. If no image was built here, the name that a build would give is returned or, with ``must_exist``,
-    :class:`BuildError` (``no-image``) is raised. Raises :class:`UsageError` (``not-a-registry``) for a ``registry`` without a
-    host.
+    With a ``registry`` (``HOST/REPOSITORY``), return the image's name in that registry. Otherwise return the name of the image
+    that was built last on this machine. If no image was built, return the name that a build would give to it. Raises
+    :class:`BuildError` (``no-image``) if no image was built and ``must_exist`` is true. Raises :class:`UsageError`
+    (``not-a-registry``) for a ``registry`` without a host.
     """
     from envbuild import build
     from envbuild.launch import image_names
@@ -80,11 +80,12 @@ def launch_text(
     shared: bool = False,
     vouched: Collection[str] = (),
 ) -> Launch:
-    """Return the input of the launcher ``via``.
+    """Return the launch: the command of the launcher ``via``, and the text that it reads.
 
-    Raises :class:`UnknownNameError` for an unknown launcher, and :class:`UsageError` if the launcher cannot start this image.
-    ``shared`` means that all hosts have the image under this name; otherwise a name that only this machine knows is refused. A
-    kind that needs a program which the image lacks is refused too, unless the user ``vouched`` for it.
+    ``shared`` means that all hosts have the image under this name. Otherwise, a name that only this machine knows is refused. A
+    kind of launch that needs a program in the image is refused if the image lacks this program. It is not refused if the user
+    ``vouched`` for the program. Raises :class:`UnknownNameError` for an unknown launcher, and :class:`UsageError` if the
+    launcher cannot start this image.
     """
     from envbuild.launch import image_names, image_programs, launchers, rendering
 
@@ -102,7 +103,7 @@ def launch_text(
 
 
 def _contents(tools: Tools, environment: Environment) -> Contents:
-    """Return the packages of the image: those of its lock or, without a lock, the requirements of frameworks and recipes."""
+    """Return the packages of the image: the requirements of frameworks and recipes and, if there is a lock, its pins."""
     from envbuild import render
     from envbuild.launch import image_programs
     from envbuild.pipeline.stored_locks import read_locked
@@ -134,7 +135,7 @@ def _pins(environment: Environment) -> Iterator[tuple[str, str]]:
 
 
 def require_launcher(plan: Launch) -> None:
-    """Raise :class:`UsageError` (``missing-program``) if a program of the launcher is not on this machine."""
+    """Raise :class:`UsageError` (``missing-program``) if this machine lacks a program that the launcher needs."""
     missing = [program for program in plan.kind.programs if shutil.which(program) is None]
     if missing:
         raise UsageError(
@@ -145,10 +146,10 @@ def require_launcher(plan: Launch) -> None:
 
 
 def run_launch(plan: Launch, on_line: Callable[[str], None]) -> dict[str, Any] | None:
-    """Run the launch now and pass its output to ``on_line``; return the report, or None if this machine cannot read it.
+    """Run the launch now, and pass each line of its output to ``on_line``. Return the report; None if there is none here.
 
-    Raises :class:`UsageError` (``missing-program``) if this machine lacks a program of the launcher, :class:`SmokeFailedError`
-    if the launcher ended with an error and no report says why.
+    Raises :class:`UsageError` (``missing-program``) if this machine lacks a program that the launcher needs. Raises
+    :class:`SmokeFailedError` if the launcher ended with an error and there is no report, or the report says pass.
     """
     from envbuild import procs
     from envbuild.pipeline import image_checks

@@ -1,4 +1,4 @@
-"""The stage ``linkcheck``: whether the shared libraries of an image fit together."""
+"""The stage ``linkcheck``: checks whether the shared libraries of an image fit together."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.linking_sources import Image
 
-_CHECKS = 9  # increased when `linkcheck` finds more, so that older stored results do not count
+_CHECKS = 9  # increase this number when `linkcheck` gets more checks, so that older stored results do not count
 _SHOWN = 40
-_MINOR_FROM = 11  # the first CUDA with minor-version compatibility: the rules of matrix/drivers.yaml have its drivers
+# The first CUDA version with minor-version compatibility. From here on, matrix/drivers.yaml has the lowest drivers.
+_MINOR_FROM = 11
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Linked:
-    """The result of a link check, as JSON. ``replayed`` is true for a stored result about the same image."""
+    """The result of a link check; ``report`` is its JSON. ``replayed`` is true if it is a stored result of an earlier run."""
 
     report: Mapping[str, Any]
     replayed: bool
@@ -39,11 +40,11 @@ class Linked:
 
 
 def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: bool, driver: str = "") -> Linked:
-    """Check the image that was built from ``lock``, and record the proof. Raises :class:`VerifyError` (``not-linked``, exit
-    code 8) with every gap.
+    """Check the image that was built from ``lock``, and record the proof.
 
-    With ``replay`` a stored result for this image and lock is used. Without ``driver``, the image must fit the lowest driver
-    of the matrix for it. A check for another driver says nothing about the lock, and is not recorded as its proof.
+    With ``replay``, a stored result for this image and lock is used. Without ``driver``, the image must work with the lowest
+    driver that the matrix has for the environment. A check for another ``driver`` proves nothing about the lock, and is not
+    recorded. Raises :class:`VerifyError` (``not-linked``, exit code 8) with every gap.
     """
     from envbuild import build
 
@@ -73,18 +74,18 @@ def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: boo
 
 
 def key_of(tools: Tools, digest: str, image: str) -> dict[str, Any]:
-    """What a stored result is about: an image, the lock with this ``digest``, and everything that the answer depends on."""
+    """Return the key of a stored result: the image, the lock's ``digest``, and everything else that the result depends on."""
     return {
         "image": image,
         "lock": digest,
         "checks": _CHECKS,
         "rules": _rules_digest(tools),
-        "matrix": cache.fingerprint(tools.workspace),  # it has the lowest driver of each CUDA, and the GPUs
+        "matrix": cache.fingerprint(tools.workspace),  # the matrix has the drivers and the GPUs
     }
 
 
 def features_of(tools: Tools, lock: Lock) -> frozenset[str]:
-    """The names of the features that the recipes of an environment have for its releases."""
+    """Return the names of the features that the recipes have for the framework releases in the lock."""
     recipes = tools.recipes_of(lock.environment)
     frameworks = lock.environment.frameworks
     return frozenset(
@@ -93,9 +94,9 @@ def features_of(tools: Tools, lock: Lock) -> frozenset[str]:
 
 
 def link_and_warn(tools: Tools, lock: Lock, digest: str, image: str) -> Linked | None:
-    """Check the image as :func:`link_image` does; report gaps as a warning and return None.
+    """Check the image as :func:`link_image` does. If there are gaps, report them as a warning and return None.
 
-    A gap need not matter: some wheels contain libraries that no program loads. So the smoke test decides.
+    A gap does not always matter, because some wheels contain libraries that no program loads. So the smoke test decides.
     """
     try:
         return link_image(tools, lock, digest, image, replay=True)
@@ -108,7 +109,7 @@ def link_and_warn(tools: Tools, lock: Lock, digest: str, image: str) -> Linked |
 
 
 def raise_for(report: Mapping[str, Any], subject: str) -> None:
-    """Raise :class:`VerifyError` (``not-linked``) with the gaps of a report, if it has any."""
+    """Raise :class:`VerifyError` (``not-linked``) with the gaps of a report, if it has gaps."""
     gaps = report["gaps"]
     if not gaps:
         return
@@ -126,7 +127,7 @@ def raise_for(report: Mapping[str, Any], subject: str) -> None:
     )
 
 
-# For each kind of gap: the words for one and for several.
+# For each kind of gap: the text for one gap, and the text for several gaps.
 _WORDS = {
     "library": ("a library is missing", "{} libraries are missing"),
     "version": ("a version of symbols is missing", "{} versions of symbols are missing"),
@@ -138,7 +139,7 @@ _WORDS = {
 
 
 def _counted(gaps: Sequence[Mapping[str, Any]]) -> str:
-    """How many gaps of each kind there are, such as "2 libraries are missing, and the driver is too old"."""
+    """Describe how many gaps of each kind there are, as in "2 libraries are missing, and the driver is too old"."""
     counts = Counter(each["kind"] for each in gaps)
     *parts, last = [words[count > 1].format(count) for kind, words in _WORDS.items() if (count := counts[kind])]
     return f"{', '.join(parts)}, and {last}" if parts else last
@@ -151,7 +152,7 @@ def _sentence(gap: Mapping[str, Any]) -> str:
 
 
 def named_driver(tools: Tools, text: str) -> RequiredDriver:
-    """The driver that the user named; no driver for an empty text. Raises :class:`UsageError` (``bad-driver``)."""
+    """Return the driver that the user named; no driver for an empty text. Raises :class:`UsageError` (``bad-driver``)."""
     from envbuild.resolve.request import names
 
     version = names.find_driver(tools.matrix, text)[0] if text else ""
@@ -159,9 +160,9 @@ def named_driver(tools: Tools, text: str) -> RequiredDriver:
 
 
 def check(tools: Tools, image: Image, *, driver: RequiredDriver = NO_DRIVER, features: Collection[str] = ()) -> LinkReport:
-    """Check an image. Facts of its layers are stored, so that another image with the same layers needs less time.
+    """Check an image. Facts about its layers are stored, so that another image with the same layers needs less time.
 
-    ``driver`` is the driver that the image must run on, and ``features`` are those of its recipes.
+    The image must run with ``driver``. ``features`` are the names of the features that its recipes have.
     """
     from envbuild.linkcheck import checking, compiling, gpus, hardware, hosts, rules
     from envbuild.linkcheck.model import LinkReport
@@ -221,18 +222,18 @@ def check(tools: Tools, image: Image, *, driver: RequiredDriver = NO_DRIVER, fea
 
 
 def _floors(tools: Tools) -> dict[str, str]:
-    """The lowest driver of each version of CUDA. From 11 on, one driver is enough for all minor versions of a major one."""
+    """Return the lowest driver for each version of CUDA. From CUDA 11 on, this is one driver for each major version."""
     minor = {row.version: row.driver_min for row in tools.matrix.cuda if int(row.version.partition(".")[0]) < _MINOR_FROM}
     return {**minor, **{rule.cuda_major: rule.driver_min for rule in tools.matrix.driver_rules}}
 
 
 def _toolkits(tools: Tools) -> dict[str, str]:
-    """The driver that came with the first release of each CUDA."""
+    """Return the driver that came with the first release of each CUDA version."""
     return {row.version: (row.releases[0].driver_min if row.releases else "") or row.driver_min for row in tools.matrix.cuda}
 
 
 def facts_of(tools: Tools, image: Image, known: LinkRules) -> list[LayerFacts]:
-    """The facts of the layers of an image, lowest first. Only layers without stored facts are read."""
+    """Return the facts about the layers of an image, lowest layer first. Only layers without stored facts are read."""
     from envbuild.linkcheck import layer_facts
 
     wanted = known.wanted()
@@ -260,7 +261,7 @@ def facts_of(tools: Tools, image: Image, known: LinkRules) -> list[LayerFacts]:
 
 
 class _Counter:
-    """Reports progress, in bytes of the files that were read."""
+    """Reports progress: the finished layers, and the megabytes of the files that were read."""
 
     def __init__(self, tools: Tools, layers: int) -> None:
         self._tools = tools
@@ -269,7 +270,7 @@ class _Counter:
         self._next = 0.0
 
     def file(self, size: int) -> None:
-        """Count a file."""
+        """Count a file of ``size`` bytes that was read."""
         self._bytes += size
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + 0.5
@@ -287,7 +288,7 @@ class _Counter:
 
 
 def _capabilities(tools: Tools) -> dict[str, list[str]]:
-    """The GPUs of the matrix by compute capability."""
+    """Return the names of the GPUs in the matrix, by compute capability."""
     found: dict[str, list[str]] = {}
     for gpu in tools.matrix.gpus:
         found.setdefault(gpu.capability, []).append(gpu.name)

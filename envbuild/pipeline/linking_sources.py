@@ -1,4 +1,4 @@
-"""Where the link check reads an image: in the engine and the layer store, or in an OCI layout."""
+"""The sources from which the link check reads an image: the engine and the layer store, or an OCI image layout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.d
 
 
 class LayerStream(NamedTuple):
-    """The unpacked tar file of a layer, in pieces, and a function that returns its diff id (hex) after the last piece."""
+    """The uncompressed tar file of a layer, in pieces. ``diff_id`` returns its diff id (hex) after the last piece was read."""
 
     pieces: Iterable[bytes]
     diff_id: Callable[[], str]
@@ -38,10 +38,11 @@ Contents = Generator[LayerStream, None, None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """An image: its diff ids (hex), lowest first, its environment variables, and how its layers are read.
+    """An image: the diff ids (hex) of its ``layers``, lowest first, its environment variables, and a function that reads
+    layers.
 
-    ``read`` yields the layers with the given diff ids, in any order, and may yield others. Each is read before the next one is
-    requested.
+    ``read`` yields the layers with the given diff ids in any order, and may also yield other layers. The caller must read each
+    layer to its end before it requests the next layer.
     """
 
     name: str
@@ -51,9 +52,9 @@ class Image:
 
 
 def of_engine(tools: Tools, reference: str) -> Image:
-    """The image that the engine has as ``reference``. Layers that the layer store has are read there.
+    """Return the image that the engine has under the name ``reference``. Layers that the layer store has are read from there.
 
-    Raises :class:`UnknownNameError` (``no-image``) if there is none.
+    Raises :class:`UnknownNameError` (``no-image``) if the engine has no such image.
     """
     info = tools.engine.image(reference)
     if info is None:
@@ -91,7 +92,7 @@ def _read_engine(tools: Tools, image: str, wanted: Sequence[str]) -> Contents:
 
 
 def _hashed(pieces: Iterable[bytes]) -> LayerStream:
-    """The pieces with the diff id that they really have. A layer that was cut off may end like a whole one."""
+    """Return the pieces with a diff id that is computed from them, because a truncated layer may look like a whole one."""
     seen = hashlib.sha256()
 
     def noted() -> Iterator[bytes]:
@@ -103,7 +104,7 @@ def _hashed(pieces: Iterable[bytes]) -> LayerStream:
 
 
 def _intact(pieces: Iterable[bytes], digest: str) -> Iterator[bytes]:
-    """The pieces of a stored layer. Raises :class:`VerifyError` (``layer-damaged``) where they cannot be read."""
+    """Yield the pieces of a stored layer. Raises :class:`VerifyError` (``layer-damaged``) if a piece cannot be read."""
     from envbuild.compose.unpack import DamagedError
 
     try:
@@ -117,7 +118,7 @@ def _intact(pieces: Iterable[bytes], digest: str) -> Iterator[bytes]:
 
 
 def _stored(tools: Tools, layer: Layer) -> Iterator[bytes] | None:
-    """The unpacked layer from the layer store; None if the store lacks it."""
+    """Return the uncompressed layer from the layer store; None if the store does not have the layer."""
     from envbuild.compose.unpack import unpacked
     from envbuild.pipeline import composing
 
@@ -126,7 +127,7 @@ def _stored(tools: Tools, layer: Layer) -> Iterator[bytes] | None:
 
 
 def of_layout(folder: Path, name: str) -> Image:
-    """The image ``name`` in an OCI image layout; with an empty name, the only image in it.
+    """Return the image ``name`` in an OCI image layout. If ``name`` is empty, return the only image in the layout.
 
     Raises :class:`InvalidInputError` (``not-a-layout``) and :class:`UnknownNameError` (``no-image``).
     """
@@ -172,7 +173,7 @@ def _unpacked_blob(path: Path, media_type: str) -> Iterator[bytes]:
 
 
 def _manifest(folder: Path, entry: Mapping[str, Any]) -> Any:
-    """The manifest of an entry of the index; of an image for several machines, the one for Linux on x86-64."""
+    """Return the manifest of an entry of the index. For an image for several platforms, return that for Linux on x86-64."""
     found = _blob(folder, entry["digest"])
     if entry.get("mediaType") in _INDEXES or "manifests" in found:
         fitting = [
@@ -215,7 +216,7 @@ def _variables(texts: Iterable[str]) -> dict[str, str]:
 
 
 def system_of(texts: Mapping[str, str]) -> str:
-    """The system of an image from its os-release file, such as ``debian12``; empty if there is none."""
+    """Return the operating system of an image, such as ``debian12``, from its os-release file; empty without such a file."""
     text = texts.get("/etc/os-release") or texts.get("/usr/lib/os-release") or ""
     found = {name: value.strip("\"'") for name, _, value in (line.partition("=") for line in text.splitlines())}
     return f"{found.get('ID', '')}{found.get('VERSION_ID', '')}"
