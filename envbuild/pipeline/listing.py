@@ -1,4 +1,4 @@
-"""``list``: all environments of the matrix. The unfiltered list is cached, because computing it takes longest."""
+"""``list``: lists all environments of the matrix. The unfiltered list is cached, because it takes longest to compute."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ _PROGRAM = [Path(__file__).parent.parent / room for room in ("resolve", "matrix"
 
 
 def doubts(tools: Tools, filters: Mapping[str, Any]) -> list[str]:
-    """Return warnings about filters that could not be checked."""
+    """Return a warning for each filter whose value could not be checked."""
     from envbuild.resolve.catalogue import Filters, doubts
 
     return doubts(tools.matrix, Filters(**filters))
 
 
 def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
-    """The rows of :func:`envbuild.resolve.catalogue` as ``list --json`` shows them; ``filters`` are fields of ``Filters``.
+    """Return the rows of ``envbuild.resolve.catalogue.catalogue`` in the form of ``list --json``.
 
-    Without filters the rows come from a cached copy. Raises the same errors as that function.
+    ``filters`` are fields of ``Filters``. Without filters, the rows come from a cached copy if there is one. Raises the errors
+    of that function.
     """
     if any(filters.values()):
         return _rows(tools, filters)
@@ -32,7 +33,7 @@ def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
     program = disk_cache.program(*_PROGRAM)
     known = disk_cache.recall(path, program)
     if known is not None:
-        with contextlib.suppress(ValueError):  # the cached copy is damaged, so the rows are made again
+        with contextlib.suppress(ValueError):  # a damaged copy is ignored, and the rows are made again
             return [dict(zip(known.about, values, strict=True)) for values in known.part(0)]
     rows = _rows(tools, filters)
     if rows:
@@ -41,7 +42,8 @@ def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
 
 
 def _fingerprint(tools: Tools) -> str:
-    """The fingerprint of the matrix. The rows are not read for it, unless a policy may have rules about them."""
+    """Return the fingerprint of the matrix. Only if there is a policy, whose rules may change rows, the rows are read for
+    it."""
     if tools.workspace.policy is not None:
         return tools.matrix.fingerprint
     from envbuild.matrix.cache import fingerprint
@@ -50,7 +52,7 @@ def _fingerprint(tools: Tools) -> str:
 
 
 def list_stacks(tools: Tools) -> list[dict[str, Any]]:
-    """The stacks as ``list --json`` shows them."""
+    """Return all stacks, in the form of ``list --json``."""
     from envbuild import stacks
 
     return [
@@ -69,9 +71,10 @@ def list_stacks(tools: Tools) -> list[dict[str, Any]]:
 
 
 def with_evidence(tools: Tools, rows: Sequence[dict[str, Any]], warnings: list[str]) -> list[dict[str, Any]]:
-    """Add to each row its valid kinds of evidence, in order. Evidence is not cached, because every verb may change it.
+    """Add to each row the kinds of its valid proofs, in the order of the stages.
 
-    If a lock or evidence is unreadable, the row gets no evidence, and ``warnings`` gets the reason.
+    Evidence is not cached, because many verbs change it. If a lock or an evidence file is unreadable, the row gets no evidence,
+    and ``warnings`` gets the reason.
     """
     from envbuild.pipeline import proofs
 

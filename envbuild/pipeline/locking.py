@@ -1,4 +1,4 @@
-"""Make, complete, check and write locks."""
+"""Makes, completes, checks and writes locks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def check_lock(tools: Tools, locked: Locked) -> None:
-    """Raise :class:`InvalidInputError` (``stale-lock``) unless matrix and recipes still accept the lock."""
+    """Raise :class:`InvalidInputError` (``stale-lock``) unless the matrix and the recipes still accept the lock."""
     from envbuild.lock import checking
     from envbuild.resolve.recheck import recheck
 
@@ -50,7 +50,7 @@ def check_lock(tools: Tools, locked: Locked) -> None:
 
 
 def require_lock(tools: Tools, name: str) -> Locked:
-    """Return the lock of ``name`` after checking it. Raises :class:`InvalidInputError` (``no-lock``) if there is none."""
+    """Return the lock of ``name`` after checking it. Raises :class:`InvalidInputError` (``no-lock``) if there is no lock."""
     locked = read_locked(tools, name)
     if locked is None:
         raise InvalidInputError(
@@ -64,16 +64,17 @@ def require_lock(tools: Tools, name: str) -> Locked:
 
 
 def lock_environment(tools: Tools, environment: Environment, *, relock: bool = False) -> Locked:
-    """Return the lock of ``environment``. If it is on disk, add missing parts that are available now; else make a new lock.
+    """Return the lock of ``environment``. If there is no lock, make one.
 
-    A stale lock is refused (exit 5). It is replaced only if ``relock`` is true.
+    If the lock on disk is incomplete, missing parts that are available now are added. A stale lock is refused (exit code 5).
+    With ``relock``, a new lock is made in any case.
     """
     from envbuild.lock import lock_file, making
 
     found = None if relock else read_locked(tools, environment.name)
     if found is not None:
         check_lock(tools, found)
-        # Settings of the user's recipe that need no pins are copied from its current state.
+        # Some settings of a user's recipe need no pins, such as ports. They are copied into the lock from the current recipe.
         lock = found.lock if tools.user_recipe is None else replace(found.lock, environment=environment)
         if _may_be_completed(tools, found):
             lock = making.complete(lock, lock_inputs(tools, environment))
@@ -89,9 +90,10 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
 
 
 def starting_lock(tools: Tools) -> Lock | None:
-    """Return the lock whose pins a user's recipe keeps if they fit; None if there is no such lock or no user's recipe.
+    """Return the lock whose pins a new lock of a user's recipe keeps if they fit.
 
-    It is the recipe's own lock, else the lock of its frameworks, so that the images share layers.
+    This is the previous lock of the recipe or, without one, the committed lock of the recipe's frameworks. So the images share
+    layers. The result is None if neither lock exists, or if there is no user's recipe.
     """
     if tools.user_recipe is None:
         return None
@@ -103,13 +105,13 @@ def starting_lock(tools: Tools) -> Lock | None:
         committed = tools.workspace.images / "environments" / name / "lock.json"
         return read_lock(committed) if committed.exists() else None
     except EnvbuildError:
-        return None  # only sharing of layers is lost; the problem is reported when this lock is used
+        return None  # images then share fewer layers; the error is reported when that lock is used
 
 
 def write_lock(tools: Tools, path: Path, lock: Lock) -> None:
-    """Write ``lock`` to ``path`` after reading it back and rendering it in memory, as later verbs will do.
+    """Write ``lock`` to ``path``. Before that, parse and render the text of the lock in memory, as later verbs will do.
 
-    If that fails, raises :class:`InvalidInputError` (``unusable-lock``) and writes nothing, so that a lock on disk is always
+    If that fails, raise :class:`InvalidInputError` (``unusable-lock``) and write nothing, so that a lock on disk is always
     usable.
     """
     from envbuild.lock import lock_file
@@ -130,7 +132,7 @@ def write_lock(tools: Tools, path: Path, lock: Lock) -> None:
 
 
 def lock_inputs(tools: Tools, environment: Environment) -> LockInputs:
-    """Return everything that making a lock needs in addition to ``environment``."""
+    """Return all inputs that making a lock needs in addition to ``environment``."""
     from envbuild.lock.making import LockInputs
 
     recipes = require_recipes(tools, environment)
@@ -148,7 +150,7 @@ def lock_inputs(tools: Tools, environment: Environment) -> LockInputs:
 
 
 def _pin_base(tools: Tools, environment: Environment) -> BaseLock | Missing:
-    """Return the pin of the base, or what is missing and why."""
+    """Return the pin of the base, or an entry for the lock's ``missing`` with the reason."""
     from envbuild.engine import bases
 
     engine = tools.engine_or_none()
@@ -160,7 +162,7 @@ def _pin_base(tools: Tools, environment: Environment) -> BaseLock | Missing:
 
 
 def known_base(matrix: Matrix, environment: Environment) -> bases.KnownBase:
-    """Return the matrix's facts about the base image (plain or with CUDA); none for a user's own image."""
+    """Return the facts in the matrix about the base image, with or without CUDA. There are none for a user's own image."""
     from envbuild.engine import bases
 
     row = next((row for row in matrix.systems if row.name == environment.system.name), None)
@@ -171,10 +173,10 @@ def known_base(matrix: Matrix, environment: Environment) -> bases.KnownBase:
 
 
 def _may_be_completed(tools: Tools, locked: Locked) -> bool:
-    """Whether the lock lacks something that may be available now.
+    """Whether the lock lacks a part that may be available now.
 
-    Tools and pip are always available, because the matrix pins them. Other parts need the network; they are not tried if an
-    image was already built without them.
+    Build tools and pip are always available, because the matrix pins them. All other parts need the network. They are not tried
+    again if an image was already built without them.
     """
     from envbuild.lock import installers
 

@@ -30,7 +30,7 @@ Outcome = Literal["done", "kept", "replayed"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageNote:
-    """One finished stage: ``done`` now, ``kept`` from an earlier run, or ``replayed`` (a stored verdict)."""
+    """One finished stage. Its outcome is ``done`` now, ``kept`` from an earlier run, or ``replayed`` (a stored verdict)."""
 
     stage: str
     outcome: Outcome
@@ -49,7 +49,7 @@ class MakeOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Made:
-    """The result of a ``make`` that reached the smoke test, whatever the verdict."""
+    """The result of a ``make`` that reached the smoke test, with any verdict."""
 
     environment: Environment
     lock: Lock
@@ -62,13 +62,13 @@ class Made:
 
     @property
     def nothing_to_do(self) -> bool:
-        """Whether every stage was kept or replayed."""
+        """Whether every stage was kept or replayed, so that no stage did any work."""
         return all(note.outcome != "done" for note in self.stages)
 
 
 @dataclass(kw_only=True, slots=True)
 class _Note:
-    """What a stage reports about itself; ``elsewhere`` are seconds that are counted for another stage."""
+    """The report of a stage about itself. ``elsewhere`` are seconds that count as time of another stage."""
 
     outcome: Outcome = "done"
     detail: str = ""
@@ -104,8 +104,8 @@ def make(
 ) -> Made:
     """Make a tested image from a request. Every stage writes its result to disk, so that the next run continues from there.
 
-    The lock and the rendering come first. They stay valid even if the engine or the base cannot be used afterwards. ``watch``
-    may be shared with other environments, so that common files are looked at only once.
+    The lock and the rendering come first. They stay valid if the engine or the base cannot be used afterwards. ``watch`` can be
+    shared with other environments, so that their common files are looked at only once.
     """
     began = time.monotonic()
     log, watch = _Log(listener=on_stage), watch or RenderingWatch(tools)
@@ -135,13 +135,14 @@ def make(
 
 
 def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints, known: Rendering | None) -> Environment:
-    """Return the environment that ``texts`` ask for. If the rendering ``known`` is valid, its lock holds the environment."""
+    """Return the environment that ``texts`` ask for. If ``known`` is a rendering of a complete lock, it is read from the
+    lock."""
     locked = read_locked(tools, known.name) if known is not None and known.is_lock_whole else None
     return locked.lock.environment if locked else resolving.resolve_buildable(tools, texts, constraints).environment
 
 
 def _lock_and_render(tools: Tools, environment: Environment, log: _Log, known: Rendering | None) -> tuple[Locked, Rendering]:
-    """Make the lock and the rendering. If ``known`` is a current rendering of a whole lock, both are only read."""
+    """Make the lock and the rendering. If ``known`` is a current rendering of a complete lock, both are only read."""
     is_known = known is not None and known.is_lock_whole
     with log.stage("lock") as note:
         locked = read_locked(tools, environment.name) if is_known else None
@@ -160,7 +161,7 @@ def _lock_and_render(tools: Tools, environment: Environment, log: _Log, known: R
 
 
 def _build(tools: Tools, locked: Locked, rendering: Mapping[str, str], log: _Log, options: MakeOptions) -> BuildRecord:
-    """Build the image, and verify it before it gets a tag. The notes show these as two stages."""
+    """Build the image, and verify it before it gets a tag. The stage notes show building and verifying as two stages."""
     with log.stage("build") as note:
         record, verified = building.build_environment(
             tools, locked, rendering, aliases=options.aliases, builder=options.builder

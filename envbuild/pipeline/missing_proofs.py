@@ -1,4 +1,4 @@
-"""``evidence --prove``: runs the stages that prove what is missing. Each proof is stored at once, so a run can be resumed."""
+"""``evidence --prove``: runs the stages whose proofs are missing. Each proof is stored at once, so a run can be resumed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 _NOT_LINKED = "objects in the image need libraries or symbols that it lacks; the warning says how to list them"
 _OF_IMAGES: tuple[Kind, ...] = ("built", "verified", "linked", "smoke-cpu", "smoke-gpu")
-# Codes of errors which mean that this machine cannot run a stage. The environment then has not failed.
+# Error codes which mean that this machine cannot run a stage. Such an error is no failure of the environment.
 _OUT_OF_REACH = ("base-unreachable", "source-unreachable", "index-unreachable", "lock-incomplete", "not-fetched")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """The result for one environment: the kinds of proof that are valid, and the requested kinds that are missing.
+    """The result for one environment: the kinds of proof that are valid (``held``), and requested kinds that are ``lacking``.
 
-    ``state`` is ``proved`` if nothing is left, ``impossible`` if this machine cannot prove the rest, else ``failed``.
+    ``state`` is ``proved`` if no kind is lacking, ``impossible`` if this machine cannot prove the lacking kinds, else
+    ``failed``.
     """
 
     name: str
@@ -46,10 +47,11 @@ def prove_again(
     keep_images: bool,
     on_done: Callable[[Attempt], None],
 ) -> list[Attempt]:
-    """For each of ``names``, prove the ``kinds`` that it lacks. A failure is reported, and the other environments continue.
+    """For each of ``names``, run the stages that prove the missing ``kinds``.
 
-    An image that was not there before is removed as soon as it is judged, unless ``keep_images``.
-    Raises :class:`EngineError` if images are to be built and no engine answers.
+    A failure of one environment is reported, and the other environments are still proved. An image that did not exist before is
+    removed after its checks, unless ``keep_images`` is true. Raises :class:`EngineError` if images must be built and no engine
+    answers.
     """
     lacking = {name: _lacking(tools, name, kinds) for name in names}
     to_fetch = [name for name in names if "downloaded" in lacking[name]]
@@ -74,7 +76,7 @@ def prove_again(
 
 
 def explain_skipped(tools: Tools, name: str, kinds: Sequence[Kind]) -> list[str]:
-    """Return a sentence for each of ``kinds`` that ``name`` lacks and that is not proved here, because it does not apply."""
+    """Return a sentence for each smoke test in ``kinds`` that is not run here, because of the environment or this machine."""
     if stored_locks.read_locked(tools, name) is None:
         return []
     uses_gpu, has_gpu = _uses_gpu(tools, name), _has_gpu()
@@ -103,7 +105,7 @@ def _has_gpu() -> bool:
 def _lacking(tools: Tools, name: str, kinds: Sequence[Kind]) -> tuple[Kind, ...]:
     held = proofs.held_kinds(tools, name)
     wanted = [kind for kind in kinds if kind not in held]
-    # One smoke test is run: on the GPUs if the image and this machine have them, else on the CPU.
+    # Only one smoke test is run: on the GPUs if the image is for GPUs and this machine has some, else on the CPU.
     skipped = "smoke-cpu" if _uses_gpu(tools, name) and _has_gpu() else "smoke-gpu"
     return tuple(kind for kind in wanted if kind != skipped)
 
@@ -125,13 +127,16 @@ def _offline(tools: Tools, name: str, lacking: Sequence[Kind]) -> None:
 
 
 def _of_images(tools: Tools, name: str, lacking: Sequence[Kind], smoke: SmokeOptions, *, keep_images: bool) -> Smoked | None:
-    """Run those of build, verify and smoke test that ``lacking`` needs. Return the verdict if the smoke test ran."""
+    """Build the image, and run those checks (verify, linkcheck, smoke) that prove the kinds in ``lacking``.
+
+    Return the verdict if the smoke test ran.
+    """
     from envbuild import build
 
     locked = locking.require_lock(tools, name)
     before = build.read_record(tools.workspace, name)
     had = before is not None and tools.engine.image(before.image) is not None
-    # A normal build keeps an image that was pulled, and such an image does not prove that it can be built.
+    # A normal build would keep a pulled image. Such an image does not prove that the environment can be built.
     anew = "built" in lacking and before is not None and before.builder == build.PULLED
     text = rendering.render_text(tools, locked.lock)
     record, verified = building.build_environment(tools, locked, text, no_cache=anew)
@@ -174,7 +179,7 @@ def _attempt(  # noqa: PLR0917 - the results of each step
         return Attempt(name=name, state=state, held=held, lacking=lacking, why=problem.message, exit_code=code)
     if smoked is not None and smoked.status in {"fail", "error"}:
         return Attempt(name=name, state="failed", held=held, lacking=lacking, why=smoked.sentence, exit_code=smoked.exit_code)
-    if "linked" in lacking and "verified" in held:  # so the image could be checked, and gaps were found
+    if "linked" in lacking and "verified" in held:  # the check ran and found gaps
         return Attempt(name=name, state="failed", held=held, lacking=lacking, why=_NOT_LINKED, exit_code=8)
     if fetched is not None and fetched.contradicted:
         return Attempt(name=name, state="failed", held=held, lacking=lacking, why=fetched.failed[0], exit_code=7)

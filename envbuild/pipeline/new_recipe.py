@@ -19,7 +19,7 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.custom.writing import Wishes
 
-# The option of `init` that fills each key.
+# Key of envbuild.yaml → the option of `init` that sets this key.
 _OPTIONS = {
     "name": "--name",
     "frameworks": "--framework",
@@ -32,7 +32,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Started:
-    """A new recipe and its environment. ``unchecked`` says why its packages could not be checked."""
+    """A new recipe and its environment. ``unchecked`` says why the packages of the recipe could not be checked, or is empty."""
 
     path: Path
     environment: Environment
@@ -40,10 +40,10 @@ class Started:
 
 
 def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started:
-    """Write a recipe into ``folder``. If ``wishes`` has no name or no frameworks, they are chosen here.
+    """Write a new recipe into ``folder``. If ``wishes`` has no name or no frameworks, they are chosen here.
 
-    Raises :class:`UsageError` (``exists``) if there is a recipe that must not be overwritten, and the errors of reading,
-    resolving and locking. Then nothing is written.
+    Raises :class:`UsageError` (``exists``) if there is a recipe and ``force`` is false. Also raises the errors of reading,
+    resolving and locking. In all these cases, nothing is written.
     """
     from envbuild.custom import paths, reading, writing
     from envbuild.custom.services import load_services
@@ -68,7 +68,7 @@ def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started
 
 
 def _bad_options(problems: Sequence[Problem]) -> UsageError:
-    """Return an error that names the options of `init` instead of lines in a file that was not written."""
+    """Return an error that names options of `init`. Lines of the file would not help the user: the file was not written."""
     told = []
     for each in problems:
         key, _, message = each.message.partition(": ")
@@ -81,10 +81,10 @@ def _bad_options(problems: Sequence[Problem]) -> UsageError:
 
 
 def _require_lockable(tools: Tools, resolution: Resolution) -> str:
-    """Choose the packages as `lock` would, without keeping the result. Return why that was impossible, or an empty text.
+    """Choose the packages as `lock` does, and discard the result. Return why they could not be chosen, or an empty text.
 
-    Raises the errors of locking if the packages conflict. The base is not pinned, because it does not depend on
-    the packages.
+    Raises the errors of locking if the packages conflict. The base is not pinned, because its pin does not depend on the
+    packages.
     """
     from envbuild.lock import gaps, making
 
@@ -102,7 +102,7 @@ def _require_lockable(tools: Tools, resolution: Resolution) -> str:
 
 
 def _require_possible(environment: Environment) -> None:
-    """Raise :class:`ConflictError` if the matrix alone says that a package does not fit, without asking an index."""
+    """Raise :class:`ConflictError` if the matrix alone shows, without a package index, that a package does not fit."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -135,7 +135,7 @@ def _require_possible(environment: Environment) -> None:
 
 
 def first_choice(tools: Tools) -> str:
-    """Return a default request: the newest release of the framework with most releases, for GPUs if there are any."""
+    """Return a default request: the newest release of the framework with most releases, for GPUs if this machine has some."""
     from envbuild.host import nvidia
 
     framework = max(tools.matrix.frameworks, key=lambda table: (table.recipe in tools.recipes, len(table.releases)))

@@ -1,7 +1,7 @@
-"""Build from a bundle, without a network: the bundle's locks and files take the place of indexes and mirrors.
+"""Builds from a bundle without a network: the bundle's locks and files replace package indexes and mirrors.
 
-The bundle is only read. Its locks are written below the cache folder, and its Debian packages and sources are put into the
-caches that every build uses; Python packages go straight into the build context.
+The bundle is only read. Its locks are copied to a folder below the cache folder. Its Debian packages and sources are copied
+into the caches that every build uses. Its Python packages are copied directly into the build context.
 """
 
 from __future__ import annotations
@@ -33,39 +33,39 @@ _SHOWN = 3
 
 
 class BundleIndex(Index):
-    """Offers the pinned files of a bundle in place of package indexes. No query is possible, and pip's configuration is not
-    read."""
+    """Provides the pinned files of a bundle in place of package indexes. It cannot be queried, and does not read pip's
+    settings."""
 
     def __init__(self, bundle: BundleFolder, on_progress: OnProgress = ignore_progress) -> None:
         super().__init__(on_progress=on_progress)
         self._bundle = bundle
 
     def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ignore_progress) -> Path:  # noqa: ARG002
-        """Return the path of a locked file in ``folder``; copy it from the bundle if it is missing."""
+        """Return the path of a locked file in ``folder``. If the file is missing there, copy it from the bundle."""
         held = folder / artifact.filename
         if not (held.is_file() and files.sha256_of(held) == artifact.sha256):
             bundle_folder.copy(self._bundle.path(artifact.sha256), held, artifact.sha256)
         return held
 
     def build_secrets(self) -> dict[str, bytes]:
-        """The secrets of a build that takes its files from the build context."""
+        """Return the secrets of a build that takes all its files from the build context."""
         return build_secret.offline()
 
 
 class Offline:
-    """A bundle that is used in place of the network. :func:`tools_for` opens it."""
+    """A bundle that is used in place of the network. :func:`tools_for` opens the bundle."""
 
     def __init__(self, bundle: BundleFolder, manifest: BundleManifest) -> None:
         self.bundle = bundle
         self.manifest = manifest
-        self.recipes: dict[str, Path] = {}  # the copies of users' own environments, by name
+        self.recipes: dict[str, Path] = {}  # name → the copy of a user's recipe
 
     def names(self) -> list[str]:
-        """The names of the environments of the bundle, sorted."""
+        """Return the names of all environments in the bundle, sorted."""
         return sorted(each.name for each in self.manifest.environments)
 
     def require(self, name: str) -> BundledEnvironment:
-        """Return the environment; raise :class:`BuildError` (``not-in-bundle``) if the bundle does not have it."""
+        """Return the environment ``name``. Raises :class:`BuildError` (``not-in-bundle``) if the bundle does not have it."""
         found = self.manifest.environment(name)
         if found is None:
             held = ", ".join(each.name for each in self.manifest.environments) or "no environment"
@@ -78,10 +78,10 @@ class Offline:
         return found
 
     def supply(self, tools: Tools, lock: Lock, *, wheels: bool) -> Mapping[str, Path]:
-        """Check every file that a build of ``lock`` needs, and provide it: path in the build context → file.
+        """Check and provide all files that a build of ``lock`` needs. Return a mapping: path in the build context → file.
 
-        ``wheels`` is false if no step of the build installs the wheels. Raises :class:`BuildError` (``not-in-bundle``)
-        with all files that are missing or damaged; then nothing has been copied.
+        ``wheels`` is false if no step of the build installs the wheels. Raises :class:`BuildError` (``not-in-bundle``) with all
+        files that are missing or damaged. In that case, nothing was copied.
         """
         environment = self.require(lock.environment.name)
         self._require_buildable(lock)
@@ -162,10 +162,10 @@ def _context_files(bundle: BundleFolder, lock: Lock, *, wheels: bool) -> dict[st
 
 
 def tools_for(workspace: Workspace, folder: Path, texts: list[str], tools: Callable[[Workspace], Tools]) -> Tools:
-    """Return tools that take everything from the bundle in ``folder``. ``tools`` makes tools for a workspace.
+    """Return tools that take all files from the bundle in ``folder``. ``tools`` is a function that makes tools for a workspace.
 
-    The bundle's locks and the user's own recipes in it are written below the cache folder, so that locks of a checkout stay as
-    they are. Raises :class:`InvalidInputError` for a bundle that cannot be used.
+    The locks and the users' recipes of the bundle are written below the cache folder, so that the locks of a checkout do not
+    change. Raises :class:`InvalidInputError` for an invalid bundle.
     """
     bundle = BundleFolder(folder)
     manifest = bundle.manifest()
@@ -212,7 +212,7 @@ def _write_recipe(bundle: BundleFolder, environment: BundledEnvironment, folder:
 
 
 def _remove_others(folder: Path, wanted: set[str]) -> None:
-    """Remove files of an earlier bundle: a recipe that copies the whole folder would copy them into its image."""
+    """Remove files of an earlier bundle, because a recipe that copies the whole folder would copy them into its image."""
     seen: list[Path] = []
     for parent, folders, names in os.walk(folder):
         here = Path(parent)
@@ -222,7 +222,7 @@ def _remove_others(folder: Path, wanted: set[str]) -> None:
             if path.relative_to(folder).as_posix() not in wanted:
                 path.unlink(missing_ok=True)
     for path in reversed(seen):
-        with contextlib.suppress(OSError):  # the folder is not empty: it has files of this bundle
+        with contextlib.suppress(OSError):  # a folder with files of this bundle is not empty, and stays
             path.rmdir()
 
 

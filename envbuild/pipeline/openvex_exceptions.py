@@ -1,4 +1,4 @@
-"""The exceptions of a policy as statements of OpenVEX."""
+"""Turns the exceptions of a policy into statements of OpenVEX."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 
 def statement_about(policy: Policy | None, name: str, finding: Vulnerability) -> Mapping[str, str] | None:
-    """Return what the exceptions of ``policy`` state about a vulnerability in the image of ``name``, as fields of an OpenVEX
-    statement; None if no exception is about it."""
+    """Return the fields of an OpenVEX statement about the vulnerability ``finding`` in the image of ``name``.
+
+    The fields come from the exception in ``policy`` that accepts this vulnerability. Return None if there is no such exception.
+    """
     for each in policy.exceptions if policy is not None else ():
         names = (finding.advisory, *finding.aliases)
         is_about = each.rule == "vulnerabilities" and any(fnmatchcase(one, each.subject) for one in names)

@@ -1,4 +1,4 @@
-"""``plan``: which images must be made again and why, and how machines that share nothing divide the work."""
+"""``plan``: finds the images that must be made again, with the reasons, and divides the work among separate machines."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.batch import Job
 
-# The estimated time of an image that was not measured: a fixed time for the smoke test, and a time for each byte that is
-# downloaded and unpacked. The second figure is from docs/decisions/0028: 74 s for 340 MB of wheels.
+# The estimated time for an image that was not measured: a fixed time for the smoke test, and a time for each byte that is
+# downloaded and unpacked. The time for each byte comes from docs/decisions/0028: 74 s for 340 MB of wheels.
 _FIXED_S = 60.0
 _S_PER_BYTE = 0.2e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Buildable:
-    """An environment that could be built: its lock, its rendering, and the digest and the tags of all its inputs."""
+    """An environment that can be built: its lock, its rendering, the digest of all its inputs, and the tags of its image."""
 
     request: str
     locked: Locked
@@ -35,18 +35,21 @@ class Buildable:
 
     @property
     def lock(self) -> Lock:
-        """The lock."""
+        """The lock of the environment."""
         return self.locked.lock
 
     @property
     def name(self) -> str:
-        """The canonical name."""
+        """The canonical name of the environment."""
         return self.lock.environment.name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """An image to make. ``tag`` never moves. ``seconds`` are estimated unless ``is_measured``. ``shard`` counts from 1."""
+    """An image to make. Its ``tag`` never moves. Shards are numbered from 1.
+
+    ``seconds`` is the time that an earlier run measured if ``is_measured`` is true, else an estimate.
+    """
 
     name: str
     request: str
@@ -63,7 +66,7 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SharedLayer:
-    """A layer that several images of the plan have, with the file name and the size of its wheel."""
+    """A layer that several images of the plan have, with the file name and the size in bytes of its wheel."""
 
     key: str
     wheel: str
@@ -72,7 +75,7 @@ class SharedLayer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """One machine's part of the work. ``layers`` are those that several of its images share; no other shard makes them."""
+    """The part of the work for one machine. ``layers`` are layers that its images share, and that no other shard makes."""
 
     number: int
     items: tuple[Item, ...]
@@ -81,13 +84,13 @@ class Shard:
 
     @property
     def seconds(self) -> float:
-        """The estimated time of the whole part."""
+        """The estimated time of the whole shard."""
         return sum(item.seconds for item in self.items)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Skipped:
-    """An environment that cannot be built. The reason is ``message`` for people and ``code`` for programs."""
+    """An environment that cannot be built. The reason is given as a ``message`` for people and as a ``code`` for programs."""
 
     name: str
     code: str
@@ -96,9 +99,9 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """The images to make, divided into ``shards``. ``removed`` are environments that only the git revision has.
+    """The images to make, divided into ``shards``, of which some may be empty.
 
-    ``shards`` contains empty shards too.
+    ``removed`` are environments that exist only at the git revision and not in the working tree.
     """
 
     shards: tuple[Shard, ...]
@@ -109,14 +112,16 @@ class Plan:
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """All images to make, by name."""
+        """All images to make, sorted by name."""
         return tuple(sorted((item for shard in self.shards for item in shard.items), key=lambda item: item.name))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Division:
-    """How to divide the work: into ``count`` shards with ``room`` bytes of disk each. ``seconds`` are measured, by name, and so
-    are ``sizes``, the bytes of the images."""
+    """How to divide the work: into ``count`` shards, each with ``room`` bytes of disk space.
+
+    ``seconds`` are measured times, and ``sizes`` are measured sizes of images in bytes. Both are by name of the environment.
+    """
 
     count: int = 1
     room: int | None = None
@@ -150,9 +155,9 @@ def since(tools: Tools, jobs: Sequence[Job], revision: str, division: Division, 
 def against(tools: Tools, jobs: Sequence[Job], repository: str, division: Division, only: str = "") -> Plan:
     """Plan the images that ``repository`` (``HOST/REPOSITORY``) lacks.
 
-    The shards divide all of ``jobs``. So each machine keeps the same part, even if other machines publish images meanwhile.
-    Raises :class:`PublishError` (``tag-taken`` if a tag that never moves is on another image), and the errors of locks and
-    recipes.
+    All of ``jobs`` are divided into shards, not only the missing images. So each machine keeps the same part of the work, even
+    if other machines publish images in the meantime. Raises :class:`PublishError` (``tag-taken`` if a tag that never moves is
+    on another image), and the errors of locks and recipes.
     """
     from envbuild.compose.outputs import documents, referrers, registry_client
     from envbuild.pipeline.published_inputs import PublishedInputs
@@ -160,7 +165,7 @@ def against(tools: Tools, jobs: Sequence[Job], repository: str, division: Divisi
     registry_client.parse(repository)  # before the locks are read, which takes long
     found, skipped = candidates(tools, jobs, only)
     with referrers.opened(repository, writes=False) as client:
-        documents.has_repository(client)  # raises if no registry answers: everything would seem to be missing
+        documents.has_repository(client)  # raises if no registry answers; else all images would seem to be missing
         published = PublishedInputs(tools, client)
         reasons = {each.name: published.reasons(each.locked, each.rendering, each.tags) for each in found}
         published.require_own_images()
@@ -173,10 +178,10 @@ def against(tools: Tools, jobs: Sequence[Job], repository: str, division: Divisi
 
 
 def candidates(tools: Tools, jobs: Sequence[Job], only: str = "") -> tuple[list[Buildable], list[Skipped]]:
-    """Return the environments that can be built, and those that cannot. ``only`` is ``cpu``, ``gpu`` or empty.
+    """Return the environments that can be built, and the environments that cannot be built.
 
-    Raises the errors of damaged locks, and :class:`InvalidInputError` (``misplaced-lock``) for locks in folders with other
-    names.
+    ``only`` is ``cpu``, ``gpu`` or empty; it leaves out environments for the other kind of device. Raises the errors of damaged
+    locks. Raises :class:`InvalidInputError` (``misplaced-lock``) for a lock in a folder with another name.
     """
     from envbuild import build, image_inputs
 
@@ -209,7 +214,7 @@ def candidates(tools: Tools, jobs: Sequence[Job], only: str = "") -> tuple[list[
 
 
 def _refuse_misplaced(locks: Sequence[Locked]) -> None:
-    """Refuse locks in folders with other names: an environment would be missing from the plan, or be in it twice."""
+    """Refuse locks in folders with other names, because an environment would be missing from the plan or be in it twice."""
     if not locks:
         return
     problems = [
@@ -229,7 +234,7 @@ def _refuse_misplaced(locks: Sequence[Locked]) -> None:
 
 
 def _is_whole(tools: Tools, names: set[str]) -> bool:
-    """Whether ``names`` are all environments. Only then does a name that is missing from them mean a removed environment."""
+    """Whether ``names`` contains all committed environments. Only then is an environment that it lacks a removed one."""
     from envbuild.pipeline import committed
 
     return set(committed.names(tools)) <= names
@@ -241,7 +246,7 @@ def _shards(
     reasons: Mapping[str, tuple[ChangedInput, ...]],
     division: Division,
 ) -> tuple[Shard, ...]:
-    """Divide ``divided`` into shards, and keep in each shard only the ``needed`` environments."""
+    """Divide the environments ``divided`` into shards, and then keep only the ``needed`` environments in each shard."""
     locks = {each.name: each.lock for each in divided}
     layers = {name: _large_layers(lock) for name, lock in locks.items()}
     sizes = division.sizes
@@ -278,7 +283,10 @@ def _shards(
 
 
 def _large_layers(lock: Lock) -> dict[str, SharedLayer]:
-    """Return the layers of the largest wheels, by key. They take longest to make, and do not depend on the interpreter."""
+    """Return the layers of the largest wheels, by key.
+
+    These layers take longest to make. They do not depend on the Python interpreter, so environments can share them.
+    """
     from envbuild.compose import layer_plan
 
     found = {}

@@ -1,4 +1,4 @@
-"""``check``: judges committed environments by the site's policy. ``publish`` asks before it pushes."""
+"""Judges environments by the site's policy, for ``check``, and for ``publish`` before it pushes an image."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def require_policy(tools: Tools) -> Policy:
-    """Return the policy, and refuse one with an expired exception. Raises :class:`UsageError` (``no-policy``) without one."""
+    """Return the site's policy. A policy with an expired exception is refused.
+
+    Raises :class:`UsageError` (``no-policy``) if there is no policy.
+    """
     if tools.policy is None:
         raise UsageError(
             "No policy is named.",
@@ -30,10 +33,9 @@ def require_policy(tools: Tools) -> Policy:
 
 
 def check(tools: Tools, policy: Policy, name: str, questions: Questions, *, upgrades: bool) -> Judgement:
-    """Judge the lock of ``name``. With ``upgrades``, the smallest upgrade for each finding is looked up, which asks the package
-    index.
+    """Judge the lock of ``name``. With ``upgrades``, also look for the smallest upgrade that fixes each finding.
 
-    Raises :class:`InvalidInputError` (``no-lock``) if there is no lock.
+    That search asks the package index. Raises :class:`InvalidInputError` (``no-lock``) if there is no lock.
     """
     own = tools.at([name])
     locked = read_locked(own, own.user_recipe.name if own.user_recipe is not None else name)
@@ -50,9 +52,10 @@ def check(tools: Tools, policy: Policy, name: str, questions: Questions, *, upgr
 
 
 def with_unused(policy: Policy, judged: Sequence[Judgement], known: Sequence[str]) -> list[Judgement]:
-    """Return the judgements, with one more of the policy itself if an exception accepts nothing.
+    """Return ``judged``, with one more judgement about the policy itself if the policy has unused exceptions.
 
-    An exception is only judged if all environments that it is about, among those ``known``, were judged.
+    An exception is unused if it accepts no finding. It is considered only if all ``known`` environments that it applies to were
+    judged.
     """
     names = {each.name for each in judged}
 
@@ -67,7 +70,7 @@ def with_unused(policy: Policy, judged: Sequence[Judgement], known: Sequence[str
 
 
 def require_repository(tools: Tools, repository: str) -> None:
-    """Raise :class:`PolicyError` if the policy does not allow ``repository``; ask this before hours of building."""
+    """Raise :class:`PolicyError` if the policy does not allow ``repository``. Call this before hours of building."""
     policy = tools.policy
     if policy is None:
         return
@@ -81,7 +84,7 @@ def require_repository(tools: Tools, repository: str) -> None:
 
 
 def require_allowed(tools: Tools, locked: Locked, questions: Questions, repository: str) -> None:
-    """Raise :class:`PolicyError` unless the policy allows to publish the image of a lock. Without a policy do nothing."""
+    """Raise :class:`PolicyError` unless the policy allows to publish the image of a lock. Without a policy, do nothing."""
     if tools.policy is None:
         return
     policy = require_policy(tools)

@@ -1,4 +1,4 @@
-"""Collects what a policy judges of one environment: its lock, an audit, the last image built here, and proofs."""
+"""Collects the facts about one environment that a policy judges, from its lock, an audit, its last image, and its proofs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _STAGE = "policy-audit"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Questions:
-    """Where known vulnerabilities are looked up: in OSV ``databases``, else by a ``service``.
+    """Where known vulnerabilities are looked up: in OSV ``databases``, or else by a ``service``.
 
-    ``answers`` is a file of `envbuild audit --json`, or a folder with one file for each environment; then nothing is asked.
-    With ``stored_only`` no service is asked, either: only a stored answer counts.
+    ``answers`` is a file from `envbuild audit --json`, or a folder with such a file for each environment. If ``answers`` is
+    given, neither databases nor a service are asked. With ``stored_only``, no service is asked: without databases, only a
+    stored answer counts.
     """
 
     databases: tuple[Path, ...] = ()
@@ -38,12 +39,12 @@ class Questions:
 
 
 def today() -> str:
-    """The date of today (UTC), in ISO form."""
+    """Return the date of today (UTC), in ISO form."""
     return datetime.datetime.now(tz=datetime.UTC).date().isoformat()
 
 
 def of_lock(tools: Tools, policy: Policy, locked: Locked, questions: Questions, *, repository: str = "") -> Facts:
-    """Return what is known of the environment of a lock. Only the parts that ``policy`` judges are looked up."""
+    """Return the facts about the environment of a lock. Only facts that ``policy`` judges are looked up."""
     environment, unknown = locked.lock.environment, dict[str, str]()
     record = _record(tools, locked)
     audit = _audit(tools, policy, locked, record, questions, unknown) if policy.vulnerabilities is not None else None
@@ -67,7 +68,7 @@ def of_lock(tools: Tools, policy: Policy, locked: Locked, questions: Questions, 
 
 
 def _record(tools: Tools, locked: Locked) -> BuildRecord | None:
-    """The record of the last image built here, if it was built from this lock."""
+    """Return the build record of the image that was built last on this machine; None if it was built from another lock."""
     from envbuild import build
 
     record = build.read_record(tools.workspace, locked.lock.environment.name)
@@ -89,7 +90,7 @@ def _audit(  # noqa: PLR0917 - what an audit needs
     questions: Questions,
     unknown: dict[str, str],
 ) -> Audit | None:
-    """Return the audit, or None with the reason in ``unknown``."""
+    """Return the audit. If there is none, return None and add the reason to ``unknown``."""
     if questions.answers is not None:
         return _given(questions.answers, policy, locked, unknown)
     from envbuild import disk_cache
@@ -105,7 +106,7 @@ def _audit(  # noqa: PLR0917 - what an audit needs
         try:
             return codec.decode(Audit, known["audit"], _STAGE)
         except (InvalidInputError, LookupError):
-            pass  # written by another version
+            pass  # another version of envbuild stored this answer
     if questions.stored_only and not questions.databases:
         unknown["vulnerabilities"] = "no recent answer is stored, and the options forbid asking a service"
         return None
@@ -122,7 +123,7 @@ def _audit(  # noqa: PLR0917 - what an audit needs
 
 
 def _age(date: Any) -> float:
-    """The age of an answer in days; infinite for a date that is damaged or in the future."""
+    """Return the age of an answer in days; infinite if the date of the answer is invalid or in the future."""
     try:
         days = (datetime.date.fromisoformat(today()) - datetime.date.fromisoformat(str(date))).days
     except ValueError:
@@ -131,7 +132,10 @@ def _age(date: Any) -> float:
 
 
 def _given(place: Path, policy: Policy, locked: Locked, unknown: dict[str, str]) -> Audit | None:
-    """Return the answer in a file of `envbuild audit --json`. It must be about this lock, and as young as the policy says."""
+    """Return the answer in a file from `envbuild audit --json`.
+
+    If the answer is not about this lock, or is older than the policy allows, return None and add the reason to ``unknown``.
+    """
     from envbuild.model.vulnerabilities import Audit
 
     name = locked.lock.environment.name
@@ -177,7 +181,7 @@ def _ends(tools: Tools, locked: Locked) -> Iterator[PartEnd]:
 
 
 def _proofs(tools: Tools, locked: Locked) -> Iterator[PolicyProof]:
-    """The valid proofs of this repository and this machine, and the accepted reports of other machines."""
+    """Yield the valid proofs of the repository and of this machine, and the accepted smoke reports of other machines."""
     from envbuild.pipeline import gathered_reports
 
     name = locked.lock.environment.name
@@ -192,13 +196,13 @@ def _proofs(tools: Tools, locked: Locked) -> Iterator[PolicyProof]:
             machine = (each.kind, *(each.gpus or (each.processor,)))
             newest[machine] = max(newest.get(machine, each), each, key=lambda one: (one.date, one.status == "fail"))
     for each in newest.values():
-        if each.status == "pass":  # of different GPUs, the report does not say which ones the test used
+        if each.status == "pass":  # the report does not say which of several different GPUs the test used
             machines = (*each.gpus, each.processor) if len(each.gpus) < 2 else ()
             yield PolicyProof(kind=each.kind, machines=tuple(filter(None, machines)))
 
 
 def _report(tools: Tools, name: str, digest: str) -> Mapping[str, Any] | None:
-    """The last smoke report of this machine, if it passed and is about this lock."""
+    """Return the last smoke report of this machine; None if it is not a pass or is about another lock."""
     path = status.stored_reports(tools, name).get("json")
     report = image_checks.read_report(path) if path is not None else None
     about = report.get("environment") if report is not None else None
@@ -207,8 +211,10 @@ def _report(tools: Tools, name: str, digest: str) -> Mapping[str, Any] | None:
 
 
 def machines_of(report: Mapping[str, Any]) -> Iterable[str]:
-    """The names of the GPU that a report used, and of the processor. None of a machine with different GPUs: the report does
-    not say which ones the test used."""
+    """Return the names of the GPU that a test used, and of the processor.
+
+    The result is empty for a machine with different GPUs, because the report does not say which of them the test used.
+    """
     devices = report.get("devices")
     host = report.get("host")
     told = [each.get("name") for each in (devices if isinstance(devices, list) else ()) if isinstance(each, dict)]

@@ -1,4 +1,4 @@
-"""Finds the smallest change that fixes what a policy does not allow. Only changes that resolve are named."""
+"""Finds the smallest change that fixes a finding of a policy. Only changes that can be resolved are named."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from envbuild.matrix.types import FrameworkTable, Matrix
     from envbuild.model.environment import Environment
 
-_TRIED = 3  # versions of one package
-_RELEASES = 80  # newer releases of a framework
+_TRIED = 3  # at most so many versions of one package are tried
+_RELEASES = 80  # at most so many newer releases of a framework are tried
 
 
 def with_upgrades(tools: Tools, policy: Policy, locked: Locked, judged: Judgement, *, today: str) -> Judgement:
-    """Return the judgement with the smallest upgrade for each finding that has one. Asks the package index for packages."""
+    """Return the judgement. Each finding gets the smallest upgrade that fixes it, if one is known.
+
+    The package index is asked for newer versions of packages.
+    """
     if not judged.findings:
         return judged
     finder = _Finder(tools, policy, locked, today)
@@ -40,7 +43,7 @@ def with_upgrades(tools: Tools, policy: Policy, locked: Locked, judged: Judgemen
 
 
 class _Finder:
-    """Finds upgrades for one environment. The search for another environment runs at most once."""
+    """Finds upgrades for one environment. Several findings share one search for another environment where that is possible."""
 
     def __init__(self, tools: Tools, policy: Policy, locked: Locked, today: str) -> None:
         self._tools, self._policy, self._locked, self._today = tools, policy, locked, today
@@ -48,7 +51,7 @@ class _Finder:
         self._elsewhere: str | None = None
 
     def of(self, finding: PolicyFinding, fixed: Mapping[str, str]) -> str:
-        """The smallest change for a finding, as a sentence or a command; empty if none is known."""
+        """Return the smallest change that fixes a finding, as a sentence or a command; empty if no change is known."""
         name = self._tools.cli_name(self._environment.name)
         if finding.rule == "vulnerabilities":
             return fixed[finding.package]
@@ -63,7 +66,7 @@ class _Finder:
         return ""
 
     def of_package(self, package: str, findings: Sequence[PolicyFinding]) -> str:
-        """The lowest version of a package that fixes all ``findings`` about it and that can be locked."""
+        """Return the lowest version of a package that fixes all ``findings`` about this package and can be locked."""
         pinned = {canonicalize_name(each.name) for prefix in self._locked.lock.prefixes for each in prefix.artifacts}
         if canonicalize_name(package) not in pinned:
             return ""
@@ -80,14 +83,14 @@ class _Finder:
             except PublishError:
                 return ""
             except EnvbuildError:
-                continue  # the version is not on the index, or does not fit the others
+                continue  # the version is not on the index, or does not fit the other packages
             return f"{package} {version}: `envbuild lock {name} --upgrade --package {wanted}`"
         return ""
 
     def _other_pins(self, package: str) -> list[str]:
-        """All other packages in their locked versions, so that the search changes one package and ends soon.
+        """Return all other packages with their locked versions, so that the search changes only one package and ends soon.
 
-        A package that several prefixes have in different versions stays free.
+        A package that several prefixes have in different versions is left out, so its version stays free.
         """
         held: dict[str, set[str]] = {}
         for prefix in self._locked.lock.prefixes:
@@ -98,7 +101,7 @@ class _Finder:
         return [f"{name}=={min(versions)}" for name, versions in held.items() if len(versions) == 1 and name not in changed]
 
     def _offered(self, package: str, findings: Sequence[PolicyFinding]) -> list[str]:
-        """The versions on the index that fix all ``findings`` about a package, the lowest first, without yanked ones."""
+        """Return the versions on the index that fix all ``findings`` about a package, lowest first, without yanked versions."""
         from envbuild.lock.available_versions import version_of
 
         project = str(canonicalize_name(package))
@@ -114,9 +117,10 @@ class _Finder:
         return next((each.name for each in self._environment.frameworks if canonicalize_name(each.package) == wanted), None)
 
     def _other_environment(self, least: str, framework: str = "") -> str:
-        """The nearest environment that the policy allows: the same releases elsewhere, else the next newer release.
+        """Return the nearest environment that the policy allows.
 
-        With ``least``, the release of ``framework`` must be at least that version.
+        It has the same framework releases with another system, Python or CUDA, or else the next newer release of a framework.
+        With ``least``, the release of ``framework`` must be at least this version.
         """
         from envbuild.resolve.request.parser import parse
         from envbuild.resolve.resolution import resolve
@@ -133,7 +137,7 @@ class _Finder:
 
 
 def allowed_matrix(tools: Tools, policy: Policy, today: str) -> Matrix:
-    """Return the matrix under all that the policy says of systems and Pythons: site rules, ends of life, base images."""
+    """Return the matrix without the systems and Pythons that the policy excludes: by site rules, end of life, or base image."""
     rules = list(policy.site)
     if policy.end_of_life is not None and policy.end_of_life.refuse:
         systems = tuple(row.name for row in tools.matrix.systems if _has_ended(row.end_of_life, today))
@@ -162,7 +166,7 @@ def _rule(systems: tuple[str, ...], pythons: tuple[str, ...], reason: str) -> Si
 
 
 def _requests(matrix: Matrix, environment: Environment, least: str, framework: str) -> Iterator[str]:
-    """Requests for environments, the nearest first: with the same releases, then with newer ones of ``framework``."""
+    """Yield requests for environments, nearest first: with the same releases, then with newer releases of ``framework``."""
     tables = {table.name: table for table in matrix.frameworks}
     held = {each.name: each.version for each in environment.frameworks}
     if not held.keys() <= tables.keys():
@@ -171,7 +175,7 @@ def _requests(matrix: Matrix, environment: Environment, least: str, framework: s
     newer = [version for version in _ascending(tables[changed]) if _at_least(version, held[changed], least)]
     versions = [*([held[changed]] if not least else []), *(each for each in newer if each != held[changed])]
     device = f"-cuda{environment.cuda}" if environment.cuda else "-cpu"
-    devices = (device, "") if environment.cuda else (device,)  # an image for GPUs may get another CUDA, never none
+    devices = (device, "") if environment.cuda else (device,)  # an image for GPUs may get another CUDA version
     for version, end in itertools.product(versions[: _RELEASES + 1], devices):
         words = (f"{tables[name].short}-{version if name == changed else own}" for name, own in held.items())
         yield "+".join(words) + end
@@ -189,11 +193,11 @@ def _at_least(version: str, held: str, least: str) -> bool:
 
 
 def least_versions(findings: Sequence[PolicyFinding], offered: Sequence[Version] | None = None) -> list[str]:
-    """Return the versions that fix all ``findings`` about one package, the lowest first: those that are ``offered``, else those
-    that the advisories name.
+    """Return the versions that fix all ``findings`` about one package, lowest first.
 
-    An advisory may name a fixed version for each series of releases. A version counts as fixed if it is at least the fixed
-    version of its own series, or at least the newest fixed version.
+    The candidates are the versions in ``offered`` or, without this argument, the versions that the advisories name. An advisory
+    may name several fixed versions, one for each major version. A candidate counts as fixed if it is at least the fixed version
+    with the same major version, or at least the newest fixed version.
     """
     read = [_versions(each.fixed_in) for each in findings]
     if not all(read):

@@ -1,4 +1,4 @@
-"""Checks hosts before a launch: through ssh, or through a batch system that validates the job without starting it."""
+"""Checks hosts before a launch: through ssh, or by a batch system that checks the job without starting it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def can_look(plan: Launch) -> bool:
 
 
 def look(tools: Tools, plan: Launch, remote_shell: str = SSH) -> list[HostReport]:
-    """Check each host through ``remote_shell``. A host that cannot be reached is reported."""
+    """Check each host through ``remote_shell``. A host that cannot be reached gets a report that says so."""
     from envbuild import files
     from envbuild.launch import preflight
 
@@ -47,7 +47,7 @@ def look(tools: Tools, plan: Launch, remote_shell: str = SSH) -> list[HostReport
 
 
 def rehearse(plan: Launch) -> HostFinding | None:
-    """Let the batch system check the job without starting it; None if the batch system has no such check."""
+    """Let the batch system check the job without starting it. Return None if the batch system has no such check."""
     from envbuild import procs
     from envbuild.host.doctor import HostFinding
 
@@ -94,13 +94,13 @@ def _objections(tools: Tools, name: str, driver: str, gpu: str) -> Sequence[str]
     from envbuild.pipeline.resolving import resolve_request
 
     if tools.user_recipe is not None:
-        return ()  # the recipe's name is not a request; the smoke test itself checks the driver and the GPU
+        return ()  # a recipe's name is no request; the smoke test checks the driver and the GPU later
     try:
         resolve_request(tools, [name], Constraints(driver=driver, gpu=gpu))
     except ConflictError as error:
         return [conflict.reason for conflict in error.conflicts] or [error.message]
     except UnknownNameError:
-        return ()  # the matrix does not know this GPU; it may work
+        return ()  # the matrix does not know this GPU, which may work
     except EnvbuildError as error:
         return [error.message]
     return ()

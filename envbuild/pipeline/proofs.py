@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject | None:
-    """Return the current subject of proofs of ``name``: hashes of its lock, rendering and guest. None without a lock.
+    """Return the current subject of proofs of ``name``: the hashes of its lock, rendering and guest. None without a lock.
 
-    Finding the guest requires reading recipes. With ``with_guest=False`` this is skipped and the hash of the guest is empty.
-    The lock is parsed only to find the guest, or for a user's recipe; its hash is the hash of its bytes. Raises
-    :class:`InvalidInputError` for a lock that was parsed and is damaged.
+    The hash of the guest needs the recipes. With ``with_guest=False`` no recipe is read, and the hash of the guest is empty.
+    The hash of the lock is the hash of the file's bytes. So the lock is parsed only to find the guest, or for a user's recipe.
+    Raises :class:`InvalidInputError` if a damaged lock is parsed.
     """
     from envbuild import image_inputs
 
@@ -37,7 +37,7 @@ def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject |
         custom = lock.environment.custom if lock is not None else None
         rendered = image_inputs.rendering_digest(tools.workspace, custom, written) if written else ""
     except EnvbuildError:
-        rendered = ""  # a user's file that the image copies is missing, so proofs that depend on it are stale
+        rendered = ""  # a user's file that the image needs is missing, so proofs about the image are stale
     guest = ""
     if with_guest and lock is not None:
         guest = image_inputs.guest_digest(tools.workspace, lock, tools.recipes_of(lock.environment))
@@ -45,7 +45,7 @@ def subject_of(tools: Tools, name: str, *, with_guest: bool = True) -> Subject |
 
 
 def held(tools: Tools, name: str) -> Evidence:
-    """Return the valid evidence of ``name``: committed and this machine's, without stale proofs."""
+    """Return the valid evidence of ``name``, from the repository and from the cache folder, without stale proofs."""
     if not tools.workspace.has_evidence(name) or not tools.workspace.lock_file(name).exists():
         return Evidence(schema=1, name=name, proofs=())
     found = [evidence.read(path, name) for path in files_of(tools, name)]
@@ -56,12 +56,12 @@ def held(tools: Tools, name: str) -> Evidence:
 
 
 def held_kinds(tools: Tools, name: str) -> tuple[Kind, ...]:
-    """Return the kinds of proof that are valid for ``name``, in order."""
+    """Return the kinds of the valid proofs of ``name``, in the order of the stages."""
     return evidence.kinds(held(tools, name))
 
 
 def files_of(tools: Tools, name: str) -> tuple[Path, Path]:
-    """Return the evidence files of ``name``: in the repository, and in the cache folder."""
+    """Return the paths of the evidence files of ``name``: in the repository, and in the cache folder."""
     return tools.workspace.committed_evidence(name), tools.workspace.evidence_file(name)
 
 
@@ -80,10 +80,10 @@ def prove_rendering(tools: Tools, lock: Lock, digest: str, written: dict[str, st
 
 
 def prove_image(tools: Tools, record: BuildRecord | None, image: str, kind: Kind, *, replayed: bool = False) -> None:
-    """Record a proof of ``image``, for the lock, rendering and guest from which it was made according to ``record``.
+    """Record a proof of ``image``. Its build record says from which lock, rendering and guest the image was made.
 
-    Nothing is recorded if they have changed, or if the record is about another image. For a ``replayed`` result, the engine is
-    the one that built the image.
+    Nothing is recorded if these inputs have changed since, or if the record is about another image. The proof names the engine
+    that is used now; for a ``replayed`` result, it names the engine that built the image.
     """
     if record is None or record.image != image:
         return
@@ -94,7 +94,7 @@ def prove_image(tools: Tools, record: BuildRecord | None, image: str, kind: Kind
 
 
 def contradict(tools: Tools, name: str, kind: Kind) -> None:
-    """Record that a run contradicts proofs of ``kind``; committed ones then no longer count on this machine."""
+    """Record that a run contradicts proofs of ``kind``. Committed proofs of this kind then do not count on this machine."""
     subject = subject_of(tools, name)
     if subject is not None:
         failed = evidence.proof(kind, subject, date=_today(), engine="")
@@ -103,7 +103,7 @@ def contradict(tools: Tools, name: str, kind: Kind) -> None:
 
 
 def leave_open(tools: Tools, name: str, digest: str, kind: Kind, unchecked: tuple[Unchecked, ...]) -> None:
-    """Record why a proof of the lock with this digest failed."""
+    """Record which files could not be checked, so that the lock with this digest could not be proved."""
     subject = subject_of(tools, name)
     if subject is None or subject.lock != digest:
         return
@@ -113,12 +113,15 @@ def leave_open(tools: Tools, name: str, digest: str, kind: Kind, unchecked: tupl
 
 
 def _record(tools: Tools, name: str, kind: Kind, proved: Subject, *, engine: str) -> bool:
-    """Add a proof of ``proved`` to the cache; return False and write nothing if ``proved`` is not the current subject."""
+    """Add a proof of ``proved`` to the evidence in the cache folder.
+
+    If ``proved`` is not the current subject, write nothing and return False.
+    """
     new = evidence.proof(kind, proved, date=_today(), engine=engine)
     try:
         subject = subject_of(tools, name)
     except EnvbuildError:
-        subject = None  # the lock was damaged meanwhile: the next run reports that
+        subject = None  # the lock was damaged in the meantime; the next run reports that
     if subject is None or evidence.stale_parts(new, subject):
         return False
     path = tools.workspace.evidence_file(name)

@@ -1,4 +1,4 @@
-"""Compare what this checkout would build with what a registry has."""
+"""Compares the images that this checkout would build with the images that a registry has."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from envbuild.compose.outputs.registry_client import Client
 
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
-_LOOKED_AT = 8  # attachments: if the registry knows their types, the provenance comes first
-_LONGEST = 200  # characters of a label that are shown
+# At most so many attachments are read. If the registry knows the types of attachments, the provenance comes first.
+_LOOKED_AT = 8
+_LONGEST = 200  # at most so many characters of a label are shown
 
 
 class PublishedInputs:
-    """The images of a repository. Each has a tag that ends in the digest of its inputs and never moves."""
+    """The published images of a repository. Each image has a tag that never moves, which ends in the digest of its inputs."""
 
     def __init__(self, tools: Tools, client: Client) -> None:
         self._tools = tools
@@ -35,12 +36,12 @@ class PublishedInputs:
         self._taken: list[Problem] = []
 
     def reasons(self, locked: Locked, rendering: Mapping[str, str], tags: tuple[str, ...]) -> tuple[ChangedInput, ...]:
-        """Return the reasons why the registry lacks the image of a lock; empty if the image is there.
-        ``tags`` are those of ``build.tags_of``.
+        """Return the reasons why the registry lacks the image of a lock; empty if the registry has the image.
 
-        The reason is found in the provenance of the image that was published before. The signature of that provenance is not
-        checked, because the reason is only shown and decides nothing. If the tag of the inputs is on an image that says it was
-        made from something else, :meth:`require_own_images` raises. Raises :class:`PublishError`.
+        ``tags`` are the tags from ``build.tags_of``. The reasons are found with the provenance of the image that was published
+        before. The signature of this provenance is not checked, because the reasons are only shown and decide nothing. If the
+        image is there, its labels are compared; :meth:`require_own_images` raises if they do not fit. Raises
+        :class:`PublishError`.
         """
         from envbuild.compose.outputs import digests, documents
 
@@ -59,7 +60,7 @@ class PublishedInputs:
     def require_own_images(self) -> None:
         """Raise :class:`PublishError` (``tag-taken``) if a tag that never moves is on an image of another environment or lock.
 
-        Only tags that :meth:`reasons` looked at are known.
+        Only the tags that :meth:`reasons` has looked at are considered.
         """
         if self._taken:
             raise PublishError(
@@ -70,7 +71,7 @@ class PublishedInputs:
             )
 
     def _compare_labels(self, locked: Locked, tag: str, manifest: Mapping[str, Any]) -> None:
-        """Note the ``tag`` as taken if the labels of its image name another environment or lock, or none."""
+        """Note that ``tag`` is taken if the labels of its image name another environment or lock, or no environment."""
         labels = image_labels.of_manifest(self._client, manifest)
         wanted = {image_labels.NAME: locked.lock.environment.name, image_labels.LOCK: locked.digest}
         differ = [
@@ -82,14 +83,17 @@ class PublishedInputs:
             self._taken.append(Problem(where=tag, line=0, message="; ".join(differ)))
 
     def _by_commit(self, locked: Locked, rendering: Mapping[str, str], built: Mapping[str, Any]) -> tuple[ChangedInput, ...]:
-        """What differs from the commit at which the image was built, if git knows it here; empty if that explains nothing."""
+        """Return the inputs that differ from the commit at which the image was built.
+
+        The result is empty if git does not know this commit here, or if no input differs.
+        """
         commit = built.get("commit", "")
         if not commit:
             return ()
         if commit not in self._revisions:
             try:
                 self._revisions[commit] = Revision(self._tools, commit)
-            except UsageError:  # no checkout, or a shallow one
+            except UsageError:  # this is no checkout, or a shallow clone
                 self._revisions[commit] = None
         revision = self._revisions[commit]
         return revision.reasons(locked, rendering) if revision else ()
@@ -108,7 +112,7 @@ class PublishedInputs:
         return tuple(found) or (ChangedInput(input="render"), ChangedInput(input="guest"))
 
     def _provenance(self, digest: str) -> Mapping[str, Any]:
-        """The hashes and the commit that the provenance of an image states; empty if it has none."""
+        """Return the hashes and the commit from the provenance of an image; empty if the image has no provenance."""
         from envbuild.compose.outputs import referrers
 
         first = signing.ABOUT, signing.PROVENANCE
@@ -120,7 +124,7 @@ class PublishedInputs:
 
 
 def _stated(content: bytes) -> dict[str, Any]:
-    """Return the hashes and the sources from a bundle with provenance; empty for a bundle with another statement."""
+    """Return the hashes and the commit from a Sigstore bundle with a provenance; empty for a bundle with another statement."""
     try:
         told = json.loads(base64.b64decode(json.loads(content)["dsseEnvelope"]["payload"]))
         if told["predicateType"] != signing.PROVENANCE:
@@ -131,5 +135,5 @@ def _stated(content: bytes) -> dict[str, Any]:
         commits = [str(each["digest"]["gitCommit"]) for each in sources if each.get("annotations") == {"modified": False}]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}
-    # The provenance may be forged, and may name something other than a commit.
+    # The provenance may be forged. So only text in the form of a commit id is used.
     return {**hashes, "commit": next((commit for commit in commits if _COMMIT.fullmatch(commit)), "")}

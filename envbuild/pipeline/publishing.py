@@ -1,4 +1,4 @@
-"""``publish``: pushes a proved image to a registry, with signed statements of its proofs."""
+"""``publish``: pushes a proved image to a registry, with signed statements about its proofs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Destination:
-    """The ``repository`` (``HOST/REPOSITORY``) that gets the image, the ``key`` that signs, and how layers are compressed.
+    """The ``repository`` (``HOST/REPOSITORY``) that gets the image, the ``key`` that signs, and the compression of the layers.
 
-    Without ``moves_tags`` the image gets only the tag that never moves, because the tags of a release move together at the end.
-    ``databases`` are OSV databases; a statement lists the vulnerabilities that they know. ``require_allowed`` raises
-    :class:`PolicyError` if the site's policy does not allow to publish an image.
+    Without ``moves_tags``, the image gets only the tag that never moves. This is used for a release, whose tags move together
+    at the end. ``databases`` are OSV databases, from which a statement lists the known vulnerabilities. ``require_allowed``
+    raises :class:`PolicyError` if the site's policy does not allow to publish the image.
     """
 
     repository: str
@@ -44,9 +44,9 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """``tags`` are all tags of the image. ``attached`` counts its statements, ``new`` the statements that were attached now.
+    """The result. ``tags`` are all tags of the image. ``attached`` is the number of its statements, ``new`` those attached now.
 
-    If the moving tags are ``held`` back, the image has only the last of ``tags``, which never moves.
+    If the moving tags are ``held`` back, the image has only the last one of ``tags``, which never moves.
     """
 
     pushed: Pushed
@@ -62,7 +62,7 @@ class Published:
 
 
 def judged(smoked: Smoked) -> Smoked:
-    """Return the verdict for publishing. If a GPU image passed without GPUs, as with ``--expect cpu``, it is inconclusive."""
+    """Return the verdict for publishing. It is inconclusive if a GPU image passed without GPUs, as with ``--expect cpu``."""
     if smoked.status != "pass" or signing.used_its_devices(smoked.report):
         return smoked
     return replace(
@@ -75,15 +75,15 @@ def judged(smoked: Smoked) -> Smoked:
 
 
 def may_be_published(smoked: Smoked, allowed: Collection[str]) -> bool:
-    """Whether an image with a verdict by :func:`judged` is published: it passed, or the verdict is one of ``allowed``."""
+    """Whether an image may be published: the verdict from :func:`judged` is pass or one of ``allowed``."""
     return smoked.status == "pass" or smoked.status in allowed
 
 
 def publish(tools: Tools, made: Made, to: Destination) -> Published:
     """Push the image under the tag that never moves, attach the statements, and then set the tags that move.
 
-    The caller must check :func:`may_be_published` first. Raises :class:`PublishError`, and :class:`PolicyError` before anything
-    is sent.
+    The caller must check :func:`may_be_published` first. Raises :class:`PublishError`. If the policy does not allow to publish
+    the image, raises :class:`PolicyError` before anything is sent.
     """
     to.require_allowed(tools, made)
     stated = attestations.of_image(tools, made, databases=to.databases)
@@ -100,10 +100,10 @@ def publish(tools: Tools, made: Made, to: Destination) -> Published:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
-    """What :func:`publish` would send: tags to set, layers, their bytes, and statements to attach.
+    """The work that :func:`publish` would do: tags to set, layers to send, their size in bytes, and statements to attach.
 
-    ``digest`` names the image in the registry. ``all_layers``, ``all_tags`` and ``all_statements`` describe the published
-    image.
+    ``digest`` is the digest of the image in the registry. ``all_layers``, ``all_tags`` and ``all_statements`` describe the
+    image as it would be after publishing.
     """
 
     tags: tuple[str, ...]
@@ -122,7 +122,10 @@ class Planned:
 
 
 def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
-    """Return what :func:`publish` would do now, without writing; None if layers must be compressed before that is known."""
+    """Return the work that :func:`publish` would do now, and write nothing.
+
+    Return None if layers must be compressed first to find this out.
+    """
     to.require_allowed(tools, made)
     stated = attestations.of_image(tools, made, stores=False, databases=to.databases)
     missing: list[int] = []
@@ -149,7 +152,7 @@ def plan(tools: Tools, made: Made, to: Destination) -> Planned | None:
 
 
 def signed(stated: Sequence[Statement], digest: str, key: SigningKey) -> list[Artifact]:
-    """Sign the statements about the image ``digest``. cosign tells their types apart by the annotations."""
+    """Sign the statements about the image with this ``digest``. The annotations tell cosign the type of each statement."""
     from envbuild.compose.outputs import referrers
 
     return [

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from envbuild.compose.store import LayerStore
 
 _REPOSITORY = "envbuild"
-_OTHERS = "envbuild/pulled"  # for images that this checkout does not build, so that they never get the name of a verified image
+# The repository name for images that this checkout does not build. They must never get the name of a verified image.
+_OTHERS = "envbuild/pulled"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PulledImage:
-    """``image`` is the id. ``tags`` are the names in the engine, none if files were written. ``ours`` is true if this checkout
-    builds the same image: then it was verified and recorded as if it had been built here.
+    """The result. ``image`` is the id of the image. ``tags`` are its names in the engine; empty if files were written.
+
+    ``ours`` is true if this checkout builds the same image. Such an image in the engine was verified, and recorded as if it had
+    been built here.
     """
 
     pulled: Pulled
@@ -41,9 +44,9 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
 ) -> PulledImage:
     """Pull the image of ``name`` from ``repository`` (``HOST/REPOSITORY``) into the engine, or to ``target``.
 
-    Without ``tag``, the image whose inputs are those of this checkout is pulled. In the engine such an image is verified before
-    any name moves to it. With ``key``, an image that is not signed with it is not fetched at all. Raises :class:`PublishError`,
-    and the errors of the engine and of the verification.
+    Without ``tag``, pull the image whose inputs are those of this checkout. In the engine, such an image is verified before it
+    gets a name. With ``key``, nothing is fetched unless the image is signed with this key. Raises :class:`PublishError`, and
+    the errors of the engine and of the verification.
     """
     from envbuild.compose import engine_image
     from envbuild.compose.outputs import engine as engine_output
@@ -93,12 +96,12 @@ class OwnImage:
 
     @property
     def fixed(self) -> str:
-        """The tag that names the image with these inputs and never moves."""
+        """The tag that never moves, and always names the image with these inputs."""
         return self.tags[2].rpartition(":")[2]
 
 
 def own_image(tools: Tools, name: str) -> OwnImage | None:
-    """The image that this checkout builds as ``name``; None if there is no lock of ``name``."""
+    """Return the image that this checkout would build for ``name``; None if ``name`` has no lock."""
     from envbuild import build, image_inputs
 
     locked = read_locked(tools, name)
@@ -112,7 +115,7 @@ def own_image(tools: Tools, name: str) -> OwnImage | None:
 def _pulled(  # noqa: PLR0917 - source, name and target of the pull
     tools: Tools, name: str, repository: str, tag: str, store: LayerStore, key: PublicKey | None
 ) -> Pulled:
-    """Pull the image. With ``key``, pull the digest whose signature was checked, because the tag can move meanwhile."""
+    """Pull the image. With ``key``, pull the digest whose signature was checked, because the tag can move in the meantime."""
     from envbuild.compose.outputs import pull as registry
     from envbuild.pipeline import signatures
 
@@ -138,7 +141,7 @@ def _not_there(name: str, repository: str, tag: str) -> PublishError:
 
 
 def _record(tools: Tools, own: OwnImage, image: str, place: str) -> None:
-    """Record the image as if it had been built here, so that `verify`, `smoke`, `save` and `push` find it."""
+    """Write a build record for the image, so that `verify`, `smoke`, `save` and `push` find the image."""
     from envbuild import build, image_inputs
 
     lock = own.locked.lock

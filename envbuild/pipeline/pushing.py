@@ -29,11 +29,11 @@ def push(
     *,
     moves_tags: bool = True,
 ) -> tuple[Pushed, tuple[str, ...]]:
-    """Push the image of ``record`` to ``repository`` (``HOST/REPOSITORY``); returns what was sent, and the tags.
+    """Push the image of ``record`` to ``repository`` (``HOST/REPOSITORY``). Return what was sent, and the tags of the image.
 
-    If another image was built meanwhile, that image is not pushed. The tag with the digest of all inputs never moves. The
-    other tags move after ``before_moving`` was called, unless ``moves_tags`` is false. The pushed digest is added to the
-    build record. Raises :class:`BuildError` and :class:`PublishError`.
+    The image of ``record`` is pushed even if another image was built after it. The tag with the digest of all inputs never
+    moves. The other tags move after ``before_moving`` was called, unless ``moves_tags`` is false. The pushed digest is added to
+    the build record. Raises :class:`BuildError` and :class:`PublishError`.
     """
     from envbuild.compose.outputs import push as registry
     from envbuild.compose.store import LayerStore
@@ -62,7 +62,10 @@ def compare(
     *,
     moves_tags: bool = True,
 ) -> Lacking | None:
-    """Return what :func:`push` would do now, without writing; None if layers must be compressed before that is known."""
+    """Return the work that :func:`push` would do now, and write nothing.
+
+    Return None if layers must be compressed first to find this out.
+    """
     from envbuild.compose.outputs import push as registry
     from envbuild.compose.store import LayerStore
 
@@ -78,7 +81,7 @@ def compare(
 
 
 def tags_of(record: BuildRecord) -> Tags:
-    """The tags of the image of ``record`` in a registry."""
+    """Return the tags that the image of ``record`` gets in a registry."""
     from envbuild.compose.outputs import push as registry
 
     tags = [tag.rpartition(":")[2] for tag in record.tags]
@@ -87,7 +90,7 @@ def tags_of(record: BuildRecord) -> Tags:
 
 
 def _note_place(tools: Tools, pushed: BuildRecord, place: str) -> None:
-    """Add ``place`` to the record, unless another image was built while this one was pushed."""
+    """Add ``place`` to the build record, unless another image was built while this image was pushed."""
     from envbuild import build
 
     record = build.read_record(tools.workspace, pushed.name)
@@ -103,7 +106,7 @@ def _sent(
     send: Callable[[ComposedImage], Pushed],
     on_progress: OnProgress,
 ) -> Pushed:
-    """``send`` the image in this compression. Layers are compressed again only if that is needed to send one of them."""
+    """Send the image in this compression by means of ``send``. Compress layers again only if a layer to send requires it."""
     if compression is None:
         return send(image)
     from envbuild.compose.outputs import compression as compressions
@@ -118,7 +121,7 @@ def _sent(
 
 
 def _neighbours(repository: str, places: Sequence[str]) -> tuple[str, ...]:
-    """Return the other repositories of the same registry that have the image. The registry takes the layers from them."""
+    """Return other repositories of the same registry that have the image, so that the registry can mount their layers."""
     host = repository.partition("/")[0]
     found = (place.rpartition("@")[0].partition("/") for place in places)
     return tuple(dict.fromkeys(name for its_host, _, name in found if its_host == host and f"{host}/{name}" != repository))

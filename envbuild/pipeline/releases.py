@@ -1,7 +1,7 @@
 """Releases: sets of images in a registry whose moving tags move together.
 
-A release is an OCI index that lists the images with their names and moving tags, signed as the images are. Its own tag is
-``release-NAME``; the tag ``release`` names the current one. docs/decisions/0033 has the reasons.
+A release is an OCI index that lists the images with their names and moving tags. It is signed in the same way as the images.
+Its own tag is ``release-NAME``. The tag ``release`` names the current release. docs/decisions/0033 has the reasons.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAME, _TAGS = "invalid.envbuild.name", "invalid.envbuild.tags"
 _RELEASE, _PREVIOUS = "invalid.envbuild.release", "invalid.envbuild.previous"
 _FIXED = "org.opencontainers.image.ref.name"
 _NEEDED = {signing.SIGNED, signing.SBOM, signing.VERIFIED, signing.SMOKE}
-_ROUNDS = 3  # how often tags that somebody else moves meanwhile are set again
+_ROUNDS = 3  # how many times tags are set if somebody else moves them in the meantime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +42,7 @@ class ReleasedImage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImageRelease:
-    """A release in a registry. ``previous`` is the digest of the release before it, empty if there was none."""
+    """A release in a registry. ``previous`` is the digest of the release before it; empty for the first release."""
 
     name: str
     digest: str
@@ -52,7 +52,7 @@ class ImageRelease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Move:
-    """A tag that moves from the digest ``before`` (empty if it is new) to ``after``."""
+    """A tag that moves from the digest ``before`` to the digest ``after``. For a new tag, ``before`` is empty."""
 
     tag: str
     before: str
@@ -61,9 +61,9 @@ class Move:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseChange:
-    """What publishing or rolling back a release changes: the ``moves`` of tags, including the tag ``release``.
+    """The change that publishing or rolling back a release makes: the ``moves`` of tags, including the tag ``release``.
 
-    After a rollback, ``stays`` are the tags that were not moved back, each with the reason.
+    After a rollback, ``stays`` has the tags that were not moved back, each with the reason.
     """
 
     release: ImageRelease
@@ -72,7 +72,7 @@ class ReleaseChange:
 
 
 def tag_of(name: str) -> str:
-    """The tag of the release ``name``. Raises :class:`UsageError` if no tag can hold the name."""
+    """Return the tag of the release ``name``. Raises :class:`UsageError` if the name is not valid in a tag."""
     if not _is_name(name):
         raise UsageError(
             f"{name!r} cannot be the name of a release.", hint="Use letters, digits, dots, '-' and '_', for example 2026.11"
@@ -85,17 +85,17 @@ def _is_name(text: str) -> bool:
 
 
 def is_tag(tag: str) -> bool:
-    """Whether a tag is one of releases."""
+    """Whether ``tag`` is a tag that envbuild uses for releases."""
     return tag == CURRENT or tag.startswith(f"{CURRENT}-")
 
 
 def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: SigningKey, *, dry_run: bool) -> ReleaseChange:
     """Record the release ``name`` of these images, and move the tags of the release and of the images.
 
-    The next run completes an interrupted one. All images must be in ``repository`` with statements that are signed with
-    ``key``; otherwise no tag moves. The tag ``release`` moves first, so that a reader of the release sees the whole new set at
-    once. Raises :class:`PublishError`: ``release-taken`` if another set has the name, ``release-incomplete``,
-    ``release-overtaken`` if somebody else publishes a release meanwhile.
+    If a run is interrupted, the next run completes the release. All images must be in ``repository``, with statements that are
+    signed with ``key``; otherwise no tag moves. The tag ``release`` moves before the tags of the images, so that a reader of
+    the release sees the whole new set at once. Raises :class:`PublishError`: ``release-taken`` if another set of images has the
+    name, ``release-incomplete``, ``release-overtaken`` if somebody else publishes a release at the same time.
     """
     from envbuild.compose.outputs import digests, documents, referrers
 
@@ -131,11 +131,11 @@ def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: S
 
 
 def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> ReleaseChange:
-    """Give the tags of the current release back to the images of the release before it; the tag ``release`` moves last.
+    """Move the tags of the current release back to the images of the release before it. The tag ``release`` moves last.
 
-    Tags that somebody has since moved to other images are not moved. Both releases must be signed with ``key``. Raises
-    :class:`PublishError`: ``no-release`` if there is no current or no earlier release, ``release-incomplete`` if an image of
-    the earlier release is gone.
+    A tag that somebody has moved to another image since the release is not moved. Both releases must be signed with ``key``.
+    Raises :class:`PublishError`: ``no-release`` if there is no current or no earlier release, ``release-incomplete`` if an
+    image of the earlier release is gone.
     """
     from envbuild.compose.outputs import digests, referrers
 
@@ -163,9 +163,9 @@ def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> ReleaseChang
 
 
 def recorded(client: Client) -> Iterator[ImageRelease]:
-    """All releases of the repository, and the earlier ones that they name, signed or not.
+    """Yield all releases of the repository, and the earlier releases that they name. No signature is checked.
 
-    Other documents under such a tag are ignored. Raises :class:`PublishError` for a damaged release.
+    Other documents with a tag for releases are ignored. Raises :class:`PublishError` for a damaged release.
     """
     from envbuild.compose.outputs import digests, documents
 
@@ -183,7 +183,7 @@ def recorded(client: Client) -> Iterator[ImageRelease]:
 
 
 def _document(client: Client, release: ImageRelease) -> Document:
-    """Return the OCI index of a release. The same release always gives the same bytes."""
+    """Return the OCI index of a release. Its bytes depend only on the release, so its digest is always the same."""
     from envbuild.compose.outputs import documents, manifest
 
     entries = []
@@ -199,7 +199,7 @@ def _document(client: Client, release: ImageRelease) -> Document:
 
 
 def _read(client: Client, digest: str) -> ImageRelease:
-    """Return the release with this digest. Raises :class:`PublishError` (``unknown-format``) for other documents."""
+    """Return the release with this digest. Raises :class:`PublishError` (``unknown-format``) if it is not a release."""
     from envbuild.compose.outputs import documents
 
     found = documents.read(client, digest)
@@ -243,7 +243,7 @@ def _moves(client: Client, wanted: Sequence[tuple[str, str]]) -> tuple[Move, ...
 
 
 def _settle(client: Client, current: ImageRelease, wanted: Callable[[], Sequence[tuple[str, str]]]) -> None:
-    """Set tags until all have the ``wanted`` digests. Raise if ``current`` is no longer the current release."""
+    """Set tags until all of them have the ``wanted`` digests. Raise if ``current`` is not the current release any more."""
     moves: tuple[Move, ...] = ()
     for _ in range(_ROUNDS):
         moves = _moves(client, wanted())
@@ -278,7 +278,7 @@ def _set(client: Client, tag: str, digest: str) -> None:
 def _returning(
     client: Client, newer: ImageRelease, older: ImageRelease
 ) -> tuple[list[tuple[str, str]], tuple[tuple[str, str], ...]]:
-    """Return the tags to move back to the images of ``older``, and the tags to leave, with the reasons."""
+    """Return the tags that must move back to the images of ``older``, and the tags that stay, each with the reason."""
     from envbuild.compose.outputs import digests
 
     released, before = dict(_wanted(newer)), dict(_wanted(older))
@@ -304,7 +304,7 @@ def _require_different_tags(members: Sequence[ReleasedImage]) -> None:
 
 
 def _require_whole(client: Client, member: ReleasedImage, key: SigningKey) -> None:
-    """Raise unless the registry has the image under its fixed tag, with its statements, and signed with the key."""
+    """Raise unless the tag that never moves is on the image, and the image has its statements and a signature with ``key``."""
     from envbuild.compose.outputs import digests, referrers
 
     there = digests.of_tag(client, member.fixed)
@@ -330,7 +330,7 @@ def _require_same(client: Client, release: ImageRelease, members: tuple[Released
 
 
 def _take_name(client: Client, document: Document, tag: str) -> None:
-    """Set the release's own tag. If two publishers set it at the same moment, the one that wrote last wins."""
+    """Set the release's own tag. If two publishers set this tag at the same moment, the second one overwrites the first."""
     from envbuild.compose.outputs import digests, documents
 
     if not digests.of_tag(client, tag):

@@ -1,4 +1,4 @@
-"""``render``: write the renderings of several environments. A rendering whose inputs have not changed is skipped."""
+"""``render``: writes the renderings of several environments. A rendering whose inputs have not changed is skipped."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def render(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Iterator[Rendering]:
-    """Write the renderings for ``texts``; without any, for every environment that has a folder.
+    """Write the renderings for the requests ``texts`` or, without ``texts``, for every environment that has a folder.
 
-    Raises the errors of resolving, checking and rendering. All ``texts`` are resolved before anything is written.
+    All ``texts`` are resolved before anything is written. Raises the errors of resolving, checking and rendering.
     """
     watch = RenderingWatch(tools)
     known = {text: None if constraints.any() else watch.recall(text) for text in texts or _names(tools)}
@@ -50,7 +50,7 @@ def _render(tools: Tools, name: str, watch: RenderingWatch, texts: Sequence[str]
 
 
 def render_locked(tools: Tools, locked: Locked) -> Rendering:
-    """Write the rendering of a lock, and record that as evidence."""
+    """Write the rendering of a lock, and record the proof ``rendered``."""
     from envbuild.pipeline import proofs
 
     done = render_environment(tools, locked.lock)
@@ -59,7 +59,7 @@ def render_locked(tools: Tools, locked: Locked) -> Rendering:
 
 
 def copied(tools: Tools, done: Rendering, folder: Path) -> Rendering:
-    """Write the rendered files and the lock into the user's ``folder``. All other files in that folder stay as they are."""
+    """Write the rendered files and the lock into the user's ``folder``. All other files in this folder stay unchanged."""
     wanted = {name: text.encode() for name, text in done.texts().items()}
     wanted["lock.json"] = files.read_bytes(tools.workspace.lock_file(done.name))
     changed = [name for name in wanted if not (folder / name).is_file() or files.read_bytes(folder / name) != wanted[name]]

@@ -1,4 +1,4 @@
-"""Write the rendered files of a lock, or compare them with it."""
+"""Writes the rendered files of a lock, or compares the files on disk with the lock's rendering."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileDifference:
-    """A file that differs from the rendering of its lock; an ``orphan`` belongs to no rendering."""
+    """A file that differs from the rendering of its lock. A file of the kind ``orphan`` belongs to no rendering."""
 
     kind: Literal["missing", "orphan", "differs", "unreadable"]
     path: Path
@@ -26,9 +26,9 @@ class FileDifference:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rendering:
-    """The rendering of one environment. ``kept`` is true if it was found on disk, false if it was written now.
+    """The rendering of one environment. ``kept`` is true if it was already on disk, and false if it was written now.
 
-    ``is_lock_whole`` is true if the lock is known to lack nothing.
+    ``is_lock_whole`` is true if it is known that the lock is complete.
     """
 
     name: str
@@ -38,12 +38,12 @@ class Rendering:
     is_lock_whole: bool = False
 
     def texts(self) -> dict[str, str]:
-        """The rendered files, by name."""
+        """Return the text of each rendered file, by name."""
         return {name: files.read_bytes(self.folder / name).decode() for name in self.files}
 
 
 def differences(folder: Path, rendering: Mapping[str, str]) -> list[FileDifference]:
-    """Return the files of ``folder`` that differ from ``rendering``. The lock is allowed there and is not compared."""
+    """Return the files of ``folder`` that differ from ``rendering``. The folder may also contain the lock, which is ignored."""
     found = []
     for name, text in sorted(rendering.items()):
         path = folder / name
@@ -60,7 +60,7 @@ def differences(folder: Path, rendering: Mapping[str, str]) -> list[FileDifferen
 
 
 def write(folder: Path, rendering: Mapping[str, str]) -> bool:
-    """Make ``folder`` contain exactly ``rendering`` and the lock; return whether something changed."""
+    """Make ``folder`` contain only the files of ``rendering`` and the lock. Return whether something changed."""
     found = differences(folder, rendering)
     for each in found:
         if each.kind == "orphan":
@@ -71,14 +71,14 @@ def write(folder: Path, rendering: Mapping[str, str]) -> bool:
 
 
 def render_text(tools: Tools, lock: Lock) -> dict[str, str]:
-    """Return the rendering of ``lock`` as text. Pure except for reading recipes and templates."""
+    """Return the rendering of ``lock``: the text of each file, by name. Only recipes and templates are read."""
     from envbuild import render
 
     return render.render(lock, tools.recipes, tools.templates)
 
 
 def render_environment(tools: Tools, lock: Lock) -> Rendering:
-    """Write the rendering of ``lock`` beside it, unless it is there already, and return it."""
+    """Return the rendering of ``lock``. Write its files next to the lock unless they are already there."""
     from envbuild.pipeline import user_recipe
 
     name, text = lock.environment.name, render_text(tools, lock)

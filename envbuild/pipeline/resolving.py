@@ -1,4 +1,4 @@
-"""Resolve a request to an environment: by the resolver, or from the decision of a valid lock."""
+"""Resolves a request to an environment: with the resolver, or from the decision in a valid lock."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 
 def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool = False) -> Resolution:
-    """Return the environment for ``texts``.
+    """Return the environment for the request ``texts``.
 
-    The exact canonical name of an environment with a lock returns the lock's decision: a lock stays valid while the matrix
-    accepts it, even if the matrix now prefers something else. The same applies to a stack or a user's recipe that still matches
-    its lock, unless ``anew`` is true. Raises :class:`ConflictError` and :class:`UnknownNameError` with alternatives.
+    If the request is the canonical name of an environment with a lock, the answer is the environment in the lock. A lock stays
+    valid while the matrix accepts it, even if the matrix now prefers another environment. The lock also decides for a stack or
+    a user's recipe that still matches it, unless ``anew`` is true. Raises :class:`ConflictError` and :class:`UnknownNameError`,
+    both with alternatives.
     """
     resolution = _resolve_request(tools, texts, constraints, anew=anew)
     return _with_remarks(tools, resolution)
@@ -51,7 +52,7 @@ def _departs(tools: Tools, locked: Environment, *, anew: bool) -> bool:
 
 
 def site_conflicts(tools: Tools, environment: Environment) -> list[Conflict]:
-    """Return what the site rules of the policy exclude of ``environment``; nothing without a policy."""
+    """Return the conflicts between ``environment`` and the site rules of the policy; none without a policy."""
     if tools.policy is None or not tools.policy.site:
         return []
     from envbuild.matrix.platform import SITE
@@ -61,10 +62,10 @@ def site_conflicts(tools: Tools, environment: Environment) -> list[Conflict]:
 
 
 def resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
-    """Return the matrix's answer to ``texts``, a stack or a request, without using locks.
+    """Return the answer of the matrix to ``texts``, which name a stack or are another request. No lock is used.
 
-    If the site rules of the policy change the answer, the reasons name them. Among environments with the same releases, one
-    that was proved on the requested GPU is preferred.
+    If the site rules of the policy change the answer, the reasons of the answer name these rules. Among environments with the
+    same releases, an environment that was proved on the requested GPU is preferred.
     """
     found = _by_rules(tools, texts, constraints)
     if constraints.gpu is None or tools.user_recipe is not None or not tools.workspace.gathered_names():
@@ -96,7 +97,7 @@ def _by_matrix(tools: Tools, matrix: Matrix, texts: Sequence[str], constraints: 
 
 
 def _held(tools: Tools, text: str, locked: Environment) -> Resolution:
-    """Return the decision of a lock as the answer to ``text``."""
+    """Return the environment of a lock as the answer to the request ``text``."""
     from envbuild.resolve.explain.build_details import details_of
     from envbuild.resolve.explain.overlay_notes import overlaid_rows
 
@@ -106,7 +107,7 @@ def _held(tools: Tools, text: str, locked: Environment) -> Resolution:
 
 
 def _resolve_own(tools: Tools, recipe: UserRecipe, constraints: Constraints, *, anew: bool) -> Resolution:
-    """Resolve a user's recipe: the decision of its lock if it was made for the same request, else a new one."""
+    """Resolve a user's recipe: use the environment of its lock if the lock is for the same request, else decide anew."""
     user_recipe.require_alone(recipe, insisted=constraints.any())
     user_recipe.require_free_name(tools, recipe)
     locked = None if anew else read_locked(tools, recipe.name)
@@ -118,20 +119,20 @@ def _resolve_own(tools: Tools, recipe: UserRecipe, constraints: Constraints, *, 
 
 
 def todays_decision(tools: Tools, environment: Environment) -> Environment | None:
-    """Return the environment that the current matrix gives for this name; None if there is none, and for stacks."""
+    """Return the environment to which the current matrix resolves this name; None if there is none, and for stacks."""
     if tools.user_recipe is not None or stack_requests.stack_of(tools, [environment.name]) is not None:
         return None
     try:
         found = resolve_words(tools, [environment.name], Constraints()).environment
     except EnvbuildError:
-        return None  # checking its lock reports the reason
+        return None  # the check of its lock reports the reason
     return found if found.name == environment.name else None
 
 
 def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool = False) -> Resolution:
-    """Return the environment for ``texts``, and require recipes for its frameworks, as building does.
+    """Return the environment for ``texts``, and require recipes for all its frameworks, as a build does.
 
-    Raises :class:`InvalidInputError` (``no-recipe``) if one has none.
+    Raises :class:`InvalidInputError` (``no-recipe``) if a framework has no recipe.
     """
     resolution = resolve_request(tools, texts, constraints, anew=anew)
     if tools.offline is not None:
@@ -143,8 +144,8 @@ def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constrain
 def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]:
     """Return the recipe of each framework of ``environment``, by name.
 
-    Raises :class:`InvalidInputError` (``no-recipe``) if a framework has none. The matrix may have such frameworks; their
-    environments can only be planned.
+    Raises :class:`InvalidInputError` (``no-recipe``) if a framework has no recipe. The matrix may have frameworks without a
+    recipe. Environments with such frameworks can be resolved, but not built.
     """
     for framework in environment.frameworks:
         if framework.recipe not in tools.recipes:
@@ -160,7 +161,7 @@ def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]
 
 
 def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Explanation:
-    """Explain why ``texts`` resolve as they do, or why they do not, by the matrix only, without locks."""
+    """Explain why ``texts`` resolve to their environment, or why they are refused. Only the matrix is used, no locks."""
     if tools.user_recipe is None:
         found = _explain_words(tools, texts, constraints)
         return replace(found, resolution=found.resolution and _with_proof(tools, texts, constraints, found.resolution))
@@ -170,7 +171,10 @@ def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints
 
 
 def _with_proof(tools: Tools, texts: Sequence[str], constraints: Constraints, resolution: Resolution) -> Resolution:
-    """Return ``resolution`` with remarks about its lock. Warn if `resolve` prefers another environment, proved on this GPU."""
+    """Return ``resolution`` with remarks about its lock.
+
+    If `resolve` would now prefer another environment because it was proved on this GPU, add a warning.
+    """
     told = _with_remarks(tools, resolution)
     preferred = resolve_words(tools, texts, constraints) if constraints.gpu and tools.workspace.gathered_names() else resolution
     if preferred.environment.name == resolution.environment.name:
@@ -201,7 +205,7 @@ def _parse(tools: Tools, texts: Sequence[str], constraints: Constraints, matrix:
 
 
 def _resolves(tools: Tools, text: str, constraints: Constraints) -> bool:
-    """Whether a corrected spelling resolves to an environment. Its version, for example, may not exist."""
+    """Whether the corrected spelling ``text`` resolves to an environment. The spelling may still name an unknown version."""
     from envbuild.resolve.request.parser import parse
     from envbuild.resolve.resolution import resolve
 
@@ -213,7 +217,7 @@ def _resolves(tools: Tools, text: str, constraints: Constraints) -> bool:
 
 
 def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool) -> Environment | None:
-    """Return the decision of the lock of this name. With ``anew`` a damaged lock is ignored."""
+    """Return the environment in the lock of this name; None if there is no lock. With ``anew``, a damaged lock is ignored."""
     if len(texts) != 1 or constraints.any() or not can_be_name(texts[0]):
         return None
     path = tools.workspace.lock_file(texts[0])
@@ -226,7 +230,7 @@ def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constra
 
 
 def _with_remarks(tools: Tools, resolution: Resolution) -> Resolution:
-    """Return ``resolution`` with a warning if its lock pins libraries of another CUDA version."""
+    """Return ``resolution``, with a warning if its lock pins libraries for another CUDA version."""
     from envbuild.lock import cuda_mismatch
 
     path = tools.workspace.lock_file(resolution.environment.name)
@@ -235,5 +239,5 @@ def _with_remarks(tools: Tools, resolution: Resolution) -> Resolution:
             return resolution
         remarks = cuda_mismatch.other_cuda(read_lock(path))
     except (EnvbuildError, OSError):
-        return resolution  # no lock, or a damaged one: the commands that need it report that
+        return resolution  # commands that need the lock report that it is missing or damaged
     return resolution._replace(warnings=tuple(dict.fromkeys((*resolution.warnings, *remarks))))

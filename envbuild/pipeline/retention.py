@@ -1,4 +1,4 @@
-"""``registry list`` and ``registry prune``: which images of a repository are needed, and the removal of other images."""
+"""``registry list`` and ``registry prune``: finds the images of a repository that are needed, and removes other images."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ _DAMAGED = ("digest-differs", "registry-refused", "unknown-format")
 class RegistryDocument:
     """An image, release or other document of a repository.
 
-    ``needed_by`` has the reasons to keep it, and is empty if there are none. ``size`` is the sum of the layers. ``name`` is the
-    environment, and empty if this is not an image of envbuild. ``built_at`` is the time of its build, and empty if unknown.
+    ``needed_by`` lists the reasons to keep the document; it is empty if there is no reason. ``size`` is the sum of the sizes of
+    the layers, in bytes. ``name`` is the name of the environment; it is empty if this is not an image of envbuild. ``built_at``
+    is the time of the build; it is empty if the time is unknown.
     """
 
     digest: str
@@ -43,7 +44,7 @@ class RegistryDocument:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrunedImages:
-    """``removed`` was removed or, in a dry run, would be. ``kept`` is the rest. ``statements`` counts removed statements."""
+    """The result: ``removed`` and ``kept`` images, and the number of removed ``statements``. A dry run removes nothing."""
 
     removed: tuple[RegistryDocument, ...]
     kept: tuple[RegistryDocument, ...]
@@ -52,19 +53,22 @@ class PrunedImages:
 
 @dataclass(kw_only=True, slots=True)
 class _Seen:
-    """What one look at the repository found: documents by digest, the tags of each, and what lists and releases name."""
+    """The content of the repository at one moment: documents by digest, tags by digest, and digests in lists and releases."""
 
     documents: dict[str, Document] = field(default_factory=dict)
     tags: dict[str, list[str]] = field(default_factory=dict)
     listed: set[str] = field(default_factory=set)
 
     def holds(self, digest: str) -> bool:
-        """Whether the document has a tag, or a list or release names it."""
+        """Whether the document with this digest has a tag, or is named by a release or another list of images."""
         return digest in self.tags or digest in self.listed
 
 
 def survey(repository: str) -> tuple[RegistryDocument, ...]:
-    """Return everything in the repository that has a tag, except lists of statements; sorted by name, then the newest first."""
+    """Return all documents in the repository that have a tag, except lists of statements.
+
+    They are sorted by name; documents with the same name are sorted by age, the newest first.
+    """
     from envbuild.compose.outputs import referrers
 
     with referrers.opened(repository, writes=False) as client:
@@ -72,12 +76,12 @@ def survey(repository: str) -> tuple[RegistryDocument, ...]:
 
 
 def prune(repository: str, keep: int, *, dry_run: bool) -> PrunedImages:
-    """Remove images of environments that nothing needs: no moving tag, no release and no other list of images.
+    """Remove images of environments that are not needed: no moving tag, no release and no other list of images names them.
 
     The newest ``keep`` images of each environment stay. An image without a known build time stays, unless ``keep`` is 0. The
     statements about an image are removed before the image, so that a killed run leaves no statement without its image. Raises
     :class:`PublishError` (``no-deletion``) if the registry does not allow deletion. If the run fails or is interrupted, the
-    ``details`` of the error list what was removed before.
+    ``details`` of the error list the images and statements that were already removed.
     """
     from envbuild.compose.outputs import digests, documents, referrers
 
@@ -105,7 +109,10 @@ def prune(repository: str, keep: int, *, dry_run: bool) -> PrunedImages:
 
 @contextlib.contextmanager
 def _lists_removed() -> Iterator[dict[RegistryDocument, str]]:
-    """Collect what was removed. An error, or Ctrl-C, in the block then lists that in its details."""
+    """Yield a dictionary in which the block notes what it removed. If the block fails, the error's details list these notes.
+
+    Ctrl-C counts as such a failure.
+    """
     done: dict[RegistryDocument, str] = {}
     try:
         yield done
@@ -133,7 +140,7 @@ def _look(client: Client) -> _Seen:
             continue
         document = documents.read(client, tag)
         if document is None:
-            continue  # removed meanwhile
+            continue  # the tag was removed in the meantime
         digest = f"sha256:{document.digest}"
         seen.tags.setdefault(digest, []).append(tag)
         seen.documents[digest] = document
@@ -163,7 +170,7 @@ def _survey(client: Client, seen: _Seen) -> tuple[RegistryDocument, ...]:
         is_release = value.get("artifactType") == releases.KIND
         reasons = [f"the tag {tag}" for tag in tags if not _FIXED.fullmatch(tag)]
         reasons += [*by_release.get(digest, ()), *(listed.get(digest, ()) if digest not in by_release else ())]
-        # Other people's tags may look like ours, but their images do not have our label.
+        # Tags of other programs may look like envbuild's tags, but their images do not have envbuild's label.
         if not reasons and not (is_ours and _names(client, value, fixed[0]["name"])):
             is_ours, reasons = False, ["it is not an image of an environment"]
         found.append(
@@ -183,9 +190,9 @@ def _survey(client: Client, seen: _Seen) -> tuple[RegistryDocument, ...]:
 
 
 def _superfluous(found: Sequence[RegistryDocument], keep: int) -> Iterator[RegistryDocument]:
-    """Yield the images that nothing needs, except the newest ``keep`` of each environment."""
+    """Yield the images that are not needed, except the newest ``keep`` images of each environment."""
     count: dict[str, int] = {}
-    for each in found:  # these are sorted, the newest first
+    for each in found:  # images of one environment are sorted, the newest first
         if each.needed_by or not each.name:
             continue
         count[each.name] = count.get(each.name, 0) + 1
@@ -199,7 +206,7 @@ def _entries(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _names(client: Client, value: Mapping[str, Any], name: str) -> bool:
-    """Whether the image's own label says that it is of the environment ``name``, as tags write it."""
+    """Whether the label of the image names the environment ``name``, which is spelt as in tags ("_" in place of "+")."""
     try:
         return image_labels.of_manifest(client, value).get(image_labels.NAME, "").replace("+", "_") == name
     except PublishError as error:
@@ -215,16 +222,17 @@ def _size(value: Mapping[str, Any]) -> int:
 
 
 def _statements_of(client: Client, digest: str) -> list[str]:
-    """The digests of what is attached to an image."""
+    """Return the digests of the documents that are attached to an image."""
     from envbuild.compose.outputs import referrers
 
     return [each for each in referrers.digests(client, digest) if each != digest]
 
 
 def _removable_statements(client: Client, digest: str, seen: _Seen) -> Iterator[str]:
-    """The digests of the statements that go with an image: those that name it as their subject, and that nothing else holds.
+    """Yield the digests of the statements that must be removed together with an image.
 
-    Anybody who may write to the repository can list any document as attached to an image, even an image that is still needed.
+    These statements name the image as their subject, have no tag, and are in no release or list. This is checked because
+    anybody who may write to the repository can list any document as attached, even an image that is still needed.
     """
     from envbuild.compose.outputs import documents
 
@@ -236,7 +244,7 @@ def _removable_statements(client: Client, digest: str, seen: _Seen) -> Iterator[
 
 
 def _built_at(client: Client, digest: str) -> str:
-    """Return the build time from the image's provenance. No signature is checked, as the time only decides the order."""
+    """Return the build time from the image's provenance. No signature is checked, because the time decides only the order."""
     from envbuild.compose.outputs import referrers
 
     times = []
@@ -244,7 +252,7 @@ def _built_at(client: Client, digest: str) -> str:
         try:
             told = json.loads(base64.b64decode(json.loads(content)["dsseEnvelope"]["payload"]))
             if told["predicateType"] != signing.PROVENANCE:
-                break  # provenance comes first, so no more of it follows
+                break  # statements of provenance come first, so no further one follows
             times.append(str(told["predicate"]["runDetails"]["metadata"]["finishedOn"]))
         except (ValueError, LookupError, TypeError, RecursionError):
             continue
@@ -252,10 +260,10 @@ def _built_at(client: Client, digest: str) -> str:
 
 
 def _require_unneeded(client: Client, image: RegistryDocument, found: Sequence[RegistryDocument]) -> None:
-    """Raise if a tag was moved to the image since it was looked at: deleting a manifest deletes all its tags.
+    """Raise if a tag was moved to the image after the repository was read, because deleting a manifest deletes all its tags.
 
-    Only some tags are read again: new ones, those that begin with the environment's name, and those that were on one of its
-    images. The tag of a new release counts in any case, because the release may list the image.
+    Only some tags are read again: new tags, tags that begin with the environment's name, and tags that were on an image of the
+    environment. A new tag of a release is always a reason to raise, because the release may list the image.
     """
     from envbuild.compose.outputs import digests, documents
 
