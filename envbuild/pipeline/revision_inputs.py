@@ -1,4 +1,4 @@
-"""Compare the files that images are made from with those of a git revision, by content."""
+"""Compares the files from which images are made with the same files at a git revision, by their content."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Input = Literal["new", "lock", "base", "recipe", "partials", "services", "render
 class ChangedInput:
     """An input of the image that changed, and the files of the checkout that differ.
 
-    ``new``: there was no such environment. ``lock``: packages are pinned differently. ``base``: there is another
-    base image. ``recipe``, ``partials`` and ``services`` are the folders of these names. ``guest`` is the smoke test,
-    ``overlay`` the programs that let users add packages. ``render``: the rendering differs though its sources do not, because
-    another version of envbuild wrote it.
+    ``new``: the environment did not exist before. ``lock``: packages are pinned differently. ``base``: the base image is
+    another one. ``recipe``, ``partials``, ``services``: files in the folder of this name differ. ``guest``: the smoke test
+    differs. ``overlay``: the programs with which users add packages differ. ``render``: the rendering differs, but its sources
+    are the same, because another version of envbuild wrote the rendering.
     """
 
     input: Input
@@ -35,10 +35,10 @@ class ChangedInput:
 
 
 class Revision:
-    """The files of a commit that images are made from."""
+    """The files of one commit from which images are made."""
 
     def __init__(self, tools: Tools, revision: str) -> None:
-        """List the files of ``revision``. Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``)."""
+        """List the files at ``revision``. Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``)."""
         self._tools = tools
         workspace = tools.workspace
         self.commit = changed_since.commit_of(workspace, revision)
@@ -65,17 +65,17 @@ class Revision:
 
     @property
     def sees_the_guest(self) -> bool:
-        """Whether the smoke test is a part of the checkout. That of an installed envbuild is in no revision."""
+        """Whether the smoke test is a part of the checkout. The smoke test of an installed envbuild belongs to no revision."""
         return bool(self._folders["guest"])
 
     def names(self) -> set[str]:
-        """The environments that had a lock at the revision."""
+        """Return the environments that had a lock at the revision."""
         folder = PurePosixPath(self._below(self._tools.workspace.environments))
         found = (PurePosixPath(path) for path in self._before)
         return {path.parent.name for path in found if path.name == image_inputs.LOCK and path.parent.parent == folder}
 
     def reasons(self, locked: Locked, rendering: Mapping[str, str]) -> tuple[ChangedInput, ...]:
-        """Return why the image of a lock differs from the one of the revision; empty if all its inputs are the same."""
+        """Return the reasons why the image of a lock differs from the image at the revision; empty if no input differs."""
         folder = f"{self._below(self._tools.workspace.environments)}/{locked.lock.environment.name}/"
         before = self._before.get(folder + image_inputs.LOCK)
         if before is None:
@@ -102,7 +102,10 @@ class Revision:
         return [ChangedInput(input=kind, files=(path,)) for kind in kinds]
 
     def _of_rendering(self, lock: Lock, rendering: Mapping[str, str], folder: str) -> list[ChangedInput]:
-        """Return why the rendering differs. Changed sources count only if it differs: a new README changes no image."""
+        """Return the reasons why the rendering differs from the rendering at the revision.
+
+        Changed sources count only if the rendering differs, because some files, such as a README, change no image.
+        """
         now = {folder + name: self._id(text.encode()) for name, text in rendering.items()}
         before = {path: blob for path, blob in self._before.items() if path.startswith(folder)}
         before.pop(folder + image_inputs.LOCK)
@@ -120,14 +123,14 @@ class Revision:
         return [*found, ChangedInput(input="render", files=tuple(differing))]
 
     def _of_programs(self, lock: Lock) -> list[ChangedInput]:
-        """Return the programs of envbuild that differ: those in the image, and those that run the steps of its build."""
+        """Return envbuild's own programs that differ: programs in the image, and programs that run the steps of its build."""
         workspace, recipes = self._tools.workspace, self._tools.recipes
         sources = [*image_inputs.guest_files(workspace, lock, recipes).values(), *image_inputs.step_files(workspace).values()]
         now = {path: self._of_file(source) for source in sources if (path := self._below(source))}
         return [ChangedInput(input=self._kind(path), files=(path,)) for path in _differing(now, self._programs_before(lock))]
 
     def _programs_before(self, lock: Lock) -> dict[str, str]:
-        """Return the same programs at the revision, chosen as by :func:`image_inputs.guest_files`."""
+        """Return the programs at the revision, chosen in the same way as :func:`image_inputs.guest_files` chooses them."""
         found = {**self._guest_before, **self._steps_before}
         if any(prefix.pip for prefix in lock.prefixes):
             found |= self._overlay_before
@@ -135,7 +138,7 @@ class Revision:
         return found | {path: self._before[path] for path in paths if path in self._before}
 
     def _files_before(self, kind: Input, suffix: str = "") -> dict[str, str]:
-        """The files directly in the folder of an input at the revision."""
+        """Return the files at the revision that are directly in the folder of the input ``kind``."""
         folder = self._folders[kind]
         return {
             path: blob
@@ -144,7 +147,7 @@ class Revision:
         }
 
     def _adapters(self, lock: Lock) -> set[str]:
-        """Return the recipes whose adapters went into the image: those of its frameworks, and the recipes that these named."""
+        """Return the recipes whose adapters are in the image: recipes of its frameworks, and recipes that these name."""
         own = {framework.recipe for framework in lock.environment.frameworks}
         return own.union(*(self._borrowed(recipe) for recipe in own))
 
@@ -173,12 +176,12 @@ class Revision:
         return self._now[path]
 
     def _id(self, content: bytes) -> str:
-        """The id that git gives to this content: https://git-scm.com/book/en/v2/Git-Internals-Git-Objects has the rule."""
+        """Return git's object id for this content: https://git-scm.com/book/en/v2/Git-Internals-Git-Objects has the rule."""
         algorithm = "sha1" if len(self.commit) == 40 else "sha256"
         return hashlib.new(algorithm, b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
     def _below(self, path: Path) -> str:
-        """The path relative to the root; empty if it lies elsewhere."""
+        """Return ``path`` relative to the root; empty if it is not below the root."""
         if path not in self._paths:
             self._paths[path] = path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else ""
         return self._paths[path]
@@ -189,7 +192,7 @@ def _differing(now: Mapping[str, str], before: Mapping[str, str]) -> list[str]:
 
 
 def _joined(reasons: Iterable[ChangedInput]) -> tuple[ChangedInput, ...]:
-    """Merge reasons with the same input. ``render`` is left out if a changed lock or source explains the rendering."""
+    """Merge reasons about the same input. Leave out ``render`` if a changed lock or source explains the new rendering."""
     found: dict[Input, list[str]] = {}
     for reason in reasons:
         found.setdefault(reason.input, []).extend(reason.files)

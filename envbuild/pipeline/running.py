@@ -1,4 +1,4 @@
-"""``run``: finds the image of an environment, in a registry or on this machine, and makes the command that starts it."""
+"""``run``: finds the image of an environment, in a registry or on this machine, and makes the command that starts the image."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ Origin = Literal["registry", "engine", "built"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
-    """What the user asked for. ``repository`` is ``HOST/REPOSITORY`` or empty. ``gpus`` is ``auto``, ``none``, ``all``, or a
-    list of indexes and UUIDs. ``user`` is ``auto``, ``image``, or ``UID:GID``. ``folder`` is None if nothing is mounted.
+    """The options of the user. ``repository`` is ``HOST/REPOSITORY`` or empty. ``folder`` is None if no folder is mounted.
+
+    ``gpus`` is ``auto``, ``none``, ``all``, or a list of indexes and UUIDs. ``user`` is ``auto``, ``image``, or ``UID:GID``.
     """
 
     command: tuple[str, ...] = ()
@@ -49,9 +50,11 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """An image: a reference for the chosen program, its digest if it is from a registry, and the commands that fetch it.
+    """An image. ``reference`` is its name for the chosen program, and ``steps`` are the commands that provide it to this
+    program.
 
-    ``origin`` says where it is from. ``missing`` is true if no image was built or published yet.
+    ``origin`` says where the image comes from. An image from a registry has a ``digest``. ``missing`` is true if no image was
+    built or published yet.
     """
 
     reference: str
@@ -63,7 +66,10 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """A container that is ready to start: ``steps`` come before ``argv``. Both need ``variables``."""
+    """A container that is ready to start with the command ``argv``. The command needs the environment variables ``variables``.
+
+    The steps of ``found`` must run before this command.
+    """
 
     name: str
     found: Found
@@ -73,8 +79,11 @@ class Start:
 
 
 def candidate(tools: Tools, request: str, environment: Environment) -> Buildable:
-    """The environment with the tags of its image. Raises :class:`InvalidInputError` (``no-lock``) if it has no
-    lock, and :class:`UsageError` if the image cannot be built for another reason."""
+    """Return the environment with the tags of its image.
+
+    Raises :class:`InvalidInputError` (``no-lock``) if the environment has no lock, and :class:`UsageError` if its image cannot
+    be built for another reason.
+    """
     found, skipped = plan.candidates(tools, [Job(name=environment.name, request=request)])
     if not found:
         error = InvalidInputError if skipped[0].code == "no-lock" else UsageError
@@ -83,9 +92,9 @@ def candidate(tools: Tools, request: str, environment: Environment) -> Buildable
 
 
 def published(each: Buildable, options: RunOptions) -> Found | None:
-    """The image in the registry, by its digest; None if no registry was named or it lacks the image.
+    """Return the image in the registry, by its digest. Return None if no registry was named, or if it lacks the image.
 
-    With a key, an image that is not signed with it is refused. Raises :class:`PublishError`.
+    If the options have a key, an image that is not signed with this key is refused. Raises :class:`PublishError`.
     """
     if not options.repository:
         return None
@@ -103,7 +112,7 @@ def published(each: Buildable, options: RunOptions) -> Found | None:
 
 
 def local(tools: Tools, each: Buildable, options: RunOptions) -> Found:
-    """Return the image that was built here, or that a build would make. Podman and Apptainer get it as a file."""
+    """Return the image that was built on this machine, or that a build would make. Podman and Apptainer get it as a file."""
     reference = each.tags[2]
     missing = not _is_built(tools, each, options)
     if options.program == "docker":
@@ -121,10 +130,10 @@ def local(tools: Tools, each: Buildable, options: RunOptions) -> Found:
 
 
 def obtain(tools: Tools, each: Buildable, options: RunOptions, make: Callable[[], object]) -> Found:
-    """Bring the image to where the program finds it: from this machine, else from the registry, else made by ``make``.
+    """Provide the image to the program: from this machine, else from the registry, else by calling ``make``.
 
-    Docker's image is pulled by envbuild, which verifies it. Other programs pull it by its digest. Raises
-    :class:`SmokeFailedError` for an image of this machine that failed its smoke test.
+    For Docker, envbuild pulls the image and verifies it. Other programs pull the image themselves, by its digest, and prefer
+    the registry to this machine. Raises :class:`SmokeFailedError` for an image of this machine that failed its smoke test.
     """
     if options.program != "docker" and shutil.which(options.program) is None:
         raise procs.missing_program(options.program)
@@ -147,8 +156,10 @@ def obtain(tools: Tools, each: Buildable, options: RunOptions, make: Callable[[]
 
 
 def _require_not_failed(tools: Tools, each: Buildable) -> None:
-    """Refuse an image that failed the smoke test of ``run``: the failed test left it in the engine, where the next run finds
-    it."""
+    """Raise :class:`SmokeFailedError` if the image failed the smoke test of an earlier ``run``.
+
+    A failed test leaves the image in the engine, where the next ``run`` would find it.
+    """
     from envbuild.pipeline import image_checks
     from envbuild.smoketest import SmokeOptions
 
@@ -161,7 +172,7 @@ def _require_not_failed(tools: Tools, each: Buildable) -> None:
 
 
 def start(tools: Tools, each: Buildable, options: RunOptions, found: Found) -> Start:
-    """The commands that start the image. Raises :class:`UsageError`."""
+    """Return the command that starts the image. Raises :class:`UsageError` for options that cannot be used here."""
     notes: list[str] = []
     environment = each.lock.environment
     gpus, is_rootless = _gpus(environment, options, notes), _is_rootless(tools, options)
@@ -186,7 +197,8 @@ def start(tools: Tools, each: Buildable, options: RunOptions, found: Found) -> S
         name=each.name,
         found=found,
         argv=tuple(commands.argv(options.program, run, path)),
-        # Also for the default socket: the context that the docker program uses may lead to another engine.
+        # Set DOCKER_HOST even for the default socket, because the current context of the docker program may name another
+        # engine.
         variables={"DOCKER_HOST": engine.endpoint}
         if engine is not None and engine.origin != "DOCKER_HOST"
         else commands.apptainer_variables(run)
@@ -201,7 +213,10 @@ def _tag(each: Buildable) -> str:
 
 
 def _is_built(tools: Tools, each: Buildable, options: RunOptions) -> bool:
-    """Whether the engine has the image. Other programs get what ``save`` writes: that must be the image that was last built."""
+    """Whether the engine has the image. For Podman and Apptainer, it must also be the image that was built last.
+
+    These programs get the files that ``save`` writes, and ``save`` writes the image that was built last.
+    """
     from envbuild import build
 
     engine = tools.engine_or_none()
@@ -213,7 +228,7 @@ def _is_built(tools: Tools, each: Buildable, options: RunOptions) -> bool:
 
 
 def _folder(tools: Tools, options: RunOptions) -> Path | None:
-    """Return the folder to mount. An engine on another machine is refused: it would mount that machine's folder."""
+    """Return the folder to mount. An engine on another machine is refused, because it would mount a folder of that machine."""
     folder = options.folder
     if folder is None:
         return None
@@ -228,14 +243,17 @@ def _folder(tools: Tools, options: RunOptions) -> Path | None:
 
 
 def _require_mountable(options: RunOptions, mount: str, *signs: str) -> None:
-    """Raise for a mount that contains one of ``signs``, or a sign at which Apptainer splits the values of its options."""
+    """Raise :class:`UsageError` for a mount that contains one of the characters ``signs``.
+
+    For Apptainer, characters at which it splits the values of its options are refused, too.
+    """
     for sign in (*signs, *((",", '"') if options.program == "apptainer" else ())):
         if sign in mount:
             raise UsageError(f"{mount} cannot be mounted: it contains the sign {sign}", hint="Use a folder with another name.")
 
 
 def _mounts(tools: Tools, options: RunOptions) -> tuple[str, ...]:
-    """The further mounts. Docker would make a missing folder, which then belongs to root."""
+    """Return the mounts of ``--mount``. A missing folder is refused, because Docker would create it, owned by root."""
     for mount in options.mounts:
         folder = mount.partition(":")[0]
         _require_mountable(options, mount)
@@ -245,13 +263,16 @@ def _mounts(tools: Tools, options: RunOptions) -> tuple[str, ...]:
 
 
 def _elsewhere(tools: Tools, options: RunOptions) -> str:
-    """The address of an engine on another machine; empty if the container runs here."""
+    """Return the address of the engine if it is on another machine; empty if the container runs on this machine."""
     engine = tools.engine_or_none() if options.program == "docker" else None
     return engine.endpoint if engine is not None and not engine.endpoint.startswith("unix://") else ""
 
 
 def _user(options: RunOptions, *, is_rootless: bool) -> str:
-    """Return who owns new files in the mounted folder: the user or, for root, the folder's owner. Empty: the image's user."""
+    """Return the user of the container, who owns new files in the mounted folder; empty for the user that the image names.
+
+    By default, this is the user who runs the command or, for root, the owner of the folder.
+    """
     if options.user == "image" or options.program == "apptainer":
         return ""
     if options.user != "auto":
@@ -259,7 +280,7 @@ def _user(options: RunOptions, *, is_rootless: bool) -> str:
     if options.folder is None:
         return ""
     if is_rootless and options.program == "docker":
-        return "0:0"  # rootless Docker maps root to the user who runs it
+        return "0:0"  # rootless Docker maps root in the container to the user who runs Docker
     if os.geteuid() == 0:
         owner = options.folder.stat()
         return f"{owner.st_uid}:{owner.st_gid}"
@@ -292,7 +313,7 @@ def _gpus(environment: Environment, options: RunOptions, notes: list[str]) -> tu
 
 
 def _gpu_option(tools: Tools, options: RunOptions) -> GpuOption:
-    """Return the GPU option that this engine supports: --gpus needs NVIDIA's hook or runtime, CDI names need a CDI file."""
+    """Return the GPU option that this engine supports. --gpus needs NVIDIA's hook or runtime; CDI names need a CDI file."""
     from envbuild.host import nvidia
 
     if options.cdi:
@@ -304,7 +325,7 @@ def _gpu_option(tools: Tools, options: RunOptions) -> GpuOption:
 
 
 def _ports(environment: Environment, options: RunOptions, notes: list[str]) -> tuple[Port, ...]:
-    """Map each port of the image and its services to the same port of this machine or, if that is taken, to a free one."""
+    """Map each port of the image and its services to the same port of this machine or, if that is in use, to a free port."""
     if options.program == "apptainer":
         if options.ports:
             notes.append(
@@ -327,7 +348,7 @@ def _ports(environment: Environment, options: RunOptions, notes: list[str]) -> t
 
 
 def free_port(port: int) -> int:
-    """Return ``port`` if nobody listens there, else a free one."""
+    """Return ``port`` if no process listens on it, else a free port."""
     for number in (port, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -346,9 +367,9 @@ def _has_tls(repository: str) -> bool:
 
 
 def run_steps(tools: Tools, each: Buildable, found: Found, tell: Callable[[str], None]) -> None:
-    """Run what comes before the start.
+    """Run the commands that must run before the container starts.
 
-    Raises the errors of ``save``, and :class:`EngineError` (``step-failed``) with the output of another program that fails.
+    Raises the errors of ``save``. If another program fails, raises :class:`EngineError` (``step-failed``) with its output.
     """
     from envbuild.pipeline import saving
 
@@ -371,4 +392,4 @@ def run_steps(tools: Tools, each: Buildable, found: Found, tell: Callable[[str],
                     details=done.output.splitlines()[-20:],
                 )
             if saved is not None:
-                saved.unlink(missing_ok=True)  # the other program has a copy
+                saved.unlink(missing_ok=True)  # the program has loaded its own copy

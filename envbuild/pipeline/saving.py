@@ -23,7 +23,7 @@ FORMS = ("oci", "docker-archive")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaveTarget:
-    """Where an image is saved: the ``form`` of the files, the path, and the image's name there (may be empty)."""
+    """The place where an image is saved: the ``form`` of the files, their path, and the image's name there (may be empty)."""
 
     form: str
     path: Path
@@ -43,10 +43,10 @@ def parse_target(text: str) -> SaveTarget:
 
 
 def save(tools: Tools, name: str, target: SaveTarget, compression: Compression | None) -> str:
-    """Write the image last built of ``name`` to ``target``; returns the image's id. Without ``compression``, layers are
-    written as they are in the layer store.
+    """Write the image of ``name`` that was built last to ``target``, and return the image's id.
 
-    Raises :class:`BuildError` (``no-image``) if none was built here, and the errors of writing.
+    Without ``compression``, the layers keep the compression that they have in the layer store. Raises :class:`BuildError`
+    (``no-image``) if this machine has built no image, and the errors of writing.
     """
     from envbuild.compose.store import LayerStore
 
@@ -63,7 +63,7 @@ def save(tools: Tools, name: str, target: SaveTarget, compression: Compression |
 def write(
     image: ComposedImage, store: LayerStore, target: SaveTarget, references: Sequence[str], on_progress: OnProgress
 ) -> str:
-    """Write ``image`` with its names to ``target``; returns its id."""
+    """Write ``image`` with the names ``references`` to ``target``, and return the id of the image."""
     from envbuild.compose.outputs import docker_archive, manifest, oci
 
     if target.form == "oci":
@@ -74,7 +74,7 @@ def write(
 
 
 def built_image(tools: Tools, record: BuildRecord, store: LayerStore) -> ComposedImage:
-    """The image of ``record``. Layers that are not in the layer store are taken from the engine."""
+    """Return the image of ``record``. Layers that are not in the layer store are taken from the engine."""
     from envbuild.compose import engine_image
 
     known = engine_image.recall(tools.workspace.composed_images, record.image)

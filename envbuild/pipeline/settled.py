@@ -1,4 +1,4 @@
-"""Remember that an environment had nothing to do, so that the next run need not look at its lock and inputs again."""
+"""Remembers the environments that needed no work, so that the next run need not look at their locks and inputs again."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _STAGE = "settled"
 
 
 class Settled:
-    """The stored answers of a command for environments that had nothing to do. They are valid while nothing changes.
+    """The stored answers of a command for environments that needed no work. An answer is valid while nothing has changed.
 
-    An answer is valid for the same command, engine, driver, GPUs and images. The stamps of these files must be the same, too:
-    the inputs of the rendering, the build record, and the stored verdicts with their reports. If the rendering was made again,
-    the answer is not valid, because the image may be older than the rendering.
+    An answer is valid for the same command, engine, driver, GPUs and images. The stamps (sizes and times) of some files must be
+    the same, too: the inputs of the rendering, the lock, the build record, and the stored verdicts with their reports. If the
+    rendering was made again, the answer is not valid, because the image may be older than the rendering.
     """
 
     def __init__(self, tools: Tools, watch: RenderingWatch, command: Sequence[str], read: Sequence[Path] = ()) -> None:
@@ -40,7 +40,7 @@ class Settled:
         self._asked = hashlib.sha256("\0".join(asked).encode()).hexdigest()
 
     def recall(self, name: str, request: str) -> tuple[Mapping[str, Any], int] | None:
-        """Return the stored document and exit code of ``name``; None if there is no valid answer."""
+        """Return the stored JSON document and exit code for ``name``; None if there is no valid answer."""
         known = stage_cache.last(self._tools.workspace, name, _STAGE)
         try:
             if known is None or known["request"] != request or known["asked"] != self._asked:
@@ -54,9 +54,9 @@ class Settled:
             return None
 
     def keep(self, name: str, request: str, document: Mapping[str, Any], exit_code: int) -> None:
-        """Store the answer for the next run. The report is left out, as the answer names its file.
+        """Store the answer for the next run. The smoke report is left out, because the answer names the report's file.
 
-        Nothing is stored if a file was changed a moment ago, because a further change might not alter its modification time.
+        Nothing is stored if a file was changed a moment ago, because a further change might not change its modification time.
         """
         if "image" not in document or self._watch.recall(name) is None:
             return

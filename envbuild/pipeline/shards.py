@@ -1,6 +1,6 @@
-"""Divide work among machines that share nothing. Whatever several pieces of work share is made on one machine only.
+"""Divides work among machines that share no files. A layer that several pieces of work need is made on one machine only.
 
-Pure: the same work gives the same division on every machine.
+The functions are pure: the same work gives the same division on every machine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """A piece of work: how long it takes, the disk that it needs in bytes, and the keys of what it shares with other pieces."""
+    """A piece of work: its time, its disk space in bytes, and the keys of layers that other pieces may need, too."""
 
     name: str
     seconds: float
@@ -22,8 +22,9 @@ class Work:
 def divide(work: Iterable[Work], count: int, room: int | None = None) -> list[list[Work]]:
     """Divide the work into ``count`` shards of about equal time.
 
-    Pieces that share something are in one shard, so that what they share is made once. With ``room``, a shard takes no more
-    than this many bytes of disk, where that is possible. A group that fits nowhere goes to the shard with the least use.
+    Pieces with a common key form a group, and all of them are put into one shard, so that the common layer is made once. With
+    ``room``, a shard takes no more than this many bytes of disk, where that is possible. A group that fits into no shard goes
+    to the shard that needs the least disk space.
     """
     shards: list[list[Work]] = [[] for _ in range(count)]
     seconds, disk = [0.0] * count, [0] * count
@@ -39,7 +40,7 @@ def divide(work: Iterable[Work], count: int, room: int | None = None) -> list[li
 
 
 def shared(work: Collection[Work]) -> set[str]:
-    """Return the keys of what several pieces of ``work`` share."""
+    """Return the keys that more than one piece of ``work`` has."""
     keys = [key for each in work for key in each.shares]
     return {key for key in keys if keys.count(key) > 1}
 
@@ -49,7 +50,7 @@ def _seconds(group: Sequence[Work]) -> float:
 
 
 def _groups(work: Iterable[Work]) -> list[list[Work]]:
-    """Group the pieces that share a key, directly or through other pieces. Each group is sorted by name."""
+    """Group the pieces that have a common key, directly or through other pieces. Each group is sorted by name."""
     groups: list[tuple[set[str], list[Work]]] = []
     for each in sorted(work, key=lambda each: each.name):
         keys, members, rest = set(each.shares), [each], []

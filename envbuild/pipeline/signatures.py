@@ -11,16 +11,18 @@ if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
     from envbuild.compose.outputs.registry_client import Client
 
-# Signatures are short, so that many can be read: others could hide the one that fits behind theirs.
+# At most so many signatures of an image are read. The limit is high, because other people could attach many signatures to hide
+# the signature that matches. Signatures are short, so many of them can be read.
 _MOST = 2000
-_LARGEST = 256 << 10  # bytes; a signature with certificates has some 10 kB
+_LARGEST = 256 << 10  # largest size of a signature in bytes; a signature with certificates has about 10 kB
 
 
 def require_signed(repository: str, digest: str, key: PublicKey) -> None:
-    """Raise :class:`PublishError` unless the image ``digest`` (``sha256:…``) in ``repository`` is signed with ``key``.
+    """Raise :class:`PublishError` unless the image with this ``digest`` (``sha256:…``) in ``repository`` is signed with
+    ``key``.
 
-    The error's code is ``unsigned`` if the image has no signature, ``wrong-signature`` if no signature is by this key for this
-    image.
+    The code of the error is ``unsigned`` if the image has no signature. It is ``wrong-signature`` if no signature was made with
+    this key for this image.
     """
     from envbuild.compose.outputs import referrers
 
@@ -29,7 +31,7 @@ def require_signed(repository: str, digest: str, key: PublicKey) -> None:
 
 
 def require_signed_with(client: Client, digest: str, key: PublicKey) -> None:
-    """Do what :func:`require_signed` does, with a client that is open already."""
+    """Check the same as :func:`require_signed`, with a registry client that is already open."""
     from envbuild.compose.outputs import referrers
 
     repository, objections, first = client.repository, [], (signing.ABOUT, signing.SIGNED)

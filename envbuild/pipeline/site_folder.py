@@ -1,4 +1,4 @@
-"""Writes the folder of a static site: first as a temporary folder, which then takes the place of the old one."""
+"""Writes the folder of a static site. The site is written to a temporary folder, which then replaces the old folder."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from envbuild import files, guard
 from envbuild.errors import UsageError
 
-LIST = "files.txt"  # the paths of all files of the site, so that a later run knows which ones it may replace
+LIST = "files.txt"  # lists all files of the site, so that a later run knows the files that it may replace
 _MARKER = "catalogue.json"
 _SHOWN = 5
-_AT_FDCWD, _EXCHANGE = -100, 2  # constants for renameat2(2)
+_AT_FDCWD, _EXCHANGE = -100, 2  # AT_FDCWD and RENAME_EXCHANGE, the constants for renameat2(2)
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM)
 
 
 def require_replaceable(folder: Path) -> None:
-    """Raise :class:`UsageError` (``not-a-catalogue``) if ``folder`` has anything in it that a catalogue did not write."""
+    """Raise :class:`UsageError` (``not-a-catalogue``) if ``folder`` contains files that envbuild did not write for a site."""
     if not os.path.lexists(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
@@ -44,10 +44,10 @@ def require_replaceable(folder: Path) -> None:
 
 
 def write(folder: Path, contents: Iterable[tuple[str, str]]) -> int:
-    """Write the files (path, text) to a temporary folder, and move it to ``folder``. Returns the number of files.
+    """Write the files (path, text) to a temporary folder, and move this folder to ``folder``. Return the number of files.
 
-    A kill at any moment leaves the earlier site or the new one. Raises the errors of :func:`require_replaceable` and
-    :func:`files.write_atomic`.
+    If the process is killed at any moment, the folder has either the whole earlier site or the whole new site. Raises the
+    errors of :func:`require_replaceable` and :func:`files.write_atomic`.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def _write(site: Path, path: str, text: str) -> str:
 
 
 def _put(site: Path, folder: Path) -> None:
-    """Exchange the two folders. The earlier site is removed with the temporary folder."""
+    """Exchange the two folders. The earlier site is then in the temporary folder, and is removed with it."""
     if not folder.is_dir():
         site.rename(folder)
         return
@@ -85,13 +85,13 @@ def _put(site: Path, folder: Path) -> None:
     number = ctypes.get_errno()
     if number not in _NO_EXCHANGE:
         raise OSError(number, os.strerror(number), str(folder))
-    # This file system cannot exchange folders: for a moment there is no site, but never half a site.
+    # This file system cannot exchange folders. For a moment, the site does not exist, but an incomplete site never exists.
     folder.rename(site.parent / "earlier")
     site.rename(folder)
 
 
 def _sync(folder: Path) -> None:
-    """Write the file names of a folder to the disk, so that they survive a loss of power."""
+    """Write the directory entries of a folder to the disk, so that they survive a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

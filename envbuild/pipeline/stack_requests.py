@@ -1,4 +1,4 @@
-"""Handle requests that name a stack: one word, with a file of that name in ``images/stacks``."""
+"""Handles requests that name a stack. Such a request is one word, and ``images/stacks`` has a file of that name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def stack_of(tools: Tools, texts: Sequence[str]) -> Stack | None:
-    """Return the stack that ``texts`` name, or None if they are another request. This only looks for the stack's file."""
+    """Return the stack that ``texts`` name, or None if they are another request. Only the file of the stack is looked for."""
     name = texts[0].lower() if len(texts) == 1 else ""
     if not can_be_name(name) or not tools.workspace.stack_file(name).is_file():
         return None
@@ -26,7 +26,10 @@ def stack_of(tools: Tools, texts: Sequence[str]) -> Stack | None:
 
 
 def hardware(stack: Stack, constraints: Constraints) -> dict[str, str | None]:
-    """Return the hardware constraints. Raises :class:`UsageError` for options that only the stack's file can set."""
+    """Return the constraints about driver and GPU.
+
+    Raises :class:`UsageError` for constraints that only the file of the stack can set.
+    """
     said = {
         "--python": constraints.python,
         "--python-from": constraints.python_from,
@@ -56,7 +59,7 @@ def departures(tools: Tools, environment: Environment) -> list[Problem]:
 
 
 def suggested(tools: Tools, texts: Sequence[str], error: UnknownNameError) -> UnknownNameError:
-    """Return ``error``, with a stack of similar name as an alternative if there is one."""
+    """Return ``error``. If there is a stack with a similar name, the error names this stack as an alternative."""
     from difflib import get_close_matches
 
     known = sorted(path.stem for path in tools.workspace.stacks.glob("*.yaml"))

@@ -1,4 +1,4 @@
-"""A cache of the results of finished stages, which the next run replays. It can be deleted."""
+"""A cache of the results of finished stages, which the next run replays. The cache can be deleted at any time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from envbuild.workspace import Workspace
 
 
 def recall(workspace: Workspace, name: str, stage: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the result of ``stage`` for ``name`` with the same ``key``, or None."""
+    """Return the stored result of ``stage`` for ``name`` if it has the same ``key``, else None."""
     try:
         kept = read_json(_path(workspace, name, stage))
     except InvalidInputError:
-        return None  # the file is damaged or of another version: the stage runs again and rewrites it
+        return None  # the file is damaged or from another version, so the stage runs again and rewrites it
     if not isinstance(kept, dict) or kept.get("key") != dict(key):
         return None
     result = kept.get("result")
@@ -25,7 +25,7 @@ def recall(workspace: Workspace, name: str, stage: str, key: Mapping[str, Any]) 
 
 
 def last(workspace: Workspace, name: str, stage: str) -> dict[str, Any] | None:
-    """Return the last result of ``stage`` for ``name``, with any key, or None."""
+    """Return the stored result of ``stage`` for ``name``, with any key; None if there is none."""
     try:
         kept = read_json(_path(workspace, name, stage))
     except InvalidInputError:
@@ -35,18 +35,18 @@ def last(workspace: Workspace, name: str, stage: str) -> dict[str, Any] | None:
 
 
 def keep(workspace: Workspace, name: str, stage: str, key: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-    """Store the result of ``stage``, after it has finished, so that a kill leaves no partial result."""
+    """Store the result of ``stage`` after the stage has finished, so that a killed run leaves no partial result."""
     text = json.dumps({"key": dict(key), "result": dict(result)}, indent=2) + "\n"
     files.write_atomic(_path(workspace, name, stage), text)
 
 
 def forget(workspace: Workspace, name: str, stage: str) -> None:
-    """Make the next run do ``stage`` again."""
+    """Delete the stored result of ``stage``, so that the next run does this stage again."""
     _path(workspace, name, stage).unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> Any:
-    """The JSON value in ``path``, None if there is no file. Raises :class:`InvalidInputError` with the faulty line."""
+    """Return the JSON value in ``path``; None if there is no file. Raises :class:`InvalidInputError` with the invalid line."""
     try:
         return codec.loads(files.read_bytes(path))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Read locks by the name of their environment."""
+"""Reads locks by the name of their environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Locked(NamedTuple):
-    """A lock on disk. ``kept`` is true if it was found, false if it was made or completed now."""
+    """A lock on disk. ``kept`` is true if the lock was found there, and false if it was made or completed now."""
 
     lock: Lock
     digest: str
@@ -22,7 +22,7 @@ class Locked(NamedTuple):
 
 
 def read_locked(tools: Tools, name: str) -> Locked | None:
-    """The lock of ``name``; None if there is no lock. Raises :class:`InvalidInputError` if the lock cannot be read."""
+    """Return the lock of ``name``; None if there is no lock. Raises :class:`InvalidInputError` if the lock cannot be read."""
     from envbuild.lock import lock_file
 
     path = tools.workspace.lock_file(name)
@@ -33,7 +33,7 @@ def read_locked(tools: Tools, name: str) -> Locked | None:
 
 
 def read_lock(path: Path) -> Lock:
-    """The lock in ``path``. Raises :class:`InvalidInputError` if the file is not a valid lock."""
+    """Return the lock in ``path``. Raises :class:`InvalidInputError` if the file is not a valid lock."""
     from envbuild.lock import lock_file
 
     return lock_file.read(path)

@@ -1,4 +1,4 @@
-"""The objects that the stages of one run share. Each is made on first use."""
+"""The objects that the stages of one run share. Each object is made when it is used for the first time."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 
 class Bundle(Protocol):
-    """A bundle that takes the network's place: :class:`envbuild.pipeline.offline.Offline`."""
+    """A bundle that is used in place of the network. :class:`envbuild.pipeline.offline.Offline` implements this protocol."""
 
     recipes: dict[str, Path]
 
     def names(self) -> list[str]:
-        """The names of its environments, sorted."""
+        """Return the names of the environments in the bundle, sorted."""
 
     def require(self, name: str) -> object:
-        """Raise :class:`BuildError` (``not-in-bundle``) if it does not have the environment."""
+        """Raise :class:`BuildError` (``not-in-bundle``) if the bundle does not have the environment ``name``."""
 
     def supply(self, tools: Tools, lock: Lock, *, wheels: bool) -> Mapping[str, Path]:
-        """Provide every file that a build of ``lock`` needs: path in the build context → file."""
+        """Return every file that a build of ``lock`` needs, as a mapping: path in the build context → file."""
 
 
 class _LateIndex:
-    """The index of ``tools``. It is made only if a build uses it, because a build that is kept needs none."""
+    """Stands in for the index of ``tools``, which is made on first use: a build that only keeps its image needs no index."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -55,7 +55,7 @@ class _LateIndex:
 
 
 class Tools:
-    """The matrix, the recipes, the index and the engine of one run; planning verbs use neither index nor engine."""
+    """The matrix, the recipes, the index and the engine of one run. Verbs that only plan use no index and no engine."""
 
     def __init__(
         self, workspace: Workspace, *, on_progress: OnProgress = lambda _news: None, start_engine: bool = False
@@ -66,10 +66,10 @@ class Tools:
         self.offline: Bundle | None = None
 
     def at(self, texts: Sequence[str]) -> Tools:
-        """Return the tools for ``texts``. If ``texts`` name a user's recipe, they are new tools that write next to the recipe.
+        """Return the tools for ``texts``. If ``texts`` name a user's recipe, return new tools that write next to this recipe.
 
-        With a bundle, the name of a user's environment means the copy of its recipe from the bundle. Raises
-        :class:`UsageError` if there is no recipe at the path.
+        With a bundle, the name of a user's environment means the recipe's copy from the bundle. Raises :class:`UsageError` if
+        ``texts`` are a path without a recipe.
         """
         from envbuild.custom.paths import path_in
 
@@ -81,8 +81,8 @@ class Tools:
         return self.for_recipe(recipe)
 
     def for_recipe(self, path: Path, recipe: UserRecipe | None = None) -> Tools:
-        """The tools for the user's own recipe at ``path``; the file is not read if ``recipe`` is given."""
-        tools = copy.copy(self)  # share existing objects
+        """Return tools for the user's recipe at ``path``. If ``recipe`` is given, the file is not read."""
+        tools = copy.copy(self)  # a shallow copy, which shares the objects that exist already
         tools.workspace = self.workspace.beside(path)
         tools.__dict__.pop("user_recipe", None)
         if recipe is not None:
@@ -91,7 +91,7 @@ class Tools:
 
     @functools.cached_property
     def user_recipe(self) -> UserRecipe | None:
-        """The user's recipe, or None."""
+        """The user's recipe; None if the tools are for no recipe."""
         path = self.workspace.user_recipe
         if path is None:
             return None
@@ -100,7 +100,10 @@ class Tools:
         return reading.load(path, services.load_services(self.workspace))
 
     def cli_name(self, name: str) -> str:
-        """Return the environment's name for a command line; for a user's recipe, its path, unless it comes from a bundle."""
+        """Return the word that names the environment on a command line.
+
+        For a user's recipe, this is the path of the recipe, unless the recipe comes from a bundle. Otherwise it is ``name``.
+        """
         path = self.workspace.user_recipe
         if self.offline is not None and name in self.offline.recipes:
             return name
@@ -108,7 +111,7 @@ class Tools:
 
     @functools.cached_property
     def matrix(self) -> Matrix:
-        """The matrix, under the site rules of the policy."""
+        """The matrix, after the site rules of the policy were applied to it."""
         if self.policy is None or not self.policy.site:
             return self.matrix_without_site
         from envbuild.policy import site_rules
@@ -124,7 +127,7 @@ class Tools:
 
     @functools.cached_property
     def policy(self) -> Policy | None:
-        """The site's policy, or None."""
+        """The site's policy; None if there is no policy."""
         if self.workspace.policy is None:
             return None
         from envbuild.policy import reading
@@ -133,17 +136,17 @@ class Tools:
 
     @property
     def build_tools(self) -> tuple[Artifact, ...]:
-        """The programs that the matrix pins for builds, as the wheels that they come in."""
+        """The wheels of the programs that the matrix pins for use in builds."""
         return tuple(_wheel(row) for row in self.matrix.build_tools if not row.pythons)
 
     @property
     def pips(self) -> Mapping[str, Artifact]:
-        """The pip that comes with an image, by the image's Python."""
+        """The wheel of the pip that an image contains, by the version of the image's Python."""
         return {python: _wheel(row) for row in self.matrix.build_tools for python in row.pythons}
 
     @property
     def source_archives(self) -> tuple[SourceArchive, ...]:
-        """The archives of repositories whose hashes the matrix knows."""
+        """The source archives of repositories for which the matrix has a hash."""
         from envbuild.model.lock import SourceArchive
 
         return tuple(
@@ -153,13 +156,13 @@ class Tools:
 
     @functools.cached_property
     def recipes(self) -> Mapping[str, Recipe]:
-        """The recipes by name: how each framework is installed and tested."""
+        """All recipes, by name. A recipe says how a framework is installed and tested."""
         from envbuild import recipes
 
         return recipes.load(self.workspace)
 
     def recipes_of(self, environment: Environment) -> Mapping[str, Recipe]:
-        """The recipes of ``environment``. Other recipes are not read."""
+        """Return recipes that include those of ``environment``. Recipes of other frameworks are not read for this."""
         from envbuild import recipes
 
         if "recipes" in self.__dict__:
@@ -168,13 +171,13 @@ class Tools:
 
     @functools.cached_property
     def templates(self) -> Mapping[str, str]:
-        """The text of the partials and of the recipes' templates."""
+        """The texts of the partials, which are shared parts of Dockerfiles, and of the recipes' templates."""
         from envbuild import recipes
 
         return recipes.templates(self.workspace)
 
     def sharing(self, earlier: Tools) -> Tools:
-        """Take over the index of ``earlier`` tools, and return these tools. The index remembers hosts that did not answer."""
+        """Use the index of the ``earlier`` tools, because it remembers hosts that did not answer. Return these tools."""
         if "index" in earlier.__dict__:
             earlier.index.on_progress = self.on_progress
             self.__dict__["index"] = earlier.index
@@ -182,13 +185,13 @@ class Tools:
 
     @functools.cached_property
     def index(self) -> Index:
-        """The package index, with the configuration of this machine's pip."""
+        """The client for package indexes, with the configuration of this machine's pip."""
         from envbuild.index.client import Index
 
         return Index(on_progress=self.on_progress)
 
     def build_inputs(self, lock: Lock, rendering: Mapping[str, str]) -> BuildInputs:
-        """Return everything that a build of ``lock`` uses."""
+        """Return all inputs of a build of ``lock``."""
         from envbuild.image_inputs import BuildInputs
 
         return BuildInputs(
@@ -202,7 +205,7 @@ class Tools:
 
     @functools.cached_property
     def engine(self) -> Engine:
-        """The container engine that answers. If none does, start the private one, if ``--start-engine`` was given."""
+        """The container engine that answers. If none answers and ``--start-engine`` was given, start the private engine."""
         from envbuild.engine import choice
 
         try:
@@ -222,7 +225,7 @@ class Tools:
         return f"{self.engine.origin} ({self.engine.endpoint})"
 
     def engine_or_none(self) -> Engine | None:
-        """Return the engine, or None: locking only uses it to find a base's digest."""
+        """Return the engine, or None if no engine answers, for callers that can work without an engine."""
         try:
             return self.engine
         except EngineError:

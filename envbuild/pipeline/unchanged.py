@@ -1,4 +1,4 @@
-"""Find out in this process, with one list of images, which environments need no work."""
+"""Finds the environments that need no work, in this process, from one list of the engine's images."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ T = TypeVar("T")
 
 
 class WorkNeededError(Exception):
-    """A stage needs more than the list of images, so there is work to do."""
+    """Raised if a stage needs more than the list of images, so that there is work to do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ListedImage:
-    """Stands in for an image. Reading its layers raises an error, because a check of an empty list of layers would pass."""
+    """Stands in for an image. It has no layers, because a check of an empty list of layers would pass: reading them raises."""
 
     id: str
     tags: tuple[str, ...]
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raise :class:`WorkNeededError`: everything else about the image needs the engine."""
+        """Raise :class:`WorkNeededError`, because all other facts about the image need the engine."""
         raise WorkNeededError(name)
 
 
 class ImageList:
-    """Stands in for the engine and the index: knows which images there are, and refuses all work."""
+    """Stands in for the engine and the index. It knows the ids and tags of all images, and refuses all work."""
 
     def __init__(self, engine: Engine) -> None:
         self.endpoint = engine.endpoint
@@ -44,7 +44,7 @@ class ImageList:
         self._ids = engine.image_ids()
 
     def image(self, reference: str) -> ImageInfo | None:
-        """The image's id and tags; nothing else is known about it."""
+        """Return the image, of which only the id and the tags are known; None if the engine has no such image."""
         found = self._ids.get(reference)
         if found is None:
             return None
@@ -52,12 +52,12 @@ class ImageList:
         return cast("ImageInfo", _ListedImage(id=found, tags=tags))
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Raise :class:`WorkNeededError`: everything else needs the engine or the index."""
+        """Raise :class:`WorkNeededError`, because all other methods need the engine or the index."""
         raise WorkNeededError(name)
 
 
 def view(tools: Tools) -> Tools:
-    """Return the tools with a list of images in place of the engine and the index, and without progress."""
+    """Return a copy of the tools that has a list of images in place of the engine and the index, and reports no progress."""
     seen = copy.copy(tools)
     images = ImageList(tools.engine)
     seen.on_progress = ignore_progress
@@ -66,9 +66,9 @@ def view(tools: Tools) -> Tools:
 
 
 def without_work(seen: Tools, name: str, attempt: Callable[[Tools], T]) -> T | None:
-    """Return what ``attempt`` returns, or None if it needs the engine or an index for more than the list of images.
+    """Return the result of ``attempt``. Return None if ``attempt`` needs an index, or more of the engine than a list of images.
 
-    ``seen`` are tools of :func:`view`. The result is also None if another run may be working on ``name``: waiting for
+    ``seen`` are tools from :func:`view`. The result is also None if another run may be working on ``name``, because waiting for
     that run would delay all other environments.
     """
     if _is_busy(seen.workspace, name):
@@ -80,8 +80,8 @@ def without_work(seen: Tools, name: str, attempt: Callable[[Tools], T]) -> T | N
 
 
 def _is_busy(workspace: Workspace, name: str) -> bool:
-    """Whether another run may be working on ``name``, or on any of the user's own environments in the same folder."""
-    if workspace.user_recipe is not None:  # the recipe's name is in its file, which is not read here
+    """Whether another run may be working on ``name``, or on any user's environment in the same folder."""
+    if workspace.user_recipe is not None:  # the name is in the recipe's file, which is not read here, so any name counts
         name = "*"
     locks = workspace.running(name, "make"), workspace.build_record(name).with_suffix(".running")
     return any(True for lock in locks for _ in lock.parent.glob(lock.name))

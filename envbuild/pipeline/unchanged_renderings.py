@@ -1,4 +1,4 @@
-"""Know from the stamps of files which renderings are up to date, so that nothing is rendered to find out.
+"""Finds from the stamps (sizes and times) of files which renderings are up to date, without rendering them again.
 
 docs/decisions/0019-renderings-nothing-changed.md has the reasons.
 """
@@ -18,12 +18,12 @@ from envbuild.pipeline.tools import Tools
 from envbuild.workspace import can_be_name
 
 _PROGRAM = Path(__file__).parent.parent
-_LIBRARIES = ("jinja2", "packaging", "resolvelib")  # other versions of these programs could render differently
+_LIBRARIES = ("jinja2", "packaging", "resolvelib")  # other versions of these libraries could render differently
 _OF_IMAGES = ("recipes", "partials", "overlay", "services", "stacks")
 
 
 class RenderingWatch:
-    """Knows from the stamps of files which renderings are up to date. A user's recipe is always rendered again."""
+    """Finds renderings that are up to date, from the stamps of files. The rendering of a user's recipe is always made again."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -31,7 +31,10 @@ class RenderingWatch:
         self._stamps: dict[tuple[str, ...], tuple[str, int]] = {}
 
     def recall(self, text: str) -> Rendering | None:
-        """The rendering that :meth:`note` recorded for ``text``; None if there is none, or if a file it depends on changed."""
+        """Return the rendering that :meth:`note` recorded for the request ``text``.
+
+        Return None if there is no record, or if the stamp of a file that the rendering depends on has changed.
+        """
         if self._tools.workspace.user_recipe is not None or not can_be_name(text):
             return None
         known = stage_cache.last(self._tools.workspace, text, "render")
@@ -48,7 +51,10 @@ class RenderingWatch:
             return None
 
     def note(self, done: Rendering, *requests: str) -> None:
-        """Remember the rendering and the ``requests`` for it, unless a file changed while it was made or just before."""
+        """Record the rendering for its name and for ``requests``.
+
+        Nothing is recorded if a file changed while the rendering was made, or a moment before.
+        """
         if self._tools.workspace.user_recipe is None:
             for text in dict.fromkeys((done.name, *requests)):
                 if can_be_name(text):
@@ -78,8 +84,10 @@ class RenderingWatch:
         return [*(str(workspace.root / each) for each in read_sources(workspace.matrix, workspace.overlays)), *policy]
 
     def _inputs(self, names: Iterable[str], sources: Sequence[str]) -> tuple[str, int]:
-        """The stamp of a rendering's inputs. They include the locks of all ``names``, because a lock decides what its name
-        means."""
+        """Return the stamp of a rendering's inputs, and the time of the newest change.
+
+        The inputs include the locks of all ``names``, because a name with a lock means the environment in this lock.
+        """
         key = tuple(sources)
         if key not in self._stamps:
             origins = [spec.origin for spec in map(find_spec, _LIBRARIES) if spec is not None and spec.origin]

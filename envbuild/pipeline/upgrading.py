@@ -1,4 +1,4 @@
-"""``lock --upgrade``: choose pins of all or some packages again, and report the changes."""
+"""``lock --upgrade``: chooses the pins of all or some packages again, and reports the changes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upgraded:
-    """A lock before and after. ``outdated`` are proofs of the old lock, which do not apply to the new one.
+    """A lock before and after the upgrade. ``outdated`` are the kinds of proof that are valid only for the old lock.
 
-    ``base_kept`` says why the base could not be pinned again; otherwise it is empty.
+    ``base_kept`` says why the base could not be pinned again, or is empty.
     """
 
     before: Locked
@@ -37,13 +37,14 @@ class Upgraded:
 def upgrade_environment(
     tools: Tools, environment: Environment, *, packages: Sequence[str] = (), base_image: bool = False, write: bool = True
 ) -> Upgraded:
-    """Choose pins of ``environment`` again: all, or only ``packages`` (names or requirements), or the base image.
+    """Choose pins of ``environment`` again: all pins, or only those of ``packages`` and, with ``base_image``, of the base.
 
-    Other pins stay if they fit. A package with explicit bounds may be newer than the date limit, and so may its requirements;
-    the date limit applies to all other packages. Nothing is written unless something changed and ``write`` is true.
+    ``packages`` are names or requirements. All other pins stay if they fit. A package with explicit bounds may be newer than
+    the date limit, and so may the packages that it requires. The date limit applies to all other packages. The lock is written
+    only if it has changed and ``write`` is true.
 
-    Raises :class:`InvalidInputError` (``no-lock``) if there is nothing to upgrade, :class:`UnknownNameError` for a package
-    that is not pinned, and the errors of locking.
+    Raises :class:`InvalidInputError` (``no-lock``) if there is no lock, :class:`UnknownNameError` for a package that is not
+    pinned, and the errors of locking.
     """
     from envbuild.lock import comparison, lock_file, making
 
@@ -82,7 +83,7 @@ def upgrade_environment(
 
 
 class _Base:
-    """The pin of the base: a new one from ``ask``; the old one if ``ask`` is None or finds none."""
+    """The pin of the base. The function ``ask`` makes a new pin. If ``ask`` is None or finds no pin, the old pin is used."""
 
     def __init__(self, lock: Lock, ask: Callable[[Environment], BaseLock | Missing] | None) -> None:
         self._lock = lock
@@ -91,7 +92,7 @@ class _Base:
         self.kept = ""
 
     def pin(self, environment: Environment) -> BaseLock | Missing:
-        """Return the pin of the base of ``environment``, or what is missing and why."""
+        """Return the pin of the base of ``environment``, or an entry for the lock's ``missing`` with the reason."""
         held = self._gap or self._lock.base
         found = self._ask(environment) if self._ask else held
         if isinstance(found, Missing) and isinstance(held, BaseLock) and held.image == environment.base.image:
@@ -100,7 +101,7 @@ class _Base:
         return found
 
     def repinned(self) -> Lock:
-        """Return the lock with this pin and no other change."""
+        """Return the lock with the new pin of the base, and without any other change."""
         found = self.pin(self._lock.environment)
         if isinstance(found, Missing):
             return self._lock

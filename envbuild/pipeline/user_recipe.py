@@ -1,4 +1,4 @@
-"""Resolve a user's recipe, and check whether its lock is still valid."""
+"""Helps to resolve a user's recipe, and checks whether its lock is still valid."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.tools import Tools
 
-# Keys that a lock depends on, with their names in the file. Other keys can change without a package index.
+# The fields that decide pins, with their keys in envbuild.yaml. If other keys change, no package index is needed for a new
+# lock.
 _PINNED = {"request": "frameworks", "pip": "pip", "newer": "newer"}
 
 
 def named(resolution: Resolution, recipe: UserRecipe) -> Resolution:
-    """Return ``resolution`` with the recipe's name and additions."""
+    """Return ``resolution`` with the name of the recipe, and with everything that the recipe adds."""
     environment = replace(resolution.environment, name=recipe.name, custom=recipe.custom)
     return resolution._replace(request=str(recipe.path), environment=environment)
 
 
 def packages_of_frameworks(tools: Tools) -> dict[str, str]:
-    """Map canonical project names to the framework of the matrix that the project installs. If there are several, take the
-    first."""
+    """Map the canonical name of each project on the index to the framework that it installs.
+
+    If a project installs several frameworks of the matrix, the first one counts.
+    """
     from packaging.utils import canonicalize_name
 
     found: dict[str, str] = {}
@@ -41,7 +44,7 @@ def packages_of_frameworks(tools: Tools) -> dict[str, str]:
 
 
 def with_advice(tools: Tools, resolution: Resolution) -> Resolution:
-    """Return ``resolution`` with a warning for each project under ``pip:`` that is a framework of the matrix."""
+    """Return ``resolution`` with a warning for each project under ``pip:`` that the matrix has as a framework."""
     from envbuild.custom.requirements import project_of
 
     environment = resolution.environment
@@ -65,7 +68,7 @@ def _project(text: str) -> str:
 
 
 def as_locked(recipe: UserRecipe, lock: Lock) -> Environment | None:
-    """Return the lock's decision as the recipe's environment if it is for the same request, else None."""
+    """Return the environment of the lock, with the recipe's name and additions; None if the lock is for another request."""
     held = lock.environment.custom
     if held is None or held.request != recipe.custom.request:
         return None
@@ -73,7 +76,7 @@ def as_locked(recipe: UserRecipe, lock: Lock) -> Environment | None:
 
 
 def pinned_differences(recipe: UserRecipe, lock: Lock) -> list[Problem]:
-    """Return the differences between the recipe and its lock that invalidate pins."""
+    """Return those differences between the recipe and its lock that make pins invalid."""
     return [Problem(where=str(recipe.path), line=0, message=message) for message in _differences(recipe.custom, lock)]
 
 
@@ -92,7 +95,7 @@ def _differences(custom: Custom, lock: Lock) -> Iterator[str]:
 
 
 def require_taken_over(tools: Tools, lock: Lock) -> None:
-    """Raise :class:`InvalidInputError` (``stale-lock``) if the recipe has changed since it was locked."""
+    """Raise :class:`InvalidInputError` (``stale-lock``) if the recipe has changed since its lock was made."""
     recipe = tools.user_recipe
     if recipe is not None and as_locked(recipe, lock) != lock.environment:
         raise InvalidInputError(
@@ -104,7 +107,7 @@ def require_taken_over(tools: Tools, lock: Lock) -> None:
 
 
 def require_alone(recipe: UserRecipe, *, insisted: bool) -> None:
-    """Raise :class:`UsageError` if options are combined with a recipe, because no file would record them."""
+    """Raise :class:`UsageError` if options force values for a user's recipe, because no file would record these values."""
     if insisted:
         raise UsageError(
             "Options cannot be combined with envbuild.yaml; put them in it.",
@@ -113,7 +116,7 @@ def require_alone(recipe: UserRecipe, *, insisted: bool) -> None:
 
 
 def require_free_name(tools: Tools, recipe: UserRecipe) -> None:
-    """Raise :class:`InvalidInputError` if the recipe's name is a request: its images would take over the request's tags."""
+    """Raise :class:`InvalidInputError` if the recipe's name is a request, because its images would get the request's tags."""
     if not is_free(tools, recipe.name):
         raise InvalidInputError(
             f"The environment of {recipe.path} would be called {recipe.name}, which already means something else to envbuild.",
@@ -142,7 +145,7 @@ def free_name(tools: Tools, folder: Path) -> str:
 
 
 def keep_private(tools: Tools) -> None:
-    """Make git ignore files next to the recipe that belong to this machine only."""
+    """Make git ignore the folder next to the recipe whose files belong only to this machine."""
     workspace = tools.workspace
     if workspace.user_recipe is not None and not (note := workspace.output / ".gitignore").exists():
         files.write_atomic(

@@ -1,4 +1,4 @@
-"""Look up the known vulnerabilities of many locks, each package once."""
+"""Looks up the known vulnerabilities of the packages in many locks. Each package is looked up once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from envbuild.model.lock import Artifact, Lock
 from envbuild.model.progress import OnProgress, Progress
 from envbuild.model.vulnerabilities import Audit, Vulnerability
 
-_AT_ONCE = 200  # packages in one question to a service, which answers within ten minutes or not at all
+_AT_ONCE = 200  # packages in one query to a service, so that the service can answer within the limit of ten minutes
 
-_Key = tuple[str, str]  # a package and its public version: 2.6.0+cu126 is a build of 2.6.0
+_Key = tuple[str, str]  # the name and the public version of a package; the public version of 2.6.0+cu126 is 2.6.0
 
 
 class Advisories:
-    """The advisories about the Python packages of locks. Without databases and without a service, nothing is looked up."""
+    """The advisories about the Python packages of locks. If there are no databases and no service, nothing is looked up."""
 
     def __init__(self, databases: Sequence[Path], service: str, on_progress: OnProgress) -> None:
         self._databases = databases
@@ -34,7 +34,7 @@ class Advisories:
         return bool(self._databases or self._service)
 
     def look_up(self, locks: Iterable[Lock]) -> None:
-        """Look up the packages of ``locks`` that are not known yet. Raises the errors of :func:`envbuild.audit.audit`."""
+        """Look up the packages of ``locks``, each package once. Raises the errors of :func:`envbuild.audit.audit`."""
         new = {_key(each): each for lock in locks for each in _packages(lock)}
         wanted = {key: each for key, each in sorted(new.items()) if key not in self._known}
         if not self.is_asked or not wanted:
@@ -83,7 +83,7 @@ def _key(one: Artifact | Vulnerability) -> _Key:
 
 
 def least_fixes(findings: Iterable[Vulnerability]) -> dict[str, Version]:
-    """Return, for each package with a fixed release, the lowest version that closes all advisories that can be closed."""
+    """Return, for each package with a fixed release, the lowest version that fixes all its vulnerabilities that have a fix."""
     least: dict[str, Version] = {}
     for finding in findings:
         ours = Version(finding.version)

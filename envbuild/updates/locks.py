@@ -1,4 +1,4 @@
-"""Renew the locks of a checkout, render them again, and find what changed and which proofs no longer hold."""
+"""Renews the locks of a checkout, renders them again, and finds the changes and the proofs that are no longer valid."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from envbuild.pipeline.evidence import Evidence
 
 _Told = tuple["tuple[Vulnerability, ...] | None", "tuple[Vulnerability, ...] | None"]
-_REMADE: tuple[evidence.Kind, ...] = ("locked", "rendered")  # proofs that an update makes itself
+_REMADE: tuple[evidence.Kind, ...] = ("locked", "rendered")  # the kinds of proof that an update makes itself
 
 
 class Locks:
-    """The locks of the scratch checkout of ``tools``, and what happened to them."""
+    """The locks in the scratch copy that ``tools`` use, and the changes that were made to these locks."""
 
     def __init__(self, tools: Tools, request: UpdateRequest, known: Advisories) -> None:
         self.tools = tools
@@ -40,7 +40,10 @@ class Locks:
         self._known = known
 
     def names(self) -> list[str]:
-        """The environments whose locks the request is about. Raises :class:`UnknownNameError` (``nothing-matches``)."""
+        """Return the environments whose locks the request covers.
+
+        Raises :class:`UnknownNameError` (``nothing-matches``) if no name matches the pattern of the request.
+        """
         pattern = self._request.pattern
         names = [name for name in _locked_names(self.tools) if not pattern or fnmatchcase(name, pattern)]
         if pattern and not names:
@@ -52,7 +55,7 @@ class Locks:
         return names
 
     def renew(self) -> None:
-        """Renew the locks by the policy of the request. A failure ends the update, unless the request keeps going."""
+        """Renew the locks that the request's ``locks`` selects. A failure ends the update, unless ``keeps_going`` is set."""
         if self._request.locks == "none":
             return
         before = {name: _read(self.tools, name) for name in self.names()}
@@ -72,7 +75,7 @@ class Locks:
                 self.kept.append(KeptLock(name=name, reason=error.message))
 
     def add(self, text: str) -> None:
-        """Lock the environment that ``text`` requests in the updated matrix, unless it has a lock already."""
+        """Lock the environment to which the updated matrix resolves ``text``, unless this environment already has a lock."""
         name = resolving.resolve_buildable(self.tools, [text], Constraints()).environment.name
         if self.tools.workspace.lock_file(name).exists():
             return
@@ -86,7 +89,11 @@ class Locks:
         self._apply(name, None, None, lock)
 
     def _secure(self, name: str, lock: Lock) -> None:
-        """Upgrade the packages with known vulnerabilities to the lowest fixed versions: all together, else one by one."""
+        """Upgrade the packages with known vulnerabilities to the lowest fixed versions.
+
+        All these packages are upgraded together. If that is impossible, they are upgraded one after the other, as far as they
+        fit.
+        """
         own = {canonicalize_name(framework.package) for framework in lock.environment.frameworks}
         least = {name: fix for name, fix in advisories.least_fixes(self._known.of(lock)).items() if name not in own}
         if not least:
@@ -102,7 +109,7 @@ class Locks:
                     if (tried := self._try(lock, original, [*fitting, each])) is not None:
                         fitting, found = [*fitting, each], tried
                         break
-            found = self._try(lock, original, fitting) if fitting else None  # the last attempt may have failed
+            found = self._try(lock, original, fitting) if fitting else None  # again, because the last attempt may have failed
         if found is not None and not found.empty:
             self._apply(name, lock, found)
         now = _read(self.tools, name)
@@ -113,7 +120,7 @@ class Locks:
             self.kept.append(KeptLock(name=name, reason=reason, remaining=remaining))
 
     def _try(self, lock: Lock, original: bytes, wanted: Sequence[str]) -> LockDifference | None:
-        """Upgrade the packages ``wanted`` of the original lock. If they do not fit, keep that lock and return None."""
+        """Upgrade the packages ``wanted`` in the original lock. If they do not fit, keep the original lock and return None."""
         files.write_atomic(self.tools.workspace.written_lock(lock.environment.name), original)
         try:
             return upgrading.upgrade_environment(self.tools, lock.environment, packages=wanted).difference
@@ -123,7 +130,7 @@ class Locks:
             return None
 
     def _apply(self, name: str, before: Lock | None, difference: LockDifference | None, after: Lock | None = None) -> None:
-        """Render the changed lock, correct its evidence, and note what changed."""
+        """Render the changed lock, update its evidence, and record the changes."""
         if difference is not None and difference.empty:
             return
         held = _evidence(self.tools, name, before) if before is not None else None
@@ -145,7 +152,10 @@ class Locks:
         )
 
     def _advisories(self, before: Lock | None, after: Lock) -> _Told:
-        """Return the closed and the opened advisories; None for both if no advisories are looked up."""
+        """Return the advisories that only the old lock has, and those that only the new lock has.
+
+        Both are None if no advisories are looked up.
+        """
         if not self._known.is_asked:
             return None, None
         self._known.look_up([*([before] if before else []), after])
@@ -158,7 +168,7 @@ class Locks:
 
 
 def stale(tools: Tools) -> set[str]:
-    """Return the locks that matrix and recipes do not accept."""
+    """Return the names of locks that the matrix or the recipes do not accept."""
     return {name for name in _locked_names(tools) if not _is_accepted(tools, name)}
 
 
@@ -183,7 +193,7 @@ def _size(lock: Lock) -> int:
 
 
 def _evidence(tools: Tools, name: str, before: Lock) -> Evidence:
-    """Return the committed evidence that is valid for the lock ``before`` and its rendering."""
+    """Return the committed evidence that is valid for the earlier lock ``before`` and its rendering."""
     from envbuild import image_inputs
     from envbuild.lock import lock_file
     from envbuild.pipeline.evidence import Subject
@@ -198,9 +208,9 @@ def _evidence(tools: Tools, name: str, before: Lock) -> Evidence:
 
 
 def _prove_again(tools: Tools, name: str, lock: Lock, held: Evidence | None) -> tuple[str, ...]:
-    """Write the evidence of the changed lock, and return the kinds of proof that it lost.
+    """Write the evidence of the changed lock, and return the kinds of proof that are no longer valid.
 
-    The update itself proves that everything is pinned, and that the files are the rendering of the lock.
+    The update itself makes two kinds of proof: that the lock pins every file, and that the files are the rendering of the lock.
     """
     subject = proofs.subject_of(tools, name)
     assert subject is not None, "the lock was written before"
@@ -216,7 +226,7 @@ def _prove_again(tools: Tools, name: str, lock: Lock, held: Evidence | None) -> 
 
 
 def _list(tools: Tools, name: str, reason: str) -> None:
-    """Add the environment to the list of committed environments, at its end."""
+    """Add the environment to the end of ``images/environments.yaml``, the list of committed environments."""
     path = tools.workspace.images / committed.FILE
     if name in committed.listed(tools.workspace) or not path.is_file():
         return

@@ -1,4 +1,4 @@
-"""Make an update: rows, locks and renderings in a scratch copy, and a branch when all of it is there."""
+"""Makes an update: changes rows, locks and renderings in a scratch copy, and sets a branch when everything is ready."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from envbuild.updates.model import Changes, NewRelease, UpdateRequest
 from envbuild.updates.scratch import Scratch, StartCommit
 from envbuild.workspace import Workspace
 
-# The days on which rows were checked and proofs were made. Two updates that differ only in them are the same.
+# The dates on which rows were checked and proofs were made. Two updates that differ only in these dates count as the same.
 _DAYS = re.compile(rb'(checked: |"date": ?)"\d{4}-\d{2}-\d{2}"')
 
 
@@ -27,7 +27,7 @@ _DAYS = re.compile(rb'(checked: |"date": ?)"\d{4}-\d{2}-\d{2}"')
 class Update:
     """A finished update. ``paths`` are the changed files, relative to the top of the repository; empty if nothing is new.
 
-    ``commit`` is empty if no branch was made now. ``is_known`` is true if the branch already had the same content.
+    ``commit`` is empty if this run set no branch. ``is_known`` is true if the branch already had the same content.
     """
 
     base: StartCommit
@@ -49,10 +49,11 @@ def make(
     writes: bool = True,
     on_progress: OnProgress,
 ) -> Update:
-    """Make the update of ``revision`` and let ``branch`` name it; with ``writes`` false, only find out what would be done.
+    """Make an update that starts from ``revision``, and set ``branch`` to its commit.
 
-    Nothing is changed before the whole set is there. Raises :class:`UsageError` (``branch-exists``) if the branch has another
-    content, unless ``replaces``, and the errors of the index, of locking and of rendering.
+    If ``writes`` is false, no branch is set, and the result describes the update. The branch is set only when the whole set of
+    changes is ready. Raises :class:`UsageError` (``branch-exists``) if the branch has another content and ``replaces`` is
+    false. Also raises the errors of the index, of locking and of rendering.
     """
     base = scratch.base_of(workspace, revision)
     if writes:
@@ -84,15 +85,15 @@ def make(
 
 
 def _change(copy: Scratch, request: UpdateRequest, on_progress: OnProgress) -> Changes:
-    """Change the files of the copy, and return what was changed."""
+    """Change the files of the scratch copy, and return the changes."""
     tools = Tools(copy.workspace, on_progress=on_progress)
     known = Advisories(request.databases, request.service, on_progress)
     work = Locks(tools, request, known)
     if request.pattern:
-        work.names()  # refuse a pattern that matches nothing before the index is asked
+        work.names()  # raises if the pattern matches no environment, before the index is asked
     accepted_before = locks.stale(tools)
     found = _rows(tools, request, on_progress) if request.asks_index else None
-    tools = Tools(copy.workspace, on_progress=on_progress)  # these read the matrix with the new rows
+    tools = Tools(copy.workspace, on_progress=on_progress)  # new tools, which read the matrix with the new rows
     work.tools = tools
     work.renew()
     for text in request.newest:
@@ -111,7 +112,7 @@ def _change(copy: Scratch, request: UpdateRequest, on_progress: OnProgress) -> C
 
 
 def _rows(tools: Tools, request: UpdateRequest, on_progress: OnProgress) -> rows.Rows:
-    """Write the rows of new releases into the copy's matrix."""
+    """Write rows for new releases into the matrix of the scratch copy."""
     workspace = tools.workspace
     facts = load_files(workspace.matrix)
     wanted = rows.only(facts, request.frameworks)
@@ -125,7 +126,7 @@ def _rows(tools: Tools, request: UpdateRequest, on_progress: OnProgress) -> rows
 
 
 def _holds(copy: Scratch, branch: str, tip: str, paths: Sequence[str]) -> bool:
-    """Whether the branch already is this update: made from the same commit, with the same content apart from dates."""
+    """Whether the branch already has this update: it starts from the same commit and has the same content, except for dates."""
     if copy.parent(tip) != copy.base.commit or copy.changed_in(branch) != list(paths):
         return False
     return all(_undated(copy.content(path)) == _undated(copy.content_at(tip, path)) for path in paths)

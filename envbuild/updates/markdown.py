@@ -1,4 +1,4 @@
-"""The text of an update: the message of its commit, and the description of its pull request in Markdown. Pure."""
+"""Writes the text of an update: the message of its commit, and the description of its pull request in Markdown."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from envbuild.lock.comparison import PackageChange
     from envbuild.model.vulnerabilities import Vulnerability
 
-_SHOWN = 12  # advisories, files and findings that are listed by name
+_SHOWN = 12  # at most so many advisories, files and findings are listed by name
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def page(changes: Changes, *, locks: str) -> str:
-    """Return the description of the pull request. ``locks`` is the policy by which locks were renewed."""
+    """Return the description of the pull request. ``locks`` says which locks were renewed, as in :class:`UpdateRequest`."""
     lines = [f"# {changes.title}", ""]
     lines += _releases(changes)
     lines += _waiting(changes)
@@ -37,7 +37,7 @@ def message(changes: Changes) -> str:
 
 
 def summary(renewed: RenewedLock) -> str:
-    """Say in a few words what changed in a lock."""
+    """Describe in a few words the changes in a lock."""
     if renewed.difference is None:
         return "a new environment"
     difference = renewed.difference
@@ -208,7 +208,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Make a text from elsewhere harmless in Markdown: one line, and no markup of Markdown or HTML."""
+    """Make an untrusted text safe for Markdown: return it as one line, without markup of Markdown or HTML."""
     return re.sub(r"([\\`*_\[\]<>|#~@!])", r"\\\1", _one_line(text))
 
 

@@ -1,4 +1,4 @@
-"""What an update is asked for, and what it found and changed."""
+"""The request for an update, and its result: what it found and what it changed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Policy = Literal["none", "security", "all"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateRequest:
-    """What an update does. ``locks`` says which locks are renewed, ``pattern`` is a glob over their names.
+    """The request for an update. ``locks`` says which locks are renewed; ``pattern`` is a glob that their names must match.
 
-    ``newest`` are requests whose environments are locked, too, if they have no lock yet. Advisories come from ``databases``
-    (OSV), or from ``service``; they are not looked up if both are empty. With ``keeps_going``, a lock that cannot be renewed
-    stays as it is; otherwise it ends the update. ``asks_index`` is false for an update without new releases; ``measures`` is
-    false if their wheels shall not be measured.
+    ``newest`` are requests whose environments also get a lock, if they have none yet. Advisories come from OSV ``databases`` or
+    from a ``service``; if both are empty, none are looked up. With ``keeps_going``, a lock that cannot be renewed stays as it
+    is; otherwise, it ends the update. ``asks_index`` is false for an update without new releases. ``measures`` is false if the
+    wheels of new releases must not be measured.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class UpdateRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewRelease:
-    """A release with a new row in ``file``."""
+    """A release that got a new row in the matrix file ``file``."""
 
     framework: str
     version: str
@@ -47,10 +47,10 @@ class NewRelease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RenewedLock:
-    """A changed lock: its differences, the bytes of its files, and the proofs in the repository that no longer hold.
+    """A changed lock: its differences, the sizes of its Python packages in bytes, and the committed proofs that it lost.
 
-    ``difference`` is None for a new environment. ``closed`` are advisories that only the old lock has, ``opened`` those that
-    only the new lock has; both are None if advisories were not looked up.
+    ``difference`` is None for a new environment. ``closed`` are advisories about packages that only the old lock has.
+    ``opened`` are advisories about packages that only the new lock has. Both are None if no advisories were looked up.
     """
 
     name: str
@@ -65,7 +65,7 @@ class RenewedLock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptLock:
-    """A lock that should have been renewed, and the reason why it was not. ``remaining`` are advisories that stay open."""
+    """A lock that could not be renewed, or only in part, and the reason. ``remaining`` are advisories that stay open."""
 
     name: str
     reason: str
@@ -74,9 +74,9 @@ class KeptLock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changes:
-    """Everything that an update found and changed. ``unchecked`` says what was not compared with advisories.
+    """The findings and the changes of an update. ``unchecked`` lists packages and advisories that could not be compared.
 
-    ``stale`` are locks that the matrix accepted before, and no longer accepts.
+    ``stale`` are locks that the matrix accepted before the update, and does not accept after it.
     """
 
     releases: tuple[NewRelease, ...]
@@ -90,7 +90,7 @@ class Changes:
 
     @property
     def title(self) -> str:
-        """A subject line: what changes, in at most 72 characters."""
+        """The subject line of the commit. It says in at most 72 characters what changes."""
         new = [each for each in self.locks if each.difference is None]
         parts = [
             _count(len(self.releases), "release", "Add"),

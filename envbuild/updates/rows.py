@@ -1,4 +1,4 @@
-"""Ask the package index for releases that the matrix lacks, and propose their rows as one set."""
+"""Asks the package index for releases that the matrix lacks, and proposes rows for them as one set."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexAnswers:
-    """What the index has in addition to ``matrix``. ``unread`` has the wheels with unreadable requirements, and the reason.
+    """The answers of the index, and their differences from ``matrix``.
 
-    With ``needs``, the wheels of new releases are measured.
+    ``unread`` maps the wheels whose requirements cannot be read to the reasons. With ``needs``, the wheels of new releases are
+    measured.
     """
 
     matrix: Matrix
@@ -44,9 +45,9 @@ class IndexAnswers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """The proposed rows. ``waiting`` are the releases that get no row yet; a person has to look at the findings in ``left``.
+    """The proposed rows. ``waiting`` are releases that get no row yet. ``left`` are findings that a person must look at.
 
-    ``measured`` are the measurements of the new releases' wheels, to be kept with the matrix.
+    ``measured`` are the measurements of the new releases' wheels, which are stored with the matrix.
     """
 
     proposal: Proposal
@@ -56,7 +57,10 @@ class Rows:
 
 
 def only(facts: Matrix, names: Sequence[str]) -> Matrix:
-    """Return the matrix with only the named frameworks and those that belong to them, or with all if none is named."""
+    """Return the matrix with only the named frameworks and the frameworks that belong to them.
+
+    If no framework is named, return the matrix with all frameworks.
+    """
     from envbuild.resolve.request.parser import parse
 
     wanted = waiting.together(facts, (each.framework.name for name in names for each in parse([name], matrix=facts).wanted))
@@ -64,7 +68,7 @@ def only(facts: Matrix, names: Sequence[str]) -> Matrix:
 
 
 def ask(facts: Matrix, index: Index, downloads: Path, on_progress: OnProgress, needs: WheelNeeds | None = None) -> IndexAnswers:
-    """Compare ``facts`` with the index. Raises :class:`BuildError` (``index-unreachable``)."""
+    """Compare the matrix ``facts`` with the index. Raises :class:`BuildError` (``index-unreachable``)."""
     from envbuild.lock.metadata import MetadataReader, UnusableFileError
 
     metadata = MetadataReader(index, downloads, on_progress, whole=False)
@@ -86,10 +90,11 @@ def ask(facts: Matrix, index: Index, downloads: Path, on_progress: OnProgress, n
 
 
 def propose(facts: Matrix, sources: Mapping[str, str], asked: IndexAnswers, on_progress: OnProgress) -> Rows:
-    """Propose rows for the new releases in ``asked``: base frameworks first, then the add-ons that are based on them.
+    """Propose rows for the new releases in ``asked``: first for base frameworks, then for add-ons to these frameworks.
 
-    A release waits while a part that belongs to it is missing: a package that it requires, its base framework, or an add-on
-    that upstream publishes with it. Raises :class:`BuildError` (``index-shrunk``) if the index is clearly incomplete.
+    A release gets no row, but waits, while another part is missing: a package that it requires, its base framework, or an
+    add-on that upstream publishes together with it. Raises :class:`BuildError` (``index-shrunk``) if the index is clearly
+    incomplete.
     """
     proposals.require_whole(asked.matrix, asked.findings, asked.place)
     held: dict[Key, str] = {}
@@ -113,7 +118,7 @@ def propose(facts: Matrix, sources: Mapping[str, str], asked: IndexAnswers, on_p
 
 
 def _measured(after: Matrix, added: Container[Key], asked: IndexAnswers) -> tuple[Mapping[str, Any], ...]:
-    """Return the measurements of the wheels that the new rows are about."""
+    """Return the measurements of the wheels that belong to the new rows."""
     rows = [(release, variant) for table in after.frameworks for release in table.releases
             for variant in release.variants if (table.name, release.version) in added]  # fmt: skip
     new = [(release.version, variant.package) for release, variant in rows if published.indexed(variant)]
@@ -126,7 +131,10 @@ def _measured(after: Matrix, added: Container[Key], asked: IndexAnswers) -> tupl
 def _propose(
     facts: Matrix, sources: Mapping[str, str], asked: IndexAnswers, held: Mapping[Key, str], on_progress: OnProgress
 ) -> tuple[Proposal, dict[Key, str]]:
-    """Propose rows in the order of the frameworks' depth, and return the releases that turned out to wait."""
+    """Propose rows: first for base frameworks, then for add-ons, then for add-ons to add-ons.
+
+    Also return the releases that must wait, each with the reason.
+    """
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     source = new_row.RowSources(
         matrix=facts, published=asked.published, reader=asked.reader, today=today, needs_of=asked.needs or new_row.not_measured
@@ -163,5 +171,5 @@ def _compiled(files: Mapping[str, str]) -> Matrix:
 
 
 def read_texts(entry: Path) -> dict[str, str]:
-    """Return the matrix's own files as text, by name."""
+    """Return the texts of the matrix's own files, by name. Overlays are not included."""
     return {name: content.decode() for name, content in loader.read_sources(entry).items()}

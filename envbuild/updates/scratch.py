@@ -1,7 +1,7 @@
-"""A copy of a commit's files outside of the checkout, whose changes become a git branch in one step, or nothing.
+"""A scratch copy of a commit's files outside of the checkout. Its changes become a git branch in one step.
 
-The copy has its own index, so the user's working tree and index are never touched. Until the branch exists, a kill leaves
-nothing but unused objects in the repository, which git removes itself.
+The copy has its own git index, so the user's working tree and index never change. If the process is killed before the branch is
+set, only unused objects are left in the repository. git removes such objects itself.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from envbuild.pipeline import changed_since
 from envbuild.workspace import Workspace
 
 _QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
-# Settings of the user that would leave files out of the copy, or ask another program about it.
+# Switch off git settings of the user that would leave files out of the copy, or would ask another program about its files.
 _PLAIN = ("-c", "core.sparseCheckout=false", "-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false")
 _NONE = "0" * 40
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartCommit:
-    """The commit from which an update starts. ``dirty`` says whether files of the checkout differ from the commit."""
+    """The commit from which an update starts. ``dirty`` says whether files of the checkout differ from its HEAD."""
 
     commit: str
     dirty: bool
 
 
 class Scratch:
-    """The copy in ``folder``, and the workspace in it."""
+    """The scratch copy in ``folder``, with the workspace that it contains."""
 
     def __init__(self, workspace: Workspace, folder: Path, base: StartCommit) -> None:
         self.base = base
@@ -46,22 +46,22 @@ class Scratch:
         self.workspace = replace(workspace, root=root, output=root / "images", overlays=(), user_recipe=None)
 
     def changed(self) -> list[str]:
-        """Return the files that differ from the commit, relative to the top of the repository, sorted."""
+        """Return the files of the copy that differ from the start commit, relative to the top of the repository, sorted."""
         status = self._git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all", "--ignored=matching")
         return sorted(entry[3:] for entry in status.split("\0") if entry)
 
     def content(self, path: str) -> bytes | None:
-        """Return the content of a file of the copy, or None if it was removed."""
+        """Return the content of a file of the copy; None if the file was removed."""
         place = self._tree / path
         return files.read_bytes(place) if place.is_file() else None
 
     def content_at(self, revision: str, path: str) -> bytes | None:
-        """Return the content of a file of ``revision``, or None if the revision does not have it."""
+        """Return the content of a file at ``revision``; None if the revision does not have the file."""
         done = self._run("cat-file", "blob", f"{revision}:{path}")
         return done.output.encode() if done.code == 0 else None
 
     def changed_in(self, branch: str) -> list[str]:
-        """Return the files in which ``branch`` differs from the commit, sorted."""
+        """Return the files in which ``branch`` differs from the start commit, sorted."""
         told = self._git("diff", "--name-only", "--no-renames", "-z", self.base.commit, f"refs/heads/{branch}", "--")
         return sorted(filter(None, told.split("\0")))
 
@@ -76,7 +76,7 @@ class Scratch:
         return done.output.strip() if done.code == 0 else ""
 
     def commit(self, message: str) -> str:
-        """Make a commit of all changes, and return its id. No branch has it yet."""
+        """Make a commit of all changes in the copy, and return its id. No branch contains this commit yet."""
         self._git("add", "--all", "--force", "--", ".")
         tree = self._git("write-tree").strip()
         signs = self._run("config", "--type=bool", "--get", "commit.gpgsign").output.strip() == "true"
@@ -84,9 +84,10 @@ class Scratch:
         return self._git(*words, input_text=message).strip()
 
     def point(self, branch: str, commit: str, *, before: str) -> None:
-        """Make ``branch`` name ``commit``. ``before`` is the branch's earlier commit, empty for a new branch.
+        """Set ``branch`` to ``commit``. ``before`` is the earlier commit of the branch; it is empty for a new branch.
 
-        Raises :class:`UsageError` (``branch-moved``) if another process changed the branch meanwhile, or git refuses it.
+        Raises :class:`UsageError` (``branch-moved``) if another process changed the branch in the meantime, or if git refuses
+        to set the branch.
         """
         done = self._run("update-ref", "-m", "envbuild update", f"refs/heads/{branch}", commit, before or _NONE)
         if done.code:
@@ -114,7 +115,7 @@ class Scratch:
 
 @contextlib.contextmanager
 def opened(workspace: Workspace, base: StartCommit) -> Iterator[Scratch]:
-    """Provide the files of ``base`` in a temporary folder, which is removed at the end, or if this process is killed."""
+    """Provide the files of ``base`` in a temporary folder. The folder is removed at the end, or if this process is killed."""
     with guard.temporary_folder("envbuild-update-") as folder:
         try:
             yield Scratch(workspace, folder, base)
@@ -129,7 +130,7 @@ def base_of(workspace: Workspace, revision: str) -> StartCommit:
 
 
 def require_branch(workspace: Workspace, branch: str) -> None:
-    """Raise :class:`UsageError` if ``branch`` is not a valid name, or is checked out somewhere, or if git has no author."""
+    """Raise :class:`UsageError` if ``branch`` is no valid name or is checked out somewhere, or if git knows no author."""
     root = workspace.root
     if branch.startswith("-") or _run(root, "check-ref-format", f"refs/heads/{branch}").code:
         raise UsageError(f"{branch!r} cannot be the name of a branch.", hint="For example: --branch update-2026-11")

@@ -1,4 +1,4 @@
-"""Measure the wheels of new releases, so that their rows have the GPU code and the glibc that is in the files."""
+"""Measures the wheels of new releases, so that their rows get the GPU code and the glibc version from the files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from envbuild.workspace import Workspace
 
 
 class WheelNeeds:
-    """Measures each wheel once. ``summaries`` has what was measured, by file name, in the form that is kept with the matrix.
+    """Measures each wheel once. ``summaries`` has the measurements by file name, in the form that is stored with the matrix.
 
-    ``known`` are earlier measurements, which are not repeated.
+    ``known`` are earlier measurements. Their wheels are not measured again.
     """
 
     def __init__(self, index: Index, folder: Path, on_progress: OnProgress, known: Iterable[dict[str, Any]] = ()) -> None:
@@ -28,7 +28,7 @@ class WheelNeeds:
         self._index, self._folder, self._on_progress = index, folder, on_progress
 
     def __call__(self, file: IndexFile) -> MeasuredNeeds | None:
-        """Return what a wheel needs; None for a wheel without compiled code, by its name.
+        """Return the GPU code and the glibc version of a wheel; None if its file name says that it has no compiled code.
 
         Raises :class:`InvalidInputError` for a damaged wheel, and the errors of the index.
         """
@@ -49,7 +49,7 @@ class WheelNeeds:
 
 @contextmanager
 def opened(index: Index, workspace: Workspace, on_progress: OnProgress) -> Iterator[WheelNeeds]:
-    """Make a :class:`WheelNeeds` that knows the measurements of ``workspace``, and remove its temporary files afterwards.
+    """Yield a :class:`WheelNeeds` that knows the stored measurements of ``workspace``. Remove its temporary files at the end.
 
     Raises :class:`InvalidInputError` for a damaged file of measurements.
     """
