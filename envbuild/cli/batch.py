@@ -237,7 +237,7 @@ def command_line(session: Session, context: click.Context) -> list[str]:
     return words
 
 
-def _run(  # noqa: PLR0917 - what a run needs
+def _run(  # noqa: PLR0917 - a run needs all these arguments
     session: Session,
     jobs: Sequence[Job],
     done: int,

@@ -39,7 +39,7 @@ class BatchDisplay(Protocol):
         """Print a line that concerns all environments."""
 
     def close(self) -> None:
-        """Remove the display."""
+        """Remove the display from the terminal."""
 
 
 @contextlib.contextmanager
@@ -87,7 +87,7 @@ class _PlainBatch:
         self._lines[job.name].line(text)
 
     def ended(self, outcome: Outcome) -> None:
-        """Print the result of the environment, and how many environments have ended."""
+        """Print the result of the environment, and the number of environments that have ended."""
         self._done += 1
         self._lines[outcome.job.name].line(_end(outcome, self._done, self._total))
 
@@ -127,7 +127,7 @@ class _LiveBatch:
         self._bars.start()
 
     def started(self, job: Job) -> None:
-        """Add a bar."""
+        """Add a bar for the environment."""
         self._tasks[job.name] = self._bars.add_task(job.name, total=None, figures="", message="")
         self._speeds[job.name] = Speeds()
 

@@ -66,7 +66,7 @@ def tell(session: Session, told: Summary, junit: Path | None) -> int:
     if junit is not None:
         try:
             _write_junit(told, junit)
-        except errors.EnvbuildError as trouble:  # the run may have taken hours, so its summary is printed nevertheless
+        except errors.EnvbuildError as trouble:  # print the summary nevertheless, because the run may have taken hours
             session.failure(describe(trouble))
             code = batch.worst((code, trouble.exit_code))
     session.document(_document(told, code))

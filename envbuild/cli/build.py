@@ -80,7 +80,7 @@ def command(
 
 
 def _refuse_with_place(several: object, *, no_cache: bool) -> None:
-    """Raise :class:`UsageError` for options that cannot be combined with ``--to``."""
+    """Raise :class:`UsageError` if options were given that cannot be combined with ``--to``."""
     context = click.get_current_context()
     is_chosen = context.get_parameter_source("builder") is click.core.ParameterSource.COMMANDLINE
     is_docker = is_chosen and context.params["builder"] == "docker"

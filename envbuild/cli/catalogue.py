@@ -78,7 +78,7 @@ _NOT_OF_AN_ADDRESS = re.compile(r"[\x00-\x20\x7f\"'<>\\^`{|}]")
 )
 @options.common
 @click.pass_obj
-def command(  # noqa: PLR0917 - click passes every option
+def command(  # noqa: PLR0917 - click passes each option as an argument
     session: Session,
     /,
     output: Path,
@@ -139,7 +139,7 @@ def require_web_address(url: str) -> None:
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a bad port, or a bad IPv6 address
+    except ValueError:  # the port or the IPv6 address is invalid
         good = False
     if url and (not good or _NOT_OF_AN_ADDRESS.search(url)):
         raise UsageError(
@@ -148,7 +148,7 @@ def require_web_address(url: str) -> None:
 
 
 def _trusted(key_files: Sequence[Path], registry: str) -> tuple[PublicKey, ...]:
-    """Read the public keys. Raises :class:`UsageError` for keys without a registry."""
+    """Read the public keys. Raises :class:`UsageError` if keys were given without a registry."""
     if not key_files:
         return ()
     if not registry:

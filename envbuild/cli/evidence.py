@@ -85,7 +85,7 @@ def _kinds(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
 @options.constraints
 @options.common
 @click.pass_obj
-def command(  # noqa: PLR0917 - click's signature
+def command(  # noqa: PLR0917 - click passes each option as an argument
     session: Session,
     /,
     names: tuple[str, ...],

@@ -1,4 +1,4 @@
-"""The top-level command group. It turns all errors into text, JSON and exit codes."""
+"""The top-level command group of envbuild. This module turns all errors into text, JSON and exit codes."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def app(ctx: click.Context, version: bool) -> None:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Run one command line and return its exit code. Every failure is printed here, once; nothing is raised."""
+    """Run one command line and return its exit code. This function prints every failure once, and raises no errors."""
     session = Session(json=_asks_json(argv), verbose=int(bool({"-v", "--verbose"} & set(argv))))
     error: EnvbuildError
     with signals_as_interrupts():
@@ -164,7 +164,7 @@ def run(argv: Sequence[str]) -> int:
                 "Stopped because you interrupted the command; no file was left half-written.",
                 hint="Run the same command again to continue.",
             )
-        except Exception as trouble:  # the last resort: print a sentence, not a traceback
+        except Exception as trouble:  # for all other errors, print a sentence and not a traceback
             told = _of_the_surroundings(trouble)
             if told is None:
                 return _bug(trouble, session)
@@ -179,7 +179,7 @@ def _invoke(argv: list[str], session: Session) -> int:
     if "_ENVBUILD_COMPLETE" in os.environ:  # the completion script asks
         app.main(args=argv, prog_name="envbuild", obj=session)
     try:
-        # Do not use app.main(): it prints its own line on Ctrl-C and hides errors of standard output.
+        # Do not use app.main() of click: it prints a line of its own on Ctrl-C, and hides errors of standard output.
         with app.make_context("envbuild", argv, obj=session) as context:
             answer = app.invoke(context)
     except click.exceptions.Exit as done:

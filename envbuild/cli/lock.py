@@ -1,4 +1,4 @@
-"""``envbuild lock NAME``: pin every file by its hash."""
+"""``envbuild lock NAME``: write a lock, which pins every file of an environment by its hash."""
 
 from __future__ import annotations
 

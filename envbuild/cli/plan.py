@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from envbuild.pipeline.revision_inputs import ChangedInput
 
 _SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
-_SHOWN = 3  # at most so many changed files are shown for each reason
-_NAMES = 12  # at most so many names are shown in a sentence
+_SHOWN = 3  # largest number of changed files that are shown for a reason
+_NAMES = 12  # largest number of names that are shown in a sentence
 
 
 @click.command("plan")

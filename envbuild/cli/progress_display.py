@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-_ROOM_FOR_BARS = 110  # columns; a narrower terminal gets no bars
+_ROOM_FOR_BARS = 110  # a terminal with fewer columns gets no bars
 PATIENCE_S = 1.0  # the live display starts, and speeds are shown, only after this time
 _PLAIN_EVERY_S = 5.0  # shortest time between two plain lines about the same step
 _ALIVE_EVERY_S = 15.0  # without -v: shortest time between two lines of a build's output
@@ -64,7 +64,7 @@ def _choose(session: Session) -> Display:
         return _Silent(session)
     if kind == "json":
         return Events(session)
-    # With -v the output of builds is printed, which cannot be shown together with bars.
+    # With -v, the output of builds is printed. It cannot be shown together with bars.
     return _Live(session) if kind == "rich" and not session.verbose else Plain(session)
 
 
@@ -105,7 +105,7 @@ class _Silent:
         self._session = session
 
     def news(self, news: Progress) -> None:
-        """Show only warnings."""
+        """Print the step only if it is a warning."""
         if news.warning:
             self.line(f"warning: {news.message}")
 
@@ -161,7 +161,7 @@ class Plain:
             self.line(f"[{news.stage}] | {news.message.rstrip()}")
 
     def line(self, text: str) -> None:
-        """Print the line."""
+        """Print the line with the prefix."""
         self._session.err(self._prefix + text)
 
     def close(self) -> None:
@@ -282,7 +282,7 @@ class Speeds:
             return text
         now, key = self._clock(), (news.stage, "" if news.total is None else news.message)
         began, first, last = self._steps.get(key, (now, news.done, news.done))
-        if news.done < last:  # the same step began again
+        if news.done < last:  # the counter went back, so the step began again
             began, first = now, news.done
         self._steps[key] = began, first, news.done
         if now - began < PATIENCE_S or news.done == first:

@@ -116,7 +116,7 @@ def command(
         from envbuild.pipeline import policy_checks
 
         policy_checks.require_repository(session.tools(), repository)  # refuse before hours of building
-    key = keys.signing_key(key_file, os.environ.get(options.PASSWORD, ""))  # checked now, before hours of building
+    key = keys.signing_key(key_file, os.environ.get(options.PASSWORD, ""))  # read before hours of building
     if rollback:
         publish_release.require_alone()
         return publish_release.roll_back(session, repository, key.public, dry_run=dry_run)
@@ -257,7 +257,7 @@ def _show_plan(session: Session, tools: Tools, name: str, asked: _Asked, wanted:
         return verdict.show(session, make.document(made), made.smoked)
     found = publishing.plan(tools, made, asked.to) if made is not None else None
     session.document(_plan_document(canonical, asked.to, found, needs_making=made is None))
-    with display(session) as shown:  # with several names, each child process prints its own line
+    with display(session) as shown:  # with several names, a child process prints this line
         line = _plan_line(found, needs_making=made is None)
         (shown.line if session.json else session.out)(f"{canonical}  {line}")
     return 0

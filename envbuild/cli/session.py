@@ -65,7 +65,7 @@ class Session:
             _write(sys.stdout, plain_json(json.dumps(value, indent=2, ensure_ascii=False)) + "\n")
 
     def raw(self, text: str) -> None:
-        """Print text for a pipe or a file (a report, a script) on standard output, whatever the options."""
+        """Print a text such as a report or a script on standard output, even with ``--json`` or ``-q``."""
         _write(sys.stdout, plain(text))
 
     def err(self, text: str) -> None:

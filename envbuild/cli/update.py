@@ -119,7 +119,7 @@ def command(
     return 0
 
 
-def _request(  # noqa: PLR0917 - the options, by name
+def _request(  # noqa: PLR0917 - each option is an argument
     frameworks: tuple[str, ...],
     no_measure: bool,
     no_releases: bool,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from envbuild.pipeline.make import Made
 
 _LONGEST_QUESTION_S = 600.0
-_FORM = 2  # version of the stored provenance facts; increased when they get more fields
+_FORM = 2  # version of the stored facts about provenance; increase this number when they get more fields
 
 
 def of_image(tools: Tools, made: Made, *, stores: bool = True, databases: Sequence[Path] = ()) -> list[Statement]:

@@ -32,7 +32,7 @@ class Attested:
     is_new: bool
 
 
-def attest(  # noqa: PLR0917 - the statement, its image and its signer
+def attest(  # noqa: PLR0917 - all these arguments describe one statement
     tools: Tools, name: str, path: Path, repository: str, tag: str, key: SigningKey
 ) -> Attested:
     """Attach the smoke report in ``path`` to the image with ``tag`` in ``repository``.

@@ -1,4 +1,4 @@
-"""Build and verify the image of a lock."""
+"""Builds and verifies the image of a lock."""
 
 from __future__ import annotations
 

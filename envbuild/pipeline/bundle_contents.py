@@ -30,7 +30,7 @@ class Needed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lack:
-    """A needed file that cannot be used: ``missing``, ``damaged``, or ``not a plain file``."""
+    """A needed file that cannot be used. Its ``fault`` is ``missing``, ``damaged``, or ``not a plain file``."""
 
     name: str
     kind: Kind
@@ -59,7 +59,7 @@ class Checked:
 
     @property
     def ok(self) -> bool:
-        """Whether the environment can be built from the bundle on this machine."""
+        """Whether this machine can build the environment from the bundle."""
         return not self.lacks and not self.error
 
 

@@ -34,7 +34,7 @@ from envbuild.pipeline.stored_locks import Locked
 from envbuild.pipeline.tools import Tools
 
 _PARALLEL = 4
-_RESERVE = 64 * 2**20  # bytes that must stay free for the manifest, folders, and other programs
+_RESERVE = 64 * 2**20  # bytes of disk space that must stay free for the manifest, folders, and other programs
 _UNPACKED = 4  # estimated size of a base's tar file, divided by the size of its Debian packages
 _WORK = "work-"
 # A killed run can leave an unfinished manifest behind. The name of such a file begins with these characters.

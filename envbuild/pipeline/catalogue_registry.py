@@ -100,7 +100,7 @@ def _is_ours(tools: Tools, client: Client, name: str, digest: str) -> bool:
     try:
         own = pulling.own_image(tools, name)
     except EnvbuildError:
-        return False  # this checkout cannot render the lock, so no image is known to be its own
+        return False  # this checkout cannot render the lock, so it cannot make any image of the environment
     return own is not None and digests.of_tag(client, own.fixed) == digest
 
 

@@ -37,7 +37,7 @@ def words_of(tools: Tools) -> dict[str, str]:
 
 
 def _row_of_entry(tools: Tools, entry: CatalogueEntry, environment: Environment, table: MachineTable) -> SearchRow:
-    """Return the row of an environment of the checkout."""
+    """Return the row about an environment of the checkout. Its facts come from the catalogue's ``entry``."""
     stack = stack_requests.stack_of(tools, [entry.name])
     builds = _builds(tools, entry.name)
     return SearchRow(

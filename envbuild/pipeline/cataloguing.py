@@ -24,7 +24,7 @@ from envbuild.pipeline.tools import Tools
 if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
 
-_LARGEST = 256 * 2**20  # an earlier catalogue.json may have at most so many bytes
+_LARGEST = 256 * 2**20  # largest size of an earlier catalogue.json, in bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

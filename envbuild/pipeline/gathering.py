@@ -132,7 +132,7 @@ def _judged(content: bytes, expected: Expected, trusted: Sequence[PublicKey]) ->
             objections.append(error)
             continue
         return _of_trusted(statement, key.hint, expected)
-    # ``is_signed`` is true if a trusted key signed the statement and something else is wrong with it.
+    # ``is_signed`` is true if the statement is signed with a trusted key, but is not accepted for another reason.
     signed = [str(each) for each in objections if each.is_signed]
     if signed:
         return Judged(kind=kind, signer=signer, verdict="refused", why=signed[0]), {}

@@ -105,7 +105,7 @@ def _verdicts(tools: Tools, name: str, gpus: Sequence[GpuWanted]) -> _Verdicts:
     return _Verdicts(newest=tuple(dict.fromkeys(found)), is_complete=len(found) == len(gpus))
 
 
-def _narrowed(  # noqa: PLR0917 - the request, the proved environment, and the two answers
+def _narrowed(  # noqa: PLR0917 - the answer depends on all these arguments
     tools: Tools, texts: Sequence[str], constraints: Constraints, name: str, usual: Resolution, resolve: Resolve
 ) -> Resolution | None:
     """Resolve the request with the CUDA, Python and operating system of the proved environment ``name``.

@@ -193,7 +193,7 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
     smoked = _smoked(answer, replayed=False)
     if len(lock.environment.frameworks) == 1 or smoked.report.get(
         "parts"
-    ):  # a part of the frameworks proves nothing about the whole image
+    ):  # a test of only some frameworks proves nothing about the whole image
         _note_smoke(tools, name, image, smoked)
     return smoked
 

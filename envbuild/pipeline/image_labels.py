@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from envbuild.compose.outputs.registry_client import Client
 
 NAME, LOCK = "org.envbuild.name", "org.envbuild.lock"
-_LARGEST = 4 << 20  # at most so many bytes of an image's configuration are read
+_LARGEST = 4 << 20  # largest size, in bytes, of an image's configuration that is read
 _PLATFORM = ("linux", "amd64")
 
 

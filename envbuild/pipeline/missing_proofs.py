@@ -160,7 +160,7 @@ def _remove(tools: Tools, record: BuildRecord) -> None:
         tools.engine.remove_unused(tag)
 
 
-def _attempt(  # noqa: PLR0917 - the results of each step
+def _attempt(  # noqa: PLR0917 - each step has its own result
     tools: Tools,
     name: str,
     kinds: Sequence[Kind],

@@ -82,7 +82,7 @@ def _stale(tools: Tools, locked: Locked) -> Iterator[str]:
         yield f"{error.message} {error.problems[0] if error.problems else ''}".strip()
 
 
-def _audit(  # noqa: PLR0917 - what an audit needs
+def _audit(  # noqa: PLR0917 - an audit needs all these arguments
     tools: Tools,
     policy: Policy,
     locked: Locked,

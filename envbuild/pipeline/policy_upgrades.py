@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from envbuild.matrix.types import FrameworkTable, Matrix
     from envbuild.model.environment import Environment
 
-_TRIED = 3  # at most so many versions of one package are tried
-_RELEASES = 80  # at most so many newer releases of a framework are tried
+_TRIED = 3  # largest number of versions of one package that are tried
+_RELEASES = 80  # largest number of newer releases of a framework that are tried
 
 
 def with_upgrades(tools: Tools, policy: Policy, locked: Locked, judged: Judgement, *, today: str) -> Judgement:
@@ -108,7 +108,7 @@ class _Finder:
         try:
             files = self._tools.index.project_files(project)
         except EnvbuildError:
-            return []  # the index cannot be reached, or does not have the project
+            return []  # the index does not answer, or does not have the project
         found = {version_of(each.filename, project) for each in files if not each.yanked}
         return least_versions(findings, [each for each in found if each is not None and not each.is_prerelease])
 

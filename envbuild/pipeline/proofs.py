@@ -66,12 +66,12 @@ def files_of(tools: Tools, name: str) -> tuple[Path, Path]:
 
 
 def prove_lock(tools: Tools, name: str, digest: str, kind: Kind) -> None:
-    """Record a proof that depends only on the lock with this digest."""
+    """Record a proof of this ``kind``, which depends only on the lock with this ``digest``."""
     _record(tools, name, kind, Subject(lock=digest, rendering="", guest=""), engine="")
 
 
 def prove_rendering(tools: Tools, lock: Lock, digest: str, written: dict[str, str]) -> None:
-    """Record that the files ``written`` were rendered from ``lock``, whose digest is given."""
+    """Record the proof that the files ``written`` were rendered from ``lock``, which has this ``digest``."""
     from envbuild import image_inputs
 
     contents = {path: text.encode() for path, text in written.items()}

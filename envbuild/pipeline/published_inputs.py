@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from envbuild.compose.outputs.registry_client import Client
 
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
-# At most so many attachments are read. If the registry knows the types of attachments, the provenance comes first.
+# The largest number of attachments that are read. If the registry knows their types, the provenance is read first.
 _LOOKED_AT = 8
-_LONGEST = 200  # at most so many characters of a label are shown
+_LONGEST = 200  # largest number of characters of a label that are shown
 
 
 class PublishedInputs:

@@ -93,7 +93,7 @@ class Revision:
         now = locked.lock
         try:
             old = lock_file.parse(changed_since.text_at(self._tools.workspace, blob), Path(path))
-        except EnvbuildError:  # another version of envbuild wrote the lock
+        except EnvbuildError:  # this version of envbuild cannot read the earlier lock
             return [ChangedInput(input="lock", files=(path,))]
         base_now, base_before = (now.base, now.environment.base), (old.base, old.environment.base)
         on_new_base = replace(old, base=now.base, environment=replace(old.environment, base=now.environment.base))

@@ -21,13 +21,13 @@ _STAGE = "settled"
 class Settled:
     """The stored answers of a command for environments that needed no work. An answer is valid while nothing has changed.
 
-    An answer is valid for the same command, engine, driver, GPUs and images. The stamps (sizes and times) of some files must be
-    the same, too: the inputs of the rendering, the lock, the build record, and the stored verdicts with their reports. If the
-    rendering was made again, the answer is not valid, because the image may be older than the rendering.
+    An answer is valid for the same command, engine, driver, GPUs and images. The inputs of the rendering, the lock, the build
+    record, and the stored verdicts with their reports must also be unchanged. The sizes and times of these files show that. If
+    the rendering was made again, the answer is not valid, because the image may be older than the rendering.
     """
 
     def __init__(self, tools: Tools, watch: RenderingWatch, command: Sequence[str], read: Sequence[Path] = ()) -> None:
-        """``tools`` come from :func:`envbuild.pipeline.unchanged.view`. ``read`` are the folders that the command reads."""
+        """``tools`` come from :func:`envbuild.pipeline.unchanged.view`. ``read`` are further folders that the command reads."""
         self._tools = tools
         self._watch = watch
         self._began = time.time_ns()

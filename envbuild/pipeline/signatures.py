@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
     from envbuild.compose.outputs.registry_client import Client
 
-# At most so many signatures of an image are read. The limit is high, because other people could attach many signatures to hide
-# the signature that matches. Signatures are short, so many of them can be read.
+# The largest number of signatures of an image that are read. It is high, because other people could attach many signatures to
+# hide the one that matches. Signatures are short, so reading many of them is cheap.
 _MOST = 2000
 _LARGEST = 256 << 10  # largest size of a signature in bytes; a signature with certificates has about 10 kB
 

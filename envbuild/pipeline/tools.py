@@ -221,7 +221,7 @@ class Tools:
 
     @property
     def engine_name(self) -> str:
-        """Describe the engine and why it was chosen."""
+        """The origin of the engine, which is the reason why it was chosen, and its address."""
         return f"{self.engine.origin} ({self.engine.endpoint})"
 
     def engine_or_none(self) -> Engine | None:
@@ -232,7 +232,7 @@ class Tools:
             return None
 
     def say(self, stage: str, message: str) -> None:
-        """Report one step of progress."""
+        """Report a step of progress of ``stage``."""
         from envbuild.model.progress import Progress
 
         self.on_progress(Progress(stage=stage, message=message))

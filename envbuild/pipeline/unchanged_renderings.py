@@ -99,7 +99,7 @@ class RenderingWatch:
         return f"{shared} {lock} {overlays}", max(newest, changed)
 
     def _outputs(self, name: str) -> str:
-        """Return the stamp of a rendering's outputs: its folder and its evidence."""
+        """Return the stamp of a rendering's outputs, which are its folder and its evidence files."""
         workspace = self._tools.workspace
         evidence = (workspace.committed_evidence(name), workspace.evidence_file(name))
         return disk_cache.stamp([workspace.rendering(name), *evidence])[0]

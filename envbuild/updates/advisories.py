@@ -48,7 +48,7 @@ class Advisories:
             self._known.setdefault(key, [])
 
     def of(self, lock: Lock) -> list[Vulnerability]:
-        """Return the advisories about the packages of ``lock``, sorted. These packages must have been looked up before."""
+        """Return the advisories about the packages of ``lock``, sorted. Call :meth:`look_up` for this lock before."""
         found = {(each.package, each.advisory): each for key in map(_key, _packages(lock)) for each in self._known.get(key, ())}
         return [found[key] for key in sorted(found)]
 

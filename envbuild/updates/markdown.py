@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from envbuild.lock.comparison import PackageChange
     from envbuild.model.vulnerabilities import Vulnerability
 
-_SHOWN = 12  # at most so many advisories, files and findings are listed by name
+_SHOWN = 12  # largest number of advisories, files or findings that are listed by name
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
