@@ -23,11 +23,11 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]")  # not allowed in names of targets: docs.do
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BakeSettings:
-    """How images are named and built. ``repository`` is ``HOST/REPOSITORY``; ``secret`` is the file with the secret
-    ``envbuild``.
+    """How images are named and built.
 
-    Without ``moves_tags``, an image gets only the tag that never moves. ``contexts`` is the folder of the build contexts,
-    written as the bake file names it.
+    ``repository`` is ``HOST/REPOSITORY``. ``secret`` is the file that a build gets as its secret ``envbuild``. Without
+    ``moves_tags``, an image gets only the tag that never moves. ``contexts`` is the folder of the build contexts, written as
+    the bake file names it.
     """
 
     repository: str

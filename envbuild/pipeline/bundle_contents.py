@@ -78,7 +78,10 @@ def _kind(pin: fetching.Pin) -> Kind:
 
 
 def obstacles(lock: Lock) -> Iterator[str]:
-    """Yield each reason why the files that ``lock`` pins are not enough for a build. Without a reason, it can be bundled."""
+    """Yield each reason why the files that ``lock`` pins are not enough for a build.
+
+    An environment can be bundled if there is no such reason.
+    """
     environment = lock.environment
     yield from (f"{gap.what} is not pinned: {gap.why}" for gap in lock.missing)
     yield from (f"{each.name} has no pinned file" for each in incomplete_locks.unpinned_frameworks(lock))

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from envbuild.engine.model import BuiltImage
 
 T = TypeVar("T")
-# The switch interval: how long one Python thread may run while other threads wait, in seconds. Threads that unpack and hash
-# work in parallel, but need the interpreter for a moment after each piece. With the default of 5 ms, they would wait for it
-# too long.
+# The switch interval in seconds: how long one Python thread may run while other threads wait for the interpreter lock (GIL).
+# Unpacking and hashing run without this lock, but their threads need it for a moment after each piece. With the default of
+# 5 ms, they would wait too long.
 _SWITCH_S = 0.0005
 
 

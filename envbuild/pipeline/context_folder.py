@@ -73,7 +73,7 @@ def _base(tools: Tools, lock: Lock, have: Debs) -> tuple[dict[str, Path], tuple[
 
 
 def _from_file(dockerfile: str, image: str) -> str:
-    """Add a first stage that unpacks the tar file of the base to the Dockerfile.
+    """Return the Dockerfile with an additional first stage, which unpacks the tar file of the base.
 
     A build with another BASE_IMAGE does not use this stage.
     """

@@ -114,7 +114,7 @@ def require_space(disks: Sequence[Disk]) -> None:
 
 
 def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool, anew: bool = False) -> DiskNeed:
-    """Estimate the disk space for building ``names``. An environment without a lock or with a damaged lock counts as unknown.
+    """Estimate the disk space for building ``names``. An environment with no lock or a damaged lock counts as unknown.
 
     An environment counts as zero if the engine has its image, made from the same lock by the same builder. Only the last layers
     of such an image can change, for example because of another smoke test. With ``anew``, all images are built again and count.

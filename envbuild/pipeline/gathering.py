@@ -27,8 +27,7 @@ Verdict = Literal["accepted", "not trusted", "refused"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """A statement that is attached to the image: its type (``kind``), the ``signer`` that it names, and the ``verdict`` about
-    it.
+    """A statement that is attached to the image, with its type (``kind``), the ``signer`` that it names, and our ``verdict``.
 
     ``why`` is the reason if the statement was not accepted. Only an accepted smoke report has a ``report``.
     """

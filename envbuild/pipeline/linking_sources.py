@@ -38,8 +38,7 @@ Contents = Generator[LayerStream, None, None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """An image: the diff ids (hex) of its ``layers``, lowest first, its environment variables, and a function that reads
-    layers.
+    """An image: the diff ids (hex) of its ``layers``, lowest first, its environment variables, and a function to read layers.
 
     ``read`` yields the layers with the given diff ids in any order, and may also yield other layers. The caller must read each
     layer to its end before it requests the next layer.

@@ -42,8 +42,10 @@ def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
 
 
 def _fingerprint(tools: Tools) -> str:
-    """Return the fingerprint of the matrix. Only if there is a policy, whose rules may change rows, the rows are read for
-    it."""
+    """Return the fingerprint of the matrix.
+
+    The rows are read for it only if there is a policy, because the rules of a policy may change rows.
+    """
     if tools.workspace.policy is not None:
         return tools.matrix.fingerprint
     from envbuild.matrix.cache import fingerprint

@@ -135,7 +135,7 @@ def make(
 
 
 def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints, known: Rendering | None) -> Environment:
-    """Return the environment that ``texts`` ask for. If ``known`` is a rendering of a complete lock, it is read from the
+    """Return the environment that ``texts`` ask for. It is read from the lock if ``known`` is a rendering of a complete
     lock."""
     locked = read_locked(tools, known.name) if known is not None and known.is_lock_whole else None
     return locked.lock.environment if locked else resolving.resolve_buildable(tools, texts, constraints).environment

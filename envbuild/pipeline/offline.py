@@ -33,8 +33,10 @@ _SHOWN = 3
 
 
 class BundleIndex(Index):
-    """Provides the pinned files of a bundle in place of package indexes. It cannot be queried, and does not read pip's
-    settings."""
+    """Provides the pinned files of a bundle in place of package indexes.
+
+    This index cannot be queried for versions, and does not read the configuration of pip.
+    """
 
     def __init__(self, bundle: BundleFolder, on_progress: OnProgress = ignore_progress) -> None:
         super().__init__(on_progress=on_progress)

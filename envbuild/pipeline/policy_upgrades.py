@@ -175,7 +175,7 @@ def _requests(matrix: Matrix, environment: Environment, least: str, framework: s
     newer = [version for version in _ascending(tables[changed]) if _at_least(version, held[changed], least)]
     versions = [*([held[changed]] if not least else []), *(each for each in newer if each != held[changed])]
     device = f"-cuda{environment.cuda}" if environment.cuda else "-cpu"
-    devices = (device, "") if environment.cuda else (device,)  # an image for GPUs may get another CUDA version
+    devices = (device, "") if environment.cuda else (device,)  # for GPUs, another CUDA version will do, too
     for version, end in itertools.product(versions[: _RELEASES + 1], devices):
         words = (f"{tables[name].short}-{version if name == changed else own}" for name, own in held.items())
         yield "+".join(words) + end

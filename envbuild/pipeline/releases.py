@@ -95,7 +95,8 @@ def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: S
     If a run is interrupted, the next run completes the release. All images must be in ``repository``, with statements that are
     signed with ``key``; otherwise no tag moves. The tag ``release`` moves before the tags of the images, so that a reader of
     the release sees the whole new set at once. Raises :class:`PublishError`: ``release-taken`` if another set of images has the
-    name, ``release-incomplete``, ``release-overtaken`` if somebody else publishes a release at the same time.
+    name, ``release-incomplete`` if an image or a statement is missing, ``release-overtaken`` if somebody else publishes a
+    release at the same time.
     """
     from envbuild.compose.outputs import digests, documents, referrers
 

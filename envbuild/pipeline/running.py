@@ -50,8 +50,7 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """An image. ``reference`` is its name for the chosen program, and ``steps`` are the commands that provide it to this
-    program.
+    """An image. ``reference`` is its name for the chosen program; ``steps`` are commands that provide it to this program.
 
     ``origin`` says where the image comes from. An image from a registry has a ``digest``. ``missing`` is true if no image was
     built or published yet.
@@ -130,10 +129,11 @@ def local(tools: Tools, each: Buildable, options: RunOptions) -> Found:
 
 
 def obtain(tools: Tools, each: Buildable, options: RunOptions, make: Callable[[], object]) -> Found:
-    """Provide the image to the program: from this machine, else from the registry, else by calling ``make``.
+    """Provide the image to the program: from this machine or from the registry, or else by calling ``make``.
 
-    For Docker, envbuild pulls the image and verifies it. Other programs pull the image themselves, by its digest, and prefer
-    the registry to this machine. Raises :class:`SmokeFailedError` for an image of this machine that failed its smoke test.
+    For Docker, an image on this machine comes first; envbuild pulls a published image and verifies it. For Podman and
+    Apptainer, the registry comes first, and they pull the image themselves. Raises :class:`SmokeFailedError` for an image of
+    this machine that failed its smoke test.
     """
     if options.program != "docker" and shutil.which(options.program) is None:
         raise procs.missing_program(options.program)
