@@ -36,7 +36,7 @@ Attempt = Callable[["Tools", "Job", "RenderingWatch"], tuple[Mapping[str, Any], 
 _OWN = ("names", "every", "pattern", "revision", "jobs", "keep_going", "junit", "release")
 _DEFAULT_JOBS = 2
 _CONDITION = re.compile("[<>=!~]")
-# A word such as `tensorflow==1.12` is a whole request, not a condition that narrows another request.
+# A word such as `package==1.12` is a whole request, not a condition that narrows another request.
 _PIN = re.compile("[^<>=!~, ]+==[^<>=!~, ]+")
 _ALSO = "--also"
 

@@ -25,7 +25,7 @@ class WorkNeededError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ListedImage:
-    """Stands in for an image. It has no layers, because a check of an empty list of layers would pass: reading them raises."""
+    """Stands in for an image. Reading its layers raises an error, because an empty list of layers would pass every check."""
 
     id: str
     tags: tuple[str, ...]

@@ -152,7 +152,7 @@ class Locks:
         )
 
     def _advisories(self, before: Lock | None, after: Lock) -> _Told:
-        """Return the advisories that only the old lock has, and those that only the new lock has.
+        """Return the advisories that apply only to the old lock, and the advisories that apply only to the new lock.
 
         Both are None if no advisories are looked up.
         """

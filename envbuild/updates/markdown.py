@@ -1,4 +1,4 @@
-"""Writes the text of an update: the message of its commit, and the description of its pull request in Markdown."""
+"""Makes the commit message of an update, and the description of its pull request in Markdown. All functions are pure."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ class NewRelease:
 class RenewedLock:
     """A changed lock: its differences, the sizes of its Python packages in bytes, and the committed proofs that it lost.
 
-    ``difference`` is None for a new environment. ``closed`` are advisories about packages that only the old lock has.
-    ``opened`` are advisories about packages that only the new lock has. Both are None if no advisories were looked up.
+    ``difference`` is None for a new environment. ``closed`` are advisories that apply only to the old lock. ``opened`` are
+    advisories that apply only to the new lock. Both are None if no advisories were looked up.
     """
 
     name: str
