@@ -25,7 +25,10 @@ PROGRESS = ("auto", "plain", "rich", "json", "none")
 
 
 def _note(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Store a common option in the session. An option that is absent after the verb keeps the value given before the verb."""
+    """Store a common option in the session.
+
+    An option can be given before or after the verb. If it is absent after the verb, the value from before the verb stays.
+    """
     session = ctx.ensure_object(Session)
     if param.name is None or value in (None, False, 0):
         return
@@ -33,12 +36,15 @@ def _note(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def _add_overlays(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> None:  # noqa: ARG001 - click's
-    """Collect overlays given before and after the verb."""
+    """Collect the overlays that were given before and after the verb."""
     ctx.ensure_object(Session).overlays.extend(value)
 
 
 def common(function: F) -> F:
-    """``--json -v -q --progress --policy --matrix --root``: kept in the session, never passed to the verb's function."""
+    """Add the options that every verb has: ``--json -v -q --progress --policy --matrix --root``.
+
+    Their values are stored in the session, and are never passed to the function of the verb.
+    """
     for option in (
         click.option(
             "--root",
@@ -105,7 +111,7 @@ def common(function: F) -> F:
 
 
 def constraints(function: F) -> F:
-    """``--driver --gpu --python --python-from --os --base``: constraints in addition to the request."""
+    """Add ``--driver --gpu --python --python-from --os --base``, which constrain the environment in addition to the request."""
     for option in (
         click.option(
             "--base",
@@ -138,7 +144,7 @@ def chosen(values: Mapping[str, str | None]) -> Constraints:
 
 
 def builder(function: F) -> F:
-    """``--builder``."""
+    """Add ``--builder``, which says how the image is made."""
     return click.option(
         "--builder",
         type=click.Choice(["docker", "compose"]),
@@ -150,7 +156,7 @@ def builder(function: F) -> F:
 
 
 def compression(function: F) -> F:
-    """``--compression``."""
+    """Add ``--compression``, the compression of an image's layers."""
     return click.option(
         "--compression",
         type=click.Choice(["gzip", "zstd", "none"]),
@@ -160,7 +166,7 @@ def compression(function: F) -> F:
 
 
 def signing(function: F) -> F:
-    """``--key``, the private key."""
+    """Add ``--key``, the file of the private key that signs."""
     return click.option(
         "--key",
         "key_file",
@@ -172,7 +178,7 @@ def signing(function: F) -> F:
 
 
 def shm_size(function: F) -> F:
-    """``--shm-size``, in the form that Docker, Podman and Compose take."""
+    """Add ``--shm-size``. Its value must have the form that Docker, Podman and Compose accept."""
 
     def checked(ctx: click.Context, param: click.Parameter, value: str) -> str:  # noqa: ARG001 - click's
         if not re.fullmatch("[0-9]+[bkmgBKMG]?", value):
@@ -190,14 +196,14 @@ def shm_size(function: F) -> F:
 
 
 def engine(function: F) -> F:
-    """``--start-engine``."""
+    """Add ``--start-engine``, which starts the private container engine if no engine answers."""
     return click.option(
         "--start-engine", is_flag=True, help="If no container engine answers, start a private one (`envbuild engine up`)."
     )(function)
 
 
 def offline(function: F) -> F:
-    """``--offline``, which forbids the network for the whole run."""
+    """Add ``--offline``, which forbids the network for the whole run."""
 
     def forbid(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:  # noqa: ARG001 - click's
         if value is not None:
@@ -216,7 +222,11 @@ def offline(function: F) -> F:
 
 
 def alias(request: str, constraints: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Return the short request as a further tag, unless other options were given: the tag would then mislead."""
+    """Return the request as a further tag of the image.
+
+    Return no tag if there are ``constraints``: the tag would not name them, and so it would mislead. Return no tag either if
+    the request is a path, or is not valid as a tag.
+    """
     from envbuild.custom.paths import path_in
 
     if path_in([request]):
@@ -232,7 +242,7 @@ def aliases(requests: Iterable[str], constraints: Mapping[str, str | None]) -> t
 
 
 def judging(function: F) -> F:
-    """The options of the smoke test, as ``smoke`` and ``make`` take them."""
+    """Add the options of the smoke test that ``smoke`` and ``make`` share."""
     for option in (
         click.option("--strict", is_flag=True, help="Treat warnings of the smoke test as failures."),
         click.option(
@@ -297,7 +307,7 @@ def judging(function: F) -> F:
 
 
 def measuring(function: F) -> F:
-    """The options of ``smoke`` for measuring and comparing speed."""
+    """Add the options of ``smoke`` for measuring and comparing speed."""
     for option in (
         click.option(
             "--tolerance",
@@ -337,7 +347,10 @@ def measuring(function: F) -> F:
 
 
 def smoke_options(values: Mapping[str, Any]) -> SmokeOptions:
-    """Return the verb's judging options in the smoke test's form. Raises :class:`UsageError` for invalid counts."""
+    """Return the options of :func:`judging` in the form that the smoke test takes.
+
+    Raises :class:`UsageError` for invalid counts.
+    """
     from envbuild.smoketest import SmokeOptions
 
     text = str(values["counts"])
@@ -360,7 +373,7 @@ def split(values: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, A
 
 
 def naming(argument: str = "name", *, several: bool = False, required: bool = True, **more: Any) -> Callable[[F], F]:
-    """The argument that names one environment, or ``several``; the default is the envbuild.yaml of the working folder."""
+    """Add the argument that names one environment, or ``several``. The default is the envbuild.yaml in the working folder."""
 
     def named(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
         chosen = any(ctx.params.get(option) for option in ("every", "pattern", "revision", "rollback", "foreign"))
@@ -379,7 +392,7 @@ def naming(argument: str = "name", *, several: bool = False, required: bool = Tr
 
 
 def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
-    """Return canonical names and stacks that begin with ``incomplete``. After an error return nothing, without a message."""
+    """Return canonical names and stacks that begin with ``incomplete``. If an error occurs, return none and print nothing."""
     from envbuild.resolve.catalogue import catalogue
 
     try:
