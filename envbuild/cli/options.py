@@ -25,10 +25,7 @@ PROGRESS = ("auto", "plain", "rich", "json", "none")
 
 
 def _note(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Store a common option in the session.
-
-    An option can be given before or after the verb. If it is absent after the verb, the value from before the verb stays.
-    """
+    """Store a common option in the session. If it is absent after the verb, the value from before the verb stays."""
     session = ctx.ensure_object(Session)
     if param.name is None or value in (None, False, 0):
         return
