@@ -261,7 +261,9 @@ def tags_of(lock: Lock, inputs: str, aliases: Iterable[str] = (), repository: st
     of_lock = f"{canonical}-{lock_file.digest(lock)[:8]}"
     wanted = [canonical, of_lock, f"{of_lock}-{inputs[:8]}", *(alias.replace("+", "_") for alias in aliases)]
     if not _TAG.fullmatch(wanted[2]):  # the longest tag; it must be valid, because it identifies the image
-        raise InvalidInputError(f"{lock.environment.name} is too long for, or not possible as, the name of an image.")
+        raise InvalidInputError(
+            f"{lock.environment.name} cannot be the name of an image: it is too long, or has a character that tags cannot have."
+        )
     return tuple(dict.fromkeys(f"{repository}:{tag}" for tag in wanted if _TAG.fullmatch(tag)))
 
 

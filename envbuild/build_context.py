@@ -140,7 +140,7 @@ def _program(wheel: Path, name: str) -> bytes:
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise InvalidInputError(f"{wheel.name} cannot be read as a wheel: {error}.", code="broken-tool") from error
     raise InvalidInputError(
-        f"{wheel.name} holds no program named {name}.",
+        f"{wheel.name} contains no program named {name}.",
         code="broken-tool",
         hint="Correct the row of that tool in matrix/build_tools.yaml, and lock the environment again.",
     )

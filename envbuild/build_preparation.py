@@ -85,8 +85,8 @@ def require_complete(lock: Lock) -> None:
         raise BuildError(
             f"The lock of {lock.environment.name} does not pin the Debian packages that its build installs.",
             code="incomplete-lock",
-            hint=f"`envbuild lock {lock.environment.name}` completes it where a Debian mirror can be reached; "
-            "the Python packages stay as they are.",
+            hint=f"Run `envbuild lock {lock.environment.name}` on a machine that can reach a Debian mirror: this adds the "
+            "missing pins and keeps the Python packages.",
         )
 
 
@@ -119,7 +119,7 @@ def _apt_secrets(lock: Lock, workspace: Workspace, on_progress: OnProgress) -> d
         return secrets
     options = host_apt.host_options()
     if host_apt.dates_ignored(options):
-        told = "apt on this machine does not check the dates of package indexes, so apt in the build does not, either"
+        told = "the apt settings of this machine switch off the check of the dates of package indexes; the build uses them, too"
         on_progress(Progress(stage="base", message=told, warning=True))
     sources = bootstrap.mirror(workspace, lock.base.bootstrap.suite, lock.environment.base.components)
     return secrets | {"envbuild-apt": bootstrap.source_lines(host_apt.with_host_options(sources, options))}

@@ -85,7 +85,7 @@ def _dataset(name: str, row: Mapping[str, Any]) -> Dataset:
 def choose(table: Mapping[str, Dataset], name: str) -> Dataset:
     """Return the data set of that name; raises :class:`UnknownNameError`."""
     if name not in table:
-        raise UnknownNameError(f"There is no data set {name!r}.", hint=f"There are: {', '.join(table)}.")
+        raise UnknownNameError(f"There is no data set {name!r}.", hint=f"The data sets are: {', '.join(table)}.")
     return table[name]
 
 
@@ -104,9 +104,10 @@ def found(table: Mapping[str, Dataset], folder: Path) -> dict[str, Path]:
     if not present:
         titles = " or ".join(dataset.title for dataset in table.values())
         raise UsageError(
-            f"{folder} holds no file of {titles}.",
+            f"{folder} contains no file of {titles}.",
             code="no-data",
-            hint=f"`envbuild data fetch {next(iter(table))} --to {folder}` gets them; `envbuild data list` shows the names.",
+            hint=f"To download a data set, run `envbuild data fetch {next(iter(table))} --to {folder}`. `envbuild data list` "
+            "shows all names.",
         )
     return present
 
@@ -151,8 +152,8 @@ def _from_a_mirror(dataset: Dataset, known: DataFile, target: Path, index: Index
         f"{known.name} of {dataset.title} could not be fetched.",
         code="data-unreachable",
         details=reasons,
-        hint="Get it on another machine and copy it, or run this again where the network reaches one of these addresses: "
-        "what was fetched is kept. Without it the smoke test generates images.",
+        hint="Repeat the command when one of these addresses can be reached: finished downloads are kept. Or download the file "
+        f"on another machine and copy it to {target.parent}. Without the data set, the smoke test trains on generated images.",
     )
 
 
@@ -164,7 +165,9 @@ def _download(url: str, known: DataFile, target: Path, index: Index, on_progress
     got = _digest(part, known)
     if got != _wanted(known):
         part.unlink()
-        raise BuildError(f"it holds another file ({got} is not {_wanted(known)}).", code="hash-differs")
+        raise BuildError(
+            f"this address has a different file: its checksum is {got} instead of {_wanted(known)}.", code="hash-differs"
+        )
     part.replace(target)
 
 
@@ -179,7 +182,7 @@ def _in_pieces(url: str, known: DataFile, part: Path, index: Index, on_progress:
             if piece is None:
                 return False
             if not piece[0] and have < piece[1]:
-                raise BuildError(f"the download broke off after {have} bytes.", code="index-unreachable")
+                raise BuildError(f"the download was interrupted after {have} bytes.", code="index-unreachable")
             out.write(piece[0])
             out.flush()
             have += len(piece[0])

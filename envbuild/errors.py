@@ -130,9 +130,9 @@ class EngineError(EnvbuildError):
     def gone(cls, told: str) -> EngineError:
         """Return the error for an engine that answered before, and then ended or refused a request; ``told`` is the reason."""
         return cls(
-            f"The container engine ended, or refused what it was asked: {told}.",
+            f"The container engine stopped, or refused a request: {told}.",
             code="engine-gone",
-            hint="`envbuild engine status` shows which engine is used; start it, and run the same command again.",
+            hint="`envbuild engine status` shows which engine is used. Start this engine, and run the same command again.",
         )
 
 

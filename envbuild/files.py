@@ -160,7 +160,7 @@ def refuse_device(path: Path) -> None:
             raise UsageError(
                 f"{path} is not a plain file, so it is not replaced.",
                 code="not-writable",
-                hint="Name a file, or leave the option out and redirect the output.",
+                hint="Name a plain file. Or leave the option out, and redirect standard output.",
             )
 
 
@@ -173,7 +173,7 @@ def explain_os_error(error: OSError, path: Path, *, continues: bool = False) -> 
         return BuildError(
             f"No space left on the device while writing {path}.",
             code="no-space",
-            hint=f"Free some space there, or {_ELSEWHERE}. {_STAYS if continues else 'Nothing half-written was left.'}",
+            hint=f"Free some space there, or {_ELSEWHERE}. {_STAYS if continues else 'No half-written file was left.'}",
         )
     cure = _CURES.get(error.errno or 0, "Correct the permissions")
     hint = f"{cure}, or {_ELSEWHERE}."
@@ -237,7 +237,7 @@ def private_folder(path: Path) -> Path:
     raise UsageError(
         f"{path} is not a folder that only this user can write to.",
         code="unsafe-folder",
-        hint="Somebody else may have placed it there. Look at it, remove it, and run the command again.",
+        hint="Another user may have made this folder. Look at its contents, remove the folder, and run the command again.",
     )
 
 
@@ -318,7 +318,7 @@ def _acquire(stream: BinaryIO, path: Path, on_wait: Callable[[str], None], limit
             )
         if waited >= next_word:
             next_word += _REMIND_S
-            on_wait(f"waiting for {_holder(stream)}, which holds {path} (at most {limit_s:.0f} s)")
+            on_wait(f"waiting for {_holder(stream)}, which is using {path} (at most {limit_s:.0f} s)")
         time.sleep(_POLL_S)
 
 

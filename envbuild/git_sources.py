@@ -80,7 +80,7 @@ def _another(repository: str, revision: str, found: str, wanted: str) -> BuildEr
         f"The archive of {repository} at {revision} is not the expected file: sha256 {found}, not {wanted}.",
         code="hash-differs",
         hint="Look for settings of git on this machine that change files on checkout (core.autocrlf, filters); "
-        "if there are none, distrust the repository.",
+        "if there are none, do not trust the repository.",
     )
 
 
@@ -115,7 +115,8 @@ def _unreachable(repository: str, revision: str, said: list[str]) -> BuildError:
     return BuildError(
         f"The source {repository} at {revision} cannot be fetched.",
         code="source-unreachable",
-        hint=f'If you cannot reach it, use your own clone: git config --global url."/path/of/the/clone".insteadOf {repository}',
+        hint="If this machine cannot reach the repository, use your own clone: "
+        f'git config --global url."/path/of/the/clone".insteadOf {repository}',
         details=tuple("".join(said).splitlines()[-6:]),
     )
 

@@ -164,7 +164,7 @@ def _read(folder: Path, root: Path, problems: list[Problem]) -> Recipe | None:
         problems.append(Problem(where=where, line=0, message=f"cannot be read: {error.strerror}; every recipe folder needs it"))
         return None
     if not (folder / _ADAPTER).is_file():
-        missing = "is missing: without it the smoke test cannot train; copy the one of _skeleton"
+        missing = "is missing: without it the smoke test cannot train; copy this file from the folder _skeleton"
         problems.append(Problem(where=str((folder / _ADAPTER).relative_to(root)), line=0, message=missing))
     table = yaml_reader.load(content, where, problems)
     return None if table is None else _recipe(table, folder.name, builds=(folder / _BUILD).is_file())
@@ -191,7 +191,7 @@ def _recipe(table: yaml_reader.Table, folder: str, *, builds: bool) -> Recipe:
         features=tuple(_feature(each, own) for each, own in table.named_tables("features")),
     )
     if recipe.compiled and not builds:
-        table.problem(f"{_BUILD}, which compiles them, is missing", "compiled")
+        table.problem(f"the recipe has no {_BUILD}, which would compile these packages", "compiled")
     if apt:
         apt.finish()
     table.finish()

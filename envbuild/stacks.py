@@ -122,7 +122,7 @@ def _stack(table: yaml_reader.Table, stem: str) -> Stack:
     if not stack.cuda:
         for key in ("cudnn", "nccl", "driver", "gpus"):
             if key in table:
-                table.problem("a stack without `cuda` is only for CPUs", key)
+                table.problem("a stack without `cuda` is only for CPUs, so it cannot have this key", key)
     table.finish()
     return stack
 

@@ -259,9 +259,9 @@ def find(
         folder = Path(named).expanduser().resolve()
         if not (folder / _MARKER).is_file():
             raise UsageError(
-                f"{folder} holds no {_MARKER}.",
+                f"{folder} contains no {_MARKER}.",
                 code="no-matrix",
-                hint="Name the folder that holds matrix.yaml and images/, or unset ENVBUILD_ROOT.",
+                hint="Name the folder that contains matrix.yaml and images/, or unset ENVBUILD_ROOT.",
             )
     else:
         folder = _upward(Path.cwd()) or _packaged()

@@ -108,14 +108,14 @@ class Table:
     def schema(self, known: int) -> None:
         """Note a problem if the file's ``schema`` is not ``known``, the version that this program can read."""
         if self.integer("schema") != known:
-            self.problem(f"schema must be {known}, the one this envbuild reads", "schema")
+            self.problem(f"schema must be {known}: this envbuild can read no other schema", "schema")
 
     def own_name(self, key: str, *, pattern: str, of: str, place: str) -> str:
         """Read the name that a file states. This name must equal ``of``, the name of the file or folder; ``place`` is the word
         ``file`` or ``folder``."""
         name = self.text(key, pattern=pattern)
         if name and name != of:
-            self.problem(f"{name!r} must be the {place}'s name, {of!r}", key)
+            self.problem(f"must be {of!r}, the name of the {place}, not {name!r}", key)
         return name
 
     def integer(self, key: str, default: int | None = None, *, least: int = 0, most: int = _MOST) -> int:
@@ -341,7 +341,7 @@ def raise_for(problems: list[Problem], what: str, then: str = "", *, is_plural: 
     count = f"{len(unique)} problems; the first" if len(unique) > 1 else "a problem"
     raise InvalidInputError(
         f"{what} {'have' if is_plural else 'has'} {count}: {unique[0]}",
-        hint=f"Correct the lines named and run the command again{then}.",
+        hint=f"Correct the named lines, and run the command again{then}.",
         problems=unique,
     )
 
@@ -368,7 +368,9 @@ def _structure(root: yaml.Node, where: str) -> Iterator[Problem]:
         node = stack.pop()
         line = node.start_mark.line + 1
         if id(node) in seen:
-            yield Problem(where=where, line=line, message="anchors and aliases are not supported here: write the value again")
+            yield Problem(
+                where=where, line=line, message="anchors and aliases are not supported here: repeat the value instead"
+            )
             continue
         seen.add(id(node))
         if node.tag.removeprefix(_TAG) not in (*_KINDS, "map", "seq"):

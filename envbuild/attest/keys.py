@@ -153,7 +153,7 @@ def _other_kind(path: Path, code: str) -> InvalidInputError:
     return InvalidInputError(
         f"The key in {path} is not an ECDSA P-256 key.",
         code=code,
-        hint="Make one with `cosign generate-key-pair` or `openssl ecparam -name prime256v1 -genkey -noout`.",
+        hint="Make such a key with `cosign generate-key-pair` or `openssl ecparam -name prime256v1 -genkey -noout`.",
     )
 
 

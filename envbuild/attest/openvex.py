@@ -51,7 +51,7 @@ def _statement(name: str, finding: Vulnerability, accepted: Mapping[str, str] | 
     summary = {"description": finding.summary} if finding.summary else {}
     status = accepted or {
         "status": "affected",
-        "status_notes": "The advisory names this version. Nobody has looked at whether the image uses the code.",
+        "status_notes": "The advisory names this version. Nobody has checked whether the image uses the vulnerable code.",
     }
     return {
         "vulnerability": {"name": finding.advisory, **aliases, **summary},

@@ -198,7 +198,7 @@ def _row(row: EvidenceRow) -> list[str]:
     for each in row.stale:
         by_cause.setdefault(", ".join(each.changed), {})[each.proof.kind] = None
     stale = [f"{' '.join(kinds)} ({cause} changed)" for cause, kinds in by_cause.items()]
-    refuted = [f"{kind} (contradicted here)" for kind in row.contradicted]
+    refuted = [f"{kind} (failed on this machine)" for kind in row.contradicted]
     unrecorded = dict.fromkeys(each.kind for each in row.unrecorded)
     return [row.name, " ".join(row.kinds) or "-", ", ".join([*stale, *refuted]) or "-", " ".join(unrecorded) or "-"]
 

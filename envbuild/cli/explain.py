@@ -26,11 +26,13 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
         session.out(wording.environment(answer))
         wording.warnings(session, explanation.resolution.warnings)
     if explanation.choices:
-        session.out("\nnext best")
-        choices = [[each.choice, f"before {each.next_best}", f"{each.because} [{each.source}]"] for each in explanation.choices]
+        session.out("\nnext best alternative of each choice")
+        choices = [
+            [each.choice, f"preferred to {each.next_best}", f"{each.because} [{each.source}]"] for each in explanation.choices
+        ]
         session.out(wording.columns(choices, indent="  "))
     if explanation.passed_over:
-        session.out("\npassed over")
+        session.out("\nnot chosen")
         reasons: dict[str, list[str]] = {}
         for each in explanation.passed_over:
             reasons.setdefault(each.cited, []).append(each.row)

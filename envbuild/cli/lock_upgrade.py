@@ -29,7 +29,7 @@ def tell(session: Session, upgraded: Upgraded, spoken: str) -> None:
     session.out(f"  {_total(upgraded.before.lock)} → {_total(upgraded.after.lock)}")
     session.out(f"  {upgraded.after.path}{'' if upgraded.written else ' (not written: --dry-run)'}")
     if upgraded.written and upgraded.outdated:
-        session.err(f"{name}: {', '.join(upgraded.outdated)} was proved for the old lock, and counts no longer.")
+        session.err(f"{name}: {', '.join(upgraded.outdated)} was proved only for the old lock, and no longer counts.")
     if upgraded.written:
         session.err(f"{name}: to render, build and prove it again, run `envbuild make {spoken}`.")
 
@@ -78,8 +78,8 @@ def _file(artifact: Artifact | None) -> dict[str, Any] | None:
 
 def _summary(difference: LockDifference) -> str:
     counts = [(kind, sum(change.kind == kind for change in difference.changes)) for kind in _SIGNS]
-    parts = [f"{count} {kind}" for kind, count in counts if count] + (["its base moved"] if difference.base else [])
-    parts += ["its decision changed"] if difference.decision else []
+    parts = [f"{count} {kind}" for kind, count in counts if count] + (["its base changed"] if difference.base else [])
+    parts += ["its environment changed"] if difference.decision else []
     parts += ["the list of unpinned files changed"] if difference.missing_added or difference.missing_removed else []
     return ", ".join(parts)
 
@@ -87,7 +87,7 @@ def _summary(difference: LockDifference) -> str:
 def _table(difference: LockDifference) -> str:
     rows = [_row(change) for change in difference.changes]
     rows += [["~", "base", line] for line in difference.base]
-    rows += [["~", "decision", path] for path in difference.decision]
+    rows += [["~", "environment", path] for path in difference.decision]
     rows += [["+", "not pinned", f"{gap.what}: {gap.why}"] for gap in difference.missing_added]
     rows += [["-", "not pinned", gap.what] for gap in difference.missing_removed]
     return wording.columns(rows, indent="  ")

@@ -64,7 +64,7 @@ def _one(value: dict[str, Any], goes: dict[str, Any]) -> str:
         *(["source" if not number else "", url] for number, url in enumerate(origin["sources"])),
     ]
     lines += [[f"source of {key}", ", ".join(urls)] for key, urls in origin["fields"]]
-    lines.append(["stands in", origin["at"]])
+    lines.append(["defined in", origin["at"]])
     text = wording.columns(lines)
     with_it = [line for key, item in goes.items() for line in _field(key, item)]
     return f"{text}\n\nsuitable for it\n{wording.columns(with_it, indent='  ')}" if with_it else text

@@ -344,10 +344,7 @@ def measuring(function: F) -> F:
 
 
 def smoke_options(values: Mapping[str, Any]) -> SmokeOptions:
-    """Return the options of :func:`judging` in the form that the smoke test takes.
-
-    Raises :class:`UsageError` for invalid counts.
-    """
+    """Return the options of :func:`judging` for the smoke test. Raises :class:`UsageError` for invalid counts."""
     from envbuild.smoketest import SmokeOptions
 
     text = str(values["counts"])

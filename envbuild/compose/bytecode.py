@@ -77,7 +77,7 @@ class Compiler:
         except EndedError as error:
             raise BuildError(
                 f"The bytecode of the packages in {self.prefix.path} could not be compiled: the program that compiles "
-                f"{modules[0][0]} and {len(modules) - 1} other modules has ended.",
+                f"{modules[0][0]} and {len(modules) - 1} other modules ended too early.",
                 code="no-bytecode",
                 hint="To build the image from its Dockerfile instead, use `--builder docker`.",
                 details=tuple(str(error).splitlines()[-20:]),

@@ -93,7 +93,7 @@ def keep_layers(
             held |= _packed(engine.blobs(image), lacking, folder, pack)
     if gone := set(wanted) - set(held):
         raise EngineError(
-            f"The engine does not save {len(gone)} layers of {image}, although its list contains them.", code="unknown-format"
+            f"The archive of {image} that the engine saved lacks {len(gone)} layers of the image.", code="unknown-format"
         )
     return held
 
@@ -117,7 +117,7 @@ def _described(engine: Engine, image_id: str) -> ComposedImage:
     config = next((file.read_bytes() for file, sha256 in engine.blobs(image_id) if sha256 == wanted), None)
     if config is None:
         raise EngineError(
-            f"The engine saves {image_id} without the configuration of this id.",
+            f"The archive of {image_id} that the engine saved lacks the configuration of the image.",
             code="unknown-format",
             hint="Compose the image instead: `envbuild build NAME --builder compose`.",
         )

@@ -85,7 +85,8 @@ def _damaged(blob: Path, what: str) -> BuildError:
     return BuildError(
         f"{what} in the layer sha256:{blob.name} is damaged.",
         code="layer-damaged",
-        hint="Run `envbuild cache verify`, which removes damaged layers. Then run this command again, which makes them again.",
+        hint="Run `envbuild cache verify`, which removes damaged layers. Then run this command again: it makes the removed "
+        "layers again.",
     )
 
 

@@ -36,7 +36,10 @@ def skeleton(engine: Engine, foundation: str, whole: str) -> Skeleton:
     """Read the image ``whole``, which was built on the image ``foundation``, from the engine."""
     below, layers = diff_ids(engine, foundation), diff_ids(engine, whole)
     if layers[: len(below)] != below:
-        raise EngineError("The engine built two stages of the same Dockerfile on different layers.", code="refused")
+        raise EngineError(
+            "Two stages of one Dockerfile must begin with the same layers, but the engine built them on different layers.",
+            code="refused",
+        )
     found = engine.image(whole)
     return Skeleton(
         image=whole,

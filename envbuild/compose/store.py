@@ -306,5 +306,6 @@ def _damaged(digest: str, folder: Path) -> BuildError:
     return BuildError(
         f"The layer sha256:{digest} is damaged in the layer store {folder}.",
         code="layer-damaged",
-        hint="Run `envbuild cache verify`, which removes damaged layers. Then run this command again, which makes them again.",
+        hint="Run `envbuild cache verify`, which removes damaged layers. Then run this command again: it makes the removed "
+        "layers again.",
     )

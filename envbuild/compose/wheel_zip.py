@@ -26,8 +26,8 @@ def bad_wheel(file: Path, problem: str) -> BuildError:
     return BuildError(
         f"The wheel {file.name} cannot be installed: {problem}.",
         code="bad-wheel",
-        hint="If the sha256 of the file equals the lock's, its publisher made it so: lock another version of the package. "
-        "If not, delete the file and download it again.",
+        hint="Compare the sha256 of the file with the sha256 in the lock. If they are equal, the publisher's file is "
+        "defective: lock another version of the package. If not, delete the file and download it again.",
         details=[f"file: {file}"],
     )
 

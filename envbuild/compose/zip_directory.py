@@ -108,7 +108,7 @@ def _find_directory(read: Read, length: int) -> tuple[int, int, int]:
     if disk or first or here != count:
         raise ZipError("it is one part of a divided archive")
     if offset + size != end:
-        raise ZipError("its directory is not where its end says")
+        raise ZipError("its directory is not at the place that its end record states")
     if size > _LARGEST_DIRECTORY or 46 * count > size:
         raise ZipError(f"its directory claims {count} members in {size} bytes")
     return offset, end, count
@@ -267,7 +267,7 @@ def _check_local(read: Read, member: Member, flags: int, following: int) -> Memb
     # Most headers have no extra fields, so this one read is usually enough.
     head = read(member.begin, max(30, min(30 + len(member.name.encode()), following - member.begin)))
     if len(head) < 30 or head[:4] != _LOCAL:
-        raise ZipError(f"{member.name!r} is not where the directory says")
+        raise ZipError(f"{member.name!r} is not at the place that the directory states")
     _, its_flags, method, _, _, crc, packed, size, name_size, extra_size = struct.unpack("<5H3L2H", head[4:30])
     rest = head[30 : 30 + name_size + extra_size]
     if len(rest) < name_size + extra_size:

@@ -27,7 +27,7 @@ def copied_file(table: yaml_reader.Table, folder: Path) -> CopiedFile | None:
     found = inside(table, "source", source, folder)
     whole = target + Path(source).name if target.endswith("/") and found and not found.is_dir() else target.rstrip("/")
     if not _TARGET.fullmatch(target) or posixpath.normpath(whole) != whole:
-        table.problem(f"{target!r} is not an absolute path in the image, in plain characters", "target")
+        table.problem(f"{target!r} is not an absolute path in the image, of letters, digits and . _ + @ -", "target")
     elif taken := next((place for place in _TAKEN if whole == place or whole.startswith(f"{place}/")), None):
         table.problem(f"{taken} is reserved: choose another target, such as /workspace/", "target")
     elif found is not None and _readable(table, found, folder):

@@ -22,8 +22,8 @@ def path_in(texts: Sequence[str]) -> Path | None:
         return None
     if len(texts) > 1:
         raise UsageError(
-            f"{paths[0]} is a recipe; it cannot be combined with other words.",
-            hint="Name only the recipe, and write the frameworks into its `frameworks`.",
+            f"{paths[0]} names an envbuild.yaml, so no other request can be given.",
+            hint="Name only this file or folder, and write the other frameworks into the file under `frameworks`.",
         )
     return find(paths[0])
 

@@ -145,7 +145,7 @@ def unreachable(environment: Environment, why: str) -> BuildError:
     return BuildError(
         f"{environment.name} cannot be built here: its base {base.image} (provider `{base.provider}`) cannot be reached. {why}",
         code="base-unreachable",
-        hint=" ".join((*steps, "The plan, the lock and the rendering remain valid.")),
+        hint=" ".join((*steps, "The lock and the rendering remain valid.")),
         details=(f"source: {base.image}", f"provider: {base.provider}", f"other providers: {others or 'none'}"),
     )
 
@@ -309,7 +309,7 @@ def _by_digest(base: BaseLock, digest: str, environment: Environment, engine: En
         engine.pull(pinned, on_progress)
         found = engine.image(pinned)
     if found is None:
-        raise EngineError(f"The engine pulled {pinned}, but does not have it.")
+        raise EngineError(f"The engine reported that it pulled {pinned}, but it does not have this image.")
     return _realised(engine, _named(engine, found.id, "pulled", digest), "pulled", digest)
 
 

@@ -136,7 +136,8 @@ def snapshot_archive(workspace: Workspace, suite: str, snapshots: tuple[str, ...
     ]
     if procs.find("apt-get") is None or not wanted:
         raise BuildError(
-            f"The snapshot archive has no {suite}, or apt is not installed here to read it.", code="base-unreachable"
+            f"The snapshot archive has no package lists of {suite}, or this machine has no apt to read them.",
+            code="base-unreachable",
         )
     return _updated(workspace, host_apt.answering(wanted, workspace.bases), dates_matter=False)
 
@@ -245,7 +246,7 @@ def _write_repository(folder: Path, wanted: Bootstrap, store: Store) -> None:
     entries = []
     for package in wanted.packages:
         if not store.holds(package):
-            raise BuildError(f"The file of {package.name} {package.version} is not in the store.", code="package-gone")
+            raise BuildError(f"The file of {package.name} {package.version} is not in the package store.", code="package-gone")
         link(store.path(package), folder / package.filename)
         control = procs.run(["dpkg-deb", "--field", str(folder / package.filename)], timeout_s=60)
         if control.code != 0:

@@ -108,9 +108,12 @@ _HINTS = {
     "base-unreachable": "`envbuild show NAME` lists the other providers of this environment; choose one with --base.",
     "index-unreachable": "Check the network, the proxy and the certificates of this machine; finished steps are kept.",
     "unknown-package": "Correct the name: each entry under `apt` in envbuild.yaml must be a package of the image's system.",
-    "artifact-changed": "A file on the index does not have the expected hash; the lines above say which.",
-    "artifact-malformed": "The lock pins a wheel that contradicts itself; the lines above name it. Lock another version.",
-    "artifact-gone": "The index no longer has a required version; the lines above say which.",
+    "artifact-changed": "The lines above name a file whose hash differs from the lock. Build again. "
+    "If the hash differs again, do not trust the index.",
+    "artifact-malformed": "The lines above name a pinned wheel whose contents contradict each other. "
+    "Lock another version of this package.",
+    "artifact-gone": "The lines above name a version that the index no longer has. "
+    "Use an index that has this version, or lock another version.",
     "build-step": "The last lines of the failing step are above; -v shows all of them.",
 }
 

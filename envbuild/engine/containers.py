@@ -342,7 +342,7 @@ def _refused(spec: ContainerSpec, error: Exception) -> EngineError:
         )
     if "No such image" in words:
         return EngineError(
-            f"The engine does not have the image {spec.image}.", code="no-image", hint="To make it, run `envbuild build`."
+            f"The engine does not have the image {spec.image}.", code="no-image", hint="To build it, run `envbuild build NAME`."
         )
     return EngineError(f"The engine could not run {spec.image} ({words}).", code="refused")
 

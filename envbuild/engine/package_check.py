@@ -64,7 +64,7 @@ def differ(name: str, problems: list[Problem]) -> BuildError:
     told = "; ".join(f"{problem.where}: {problem.message}" for problem in problems[:_SHOWN])
     more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
     return BuildError(
-        f"The system packages of {name} are not those that its lock pins: {told}{more}. No tag was moved.",
+        f"The system packages of the image of {name} differ from its lock: {told}{more}. No tag was moved.",
         code="packages-differ",
         hint="`envbuild lock NAME --relock` pins today's packages; review the changes in the lock.",
         problems=problems,

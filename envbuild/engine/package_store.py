@@ -119,8 +119,8 @@ class Store:
         raise BuildError(
             f"{package.name} {package.version} (sha256 {package.sha256}) is unavailable: {'; '.join(told)}.",
             code="package-gone",
-            hint="Run it where the snapshot archive can be reached, or copy the file into the store under the name of its "
-            "sha256. To use today's packages instead, run `envbuild lock NAME --relock`.",
+            hint="Run the command on a machine that can reach the snapshot archive. Or copy the file to "
+            f"{path}. To use today's packages instead, run `envbuild lock NAME --relock`.",
         )
 
     def _download_from(self, servers: Sequence[PackageServer], package: DebianPackage) -> list[str]:
@@ -221,7 +221,7 @@ def _download(url: str, target: Path, package: DebianPackage) -> str:
     if why or not target.is_file():
         return why or "no file"
     found = files.sha256_of(target)
-    return "" if found == package.sha256 else f"it has another file there (sha256 {found})"
+    return "" if found == package.sha256 else f"the file there is not the pinned one (sha256 {found})"
 
 
 def _by_apt(url: str, target: Path, size: int) -> str:
@@ -232,7 +232,7 @@ def _by_apt(url: str, target: Path, size: int) -> str:
     try:
         answer = procs.run(argv, timeout_s=_DEADLINE_S)
     except TimedOutError:
-        return f"not whole within {_DEADLINE_S:.0f} seconds"
+        return f"the download was not complete within {_DEADLINE_S:.0f} s"
     if answer.code == 0:
         return ""
     told = [line for line in answer.output.splitlines() if line.startswith("E: ") and line != "E: Download Failed"]
@@ -249,7 +249,7 @@ def _by_requests(url: str, target: Path, size: int) -> str:
             for piece in answer.iter_content(1 << 20):
                 stream.write(piece)
                 if stream.tell() > size + _SLACK:
-                    return "it is longer than the lock says"
+                    return "the file is larger than the size in the lock"
     except requests.RequestException as error:
         return " ".join(str(error).split())[:200]
     return ""

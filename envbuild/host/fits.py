@@ -30,7 +30,8 @@ def fits(matrix: Matrix, driver: InstalledDriver | None, gpus: Sequence[Installe
     if len(sets) > 1:
         words = ", ".join(f"{len(alike)} x {alike[0].name} (GPU {_numbers(alike)})" for alike in sets)
         hint = (
-            "Put equal GPUs into one queue: a job on different GPUs waits for the slowest. The smoke test uses the largest set."
+            "Put equal GPUs into one queue: a job on different GPUs waits for the slowest. The smoke test uses the largest set "
+            "of equal GPUs."
         )
         found.append(HostFinding(id="mixed-gpus", status="warn", title="unlike GPUs", message=words, hint=hint))
     return found
@@ -49,7 +50,7 @@ def _fits(matrix: Matrix, driver: InstalledDriver | None, alike: Sequence[Instal
         return HostFinding(id="fits", status="info", title=title, message=" ".join(doubts))
     here = Filters(gpu=capability, driver=driver.version if driver else "")
     rows = [row for row in catalogue(matrix, here) if row.cuda is not None and row.name]
-    parts = [f"{len(rows)} builds of the matrix run on it", *_window([row.cuda for row in rows if row.cuda])]
+    parts = [f"{len(rows)} builds of the matrix run on this GPU", *_window([row.cuda for row in rows if row.cuda])]
     words = "; ".join([*parts, *_nominal(matrix, gpu)])
     if not rows:
         return HostFinding(

@@ -95,7 +95,8 @@ class Index:
             if file.filename == artifact.filename and file.sha256 in ("", artifact.sha256):
                 return file
         raise BuildError(
-            f"The package index at {self._place(artifact.index)} no longer offers {artifact.filename} with the locked hash.",
+            f"The package index at {self._place(artifact.index)} no longer offers {artifact.filename} with the hash in the "
+            "lock.",
             code="artifact-gone",
             hint=f"Lock the environment again, or use an index that still has {artifact.name} {artifact.version}.",
         )
@@ -186,7 +187,8 @@ class Index:
                     raise BuildError(
                         f"More than {limits.PROJECTS} projects were requested: some packages require one another without end.",
                         code="too-many-projects",
-                        hint="Look at the projects that were read last. A constraint on the first of them would stop this.",
+                        hint="Look at the projects that were read last. To end the search, limit the version of the first of "
+                        "them in the matrix row or in envbuild.yaml.",
                     )
                 _ = self._transport  # make it before the threads start, so that they share it
                 self._pages[key] = self._pool.submit(self._fetch_page, key[1], index)

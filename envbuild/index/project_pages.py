@@ -135,7 +135,7 @@ def _hash(hashes: Any) -> str:
     if found == "":
         return ""
     if not isinstance(found, str) or not _SHA256.fullmatch(found):
-        raise ValueError("its sha256 is not a sha256")
+        raise ValueError("its sha256 does not consist of 64 hexadecimal digits")
     return found.lower()
 
 

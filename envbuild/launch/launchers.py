@@ -71,7 +71,7 @@ def choose(launchers: Mapping[str, Launcher], name: str, kind: str) -> tuple[Lau
     """Return the launcher and its kind ('' is the default). Raises :class:`UnknownNameError` with the existing names."""
     if name not in launchers:
         raise UnknownNameError(
-            f"There is no launcher {name!r}.", code="unknown-launcher", hint=f"There are: {', '.join(launchers)}."
+            f"There is no launcher {name!r}.", code="unknown-launcher", hint=f"The launchers are: {', '.join(launchers)}."
         )
     launcher = launchers[name]
     for each in launcher.kinds:
@@ -80,7 +80,7 @@ def choose(launchers: Mapping[str, Launcher], name: str, kind: str) -> tuple[Lau
     raise UnknownNameError(
         f"The launcher {name} has no kind {kind!r}.",
         code="unknown-kind",
-        hint="It has: " + "; ".join(f"{each.name} ({each.title})" for each in launcher.kinds) + ".",
+        hint="Its kinds are: " + "; ".join(f"{each.name} ({each.title})" for each in launcher.kinds) + ".",
     )
 
 

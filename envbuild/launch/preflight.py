@@ -148,7 +148,7 @@ def _gpus(order: LaunchOrder, host: Host, facts: Mapping[str, list[str]], fits: 
         yield _missing("gpu-count", "GPUs", f"{len(found)} of the {host.slots} that the launch requires", hint)
     reasons = list(dict.fromkeys(reason for name in names for reason in fits(driver, name)))
     for reason in reasons:
-        hint = f"`envbuild resolve {order.name} --driver {driver} --gpu '{found[0][1]}'` shows what fits."
+        hint = f"`envbuild resolve {order.name} --driver {driver} --gpu '{found[0][1]}'` shows which version of the image fits."
         yield _missing("fits", "image on this GPU", reason, hint)
     if "engine" in facts and "toolkit" not in facts and "nvidia" not in " ".join(facts.get("runtimes", ())):
         hint = "Install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker`, restart the engine."
@@ -207,7 +207,7 @@ def _beside_others(
         for value in own.get(key, ()):
             if usual and value != usual[0][0]:
                 message = f"{value}, but {usual[0][0]} on the other hosts; {why}"
-                hint = f"Leave {looked.host.name} out, or give it what the other hosts have."
+                hint = f"Leave {looked.host.name} out, or give {looked.host.name} the same {title} as the other hosts."
                 yield HostFinding(
                     id=key, status="missing" if status == "missing" else "warn", title=title, message=message, hint=hint
                 )

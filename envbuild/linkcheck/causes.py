@@ -56,8 +56,8 @@ class Causes:
         better = [path for path in self._by_name.get(name, []) if path != other.real and version in self._objects[path].defines]
         remedy = ""
         if better:
-            cause += f"; {_list(better)} has it, and is not the file that the loader takes"
-            remedy = f"remove {other.real}, or put the folder of the other file before it"
+            cause += f"; {_list(better)} has it, but the loader does not take that file"
+            remedy = f"remove {other.real}, or make the loader search the folder of the other file first"
         elif kind == "GLIBC":
             number = version.partition("_")[2]
             remedy = f"a system with glibc {number} or newer, or a build of the package for an older glibc"
@@ -81,7 +81,7 @@ class Causes:
             remedy = ""
             if better:
                 cause += f"; {_list(better)} has it"
-                remedy = f"remove {first.real}, or put the folder of the other file before it"
+                remedy = f"remove {first.real}, or make the loader search the folder of the other file first"
             elif wheel := self._rules.wheel_of(name, self._cuda(by)):
                 remedy = f"the version of {wheel} that the object was built with"
             yield Gap(kind="symbol", object=by.real, needs=f"{name}: {matched[0]}", cause=cause, remedy=remedy)

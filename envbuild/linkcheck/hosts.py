@@ -63,8 +63,8 @@ def check(objects: Mapping[str, ElfFacts], known: HostLibraries) -> dict[str, An
 def notes(told: Mapping[str, Any]) -> list[str]:
     """Notes about hosts with libraries that the image cannot load."""
     return [
-        f"with Apptainer's --nv on {each['host']}, {', '.join(each['too_new'])} of the host need glibc {each['glibc']}, and "
-        f"the image has {told['glibc']}"
+        f"Apptainer's --nv loads libraries of the host into the container: on {each['host']}, {', '.join(each['too_new'])} "
+        f"need glibc {each['glibc']}, but the image has glibc {told['glibc']}"
         for each in told["bound"]
         if each["too_new"]
     ]

@@ -42,7 +42,7 @@ def check(
     ``path`` is the lock's path: its folder must have the environment's name, and its bytes must be those that envbuild writes.
     """
     where = str(path) if path else lock.environment.name
-    messages = [f"the matrix no longer accepts this decision: {refusal.row}: {refusal.reason}" for refusal in refusals]
+    messages = [f"the matrix no longer accepts this environment: {refusal.row}: {refusal.reason}" for refusal in refusals]
     if path is not None and path.parent.name != lock.environment.name:
         messages.append(f"the folder is named {path.parent.name}, but the environment is {lock.environment.name}")
     if path is not None and path.is_file() and read_bytes(path) != dumps(lock).encode():

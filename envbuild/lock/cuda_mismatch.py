@@ -38,8 +38,8 @@ def other_cuda(lock: Lock) -> tuple[str, ...]:
         if found:
             where = f" ({prefix.name})" if environment.prefixes else ""
             lines.append(
-                f"The lock{where} contains libraries of another release than CUDA {cuda}; the packages allow "
-                f"this: {', '.join(found)}."
+                f"The lock{where} contains libraries of another release than CUDA {cuda}, because the packages that require "
+                f"them allow this: {', '.join(found)}."
             )
     return tuple(lines)
 

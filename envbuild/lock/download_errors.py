@@ -37,9 +37,9 @@ def of_lock(lock: Lock, error: BuildError) -> BuildError:
     return BuildError(
         f"The lock of {name} can no longer be installed: {told} {what}.",
         code="artifact-gone" if error.code == "artifact-gone" else "artifact-changed",
-        hint=f"`envbuild lock {name} --check --online` looks up all of its files. `envbuild lock {name} --upgrade "
-        f"{packages} --dry-run` shows what would replace it. If the file was replaced under the same name, do not "
-        "trust the index.",
+        hint=f"`envbuild lock {name} --check --online` looks up all pinned files. `envbuild lock {name} --upgrade "
+        f"{packages} --dry-run` shows which version would replace this one. If the file was replaced under the same name, do "
+        "not trust the index.",
         details=(*(f"locked: {each.filename} sha256 {each.sha256}" for each in guilty), *error.details),
     )
 

@@ -75,7 +75,9 @@ def _refusal(
     frameworks = _names(environment)
     named = ", ".join(map(str, guilty))
     hint = f"Versions that would fit: {', '.join(fitting)}. " if fitting else ""
-    hint += f"Allow more versions under `pip` in envbuild.yaml, or leave it out; or choose another version of {frameworks}."
+    hint += (
+        f"Allow more versions under `pip` in envbuild.yaml, leave out the package, or choose another version of {frameworks}."
+    )
     if environment.exclude_newer and any(
         "were published after the date limit" in conflict.reason for conflict in error.conflicts
     ):

@@ -105,7 +105,7 @@ def _hardware(matrix: Matrix) -> Iterator[Problem]:
         matrix.drivers
     ):  # a driver may come out before its CUDA toolkit, but not before the toolkit of the preceding major version
         if newest and numbers(driver.max_cuda)[0] > numbers(newest)[0] + 1:
-            yield problem(driver.origin, f"max_cuda {driver.max_cuda} is too far from the newest CUDA of the matrix, {newest}")
+            yield problem(driver.origin, f"max_cuda {driver.max_cuda} is too far above the newest CUDA of the matrix, {newest}")
     yield from _ascending(matrix.drivers, lambda row: row.branch, lambda row: row.max_cuda, lambda row: row.origin, "max_cuda")
     yield from _ascending(
         matrix.cuda, lambda row: row.version, lambda row: row.driver_min, lambda row: row.origin, "driver_min"
@@ -204,7 +204,8 @@ def _provider(
         ours, theirs = numbers(provider.cuda), numbers(row.version)
         if ours[0] != theirs[0] or ours < theirs:
             yield problem(
-                provider.origin, f"{name} brings CUDA {provider.cuda}: programs need {row.version} or a later minor version"
+                provider.origin,
+                f"{name} provides CUDA {provider.cuda}, but programs need {row.version} or a later minor version",
             )
     repeated = [package.name for package in (*provider.packages, *provider.build_packages)]
     for package in sorted({item for item in repeated if repeated.count(item) > 1}):

@@ -42,5 +42,5 @@ def describe(need: LibraryNeed) -> str:
     """Describe a need in words."""
     if need.exact:
         return need.prefer
-    parts = [f"from {need.minimum}" if need.minimum else "", f"below {need.below}" if need.below else ""]
-    return " ".join(filter(None, parts)) or "of any version"
+    parts = [f">={need.minimum}" if need.minimum else "", f"<{need.below}" if need.below else ""]
+    return ",".join(filter(None, parts)) or "of any version"

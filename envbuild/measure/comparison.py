@@ -72,14 +72,16 @@ def compared_with_nothing(matrix: Matrix, measured: Mapping[str, Any], found: It
     if verdicts & {"agrees", "differs"}:
         return ""
     if "unclear" in verdicts:
-        return "which GPU code is the framework's own is unclear, and its rows have nothing else that was measured"
+        return (
+            "it is unclear which GPU code belongs to the framework itself, and its rows state none of the other measured facts"
+        )
     if verdicts:
-        return "the rows for it have none of the facts that were measured"
+        return "the rows for this file state none of the measured facts"
     if not measured["project"]:
-        return "it is not a wheel, but rows of the matrix are for wheels"
+        return "the file is not a wheel, and the matrix has rows only for wheels"
     if not any(rows(matrix, measured["project"], measured["version"])):
         return f"no row of the matrix is for {measured['project']} {measured['version']}"
-    return "the rows for it are about files of other packages"
+    return "the rows for this release are about files of other packages"
 
 
 def rows(matrix: Matrix, project: str, version: str) -> Iterator[tuple[str, Release, Variant]]:

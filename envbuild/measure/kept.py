@@ -77,7 +77,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
         for each in found:
             _check(each, path)
         if len({each["filename"] for each in found}) < len(found):
-            raise ValueError("it has a file twice")
+            raise ValueError("it lists a file twice")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidInputError(
             f"{path} is not a file of measurements: {str(error)[:200]}.",
@@ -92,9 +92,9 @@ def _check(each: Mapping[str, Any], path: Path) -> None:
     not."""
     project, version = parse_wheel_filename(each["filename"])[:2]
     if (project, version) != (canonicalize_name(each["project"]), Version(each["version"])) or f"{project}.json" != path.name:
-        raise ValueError(f"{each['filename']} is not the wheel of its project and version")
+        raise ValueError(f"{each['filename']} is not the name of a wheel of the project and version that its entry states")
     if not _SHA256.fullmatch(each["sha256"]):
-        raise ValueError(f"the sha256 of {each['filename']} is none")
+        raise ValueError(f"{each['filename']} has no valid sha256")
 
 
 def _text(summaries: Sequence[Mapping[str, Any]]) -> str:

@@ -207,7 +207,7 @@ def _libraries(archive: zipfile.ZipFile, folder: Path, name: str, on_progress: O
                 try:
                     yield _library(path, member.filename)
                 except DamagedError as error:
-                    raise DamagedError(f"holds {member.filename}, which {error}") from error
+                    raise DamagedError(f"contains {member.filename}, which {error}") from error
 
 
 @contextmanager
@@ -250,12 +250,12 @@ def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
         raise DamagedError(f"has {len(members)} files; at most {_MOST_MEMBERS} are read")
     for member in members:
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # other methods could expand without limit
-            raise DamagedError(f"holds {member.filename[:200]!r}, compressed by a method that wheels do not use")
+            raise DamagedError(f"contains {member.filename[:200]!r}, compressed by a method that wheels do not use")
         lies = member.compress_size > size or member.file_size > member.compress_size * _RATIO + 1024
         if not 0 <= member.header_offset < size:
             raise DamagedError(f"has {member.filename[:200]!r} at byte {member.header_offset}, but only {size} bytes")
         if lies or member.file_size > _LARGEST_LIBRARY:
-            raise DamagedError(f"says that {member.filename[:200]!r} has {member.file_size} bytes, which cannot be")
+            raise DamagedError(f"says that {member.filename[:200]!r} has {member.file_size} bytes, which is impossible")
     if sum(member.compress_size for member in members) > size:
         raise DamagedError("has files that overlap each other")
     if sum(member.file_size for member in members) > _ALL_LIBRARIES:

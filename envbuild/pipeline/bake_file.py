@@ -100,7 +100,7 @@ def _target(candidate: Buildable, settings: BakeSettings) -> dict[str, Any]:
     lock = candidate.locked.lock
     tags = build.tags_of(lock, candidate.inputs, repository=settings.repository)
     if len(tags) < 3:
-        raise InvalidInputError(f"{lock.environment.name} is too long for the name of an image.")
+        raise InvalidInputError(f"{lock.environment.name} cannot be the name of an image: it is too long.")
     made_at = str(int(build_preparation.time_of(lock).timestamp()))
     found = {
         "context": f"{settings.contexts}/{_folder(lock.environment.name)}",

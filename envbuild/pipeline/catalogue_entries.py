@@ -77,7 +77,9 @@ def _decision(tools: Tools, environment: Environment) -> tuple[tuple[Choice, ...
     except EnvbuildError as error:
         return (), (f"The current matrix gives no reasons for this environment: {error.message}",)
     if found.environment.name != environment.name:
-        return (), (f"The current matrix resolves this name to {found.environment.name}.",)
+        return (), (
+            f"The current matrix gives no reasons for this environment: it resolves this name to {found.environment.name}.",
+        )
     choices = tuple(Choice(what=each.choice, because=each.because, source=each.source) for each in found.reasons)
     return choices, found.warnings
 

@@ -79,7 +79,7 @@ def _from_file(dockerfile: str, image: str) -> str:
     """
     before = f"ARG BASE_IMAGE={image}\n"
     if before not in dockerfile:
-        raise BuildError(f"The rendering does not start with {image}.", code="stale-rendering")
+        raise BuildError(f"The Dockerfile in the rendering does not name the base {image}.", code="stale-rendering")
     after = (
         f"# {_BASE} is {image}, made from the packages that the lock pins.\nARG BASE_IMAGE=base\n\nFROM scratch AS base\n"
         f"ADD {_BASE} /\n"

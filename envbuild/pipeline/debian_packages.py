@@ -90,6 +90,8 @@ def _steps(tools: Tools, lock: Lock) -> AptLock:
     plans = render.apt_plans(lock, tools.recipes, tools.templates)
     steps = install_steps(plans, held, lambda plan, present: archive.install(present, plan.asked))
     if archive.unchecked:
-        told = f"the apt settings of this machine switch off the checks {', '.join(archive.unchecked)}; the lock says so"
+        told = (
+            f"the apt settings of this machine switch off these checks: {', '.join(archive.unchecked)}; the lock records this"
+        )
         tools.on_progress(Progress(stage="lock", message=told, warning=True))
     return AptLock(snapshots=archive.snapshots(snapshot_of(tools, lock)), steps=steps, unchecked=archive.unchecked)

@@ -211,7 +211,7 @@ def write(path: Path, held: Evidence) -> bool:
 def _wrong_values(held: Evidence, name: str) -> Iterator[tuple[str, str]]:
     """Yield the place and the problem of each value that has the right type but is impossible, such as a date in month 13."""
     if held.schema != _SCHEMA:
-        yield ".schema", f"schema must be {_SCHEMA}, the one this envbuild reads, not {held.schema}"
+        yield ".schema", f"schema must be {_SCHEMA}, not {held.schema}: this envbuild can read no other schema"
     if held.name != name:
         yield ".name", f"name must be {name!r}, the name of the file, not {held.name!r}"
     for place in ("proofs", "unproved", "contradicted"):

@@ -66,7 +66,7 @@ def gather(tools: Tools, name: str, repository: str, trusted: Sequence[PublicKey
     subject = proofs.subject_of(tools, name)
     if own is None or subject is None:
         raise PublishError(
-            f"{name} has no lock here, so it is not known which of its images is meant.",
+            f"{name} has no lock here, so envbuild cannot tell which of its images you mean.",
             code="not-in-registry",
             hint=f"To make one, run: envbuild lock {tools.cli_name(name)}",
         )

@@ -57,7 +57,7 @@ def prefer(tools: Tools, texts: Sequence[str], constraints: Constraints, usual: 
     for name, told in sorted(passed, key=lambda each: max(report.date for report in each[1].newest), reverse=True):
         found = _narrowed(tools, texts, constraints, name, usual, resolve)
         if found is not None:
-            remark = f"; without this proof: {usual.environment.name}"
+            remark = f"; without this proof, envbuild would choose {usual.environment.name}"
             reasons = [each._replace(because=each.because + remark) for each in map(_reason, told.newest)]
             return found._replace(request=usual.request, reasons=(*found.reasons, *reasons))
     failed = tuple(

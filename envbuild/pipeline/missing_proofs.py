@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from envbuild.build import BuildRecord
     from envbuild.smoketest import SmokeOptions
 
-_NOT_LINKED = "objects in the image need libraries or symbols that it lacks; the warning says how to list them"
+_NOT_LINKED = "objects in the image need libraries or symbols that the image lacks; the warning says how to list them"
 _OF_IMAGES: tuple[Kind, ...] = ("built", "verified", "linked", "smoke-cpu", "smoke-gpu")
 # Error codes which mean that this machine cannot run a stage. Such an error is no failure of the environment.
 _OUT_OF_REACH = ("base-unreachable", "source-unreachable", "index-unreachable", "lock-incomplete", "not-fetched")

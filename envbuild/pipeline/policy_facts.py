@@ -150,7 +150,9 @@ def _given(place: Path, policy: Policy, locked: Locked, unknown: dict[str, str])
         return None
     valid, date = policy.vulnerabilities.answers_valid_days if policy.vulnerabilities else 0, told.get("date")
     if _age(date) > valid:
-        unknown["vulnerabilities"] = f"{path} is of {date or 'an unknown day'}, and answers count for {valid} days"
+        unknown["vulnerabilities"] = (
+            f"the answer in {path} is of {date or 'an unknown day'}; by the policy, answers count for {valid} days"
+        )
         return None
     parts = {field: told[field] for field in Audit.__dataclass_fields__ if field in told}
     return codec.decode(Audit, json.loads(json.dumps(parts)), str(path))
@@ -164,11 +166,11 @@ def _licences(tools: Tools, locked: Locked, record: BuildRecord, unknown: dict[s
     if found is None:
         engine = tools.engine_or_none()
         if engine is None or engine.image(record.image) is None:
-            unknown["licences"] = "no container engine has the image any more, so they cannot be read"
+            unknown["licences"] = "no container engine has the image any more, so the licences cannot be read"
             return None
         found = dict(attestations.licences_of(tools, name, record.image, locked.digest, stores=True) or {})
     if not found:
-        unknown["licences"] = "they could not be read from the image"
+        unknown["licences"] = "the licences could not be read from the image"
         return None
     return tuple(Licensed(package=each["name"], licences=tuple(each["licences"])) for each in found["packages"])
 

@@ -134,7 +134,7 @@ def _not_there(name: str, repository: str, tag: str) -> PublishError:
     return PublishError(
         f"{repository} has no image of {name} with the inputs of this checkout ({tag})."
         if tag
-        else f"{name} has no lock here, so it is not known which of its images is meant.",
+        else f"{name} has no lock here, so envbuild cannot tell which of its images you mean.",
         code="not-in-registry",
         hint=f"To pull the image that was pushed last, use `--tag {name.replace('+', '_')}`.",
     )

@@ -299,9 +299,14 @@ def _require_different_tags(members: Sequence[ReleasedImage]) -> None:
     for member in members:
         for tag in member.tags:
             if owners.setdefault(tag, member.name) != member.name:
-                raise UsageError(f"{owners[tag]} and {member.name} have the same tag {tag}.", hint="Publish one of them.")
+                raise UsageError(
+                    f"{owners[tag]} and {member.name} have the same tag {tag}.",
+                    hint="Publish only one of these two environments.",
+                )
             if is_tag(tag):
-                raise UsageError(f"The tag {tag} of {member.name} is reserved for releases.", hint="Choose another name.")
+                raise UsageError(
+                    f"The tag {tag} of {member.name} is reserved for releases.", hint="Give the environment another name."
+                )
 
 
 def _require_whole(client: Client, member: ReleasedImage, key: SigningKey) -> None:

@@ -180,7 +180,10 @@ def _with_proof(tools: Tools, texts: Sequence[str], constraints: Constraints, re
     if preferred.environment.name == resolution.environment.name:
         return told._replace(reasons=tuple(dict.fromkeys((*told.reasons, *preferred.reasons))))
     reason = preferred.reasons[-1]
-    remark = f"`resolve` prefers {preferred.environment.name}: {reason.because}. This explanation is about the matrix alone."
+    remark = (
+        f"`resolve` prefers {preferred.environment.name}: {reason.because}. This explanation considers only the matrix, not "
+        "the proofs."
+    )
     return told._replace(warnings=(*told.warnings, remark))
 
 

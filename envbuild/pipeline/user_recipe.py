@@ -149,5 +149,6 @@ def keep_private(tools: Tools) -> None:
     workspace = tools.workspace
     if workspace.user_recipe is not None and not (note := workspace.output / ".gitignore").exists():
         files.write_atomic(
-            note, "# Written by envbuild for this machine; safe to delete. Keep the lock beside the recipe.\n*\n"
+            note,
+            "# Written by envbuild for this machine; safe to delete. Keep the lock beside the envbuild.yaml.\n*\n",
         )

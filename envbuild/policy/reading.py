@@ -73,7 +73,7 @@ def require_current(policy: Policy, today: str) -> None:
         raise InvalidInputError(
             f"The policy has {count}: {problems[0]}.",
             code="expired-exception",
-            hint="Correct the lines named and run the command again.",
+            hint="Correct the named lines, and run the command again.",
             problems=problems,
         )
 

@@ -33,7 +33,7 @@ def render(
     if dialect not in DIALECTS:
         why = f": {_UNSUPPORTED[dialect]}" if dialect in _UNSUPPORTED else ""
         raise UsageError(
-            f"The Dockerfile dialect {dialect!r} is not rendered{why}.",
+            f"envbuild does not write the Dockerfile dialect {dialect!r}{why}.",
             code="unknown-dialect",
             hint=f"Use {' or '.join(DIALECTS)}, which Docker Engine 20.10 and newer build.",
         )
@@ -117,36 +117,40 @@ def _check(lock: Lock, recipes: Mapping[str, Recipe]) -> None:
     for framework in environment.frameworks:
         if framework.recipe not in recipes:
             raise InvalidInputError(
-                f"No recipe {framework.recipe!r} for {framework.name}.",
+                f"There is no recipe {framework.recipe!r}, which {framework.name} needs.",
                 code="unknown-recipe",
-                hint=f"Add images/recipes/{framework.recipe}/, or correct the matrix. Known: {', '.join(sorted(recipes))}.",
+                hint=f"Add images/recipes/{framework.recipe}/, or correct the matrix. The recipes are: "
+                f"{', '.join(sorted(recipes))}.",
             )
         if "repository" in framework.options and not recipes[framework.recipe].builds:
             raise InvalidInputError(
-                f"{framework.name} {framework.version} is compiled from {framework.options['repository']}, and the recipe "
-                f"{framework.recipe!r} does not say how.",
+                f"{framework.name} {framework.version} is compiled from {framework.options['repository']}, but the recipe "
+                f"{framework.recipe!r} does not say how to compile it.",
                 code="no-build",
                 hint=f"Write images/recipes/{framework.recipe}/build.j2, or choose another version.",
             )
     if not lock.prefixes:
-        raise InvalidInputError(f"The lock of {environment.name} installs nothing.", hint="Make the lock again: envbuild lock.")
+        raise InvalidInputError(
+            f"The lock of {environment.name} installs nothing.",
+            hint=f"Make the lock again: envbuild lock {environment.name} --relock",
+        )
     if [prefix.name for prefix in lock.prefixes] != [plan.name for plan in environment.plans()]:
         raise InvalidInputError(
-            f"The lock of {environment.name} holds other sets of packages than its environment: "
-            f"{', '.join(prefix.name for prefix in lock.prefixes)} for {', '.join(plan.name for plan in environment.plans())}.",
+            f"The lock of {environment.name} has the prefixes {', '.join(prefix.name for prefix in lock.prefixes)}, "
+            f"but its environment has the prefixes {', '.join(plan.name for plan in environment.plans())}.",
             code="invalid-lock",
-            hint="Make the lock again: envbuild lock.",
+            hint=f"Make the lock again: envbuild lock {environment.name} --relock",
         )
     known = {framework.name for framework in environment.frameworks}
     if strange := sorted({name for prefix in lock.prefixes for name in prefix.frameworks} - known):
         raise InvalidInputError(
             f"The lock of {environment.name} installs {', '.join(strange)}, which the environment does not have.",
             code="invalid-lock",
-            hint="Make the lock again: envbuild lock.",
+            hint=f"Make the lock again: envbuild lock {environment.name} --relock",
         )
     if environment.base.provider == "conda" and not environment.base.files:
         raise InvalidInputError(
-            f"{environment.name} takes CUDA from conda, whose packages no row of the matrix pins.",
+            f"{environment.name} gets CUDA from conda packages, but no row of the matrix pins these packages.",
             code="unsupported-provider",
             hint="Choose another base with --base apt, wheels or IMAGE.",
         )

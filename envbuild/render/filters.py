@@ -58,7 +58,7 @@ def only_filtered(value: Any) -> Any:
     """The ``finalize`` function of the Jinja environment. A value that passed no filter is a bug in a template, so the function
     raises an error that is not meant for users."""
     if not isinstance(value, Markup):
-        raise TypeError(f"a template prints {value!r} without a filter that knows its place")
+        raise TypeError(f"a template prints {value!r} without a filter that checks and quotes it")
     return value
 
 
@@ -71,7 +71,7 @@ def _one_line(value: object) -> str:
 
 def _refused(text: str, expected: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{text!r} cannot stand in a Dockerfile: {expected} is expected here.",
+        f"{text!r} cannot be written into a Dockerfile: {expected} is expected here.",
         code="unsafe-value",
-        hint="Correct the matrix row, the recipe or the lock that says so.",
+        hint="Correct the matrix row, the recipe or the lock that contains this text.",
     )

@@ -52,5 +52,7 @@ def site_packages(prefix: Prefix) -> str:
 
 def _one_line(name: str, value: str) -> str:
     if value.splitlines() not in ([value], []):
-        raise InvalidInputError(f"The variable {name} holds more than one line.", hint="Correct the recipe that sets it.")
+        raise InvalidInputError(
+            f"The value of the variable {name} has more than one line.", hint="Correct the recipe that sets it."
+        )
     return value

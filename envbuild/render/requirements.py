@@ -153,7 +153,9 @@ def check_names(files: Sequence[PrefixFiles], stages: Collection[str]) -> None:
     held = [file for each in files for file in each.all()]
     named = [*stages, *(file.name for file in held), *(file.stage for file in held if file.stage)]
     if twice := sorted({name for name in named if named.count(name) > 1}):
-        raise _invalid(f"Sets of packages of these names cannot stand side by side: {', '.join(twice)} would mean two things.")
+        raise _invalid(
+            f"Two prefixes of the lock would use the same name for different files or build stages: {', '.join(twice)}."
+        )
 
 
 def canonical(name: str) -> str:

@@ -75,16 +75,16 @@ def _against(search: Search, option: Option, others: Sequence[Build]) -> Conflic
             reason += f"; {rest[-1].row} {rest[-1].reason}"
         return Conflict(row=row, reason=reason, source=first.source)
     builds = [*others, option.build]
-    beside = " beside the others" if others else ""
+    beside = " together with the other frameworks" if others else ""
     asked = (search.request.cudnn, search.request.nccl)
     request = search.request
     whole = together(builds)
     possible = places(lookup, whole, request.image, asked, supply=request.python_from, gpus=request.capabilities)
     wrong = {part.kind for place in possible for part in mismatches(search.request, place)}
     if any(not mismatches(search.request, place) for place in possible):
-        reason = f"for CUDA {option.build.variant.cuda}; builds for the same CUDA are preferred"
+        reason = f"it is for CUDA {option.build.variant.cuda}; builds of all frameworks for one CUDA are preferred"
     elif wrong:
-        reason = f"no system or base matches the requested {', '.join(sorted(wrong))}{beside}"
+        reason = f"no system or base fits both this build and the requested {', '.join(sorted(wrong))}{beside}"
     else:
         reason = f"no system of the matrix supports it{beside}"
     return Conflict(row=row, reason=reason, source=option.build.variant.origin.source)

@@ -190,7 +190,7 @@ class Grouping:
         beside = f"No build of it works with the system, the CUDA and the libraries of {', '.join(others)}."
         return ConflictError(
             f"The stack {self._stack.name} is impossible: no prefix can contain {member.request}.",
-            hint=found.hint if found else f"{beside} Change the file of the stack.",
+            hint=found.hint if found else f"{beside} Change the versions in the file of the stack.",
             conflicts=found.conflicts if found else self._image_clashes(groups, wanted),
         )
 

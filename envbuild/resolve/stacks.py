@@ -216,7 +216,7 @@ def _reasons(lookup: Lookup, request: Request, shares: Shares, environment: Envi
         ours = {wanted.framework.name for wanted in group.wanted}
         for split in (each for each in shares.splits if each.framework.name in ours):
             for conflict in split.conflicts:
-                because = f"not in {names[split.group]}: {conflict.row}: {conflict.reason}"
+                because = f"cannot be in the prefix {names[split.group]}: {conflict.row}: {conflict.reason}"
                 yield Reason(
                     choice=f"{prefix}{split.framework.name}",
                     because=because,

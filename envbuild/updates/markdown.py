@@ -46,7 +46,7 @@ def summary(renewed: RenewedLock) -> str:
     rest = len(difference.changes) - len(parts)
     parts += [f"{rest} more package{'s' if rest != 1 else ''}"] if rest else []
     parts += ["the base image"] if difference.base else []
-    parts += ["the decision"] if difference.decision else []
+    parts += ["the chosen versions"] if difference.decision else []
     parts += ["the list of files that are not pinned"] if difference.missing_added or difference.missing_removed else []
     return ", ".join(parts)
 

@@ -21,7 +21,9 @@ def packages(engine: Engine, image: str) -> list[tuple[str, str, str]]:
     lines = [line.split() for line in told.output.splitlines()]
     found = sorted((words[1], words[2], words[3]) for words in lines if len(words) == 4 and words[0] == "installed")
     if told.code != 0 or not found:
-        raise VerifyError(f"The image {image} cannot say which packages it holds: {' '.join(told.output.split()[-20:])}")
+        raise VerifyError(
+            f"dpkg in the image {image} does not list the installed packages: {' '.join(told.output.split()[-20:])}"
+        )
     return found
 
 
@@ -32,5 +34,7 @@ def sources(engine: Engine, image: str) -> list[tuple[str, str, str]]:
     lines = [line.split() for line in told.output.splitlines()]
     found = sorted((words[1], words[2], words[3]) for words in lines if len(words) == 4 and words[0] == "installed")
     if told.code != 0 or not found:
-        raise VerifyError(f"The image {image} cannot say which packages it holds: {' '.join(told.output.split()[-20:])}")
+        raise VerifyError(
+            f"dpkg in the image {image} does not list the installed packages: {' '.join(told.output.split()[-20:])}"
+        )
     return found

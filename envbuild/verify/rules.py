@@ -120,6 +120,6 @@ def _packages(table: yaml_reader.Table, sources: set[str]) -> Mapping[str, str]:
     found = {}
     for system in table.keys():  # noqa: SIM118 - the table is not a dict
         if f"contents-{system}" not in sources or not _SYSTEM.fullmatch(system):
-            table.problem(f"no source `contents-{system}` is listed, which would say so", system)
+            table.problem(f"add the source of these package names to `sources` as `contents-{system}`", system)
         found[system] = table.text(system, pattern=r"[a-z0-9][a-z0-9+.-]+")
     return found

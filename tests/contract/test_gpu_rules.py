@@ -119,7 +119,7 @@ def test_a_named_patch_and_the_cpu_keep_the_newest(facts: Matrix) -> None:
         found = resolve(facts, parse([words], matrix=facts))
         assert found.environment.frameworks[0].version == version
     because = resolve(facts, parse(["tf-1.12-cuda9"], matrix=facts)).reasons[0].because
-    assert "1.12.3 and 1.12.2 have native code only for 3.7" in because
+    assert "1.12.3 and 1.12.2 have native code only for compute capability 3.7" in because
 
 
 def test_an_older_cuda_that_the_request_names_too_is_told(facts: Matrix) -> None:
@@ -153,7 +153,9 @@ def _release(facts: Matrix, name: str, version: str) -> Release:
 def test_a_gpu_that_is_offered_instead_is_served(facts: Matrix, request_text: str, gpu: str) -> None:
     with pytest.raises(ConflictError) as caught:
         resolve(facts, parse([request_text], matrix=facts, gpu=gpu))
-    offers = [(item.name, found[1]) for item in caught.value.alternatives if (found := re.match(r"on a (.+) \(", item.changes))]
+    offers = [
+        (item.name, found[1]) for item in caught.value.alternatives if (found := re.match(r"on the GPU (.+) \(", item.changes))
+    ]
     for name, board in offers:
         resolve(facts, parse([name], matrix=facts, gpu=board))
     assert offers

@@ -127,7 +127,7 @@ def test_a_folder_without_data_is_refused_before_anything_starts(program: Progra
     from envbuild import datasets
     from envbuild.errors import UsageError
 
-    with pytest.raises(UsageError, match="holds no file of"):
+    with pytest.raises(UsageError, match="contains no file of"):
         datasets.found(datasets.load(), tmp_path)
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist/mnist.npz").write_bytes(b"")

@@ -85,7 +85,7 @@ def test_other_bytes_of_the_same_name_are_refused(place, mirror, snapshot, asked
     assert Store(place).get(package(), asked).read_bytes() == CONTENT
     other = Store(Workspace(root=place.root, output=place.root, home=place.root / "other"))
     snapshot.files.clear()
-    with pytest.raises(BuildError, match=r"another file there \(sha256 [0-9a-f]{64}\)") as stopped:
+    with pytest.raises(BuildError, match=r"the file there is not the pinned one \(sha256 [0-9a-f]{64}\)") as stopped:
         other.get(package(), asked)
     assert stopped.value.code == "package-gone"
     assert list(other.folder.iterdir()) == []

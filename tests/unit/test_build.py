@@ -239,7 +239,7 @@ def test_uv_is_the_one_that_the_lock_pins_and_never_this_machine_s(place, lock):
     "program", ["uv/__init__.py", "uv-0.13.9.data/scripts/uvx", "a/b.data/scripts/uv", "x.data/scripts/uv/uv"]
 )
 def test_a_wheel_without_the_program_is_refused(place, lock, tmp_path, program):
-    with pytest.raises(InvalidInputError, match="holds no program named uv"):
+    with pytest.raises(InvalidInputError, match="contains no program named uv"):
         assemble(place, lock, {"Dockerfile": ""}, Wheels(tmp_path, program))
 
 

@@ -51,8 +51,8 @@ def test_the_hint_names_the_cure_and_how_to_choose_another_folder(number, cure):
 
 def test_where_a_command_can_continue_the_hint_says_so():
     hints = [files.explain_os_error(OSError(errno.ENOSPC, "no"), Path("x"), continues=each).hint for each in (False, True)]
-    assert "Nothing half-written" in hints[0] and "continues" not in hints[0]
-    assert "The complete files stay, and the same command continues" in hints[1] and "Nothing" not in hints[1]
+    assert "No half-written file" in hints[0] and "continues" not in hints[0]
+    assert "The complete files stay, and the same command continues" in hints[1] and "half-written" not in hints[1]
 
 
 def full(*_arguments, **_options):

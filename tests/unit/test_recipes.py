@@ -58,7 +58,7 @@ def test_load_reports_the_problems_of_all_recipes_at_once_with_their_lines(tmp_p
     problems = [str(problem) for problem in caught.value.problems]
     assert any("alpha/recipe.yaml:5" in text and "quote it" in text for text in problems)
     assert any("alpha/recipe.yaml" in text and "title is missing" in text for text in problems)
-    assert any("beta/recipe.yaml:2" in text and "folder's name" in text for text in problems)
+    assert any("beta/recipe.yaml:2" in text and "name of the folder" in text for text in problems)
     assert any("beta/recipe.yaml:9" in text and "did you mean module" in text for text in problems)
     assert len(problems) == 4
 

@@ -149,5 +149,6 @@ def _damaged(layer: Layer, store: LayerStore) -> BuildError:
     return BuildError(
         f"The layer sha256:{layer.digest} is damaged in the layer store {store.folder}.",
         code="layer-damaged",
-        hint="Run `envbuild cache verify`, which removes damaged layers. Then run this command again, which makes them again.",
+        hint="Run `envbuild cache verify`, which removes damaged layers. Then run this command again: it makes the removed "
+        "layers again.",
     )

@@ -27,6 +27,8 @@ def write(image: ComposedImage, store: LayerStore, target: Path, references: Seq
                     news = Progress(stage="archive", message=f"writing {target}", done=float(done), total=total, unit="bytes")
                     on_progress(news)
             if not new.keep(target):
-                raise BuildError(f"Another process is writing {target} at the same time.", code="busy", hint="Run it again.")
+                raise BuildError(
+                    f"Another process is writing {target} at the same time.", code="busy", hint="Run the command again."
+                )
     except OSError as error:
         raise files.explain_os_error(error, target) from error

@@ -87,7 +87,7 @@ def _index(folder: Path) -> list[dict[str, Any]]:
     place = folder / "index.json"
     if not place.exists():
         if folder.exists() and (not folder.is_dir() or _strangers(folder)):
-            raise _not_a_layout(folder, "it holds other files")
+            raise _not_a_layout(folder, "it contains other files")
         return []
     try:
         manifests = json.loads(files.read_bytes(place))["manifests"]

@@ -146,7 +146,9 @@ def _metadata(variant: Variant, said: Declared, known: dict[str, str]) -> Iterat
             )
         elif need is not None and need.taken_from == "wheels" and said.libraries:
             yield IndexDifference(
-                kind=what, message=f"by the row, {what} comes as a package, but the wheel does not require one", **known
+                kind=what,
+                message=f"the row says that {what} comes as a package, but the wheel does not require such a package",
+                **known,
             )
     for each in (*variant.requirements, *variant.constraints, *variant.choices):
         ours = Requirement(each.requirement)

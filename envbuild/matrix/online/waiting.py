@@ -173,7 +173,8 @@ def split_pairs(before: Matrix, after: Matrix, added: Iterable[Key]) -> dict[Key
             release = next(each for each in tables[name].releases if each.version == version)
             if not _stands(tables[partner.name], name, release.version):
                 found[name, version] = (
-                    f"upstream publishes {partner.title} together with it, but no release of that is based on it yet"
+                    f"upstream publishes {partner.title} together with this release, but no release of "
+                    f"{partner.title} is based on it yet"
                 )
     return found
 

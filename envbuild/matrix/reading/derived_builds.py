@@ -81,7 +81,9 @@ def standing(
         every.append(pairs)
         others = {pairs.taken, *pairs.tested, *pairs.allowed} - {number}
         if not added.package and others:
-            of["upon"].problem(f"without `package`, this is a part of {name} and must have its version, {max(others)}", "upon")
+            of["upon"].problem(
+                f"without `package`, this is a part of {name} and must have the version of {name}, {max(others)}", "upon"
+            )
         taken = {(variant.cuda, variant.cuda_libraries) for variant in found}
         for version in dict.fromkeys((pairs.taken, pairs.taken_cuda)):
             below = next(release for release in framework.releases if release.version == version)
@@ -142,7 +144,7 @@ def _ranged(context: Context, layers: Sequence[Table], framework: FrameworkTable
     for version in (*cpu_only, *cuda_only):
         if version not in within:
             of["tested"].problem(
-                f"{framework.name} {version} was tested only for CPU or only for CUDA; `allows` must allow it for the other"
+                f"{framework.name} {version} was tested only for CPU or only for CUDA, so `allows` must contain it, too"
             )
     for version in sorted(refused & set(named)):
         of["tested"].problem(f"{framework.name} {version} is listed both as tested and as known bad", "tested")

@@ -23,7 +23,7 @@ from envbuild.yaml_reader import Table
 CUDA_LIBRARIES = get_args(CudaLibraries)
 DIFFERENCES = ("gone", "yanked", "date", "python", "glibc", "cuda", "cudnn", "nccl", "beside")  # a row may explain these
 _LEVELS = ("options", "constraints", "requirements", "asks", "margin_days", *KEYS)
-_ONLY_RELEASES = "this key needs `variants`; without them, an overlay's series only adds releases: write the key into each"
+_ONLY_RELEASES = "a series without `variants` only adds releases, and cannot have this key: write the key into each release"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -281,5 +281,7 @@ def _describe_gpu(search: Search, candidate: Candidate) -> str:
     instead = f"instead of {', '.join(gpu.text for gpu in request.gpus)}"
     board = nearest_board(search.lookup, request, build.row, variant, candidate.place.offer)
     code = ", ".join(variant.sass or (f"PTX {entry}" for entry in variant.ptx))
-    holds = f"; the build has GPU code for {code}" if code else ""
-    return f"on {f'a {board.name} ({board.architecture}, {board.capability})' if board else 'another GPU'} {instead}{holds}"
+    holds = f"; the build has GPU code for compute capability {code}" if code else ""
+    return (
+        f"on {f'the GPU {board.name} ({board.architecture}, {board.capability})' if board else 'another GPU'} {instead}{holds}"
+    )

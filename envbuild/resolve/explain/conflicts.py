@@ -119,7 +119,7 @@ class _CaseScorer:
 
 
 def _no_gpu(build: Build) -> Objection:
-    reason = "this framework and all frameworks in the request have only CPU builds, but the request asks for a GPU environment"
+    reason = "all frameworks in the request have only CPU builds, but the request asks for a GPU environment"
     return objection(CUDA, build.row, reason, build.variant.origin.source_of("cuda"))
 
 

@@ -43,7 +43,7 @@ def of_builds(lookup: Lookup, request: Request, chosen: Candidate) -> Iterator[R
         release = build.release
         if said := request.wanted_of(build.framework).said:
             beside = build.framework.beside
-            because = f"the request names {said} together with {beside}, so the {said} for {beside} is used"
+            because = f"the request names {said} together with {beside}, so the build of {said} for {beside} is used"
             yield Reason(choice=build.framework.title, because=because, source=build.framework.origin.source)
         yield Reason(
             choice=f"{build.framework.name} {release.version}",
@@ -74,8 +74,8 @@ def of_place(request: Request, chosen: Candidate, environment: Environment) -> I
     place, need = chosen.place, together(chosen.builds)
     yield Reason(
         choice=f"os {place.system.name}",
-        because=("asked for" if request.systems else "it is the preferred system that supports the choices above")
-        + f"; its glibc {place.system.glibc} is new enough for glibc {need.glibc}",
+        because=("it is requested" if request.systems else "it is the preferred system that supports the choices above")
+        + f"; its glibc {place.system.glibc} meets the need for glibc {need.glibc} or newer",
         source=place.system.origin.source,
     )
     yield _base(request, chosen, environment)
@@ -91,7 +91,7 @@ def of_dependencies(chosen: Candidate) -> Reason:
     )
     return Reason(
         choice=f"dependencies until {release.exclude_newer}",
-        because=because + ("; with several frameworks, the latest of these days counts" if len(chosen.builds) > 1 else ""),
+        because=because + ("; with several frameworks, the latest date limit counts" if len(chosen.builds) > 1 else ""),
         source=release.origin.source_of("released"),
     )
 
@@ -102,7 +102,7 @@ def _processor(build: Build) -> Iterator[Reason]:
     if variant.cpu_features:
         yield Reason(
             choice=f"processor with {', '.join(feature.upper() for feature in variant.cpu_features)}",
-            because=f'{_built(build)} built for it; on a processor without it, the program stops with "Illegal instruction"',
+            because=f'{_built(build)} built for such processors; on others, the program stops with "Illegal instruction"',
             source=variant.origin.source_of("cpu_features"),
         )
 
@@ -127,7 +127,7 @@ def _version(request: Request, chosen: Candidate, build: Build) -> str:
         f" together with {' and '.join(f'{each.framework.name} {each.release.version}' for each in earlier)}" if earlier else ""
     )
     if not matching or matching[0] == build.release.version:
-        return f"{asked}, the newest"
+        return f"the newest {asked}"
     if preferred := addon_builds.preferred(chosen.builds, build, matching):
         return f"{asked}, {preferred}"
     if narrowed := _narrowed(request, build):
@@ -154,7 +154,7 @@ def _narrowed(request: Request, build: Build) -> str:
     ]
     held = ", ".join(dict.fromkeys(entry for release in newer for each in release.variants if each.cuda for entry in each.sass))
     names = " and ".join(release.version for release in newer)
-    return f"; {names} {'has' if len(newer) == 1 else 'have'} native code only for {held}" if newer else ""
+    return f"; {names} {'has' if len(newer) == 1 else 'have'} native code only for compute capability {held}" if newer else ""
 
 
 def _comes_from(build: Build, place: Place) -> str:
@@ -194,7 +194,7 @@ def _package(lookup: Lookup, request: Request, chosen: Candidate, build: Build) 
     if build.beside_gpus:
         return "none of the requested versions has a GPU build"
     if not variant.cuda:
-        return "the CPU build" + (" was asked for" if request.device == "cpu" else f": {no_gpu_build(lookup, chosen, build)}")
+        return "the CPU build" + (" was requested" if request.device == "cpu" else f": {no_gpu_build(lookup, chosen, build)}")
     if clauses := request.wanted_of(build.framework).cuda or request.cuda:
         return f"the build for CUDA {variant.cuda}{_older_cuda(build, clauses)}"
     return "a GPU build is preferred to the CPU build" if len(kinds) == 2 else "the preferred build"
@@ -224,7 +224,7 @@ def _cuda(build: Build) -> Iterator[Reason]:
     }[variant.cuda_libraries]
     yield Reason(
         choice=f"cuda {variant.cuda}",
-        because=f"{_built(build)} built for it; {where}",
+        because=f"{_built(build)} built for CUDA {variant.cuda}; {where}",
         source=variant.origin.source_of("cuda"),
     )
 
@@ -240,7 +240,7 @@ def _driver(lookup: Lookup, environment: Environment) -> Iterator[Reason]:
     floor = f"; native code runs with driver {rule.driver_min} or newer (minor-version compatibility)" if rule else ""
     yield Reason(
         choice=f"driver >= {row.driver_min}",
-        because=f"CUDA {row.release} needs this driver{floor}",
+        because=f"CUDA {row.release} needs this driver or a newer one{floor}",
         source=row.origin.source_of("driver_min"),
     )
 
@@ -254,9 +254,9 @@ def _library(name: str, need: LibraryNeed | None, chosen: ChosenLibrary | None, 
     elif need.taken_from == "wheels":
         because = "packages that the framework requires contain it"
     elif chosen.version == need.prefer:
-        because = f"the framework needs {describe(need)}; this version is preferred"
+        because = f"the framework needs {name} {describe(need)}; the matrix prefers this version"
     else:
-        because = f"the framework needs {describe(need)}; this is the newest version for this base"
+        because = f"the framework needs {name} {describe(need)}; this is the newest version for this base"
     row = chosen.wheel or chosen.row
     yield Reason(
         choice=f"{name} {chosen.version}", because=because, source=row.origin.source if row else origin.source_of(name)
@@ -266,21 +266,21 @@ def _library(name: str, need: LibraryNeed | None, chosen: ChosenLibrary | None, 
 def of_python(lookup: Lookup, request: Request, chosen: Candidate, variant: Variant) -> Reason:
     """The reason for the Python version. ``variant`` has the joint needs of the chosen builds."""
     place = chosen.place
-    supporting = " and ".join(f"{build.variant.package} {build.release.version}" for build in chosen.builds)
+    supporting = ", ".join(f"{build.variant.package} {build.release.version}" for build in chosen.builds)
     verb = "supports" if len(chosen.builds) == 1 else "support"
     origin = {
-        "distribution": f"{place.system.name} carries it",
+        "distribution": f"{place.system.name} contains it",
         "uv": "uv installs a standalone build",
         "conda": "conda installs it",
         "base": "the base image contains it",
     }[place.python.provided_by]
-    asked = "asked for" if request.python and within(place.python.version, request.python) else "preferred"
+    asked = "requested, and one of" if request.python and within(place.python.version, request.python) else "preferred among"
     row = lookup.pythons.get(place.python.version)
     among = ", ".join(variant.python)
     source = variant.origin.source_of("python") or (row.origin.source if row else "")
     return Reason(
         choice=f"python {place.python.version}",
-        because=f"{asked} among the versions that {supporting} {verb} ({among}); {origin}",
+        because=f"{asked} the versions that {supporting} {verb} ({among}); {origin}",
         source=source,
     )
 
@@ -312,16 +312,16 @@ def _base(request: Request, chosen: Candidate, environment: Environment) -> Reas
     what = {
         "distribution": "a plain distribution, because nothing of CUDA is needed",
         "wheels": _of_wheels(offer, system.name),
-        "apt": f"{system.name}, with CUDA {cuda} from NVIDIA's packages of an exact version",
+        "apt": f"{system.name}, with exact versions of NVIDIA's packages for CUDA {cuda}",
         "tag": f"an image that contains CUDA {cuda}",
         "conda": f"conda packages of CUDA {cuda}",
         "debian": _of_debian(offer, environment),
         "local": "the requested image; its contents are checked after the build",
     }[offer.provider]
     others = ", ".join(environment.base.other_providers)
-    insisted = "asked for: " if request.base else ""
+    insisted = "requested: " if request.base else ""
     return Reason(
         choice=f"base {offer.provider} {environment.base.image}",
-        because=f"{insisted}{what}" + (f"; others: {others}" if others else ""),
+        because=f"{insisted}{what}" + (f"; other possible providers: {others}" if others else ""),
         source=offer.row.origin.source if offer.row else system.origin.source,
     )

@@ -88,7 +88,9 @@ def _build(search: Search, chosen: Candidate, build: Build) -> Iterator[Rival]:
     if other is None:
         return
     if found := against[other.row]:
-        because, source = found[0].conflict.reason, found[0].conflict.source
+        conflict = min((item.conflict for item in found), key=lambda conflict: conflict.row != other.row)
+        because = conflict.reason if conflict.row == other.row else f"{conflict.row}: {conflict.reason}"
+        source = conflict.source
     else:
         because, source = _why_build(chosen, build.variant, other.variant), other.variant.origin.source_of("cuda")
     yield Rival(choice=build.row, next_best=other.row, because=because, source=source)
@@ -110,7 +112,7 @@ def _why_build(chosen: Candidate, ours: Variant, other: Variant) -> str:
         return f"the build for CUDA {ours.cuda} is upstream's own default"
     if numbers(other.cuda or "0") < numbers(ours.cuda or "0"):
         return f"CUDA {other.cuda} is older than CUDA {ours.cuda}"
-    return "no base or system for it is preferred to the chosen one"
+    return "it needs another base or system, which the matrix does not prefer to the chosen one"
 
 
 def _others(search: Search, chosen: Candidate, part: Part) -> Iterable[tuple[Place, bool]]:
@@ -153,7 +155,7 @@ def _why_python(lookup: Lookup, ours: Python, other: Python, row: PythonRow | No
         return f"the matrix prefers Python {ours.version}"
     if numbers(other.version) < numbers(ours.version):
         return "it is older"
-    return f"it comes with {system}, which the matrix prefers less"
+    return f"it is the Python of {system}, and the matrix prefers another system"
 
 
 def _system(search: Search, chosen: Candidate) -> Iterator[Rival]:
@@ -169,8 +171,8 @@ def _system(search: Search, chosen: Candidate) -> Iterator[Rival]:
             because = f"it does not contain Python {ours.python.version}; {place.python.provided_by} would have to install it"
         elif place.offer.preference != ours.offer.preference:
             because = (
-                f"on it, the base would come from {place.offer.provider}, and the matrix prefers "
-                f"{ours.offer.provider} on {ours.system.name}"
+                f"on {place.system.name}, the base would come from the provider {place.offer.provider}; the matrix prefers the "
+                f"provider {ours.offer.provider} on {ours.system.name}"
             )
         else:
             because = f"the matrix prefers {ours.system.name}"
@@ -194,7 +196,9 @@ def _base(search: Search, chosen: Candidate) -> Iterator[Rival]:
         if place.offer.deleted:
             because = f"the image {row.image if row else ''} was deleted upstream"
         else:
-            because = f"the request asks for {request.base}" if excluded else "the matrix prefers it less"
+            because = (
+                f"the request asks for {request.base}" if excluded else f"the matrix prefers the provider {ours.offer.provider}"
+            )
         source = row.origin.source if row else place.system.origin.source
         yield Rival(choice=choice, next_best=f"base {place.offer.provider}", because=because, source=source)
         return
@@ -229,7 +233,7 @@ def _libraries(search: Search, chosen: Candidate) -> Iterator[Rival]:
             continue
         installable = any(item.system == chosen.place.system.name for item in other.apt) or ours.package is None
         if not installable:
-            because = f"the matrix has no package of it for {chosen.place.system.name}"
+            because = f"the matrix has no package of this version for {chosen.place.system.name}"
         elif clauses and not within(other.version, clauses):
             because = f"the request asks for {clauses.lstrip('=')}"
         elif ours.version == need.prefer:

@@ -48,7 +48,7 @@ def _native_elsewhere(search: Search, build: Build) -> Iterator[str]:
 
     for candidate in search.solutions(only=native):
         other = next(each for each in candidate.builds if each.framework is build.framework)
-        yield f"{other.framework.title} {other.release.version}, which the request also allows, has native code for it."
+        yield f"{other.framework.title} {other.release.version}, which the request also allows, has native code for the GPU."
         return
 
 
@@ -91,7 +91,7 @@ def package_warnings(builds: Sequence[Build]) -> Iterator[str]:
     for one, other in same_packages(builds):
         yield (
             f"{one.row} contains CUDA {one.variant.cuda} and {other.row} contains CUDA {other.variant.cuda}, in packages "
-            "of the same names. Only locking shows whether both can be installed together."
+            "of the same names. `envbuild lock` finds out whether both can be installed together."
         )
 
 

@@ -85,7 +85,7 @@ def unknown_framework(matrix: Matrix, text: str, head: str, rest: str) -> Unknow
     known = ", ".join(sorted({framework.name for framework in matrix.frameworks}))
     error = UnknownNameError(
         f"The matrix has no framework {head!r}.",
-        hint=f"Did you mean {near[0]}?" if near else f"Known: {known}.",
+        hint=f"Did you mean {near[0]}?" if near else f"The frameworks are: {known}.",
         alternatives=[
             Alternative(name=text.lower().replace(head + rest, name + rest, 1), changes=f"{name} instead of {head}")
             for name in near
@@ -116,7 +116,9 @@ def unknown_version(what: str, wanted: str, known: Sequence[str], make: Iterable
     return UnknownNameError(
         f"The matrix has no {what} {wanted}.",
         code="unknown-version",
-        hint=f"{'Known' if few else 'The nearest'}: {', '.join(shown)}." if known else f"The matrix has no {what} at all.",
+        hint=f"Ask for one of {'these' if few else 'the nearest'}: {', '.join(shown)}."
+        if known
+        else f"The matrix has no {what} at all.",
         alternatives=tuple(make),
         details=[f"{what} {major}: {', '.join(versions)}" for major, versions in majors.items()],
     )
@@ -161,7 +163,7 @@ def unknown_system(matrix: Matrix, text: str) -> UnknownNameError:
     near = nearest(text, [*names, *(row.codename for row in matrix.systems)])
     return UnknownNameError(
         f"The matrix has no operating system {text!r}.",
-        hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {', '.join(sorted(names))}.",
+        hint=(f"Did you mean {near[0]}? " if near else "") + f"The systems are: {', '.join(sorted(names))}.",
     )
 
 

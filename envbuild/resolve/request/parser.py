@@ -287,7 +287,7 @@ def _supply(text: str) -> str:
         raise UnknownNameError(
             f"{text!r} is not a source of Python.",
             code="unknown-supply",
-            hint=(f"Did you mean {near[0]}? " if near else "") + f"Known: {', '.join(PYTHON_FROM)}.",
+            hint=(f"Did you mean {near[0]}? " if near else "") + f"The sources are: {', '.join(PYTHON_FROM)}.",
         )
     return word
 

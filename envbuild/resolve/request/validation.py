@@ -149,7 +149,7 @@ def _known_cuda(matrix: Matrix, clauses: str, doubts: list[str]) -> str:
     if (row := _cuda_release(matrix, clauses)) is None:
         raise names.unknown_version("CUDA", release, known)
     if release != row.release:
-        doubts.append(f"CUDA {release} means {row.version} here: the matrix installs its release {row.release}.")
+        doubts.append(f"CUDA {release} counts as CUDA {row.version}: envbuild installs only the release {row.release} of it.")
     return f"=={row.version}"
 
 

@@ -47,7 +47,7 @@ def cuda_objections(request: Request, build: Build) -> Iterator[Objection]:
         parts = []
     else:
         parts = [*([part] if wanted.cuda or said_of_cuda(request) else []), *implying_gpu(request)]
-    built = f"CUDA {cuda}" if cuda else "CPU alone"
+    built = f"CUDA {cuda}" if cuda else "CPUs only"
     asked = (
         "a CPU environment" if request.device == "cpu" else f"CUDA {clauses.lstrip('=')}" if clauses else "a GPU environment"
     )

@@ -46,7 +46,7 @@ def limit_objections(lookup: Lookup, variant: Variant) -> Iterator[Objection]:
         return
     for item in _driver_objections(lookup, limit.driver, variant):
         needs = item.conflict.reason.partition(", the request")[0]
-        reason = f"{needs}, the site has {limit.driver}: {limit.reason}"
+        reason = f"{needs}, but the site has driver {limit.driver}: {limit.reason}"
         yield objection(None, item.conflict.row, reason, item.conflict.source, "cuda")
 
 
@@ -97,7 +97,7 @@ def takes_compat(lookup: Lookup, request: Request) -> bool:
 
 def _gpu_objections(lookup: Lookup, request: Request, row: str, variant: Variant, gpu: GpuWanted) -> Iterable[Objection]:
     if gpu.board is not None and gpu.board.host:
-        reason = f"is sold only with its own processor {gpu.board.host}; images are built for x86-64"
+        reason = f"is sold only together with its own {gpu.board.host} processor, but images are built for x86-64 processors"
         yield objection(GPU, gpu.board.key, reason, gpu.board.origin.source_of("host"))
     if not gpu.capability:
         return
@@ -110,8 +110,8 @@ def _gpu_objections(lookup: Lookup, request: Request, row: str, variant: Variant
         holds = ", ".join((*variant.sass, *(f"PTX {entry}" for entry in variant.ptx)))
         source = variant.origin.source_of("capabilities")
         reason = (
-            f"its binaries contain GPU code for {holds}, which does not run on {_gpu(gpu)}: the first kernel fails with "
-            '"no kernel image is available for execution on the device"'
+            f"its binaries contain GPU code for compute capability {holds}, which does not run on {_gpu(gpu)}: the first "
+            'kernel fails with "no kernel image is available for execution on the device"'
         )
         yield objection(GPU, row, reason, source)
     if code == "ptx":
@@ -126,8 +126,9 @@ def _ptx_objections(lookup: Lookup, request: Request, row: str, variant: Variant
     for driver, part, rule in drivers:
         if cuda is not None and not newer_or_equal(driver, cuda.driver_min):
             reason = (
-                f"its binaries have only PTX for {_gpu(gpu)}, and driver {driver} is older than CUDA {cuda.version} "
-                f"({cuda.driver_min}), so it cannot compile this PTX: minor-version compatibility covers only native code{rule}"
+                f"its binaries have only PTX for {_gpu(gpu)}, and driver {driver} is older than {cuda.driver_min}, the minimum "
+                f"driver of CUDA {cuda.version}. So this driver cannot compile the PTX: minor-version compatibility covers "
+                f"only native code{rule}"
             )
             found = objection(part, row, reason, variant.origin.source_of("capabilities"))
             yield found._replace(other_part=GPU) if part == DRIVER else found
@@ -204,8 +205,8 @@ def _host_warnings(lookup: Lookup, gpu: GpuWanted) -> Iterable[str]:
     if boards and all(board.host for board in boards):
         names = ", ".join(f"{board.name} ({board.host})" for board in boards)
         yield (
-            f"Only {names} in the matrix has compute capability {gpu.capability}, and it is not for x86-64, for which "
-            "images are built."
+            f"All GPUs of compute capability {gpu.capability} in the matrix come with a processor that is not x86-64: {names}. "
+            "Images are built for x86-64."
         )
 
 

@@ -226,9 +226,11 @@ def _with_compilers(
             offers.append(plain._replace(provider=cast(Provider, row.provider), row=row, cuda=variant.cuda))
         else:
             own = f"{variant.package} ({variant.name}) has CUDA in its own packages"
-            reason = f"brings CUDA into the system, but {own}"
+            reason = f"installs CUDA into the system, but {own}"
             if variant.optional_nvcc:
-                reason = f"brings a compiler, but {own} and no wheel of NCCL, whose headers compiling needs"
+                reason = (
+                    f"installs a compiler, but {own} and no wheel of NCCL; to compile, the headers in that wheel are needed"
+                )
             against[row.provider] = objection(BASE, key, reason, row.origin.source)
     return offers, against
 
@@ -278,9 +280,8 @@ def _base_objection(lookup: Lookup, variant: Variant, system: SystemRow, row: Pr
     if row.wheels and variant.beside_wheels:
         return _same_paths("CUDA", variant, system, row)
     if not has_its_cuda(row, variant):
-        reason = (
-            f"brings CUDA {row.cuda}, but {variant.package} ({variant.name}) compiles code with headers of CUDA {variant.cuda}"
-        )
+        compiles = f"{variant.package} ({variant.name}) compiles code with headers of CUDA {variant.cuda}"
+        reason = f"provides CUDA {row.cuda}, but {compiles}"
         return objection(BASE, key, reason, variant.origin.source_of("exact_cuda"))
     if not can_compile(row, variant):
         lack = "the wheels have no nvcc" if row.wheels else "no document says that it contains a compiler"
@@ -294,7 +295,7 @@ def _key(variant: Variant, system: SystemRow, row: ProviderRow) -> str:
 
 
 def _same_paths(what: str, variant: Variant, system: SystemRow, row: ProviderRow) -> Objection:
-    reason = f"brings {what} in wheels that install files at the same paths as those of {variant.beside_wheels}"
+    reason = f"installs {what} from wheels that install files at the same paths as the wheels of {variant.beside_wheels}"
     return objection(BASE, _key(variant, system, row), reason, row.origin.source)
 
 
@@ -374,8 +375,8 @@ def _inside_tag(
     inside = library_inside(row, library)
     if inside and accepts(need, inside):
         return ChosenLibrary(version=inside, row=None, package=None)
-    wanted = f"{variant.package} needs {describe(need)}"
-    named = row.image or f"what {row.provider} brings"
+    wanted = f"{variant.package} needs {library} {describe(need)}"
+    named = row.image or f"the base of provider {row.provider}"
     known = f"{named} contains {library} {inside}; {wanted}"
     reason = known if inside else f"no source says which {library} {named} contains; {wanted}"
     if row.origin.status == "base-deleted":

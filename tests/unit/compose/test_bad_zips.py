@@ -192,9 +192,9 @@ ENDS = {
     "more members": ("claims 9 members", {"here": 9, "count": 9}),
     "two numbers of members": ("one part of a divided", {"here": 3}),
     "another disk": ("one part of a divided", {"disk": 1}),
-    "a directory elsewhere": ("is not where its end says", {"offset": 5}),
-    "another size": ("is not where its end says", {"size": 5}),
-    "a directory beyond the end": ("is not where its end says", {"size": 0xFFFFFFF0}),
+    "a directory elsewhere": ("is not at the place that its end record states", {"offset": 5}),
+    "another size": ("is not at the place that its end record states", {"size": 5}),
+    "a directory beyond the end": ("is not at the place that its end record states", {"size": 0xFFFFFFF0}),
 }
 
 

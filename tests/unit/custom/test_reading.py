@@ -237,7 +237,7 @@ def test_which_words_are_paths(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(UsageError) as caught:
         paths.path_in(["conf/"])
     assert "envbuild init conf" in caught.value.hint
-    with pytest.raises(UsageError, match="cannot be combined with other words"):
+    with pytest.raises(UsageError, match=r"names an envbuild\.yaml, so no other request can be given"):
         paths.path_in(["./envbuild.yaml", "tf-1.12"])
 
 
@@ -253,6 +253,6 @@ def test_services_are_read_strictly(tmp_path: Path) -> None:
         load_services(workspace)
     assert [problem.message for problem in caught.value.problems] == [
         "bad.sh, which starts it, is missing",
-        "service: 'other' must be the file's name, 'bad'",
+        "service: must be 'bad', the name of the file, not 'other'",
         "port: unknown key, did you mean ports?",
     ]

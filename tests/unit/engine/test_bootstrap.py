@@ -129,7 +129,7 @@ def test_only_a_whole_base_of_another_run_saves_making_it(tmp_path, monkeypatch,
     if content == b"as made":
         assert make().path == folder / "rootfs.tar"
     else:
-        with pytest.raises(BuildError, match="not in the store"):
+        with pytest.raises(BuildError, match="not in the package store"):
             make()
 
 

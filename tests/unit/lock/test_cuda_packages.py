@@ -102,7 +102,7 @@ def test_wrong_rows_are_refused(tmp_path: Path, old: str, new: str, problem: str
 def test_libraries_of_an_older_minor_or_another_major_version_are_a_problem(tmp_path: Path, cuda: str) -> None:
     changed = matrix(tmp_path, (PACKAGE_SETS.splitlines()[3], f'    cuda: "{cuda}"'))
     said = [problem.message for problem in checks.check(changed)]
-    assert any(f"CUDA 11.4 from provider debian brings CUDA {cuda}" in message for message in said), said
+    assert any(f"CUDA 11.4 from provider debian provides CUDA {cuda}" in message for message in said), said
 
 
 def test_it_is_never_the_default_beside_another_base(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_packages_that_bring_their_own_cuda_can_be_beside_it(tmp_path: Path) -> 
     assert decided(toy, "anvil-1", "bolt-1", base="debian").base.apt == ("libcudart11", "libcublas11")
     beside = ("anvil", {"beside_wheels": "bolt"})
     assert objections(matrix(tmp_path), *beside)["debian"].endswith(
-        "cudnn in wheels that install files at the same paths as those of bolt"
+        "cudnn from wheels that install files at the same paths as the wheels of bolt"
     )
 
 
@@ -156,9 +156,9 @@ def test_the_compiler_is_for_the_build_only(tmp_path: Path) -> None:
 
 def test_what_it_cannot_serve_is_refused_with_the_reason(tmp_path: Path) -> None:
     (reason,) = refusal(matrix(tmp_path), "bolt-1", base="debian")
-    assert reason == "brings CUDA into the system, but bolt (gpu) has CUDA in its own packages"
+    assert reason == "installs CUDA into the system, but bolt (gpu) has CUDA in its own packages"
     compiled = objections(matrix(tmp_path, COMPILED), "anvil")
-    assert compiled["debian"] == "has no wheel of cudnn from 8.0 below 9 with its headers for CUDA 11.4"
+    assert compiled["debian"] == "has no wheel of cudnn >=8.0,<9 with its headers for CUDA 11.4"
     bad = (ON_MARBLE, ON_MARBLE.replace("marble12}", 'marble12, status: known-bad, note: "lacks libsolver.so.10"}'))
     assert any(
         "known not to work: lacks libsolver.so.10" in each for each in refusal(matrix(tmp_path, bad), "anvil-1", base="debian")
@@ -176,7 +176,7 @@ def test_an_add_on_uses_the_compiler_where_the_base_has_one(tmp_path: Path) -> N
     assert "nothing of it stays in the image" in reasons["base"]
     assert recheck(toy, made) == []
     (without,) = refusal(matrix(tmp_path), "rivet-1", base="debian")
-    assert "no wheel of NCCL, whose headers compiling needs" in without
+    assert "no wheel of NCCL; to compile, the headers in that wheel are needed" in without
 
 
 # --- the rendering -----------------------------------------------------------------------------------------------------

@@ -101,10 +101,10 @@ def test_an_old_gpu_gets_the_older_library(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words", "reason"),
     [
-        ((), ("anvil-1", "bolt-1"), "files at the same paths as those of bolt"),
+        ((), ("anvil-1", "bolt-1"), "files at the same paths as the wheels of bolt"),
         ((COMPILED,), ("anvil-1",), "the wheels have no nvcc"),
         ((('requirement: "vendor-cudnn-cu11==8.0.5.39", folder', 'status: known-bad, note: "x", requirement: "a==1", folder'),
-          ('below: "9"', 'below: "8.5"')), ("anvil-1",), "has no wheel of cudnn from 8.0 below 8.5 for CUDA 11.4"),
+          ('below: "9"', 'below: "8.5"')), ("anvil-1",), "has no wheel of cudnn >=8.0,<8.5 for CUDA 11.4"),
         ((("wheels: eleven, preference: 5", 'wheels: eleven, status: known-bad, note: "lacks libsolver.so.10"'),), ("anvil-1",),
          "known not to work: lacks libsolver.so.10"),
     ],

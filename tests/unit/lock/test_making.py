@@ -485,7 +485,7 @@ def test_check_says_all_that_is_wrong_at_once(make, tmp_path):
     ]
     text = "\n".join(problems)
     for part in (
-        "no longer accepts this decision: alpha 1.0: is now known bad",
+        "no longer accepts this environment: alpha 1.0: is now known bad",
         "the folder is named other",
         "sha256:12 is not a digest",
         "numpy is pinned 2 times",

@@ -99,8 +99,8 @@ def test_a_gpu_build_that_is_known_not_to_work_is_not_passed_over_in_silence(tmp
         (OURS.replace('"1.12.9"', "1.12"), 6, "quote it"),
         (OURS.replace("released:", "relased:"), 6, "did you mean released"),
         (OURS.replace(HEAD, "\n"), 4, "the row has no source"),
-        (OURS.replace("    releases:", "    constraints: [x]\n    releases:"), 5, "constraints: this key needs `variants`"),
-        (OURS.replace("    releases:", '    python: ["3.5"]\n    releases:'), 5, "python: this key needs `variants`"),
+        (OURS.replace("    releases:", "    constraints: [x]\n    releases:"), 5, "constraints: a series without `variants`"),
+        (OURS.replace("    releases:", '    python: ["3.5"]\n    releases:'), 5, "python: a series without `variants`"),
         (OURS.replace("    releases:", "    nosuch: [x]\n    releases:"), 5, "unknown key"),
         (
             OURS + '  - series: "1.12"\n    releases:\n      - {version: "1.12.10", released: "2019-09-01"}\n',

@@ -107,7 +107,7 @@ def test_gpu_code_in_another_package(tmp_path):
     path.write_bytes(wheel({"widget/code.py": b""}, project="widget-gpu", version="1.12.3"))
     pure = answer.summary(measuring.measure(path, tmp_path))
     assert compare(facts, pure) == []
-    assert compared_with_nothing(facts, pure, []) == "the rows for it are about files of other packages"
+    assert compared_with_nothing(facts, pure, []) == "the rows for this release are about files of other packages"
     assert verdicts(pure)["native"] == "differs", "without an extra, the code should be in it"
 
 

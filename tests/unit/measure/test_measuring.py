@@ -300,7 +300,7 @@ def test_damaged_wheels(tmp_path):
         "truncated": (whole[:-200], "is truncated, or no wheel"),
         "half": (whole[: len(whole) // 2], "is truncated, or no wheel"),
         "damaged": (bytes(flipped), "is not a readable wheel"),
-        "a size that cannot be": (_lying(whole, "widget/libwidget.so", 2**32 - 2), "which cannot be"),
+        "a size that cannot be": (_lying(whole, "widget/libwidget.so", 2**32 - 2), "which is impossible"),
         "a smaller size": (_lying(whole, "widget/libwidget.so", 100), "is not a readable wheel|cut off|CRC"),
         "a place far behind the end": (_placed_at(whole, 2**55), "at byte 36028797018963968, but only"),
         "no metadata": (whole.replace(b"METADATA", b"METADATE"), "has 0 METADATA files"),
@@ -312,7 +312,7 @@ def test_damaged_wheels(tmp_path):
         "bzip2": (_packed(zipfile.ZIP_BZIP2), "compressed by a method that wheels do not use"),
         "lzma": (_packed(zipfile.ZIP_LZMA), "compressed by a method that wheels do not use"),
         "zip64": (whole[:-22] + struct.pack("<IIQI", 0x07064B50, 0, 0, 1) + whole[-22:], "has a zip64 directory"),
-        "a damaged member": (broken, "holds widget/libwidget.so, which has GPU code at byte"),
+        "a damaged member": (broken, "contains widget/libwidget.so, which has GPU code at byte"),
     }
     for name, (content, why) in cases.items():
         with pytest.raises(InvalidInputError, match=why) as caught:

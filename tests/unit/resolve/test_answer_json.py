@@ -107,7 +107,7 @@ def test_unknown_versions_are_listed_by_major_where_they_are_many() -> None:
     many = compile_matrix({**sources, name: sources[name].replace(first, first + more)})
     with pytest.raises(UnknownNameError) as caught:
         parse(["gizmo-99.1"], matrix=many)
-    assert caught.value.hint == "The nearest: 3.2, 3.1, 3.0."
+    assert caught.value.hint == "Ask for one of the nearest: 3.2, 3.1, 3.0."
     assert caught.value.details[0].startswith("Gizmo 3: 3.2.0, 3.1.0, 3.0.14, 3.0.13") and len(caught.value.details) == 1
     assert caught.value.alternatives[0].name == "gizmo-3.2.0"
 

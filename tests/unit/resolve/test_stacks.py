@@ -94,7 +94,7 @@ def test_a_python_that_a_framework_lacks_makes_a_prefix_and_is_told_with_its_row
     assert [plan.python.version for plan in environment.plans()] == ["3.5", "2.7"]
     assert environment.python.version == "3.5" and environment.driver_min == "384.81"
     (why,) = told(resolution, "py27: plain")
-    assert why == "not in py35: plain 2.4.9 system: supports Python 2.7; the request asks for 3.5"
+    assert why == "cannot be in the prefix py35: plain 2.4.9 system: supports Python 2.7; the request asks for 3.5"
     source = next(reason.source for reason in resolution.reasons if reason.choice == "py27: plain")
     assert source == "https://example.org/plain"
 
@@ -132,13 +132,15 @@ def test_what_only_locking_shows_is_said_in_the_file(ask: Any) -> None:
     resolution = ask('"wd==1.12.3"', member, '"plain==4.0"')
     assert prefixes(resolution.environment) == {"py35": {"widget", "plain"}, "py35-lantern": {"lantern"}}
     (why,) = told(resolution, "py35-lantern: lantern")
-    assert why == "not in py35: stack shelf: lantern: kept apart from widget: both own one file"
+    assert why == "cannot be in the prefix py35: stack shelf: lantern: kept apart from widget: both own one file"
 
 
 def test_a_framework_may_have_pythons_of_its_own(ask: Any) -> None:
     resolution = ask('"wd==1.12.3"', '{request: "plain==4.0", python: ["2.7"], source: "https://example.org/said"}')
     assert prefixes(resolution.environment) == {"py35": {"widget"}, "py27": {"plain"}}
-    assert told(resolution, "py27: plain") == ["not in py35: stack shelf: plain: must have Python 2.7, not 3.5"]
+    assert told(resolution, "py27: plain") == [
+        "cannot be in the prefix py35: stack shelf: plain: must have Python 2.7, not 3.5"
+    ]
 
 
 def test_a_stack_without_cuda_is_for_cpus(ask: Any) -> None:
@@ -256,9 +258,9 @@ def test_every_problem_of_every_file_is_told_at_once(tmp_path: Path) -> None:
         "'wd = 1.12' is not a framework with conditions",
         "frameworks[1]: source is missing",
         "unknown key",
-        "images/stacks/other.yaml:2: stack: 'shelve' must be the file's name, 'other'",
+        "images/stacks/other.yaml:2: stack: must be 'other', the name of the file, not 'shelve'",
         "frameworks: the list is empty; it needs at least one entry",
-        "driver: a stack without `cuda` is only for CPUs",
+        "driver: a stack without `cuda` is only for CPUs, so it cannot have this key",
     ):
         assert part in text, text
 

@@ -81,7 +81,7 @@ def test_wheels_that_agree(says: list[str]) -> None:
         (["cuda-toolkit==12.8.0"], "cuda", "requires ==12.8.0"),
         ([CUDA, "nvidia-cudnn-cu12==9.10.2.21", NCCL], "cudnn", "the row says cudnn 9.1.0, but the wheel requires ==9.10.2.21"),
         ([CUDA, CUDNN, "nvidia-nccl-cu12==2.27.3"], "nccl", "the row says nccl 2.21.5"),
-        ([CUDA, CUDNN], "nccl", "but the wheel does not require one"),
+        ([CUDA, CUDNN], "nccl", "but the wheel does not require such a package"),
         ([CUDA, CUDNN, NCCL, "gizmovision (==0.15.0)"], "beside", "the row says gizmovision==0.16.0, but the wheel requires"),
     ],
 )

@@ -38,8 +38,8 @@ def test_what_a_framework_stands_upon_is_named() -> None:
     assert found["frameworks"][0]["upon"] == [{"name": "widget", "version": "1.12.3", "variant": "gpu", "pair": "tested"}]
     assert rows(found)[:2] == ["shade 2.2.4", "upon widget 1.12.3"]
     because = {reason["choice"]: reason["because"] for reason in found["reasons"]}
-    assert because["cuda 9.0"].startswith("widget 1.12.3, its base framework, is built for it;")
-    assert because["processor with AVX"].startswith("widget 1.12.3, its base framework, is built for it;")
+    assert because["cuda 9.0"].startswith("widget 1.12.3, its base framework, is built for")
+    assert because["processor with AVX"].startswith("widget 1.12.3, its base framework, is built for")
 
 
 def test_what_is_in_the_environment_itself_is_named_once() -> None:
@@ -103,7 +103,7 @@ def test_the_day_that_bounds_the_dependencies_names_its_framework() -> None:
     )
     joint = reason(SEVERAL, "shade-2.2.4", "lantern-1.0.0")
     assert "Shade 2.2.4 was released on 2019-06-28" in joint and joint.endswith(
-        "; with several frameworks, the latest of these days counts"
+        "; with several frameworks, the latest date limit counts"
     )
     name = "several/lantern.yaml"
     sources = read_sources(TOY / "several.yaml")
@@ -111,5 +111,5 @@ def test_the_day_that_bounds_the_dependencies_names_its_framework() -> None:
     told = reason(compile_matrix({**sources, name: later}), "shade-2.2.4", "lantern-1.0.0")
     assert told == (
         "dependencies until 2021-04-15: Lantern 1.0.0 was released on 2018-12-07; only packages published by 2021-04-15 "
-        "are used; with several frameworks, the latest of these days counts"
+        "are used; with several frameworks, the latest date limit counts"
     )

@@ -168,7 +168,7 @@ def test_where_the_builds_for_gpus_clash_the_choice_of_the_cpu_says_over_what() 
     reasons = {reason.choice: reason.because for reason in ask("gizmo-3.1+crate-3.1").reasons}
     assert reasons["package crate==3.1"] == (
         "the CPU build: no GPU build of it works together with a GPU build of Gizmo 3.1.0: crate 3.1 cu124 gets cudnn "
-        "from 9.8 below 10 from nvidia-cudnn-cu12; gizmo 3.1.0 cu124 gets cudnn 9.1.0 from nvidia-cudnn-cu12"
+        ">=9.8,<10 from nvidia-cudnn-cu12; gizmo 3.1.0 cu124 gets cudnn 9.1.0 from nvidia-cudnn-cu12"
     )
 
 

@@ -212,7 +212,7 @@ def test_a_refusal_names_rows_and_requests_that_work(wish: dict[str, str]) -> No
             hardware = {name: wish[name] or None for name in ("driver", "gpu")}
             if "needs driver" in alternative.changes:
                 hardware["driver"] = None
-            if "on a " in alternative.changes or "on another GPU" in alternative.changes:
+            if "on the GPU " in alternative.changes or "on another GPU" in alternative.changes:
                 hardware["gpu"] = None
             request = parse([alternative.name], matrix=TOY, **hardware)
             assert resolve(TOY, request).environment.name == alternative.name
