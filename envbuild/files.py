@@ -27,7 +27,7 @@ _REMIND_S = 30.0
 _POLL_S = 0.1
 _IN_THE_WAY = "Move the existing file away"
 _CURES = {errno.ENOTDIR: _IN_THE_WAY, errno.EEXIST: _IN_THE_WAY, errno.EROFS: "Make the file system writable"}
-_ELSEWHERE = "choose another folder (the cache folder with ENVBUILD_HOME)"
+_ELSEWHERE = "choose another folder (for the cache folder, with the variable ENVBUILD_HOME)"
 _STAYS = "The complete files stay, and the same command continues with them."
 
 

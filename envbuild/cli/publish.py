@@ -115,8 +115,10 @@ def command(
     if session.workspace.policy is not None:
         from envbuild.pipeline import policy_checks
 
-        policy_checks.require_repository(session.tools(), repository)  # refuse before hours of building
-    key = keys.signing_key(key_file, os.environ.get(options.PASSWORD, ""))  # read before hours of building
+        policy_checks.require_repository(session.tools(), repository)  # so that it is refused before hours of building
+    key = keys.signing_key(
+        key_file, os.environ.get(options.PASSWORD, "")
+    )  # read now, so that a wrong password is noticed before hours of building
     if rollback:
         publish_release.require_alone()
         return publish_release.roll_back(session, repository, key.public, dry_run=dry_run)

@@ -44,7 +44,9 @@ def list_images(session: Session, repository: str) -> int:
     required=True,
     type=click.IntRange(min=0),
     metavar="N",
-    help=("Keep the newest N images of each environment, in addition to the images that a moving tag or a release needs."),
+    help=(
+        "Keep the newest N images of each environment, and all images that have a moving tag or belong to a published release."
+    ),
 )
 @click.option("--yes", is_flag=True, help="Remove the images. Without it, the command only shows what it would remove.")
 @options.common

@@ -95,8 +95,10 @@ _MOUNT = re.compile(r"[^:]+:/[^:]*(:ro|:rw)?")
     "--port",
     "ports",
     multiple=True,
-    metavar="[HOST:]PORT",
-    help=("Make PORT of the container available at 127.0.0.1, on the port HOST or on the same port; may be repeated."),
+    metavar="[LOCAL:]PORT",
+    help=(
+        "Make port PORT of the container available at 127.0.0.1, on the port LOCAL (default: the same number). May be repeated."
+    ),
 )
 @click.option("--dry-run", is_flag=True, help="Print the docker, podman or apptainer commands, and run none of them.")
 @options.builder

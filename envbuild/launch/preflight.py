@@ -18,7 +18,7 @@ _CLOCK_S = 60
 _LAST = "end"
 
 Fits = Callable[[str, str], Sequence[str]]
-"""A function that says why a driver (its version) and a GPU (its name) cannot run the image; empty if they can run it."""
+"""A function of a driver's version and a GPU's name. It returns the reasons why they cannot run the image, or none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -76,7 +76,7 @@ class Causes:
             first = loaded[0]
             name = first.facts.soname or posixpath.basename(first.real)
             more = f" (and {len(matched) - 1} more)" if len(matched) > 1 else ""
-            cause = f"{first.path}, which the loader takes, does not have it{more}"
+            cause = f"the loader chooses {first.path}, which lacks this symbol{more}"
             better = [path for path in self._by_name.get(name, []) if matched[0] in self._objects[path].offers]
             remedy = ""
             if better:

@@ -234,7 +234,7 @@ def _refuse_misplaced(locks: Sequence[Locked]) -> None:
 
 
 def _is_whole(tools: Tools, names: set[str]) -> bool:
-    """Whether ``names`` contains all committed environments. Otherwise, a name that it lacks need not be a removed one."""
+    """Whether ``names`` contains all committed environments. Only then does a missing name mean a removed environment."""
     from envbuild.pipeline import committed
 
     return set(committed.names(tools)) <= names

@@ -35,7 +35,7 @@ def require_policy(tools: Tools) -> Policy:
 def check(tools: Tools, policy: Policy, name: str, questions: Questions, *, upgrades: bool) -> Judgement:
     """Judge the lock of ``name``. With ``upgrades``, also look for the smallest upgrade that fixes each finding.
 
-    That search asks the package index. Raises :class:`InvalidInputError` (``no-lock``) if there is no lock.
+    The search for upgrades asks the package index. Raises :class:`InvalidInputError` (``no-lock``) if there is no lock.
     """
     own = tools.at([name])
     locked = read_locked(own, own.user_recipe.name if own.user_recipe is not None else name)

@@ -71,7 +71,7 @@ class PublishedInputs:
             )
 
     def _compare_labels(self, locked: Locked, tag: str, manifest: Mapping[str, Any]) -> None:
-        """Note that ``tag`` is taken if the labels of its image name another environment or lock, or no environment."""
+        """Record ``tag`` as taken if the labels of its image name another environment or lock, or no environment."""
         labels = image_labels.of_manifest(self._client, manifest)
         wanted = {image_labels.NAME: locked.lock.environment.name, image_labels.LOCK: locked.digest}
         differ = [

@@ -111,7 +111,7 @@ def prune(repository: str, keep: int, *, dry_run: bool) -> PrunedImages:
 def _lists_removed() -> Iterator[dict[RegistryDocument, str]]:
     """Yield a dictionary in which the block notes what it removed. If the block fails, the error's details list these notes.
 
-    Ctrl-C counts as such a failure.
+    An interruption with Ctrl-C is treated like an error.
     """
     done: dict[RegistryDocument, str] = {}
     try:

@@ -38,7 +38,7 @@ def load(path: Path) -> Policy:
         raise InvalidInputError(
             f"Cannot read the policy {path}: {error.strerror or error}.",
             code="bad-policy",
-            hint="Name a file that you may read with --policy or ENVBUILD_POLICY.",
+            hint="With --policy or ENVBUILD_POLICY, name a file that you are allowed to read.",
         ) from error
     return read(content, str(path))
 

@@ -111,7 +111,7 @@ class Collective:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scheme:
-    """A way to train in parallel other than averaging gradients. ``change`` is the difference in accuracy, in percentage
+    """The results of one scheme other than averaging gradients. ``change`` is the difference in accuracy, in percentage
     points, from averaging gradients in the same run."""
 
     sync: str

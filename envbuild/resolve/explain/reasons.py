@@ -264,7 +264,7 @@ def _library(name: str, need: LibraryNeed | None, chosen: ChosenLibrary | None, 
 
 
 def of_python(lookup: Lookup, request: Request, chosen: Candidate, variant: Variant) -> Reason:
-    """The reason for the Python version. ``variant`` has the joint needs of the chosen builds."""
+    """The reason for the Python version. ``variant`` combines the requirements of all chosen builds."""
     place = chosen.place
     supporting = ", ".join(f"{build.variant.package} {build.release.version}" for build in chosen.builds)
     verb = "supports" if len(chosen.builds) == 1 else "support"

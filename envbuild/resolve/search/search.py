@@ -51,7 +51,7 @@ def for_gpus(build: Build) -> bool:
 
 
 def is_tested(build: Build) -> bool:
-    """False for an add-on whose pair with its base framework upstream allows but did not test; else true."""
+    """False for an add-on if upstream allows its pair with the base framework but did not test it; else true."""
     return word_of(build.release, build.variant) != "allowed"
 
 
