@@ -79,7 +79,10 @@ def _forward(driver: str, row: CudaRow) -> str:
         return ""
     package = f"cuda-compat-{row.version.replace('.', '-')}"
     document = row.origin.source_of("forward_compat")
-    return f"; on data-center GPUs, drivers of branch {branch} can run this CUDA if the image contains NVIDIA's package {package} [{document}]"
+    return (
+        f"; on data-center GPUs, drivers of branch {branch} can run this CUDA if the image contains NVIDIA's package {package} "
+        f"[{document}]"
+    )
 
 
 def takes_compat(lookup: Lookup, request: Request) -> bool:
