@@ -70,7 +70,8 @@ def test_an_older_library_first_on_the_path_is_named_with_the_newer_one():
     found = links(layer(objects), LD_LIBRARY_PATH="/old")
     (gap,) = found.gaps
     assert (gap.kind, gap.needs) == ("symbol", "libbrush.so.8: brushNew")
-    assert gap.cause.startswith("the loader chooses /old/libbrush.so.8, which lacks this symbol") and f"{SITE}/paint/lib/libbrush.so.8 has it" in gap.cause
+    assert gap.cause.startswith("the loader chooses /old/libbrush.so.8, which lacks this symbol")
+    assert f"{SITE}/paint/lib/libbrush.so.8 has it" in gap.cause
     assert found.duplicates[0].copies[0].path == "/old/libbrush.so.8"
 
 
