@@ -59,7 +59,7 @@ class Workspace:
 
     @property
     def matrix(self) -> Path:
-        """The entry file of the matrix."""
+        """The main file of the matrix, which includes the other files."""
         return self.root / _MARKER
 
     @property

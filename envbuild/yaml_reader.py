@@ -387,8 +387,8 @@ def _keys(node: yaml.MappingNode, where: str) -> Iterator[Problem]:
     for key, _ in node.value:
         line = key.start_mark.line + 1
         if not isinstance(key, yaml.ScalarNode) or key.tag != f"{_TAG}str":
-            shown = key.value if isinstance(key, yaml.ScalarNode) else "a list or a mapping"
-            yield Problem(where=where, line=line, message=f"keys must be text; quote {shown}")
+            remedy = f"put {key.value} in quotes" if isinstance(key, yaml.ScalarNode) else "it is a list or a mapping"
+            yield Problem(where=where, line=line, message=f"this key must be text: {remedy}")
         elif key.value in first:
             yield Problem(where=where, line=line, message=f"{key.value} is repeated; first on line {first[key.value]}")
         else:

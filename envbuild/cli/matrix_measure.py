@@ -1,4 +1,4 @@
-"""``envbuild matrix measure``: read the needs of wheels from their files, and compare these needs with the matrix."""
+"""``envbuild matrix measure``: read from the libraries inside wheels what they need, and compare it with the matrix."""
 
 from __future__ import annotations
 

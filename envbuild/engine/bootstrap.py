@@ -194,7 +194,7 @@ def adopt(workspace: Workspace, wanted: Bootstrap, archive: Path, archive_sha256
 
 
 def is_whole(rootfs: Rootfs) -> bool:
-    """Whether the tar file of ``rootfs`` is unchanged. Call this before each use; it takes a moment."""
+    """Whether the tar file of ``rootfs`` is unchanged. Call this before each use of the file."""
     return files.sha256_of(rootfs.path) == rootfs.archive_sha256
 
 

@@ -20,7 +20,7 @@ DEFAULT_INDEX = "default"
 
 
 class Pages:
-    """Queries the host's own index, or, for a framework with a special index, that index.
+    """Queries the package index for which pip is configured, or, for a framework with a special index, that index.
 
     If such a framework requires an exact version of a package, this package comes from the special index, too. Another index
     may have a different build of the same version. A file that the matrix pins must have the pinned hash on any index. If a
@@ -43,8 +43,8 @@ class Pages:
         return frozenset(self._elsewhere)
 
     def is_known(self, framework: Framework) -> bool:
-        """Whether files of ``framework`` are known now. For a framework from the host's own index, this is always true; errors
-        of that index are raised later."""
+        """Whether files of ``framework`` are known now. For a framework without a special index, this is always true: errors of
+        the configured index are raised later."""
         if framework.index == DEFAULT_INDEX:
             return True
         project = canonicalize_name(framework.package)

@@ -30,10 +30,10 @@ def lines(problems: list[Problem]) -> list[tuple[int, str]]:
     [
         ("a: 1\na: 2\n", 2, "a is repeated; first on line 1"),
         ("x:\n  b: 1\n  b: 2\n", 3, "b is repeated; first on line 2"),
-        ("1: x\n", 1, "keys must be text; quote 1"),
-        ("? [a, b]\n: x\n", 1, "keys must be text; quote a list or a mapping"),
+        ("1: x\n", 1, "this key must be text: put 1 in quotes"),
+        ("? [a, b]\n: x\n", 1, "this key must be text: it is a list or a mapping"),
         ("a: &one [x]\nb: *one\n", 1, "anchors and aliases are not supported here: repeat the value instead"),
-        ("<<: {a: b}\n", 1, "keys must be text; quote <<"),
+        ("<<: {a: b}\n", 1, "this key must be text: put << in quotes"),
         ("a: !!python/object/apply:os.system [ls]\n", 1, "the tag or key python/object/apply:os.system is not supported here"),
         ("a: [1, 2\n", 2, "not YAML: while parsing a flow sequence did not find expected ',' or ']'"),
         ("a: b\n---\nc: d\n", 2, "not YAML: expected a single document in the stream but found another document"),

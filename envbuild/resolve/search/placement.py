@@ -98,8 +98,8 @@ def places(
     gpus: tuple[str, ...] = (),
 ) -> list[Place]:
     """All possible places of ``variant``, best first. Places with libraries of exactly the variant's CUDA come first. Among
-    them, Python's supply decides, then Python's version, the provider and the system. CUDA from a distribution's own packages
-    comes after all others, and places with a deleted image come last.
+    them, Python's supply decides, then Python's version, the provider and the system. Places whose CUDA comes from a
+    distribution's own packages follow all these. Places whose base image was deleted from its registry are at the very end.
 
     If several releases of a library fit, each place has the best release that satisfies ``asked``. If none satisfies it, the
     place has the best of all releases. With ``supply``, only places are returned whose Python comes from that supply. The
