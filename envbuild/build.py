@@ -211,8 +211,8 @@ def _alone(inputs: BuildInputs) -> contextlib.AbstractContextManager[None]:
 
 
 def _begun(engine: Engine, supply: Callable[[], Mapping[str, Path]], begin: Callable[[], object] | None) -> Mapping[str, Path]:
-    """Call ``supply``, then ``begin``, which starts downloads, and return the files of ``supply``. It is called first because it
-    may fill caches, and then less has to be downloaded. Neither is called if the engine cannot build."""
+    """Call ``supply``, then ``begin``, which starts downloads, and return the files of ``supply``. It is called first because
+    it may fill caches, and then less has to be downloaded. Neither is called if the engine cannot build."""
     engine.require_builder()
     more = supply()
     if begin is not None:

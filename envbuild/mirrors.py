@@ -15,8 +15,8 @@ PREFIXES = {
 
 
 def split(url: str) -> tuple[str, str, str]:
-    """Return (the variable in Dockerfiles that names a mirror of the URL's host, the part of ``url`` that a mirror replaces, the
-    rest). The first two are empty if no variable names a mirror of this host."""
+    """Return (the variable in Dockerfiles that names a mirror of the URL's host, the part of ``url`` that a mirror replaces,
+    the rest). The first two are empty if no variable names a mirror of this host."""
     for variable, prefix in PREFIXES.items():
         if url.startswith(f"{prefix}/"):
             return variable, prefix, url.removeprefix(f"{prefix}/")
