@@ -147,7 +147,7 @@ def _program(wheel: Path, name: str) -> bytes:
 
 
 def _tool_wheels(inputs: BuildInputs) -> dict[str, Path]:
-    """Return the wheels of pip and virtualenv for each prefix that pip installs: path in the context → file."""
+    """Return the wheels of pip and virtualenv for prefixes whose packages pip installs: path in the context → file."""
     tools: dict[str, Path] = {}
     prefixes = inputs.lock.prefixes
     for prefix in prefixes:

@@ -39,7 +39,9 @@ class MachineAnswer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machines:
-    """The table of answers by build, driver and GPU. ``drivers`` are the lowest versions of the intervals, ascending.
+    """The table that says whether a build runs with a driver on a GPU.
+
+    ``drivers`` are the lowest versions of the intervals, ascending.
     ``cells[build][gpu]`` is a flat list: a driver number, its outcome, the next driver number, and so on. An outcome is valid
     up to the next driver number. Driver number 0 stands for an unnamed driver, and number n for the interval that begins with
     ``drivers[n-1]``. GPU number 0 stands for an unnamed GPU; ``about`` describes each kind of GPU. ``boards`` are (name,

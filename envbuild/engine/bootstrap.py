@@ -376,7 +376,7 @@ def _folder(workspace: Workspace, suite: str) -> Path:
 def _read(folder: Path) -> Rootfs | None:
     try:
         manifest = codec.decode(Manifest, codec.loads(files.read_bytes(folder / "manifest.json")), str(folder))
-    except Exception:  # not made by envbuild, or by another version: treat it as absent
+    except Exception:  # made by another version, or not by envbuild at all: treat it as absent
         return None
     path = folder / "rootfs.tar"
     usable = manifest.layout == LAYOUT and path.is_file() and folder.name == key(manifest.bootstrap)

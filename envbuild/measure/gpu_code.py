@@ -77,8 +77,8 @@ def read_sections(read: Read, sections: Sequence[tuple[str, int, int]]) -> Readi
     """Return the lists of GPUs in the sections (name, offset, size). Raises :class:`DamagedError`.
 
     The section ``__nv_relfatbin`` has the kernels before they were linked, and ``.nv_fatbin`` has the linked kernels. So the
-    lists of ``__nv_relfatbin`` are used only if there is no ``.nv_fatbin``. ``counts`` has the number of entries in each
-    section: under ``8.6`` for native code, under ``8.6 PTX`` for PTX.
+    lists of ``__nv_relfatbin`` are used only if there is no ``.nv_fatbin``. For each section, ``counts`` has the
+    numbers of entries for each GPU: for capability 8.6 under ``8.6`` (native code) and ``8.6 PTX``.
     """
     found: dict[tuple[tuple[str, ...], tuple[str, ...]], _Counted] = {}
     versions: set[str] = set()

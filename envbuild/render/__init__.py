@@ -50,8 +50,8 @@ def render(
 def skeleton(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> str:
     """The Dockerfile of ``lock`` without the steps that install wheels. For a composed image, a builder makes only this part.
 
-    The stage ``packages`` of this Dockerfile has all layers below the wheels. Raises :class:`BuildError` (``not-composable``)
-    if another step needs the wheels, such as a step that compiles a framework, and the errors of :func:`render`.
+    The stage ``packages`` of this Dockerfile has all layers below the wheels. Raises the errors of :func:`render`, and
+    :class:`BuildError` (``not-composable``) if another step, such as one that compiles a framework, needs the wheels.
     """
     files = _files(lock, recipes)
     return _dockerfile(lock, recipes, templates, files, AptSteps(lock, planning=False), skeleton=True)

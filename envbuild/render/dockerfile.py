@@ -106,7 +106,8 @@ def _not_composable(name: str, why: str) -> BuildError:
 def _jinja(templates: tuple[tuple[str, str], ...]) -> jinja2.Environment:
     """Return the compiled templates. They are cached for the next rendering with the same templates.
 
-    Escaping is on, so that macros return Markup: ``finalize`` accepts only Markup, because such a value has passed a filter.
+    ``finalize`` refuses every value that is not Markup, because no quoting filter has handled it. Escaping is on so that the
+    results of macros are Markup, too.
     """
     made = jinja_environment(dict(templates), autoescape=True, finalize=filters.only_filtered, **SHELL_COMMENTS)
     made.filters.update(word=filters.word, comment=filters.comment, sh=filters.sh, quoted=filters.quoted, json=filters.as_json)

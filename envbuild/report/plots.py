@@ -122,7 +122,7 @@ def throughput_plot(group: Group) -> Plot | None:
         parts += [svg.dot(axes, x, y, style, f"repeat {x:.0f}, {words}: {short(y)} images/s") for x, y in line]
     return Plot(
         title="Throughput in every repeat",
-        note="Images per second; the thin line is the median. One worker and all workers are measured in turn.",
+        note="Images per second; the thin line is the median. Runs with one worker alternate with runs with all workers.",
         svg=svg.picture("".join(parts), "Images per second in each repeat"),
         legend=tuple((style, words) for style, words, _line_ in series),
     )

@@ -115,7 +115,10 @@ class Scratch:
 
 @contextlib.contextmanager
 def opened(workspace: Workspace, base: StartCommit) -> Iterator[Scratch]:
-    """Provide the files of ``base`` in a temporary folder. The folder is removed at the end, or if this process is killed."""
+    """Provide the files of ``base``, the commit from which the update starts, in a temporary folder.
+
+    The folder is removed at the end, or if this process is killed.
+    """
     with guard.temporary_folder("envbuild-update-") as folder:
         try:
             yield Scratch(workspace, folder, base)

@@ -1,4 +1,4 @@
-"""Joins the needs of several builds for one place, and finds conflicts between two builds.
+"""Joins the needs of several builds that go into one environment, and finds conflicts between two builds.
 
 Builds are compatible if these conditions hold: one Python, one system, one CUDA in the image and one release of each library
 suit all builds. No framework is needed in two different builds. The requirements of all builds on the same packages can be met.
@@ -263,7 +263,7 @@ def share_packages(one: Build, other: Build) -> bool:
 
 
 def clashes(lookup: Lookup, builds: Sequence[Build]) -> list[Objection]:
-    """The conflicts that prevent builds from sharing one environment. Each conflict gives both rows, with their documents."""
+    """The conflicts that prevent builds from sharing one environment. Each conflict names the two rows and their sources."""
     found = (item for index, other in enumerate(builds) for item in clashes_with(lookup, other, builds[:index]))
     return list(dict.fromkeys(found))
 
