@@ -115,7 +115,7 @@ def command(
     if session.workspace.policy is not None:
         from envbuild.pipeline import policy_checks
 
-        policy_checks.require_repository(session.tools(), repository)  # so that it is refused before hours of building
+        policy_checks.require_repository(session.tools(), repository)  # a forbidden one is refused before hours of building
     key = keys.signing_key(
         key_file, os.environ.get(options.PASSWORD, "")
     )  # read now, so that a wrong password is noticed before hours of building

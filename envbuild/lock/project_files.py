@@ -43,8 +43,8 @@ class Pages:
         return frozenset(self._elsewhere)
 
     def is_known(self, framework: Framework) -> bool:
-        """Whether files of ``framework`` are known now. For a framework without a special index, this is always true: errors of
-        the configured index are raised later."""
+        """Whether files of ``framework`` are known now. For a framework without a special index, this is true, and nothing is
+        asked: if the configured index cannot be reached, the error is raised later."""
         if framework.index == DEFAULT_INDEX:
             return True
         project = canonicalize_name(framework.package)
