@@ -153,7 +153,7 @@ class Workspace:
 
     @property
     def composed_images(self) -> Path:
-        """The folder of records of composed images, by image id. A record lists the layers of the image."""
+        """The folder of records of images that were composed, pulled or pushed, by image id. A record lists the layers."""
         return self.home / "images"
 
     @property

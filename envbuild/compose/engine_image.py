@@ -48,15 +48,12 @@ def recall(folder: Path, image_id: str) -> ComposedImage | None:
     return ComposedImage(config=config, layers=layers) if hashlib.sha256(config).hexdigest() == digest else None
 
 
-def complete(engine: Callable[[], Engine], image_id: str, known: ComposedImage | None, store: LayerStore) -> ComposedImage:
-    """Return the image with this id. Its layers have the digests of their compressed copies in the store.
+def complete(engine: Callable[[], Engine], image_id: str, known: ComposedImage, store: LayerStore) -> ComposedImage:
+    """Return the image ``known``, which has this id. Its layers have the digests of their compressed copies in the store.
 
-    ``known`` is the record of a composed image, or None for an image that the engine built. Layers that the store never had are
-    copied from the engine; ``engine`` is called only in this case. Raises :class:`EngineError` (``unknown-format``) if the
-    engine does not save one of these layers.
+    Layers that the store never had are copied from the engine; ``engine`` is called only in this case. Raises
+    :class:`EngineError` (``unknown-format``) if the engine does not save one of these layers.
     """
-    if known is None:
-        known = _described(engine(), image_id)
     lacking = {layer.diff_id: store.known(_key(layer.diff_id)) for layer in known.layers if layer.media_type == _PLAIN}
     held = {diff_id: layer for diff_id, layer in lacking.items() if layer is not None}
     if needed := [diff_id for diff_id in lacking if diff_id not in held]:
@@ -111,8 +108,12 @@ def _packed(
     return {sha256: result_of(done) for sha256, done in packing.items()}
 
 
-def _described(engine: Engine, image_id: str) -> ComposedImage:
-    """Describe an image that the engine built: its configuration, byte for byte, and its layers as the engine stores them."""
+def describe(engine: Engine, image_id: str) -> ComposedImage:
+    """Describe an image that the engine built: its configuration, byte for byte, and its layers as the engine stores them.
+
+    The engine saves the whole image for this, which takes seconds for each gigabyte. So the caller should :func:`remember` it.
+    Raises :class:`EngineError` (``unknown-format``) if the engine does not save the configuration.
+    """
     wanted = image_id.removeprefix("sha256:")
     config = next((file.read_bytes() for file, sha256 in engine.blobs(image_id) if sha256 == wanted), None)
     if config is None:

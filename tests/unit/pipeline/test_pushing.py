@@ -11,7 +11,6 @@ import pytest
 
 from envbuild import build, codec, files
 from envbuild.cli import frame
-from envbuild.compose import engine_image
 from envbuild.compose.outputs import push as registry
 from envbuild.pipeline import pushing
 from envbuild.pipeline.tools import Tools
@@ -39,7 +38,7 @@ def test_a_push_leaves_the_record_of_an_image_that_was_built_meanwhile(
         return registry.Pushed(digest=PLACE.partition("@")[2], sent=0, layers=0, present=0, mounted=0)
 
     monkeypatch.setattr(registry, "push", push)
-    monkeypatch.setattr(engine_image, "complete", lambda *_arguments: None)
+    monkeypatch.setattr(pushing, "built_image", lambda *_arguments: None)
     pushing.push(Tools(workspace), RECORD, "r.example/lab", None)
     pushed = (PLACE,) if image == RECORD.image else ()
     assert build.read_record(workspace, NAME) == replace(meanwhile, pushed=pushed)
