@@ -214,7 +214,7 @@ WORKING = {
     "short": ({"load_then": "0"}, "memory use rose by 400 MB; the load was 0 %, but this run may be too short"),
     "no-memory": ({"memory": "-1", "load_then": "-1", "active": "1"}, "1 rank computed on it; NVML does not report the load"),
     "others-left": ({"work": "-50", "active": "1"}, "1 rank computed on it; load reached 93 %"),
-    "process": ({"work": "0", "processes_then": "1"}, "1 process came; load reached 93 %"),
+    "process": ({"work": "0", "processes_then": "1"}, "1 new process appeared; load reached 93 %"),
     "no-nvml": ({"driver": ""}, "1 rank computed on it; NVML does not report the load"),
 }
 
