@@ -139,9 +139,9 @@ def with_a_lens_for_the_old_one(index: Universe) -> None:
 @pytest.mark.parametrize(
     ("publish", "held", "reason"),
     [
-        (without_lens, ("widget", "1.5.0"), "upstream publishes Lens together with it"),
-        (with_a_yanked_lens, ("widget", "1.5.0"), "upstream publishes Lens together with it"),
-        (with_a_lens_for_the_old_one, ("widget", "1.5.0"), "upstream publishes Lens together with it"),
+        (without_lens, ("widget", "1.5.0"), "upstream publishes Lens together with this release"),
+        (with_a_yanked_lens, ("widget", "1.5.0"), "upstream publishes Lens together with this release"),
+        (with_a_lens_for_the_old_one, ("widget", "1.5.0"), "upstream publishes Lens together with this release"),
         (without_widget, ("lens", "0.5.0"), "requires widget==1.5.0, but the matrix has no such release"),
     ],
 )

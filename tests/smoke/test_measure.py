@@ -95,11 +95,11 @@ def test_a_run_that_is_worse_than_its_baseline(guest: Guest, tmp_path: Path) -> 
     assert (again.code, again.check("BASELINE")["status"]) == (0, "pass"), again.out
     worse = _faulty(guest, tmp_path, "reduced-precision", "--phases", "oracle", "--counts", "2", "--baseline", str(kept))
     assert (worse.code, worse.failed()) == (1, {"BASELINE", "ORACLE"}), worse.out
-    assert "ORACLE with 2 devices: fail, before pass" in worse.check("BASELINE")["message"]
+    assert "ORACLE with 2 devices: now fail, before pass" in worse.check("BASELINE")["message"]
     process = guest.start("diff", kept, tmp_path / "report.json")
     out, err = process.communicate(timeout=600)
     assert process.returncode == 1, err
-    assert "ORACLE with 2 devices: fail, before pass" in out
+    assert "ORACLE with 2 devices: now fail, before pass" in out
 
 
 @pytest.mark.parametrize(
