@@ -72,6 +72,8 @@ def test_nvrtc_compiles_with_the_locked_headers_and_not_without(path: Path, tmp_
         compiler,
     ]
     subprocess.run(install, check=True)
+    for builtins in tmp_path.rglob("libnvrtc-builtins.so.*"):
+        ctypes.CDLL(str(builtins))  # NVRTC opens it by name; in images, its folder is on the library path
     nvrtc = ctypes.CDLL(str(next(tmp_path.rglob("libnvrtc.so.*"))))
     (folder,) = {found.parent for found in tmp_path.rglob("cuda_fp16.h")}
     assert _compile(nvrtc, []) != 0
