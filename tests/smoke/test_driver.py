@@ -342,6 +342,6 @@ def test_a_floor_for_the_speedup_is_judged_on_gpus(guest: Guest, driver: Callabl
         "--warmup-max",
         "10",
     )
-    answer = _on_gpus(guest, tmp_path, driver(devices=TWO, active="1"), *few, "--min-speedup", "2:50")
+    answer = _on_gpus(guest, tmp_path, driver(devices=TWO, active="1"), *few, "--min-speedup", "2:50000")
     assert (answer.code, answer.failed()) == (1, {"SPEED"}), answer.err
-    assert "required: speedup 50.00" in answer.check("SPEED", 2)["message"]
+    assert "required: speedup 50000.00" in answer.check("SPEED", 2)["message"]
