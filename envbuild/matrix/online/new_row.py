@@ -13,6 +13,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from envbuild.errors import InvalidInputError
 from envbuild.index.project_pages import IndexFile
 from envbuild.matrix.online.published import Published, Wheels, indexed
 from envbuild.matrix.online.wheel_metadata import Declared, Reader, admits, below, exactly, library_of, lowest
@@ -65,6 +66,14 @@ class RowSources:
             return None
         wheels = self.published[variant.package].get(Version(version))
         return self.needs_of(wheels.file) if wheels is not None and wheels.file is not None else None
+
+    def needs_before(self, variant: Variant, version: str) -> MeasuredNeeds | None:
+        """Return what the wheel of an earlier release needs. A damaged wheel counts as not measured: it says nothing about the
+        new wheel."""
+        try:
+            return self.needs(variant, version)
+        except InvalidInputError:
+            return None
 
     def base_packages(self, variant: Variant) -> set[str]:
         """Return the packages of an add-on's base framework, with normalized names; the result is empty for a build that is not
@@ -286,12 +295,12 @@ def _compared(source: RowSources, variant: Variant, versions: tuple[str, str]) -
 
     An add-on's row has no list of GPU code, so a release with other GPU code waits for a person (``waiting.incomplete``).
     """
-    before, now = (source.needs(variant, version) for version in versions)
+    before, now = source.needs_before(variant, versions[0]), source.needs(variant, versions[1])
     if before is None or now is None:
         return [], ""
     is_higher = numbers(now.glibc or "0") > max(numbers(before.glibc or "0"), numbers(variant.glibc))
-    has_code = bool(now.native or now.ptx)
-    return [f'glibc: "{now.glibc}"'] if is_higher else [], _SAME.format(versions[0]) if has_code else ""
+    is_same = bool(now.native or now.ptx) and None not in (before.native, now.native)
+    return [f'glibc: "{now.glibc}"'] if is_higher else [], _SAME.format(versions[0]) if is_same else ""
 
 
 def _narrowed(standing: list[Variant], there: dict[str, Wheels]) -> list[str]:

@@ -136,10 +136,7 @@ def _unlike(source: RowSources, variant: Variant, versions: tuple[str, str]) -> 
 
 def _changed_code(source: RowSources, variant: Variant, model: str, needs: MeasuredNeeds, named: str) -> str:
     """Return how the GPU code of an add-on's wheel differs from that of the release ``model``; empty if it does not."""
-    try:
-        before = source.needs(variant, model)
-    except InvalidInputError:
-        return ""  # a damaged old wheel says nothing about the new wheel
+    before = source.needs_before(variant, model)
     if before is None or before.native is None:
         return ""
     for what, old, new in (("native", before.native, needs.native), ("PTX", before.ptx, needs.ptx)):

@@ -152,8 +152,9 @@ def test_a_new_row_stands_upon_what_its_wheel_asks_for(asks: list[str], version:
     assert f'{{version: "1.0.1", released: "2025-07-02", upon: {{gizmo: "{version}"}}, checked:' in found.after[STAND]
 
 
-def add_on(now: MeasuredNeeds, before: MeasuredNeeds) -> tuple[Proposal, str]:
-    """Return the proposal for a new release of an add-on, and why the release waits."""
+def add_on(now: MeasuredNeeds, before: MeasuredNeeds | None) -> tuple[Proposal, str]:
+    """Return the proposal for a new release of an add-on, and why the release waits. Without ``before``, the wheel of the
+    earlier release is damaged."""
     wheels = {version: file(f"stand-{version}-py3-none-manylinux_2_24_x86_64.whl", day) for version, day in
               (("1.0.0", "2025-02-01"), ("1.0.1", "2025-07-02"))}  # fmt: skip
     needs = {wheels["1.0.0"].filename: before, wheels["1.0.1"].filename: now}
@@ -161,11 +162,15 @@ def add_on(now: MeasuredNeeds, before: MeasuredNeeds) -> tuple[Proposal, str]:
     facts = compile_matrix({name: text.encode() for name, text in sources.items()})
     published = ask(facts, index.__getitem__, lambda _: None)
     says = reader(index, published, {})
-    source = RowSources(
-        matrix=facts, published=published, reader=says, today="2026-11-21", needs_of=lambda wheel: needs.get(wheel.filename)
-    )
+
+    def needs_of(wheel: IndexFile) -> MeasuredNeeds | None:
+        if needs.get(wheel.filename, CODE) is None:
+            raise InvalidInputError(f"{wheel.filename} ends early.", code="measure-damaged")
+        return needs.get(wheel.filename)
+
+    source = RowSources(matrix=facts, published=published, reader=says, today="2026-11-21", needs_of=needs_of)
     table = next(table for table in facts.frameworks if table.name == "stand")
-    return proposal(index, sources, needs_of=source.needs_of), waiting.incomplete(source, table, "1.0.1")
+    return proposal(index, sources, needs_of=needs_of), waiting.incomplete(source, table, "1.0.1")
 
 
 CODE = MeasuredNeeds(native=["7.0", "8.0"], ptx=["8.0"], glibc="2.24")
@@ -198,6 +203,10 @@ def test_the_row_of_an_add_on_says_that_its_gpu_code_is_the_same_and_which_glibc
     assert {
         v.glibc for t in after.frameworks for r in t.releases for v in r.variants if (t.name, r.version) == ("stand", "1.0.1")
     } == {"2.39"}
+    unclear = CODE._replace(native=None, ptx=None)
+    assert not any(
+        "its GPU code is that of" in add_on(*pair)[0].diff for pair in ((unclear, CODE), (CODE, unclear), (CODE, None))
+    )
     # A person has decided that the row's glibc is enough, although the wheel of 1.0.0 needs more.
     assert "glibc" not in add_on(CODE._replace(glibc="2.39"), CODE._replace(glibc="2.39"))[0].diff
 
