@@ -12,13 +12,7 @@ from envbuild.cli.session import Session
 
 @click.command("ci")
 @click.argument("system", type=click.Choice(["github", "gitlab"]))
-@click.option(
-    "--to",
-    "repository",
-    required=True,
-    metavar="HOST/REPOSITORY",
-    help="The repository of a registry to which the images are pushed.",
-)
+@options.destination
 @click.option("--branch", default="main", metavar="NAME", show_default=True, help="The branch from which images are published.")
 @click.option(
     "--shards",

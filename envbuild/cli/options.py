@@ -38,10 +38,8 @@ def _add_overlays(ctx: click.Context, param: click.Parameter, value: tuple[str, 
 
 
 def common(function: F) -> F:
-    """Add the options that every verb has: ``--json -v -q --progress --policy --matrix --root``.
-
-    Their values are stored in the session, and are never passed to the function of the verb.
-    """
+    """Add the options that every verb has: ``--json -v -q --progress --policy --matrix --root``. Their values are stored in the
+    session, and are never passed to the function of the verb."""
     for option in (
         click.option(
             "--root",
@@ -174,6 +172,12 @@ def signing(function: F) -> F:
     )(function)
 
 
+def destination(function: F) -> F:
+    """Add ``--to``, the repository to which images are pushed."""
+    text = "The repository of a registry to which the images are pushed."
+    return click.option("--to", "repository", required=True, metavar="HOST/REPOSITORY", help=text)(function)
+
+
 def shm_size(function: F) -> F:
     """Add ``--shm-size``. Its value must have the form that Docker, Podman and Compose accept."""
 
@@ -219,11 +223,8 @@ def offline(function: F) -> F:
 
 
 def alias(request: str, constraints: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Return the request as a further tag of the image.
-
-    Return no tag if there are ``constraints``: the tag would not name them, and so it would mislead. Return no tag either if
-    the request is a path, or is not valid as a tag.
-    """
+    """Return the request as a further tag of the image. Return none if the request is a path or not valid as a tag, or if there
+    are ``constraints``, which the tag would not name."""
     from envbuild.custom.paths import path_in
 
     if path_in([request]):

@@ -31,13 +31,7 @@ _NOT_PUBLISHED = "The image is not published, because its smoke test did not pas
 @click.command("publish")
 @batch.options
 @batch.also
-@click.option(
-    "--to",
-    "repository",
-    required=True,
-    metavar="HOST/REPOSITORY",
-    help="The repository of a registry to which the images are pushed.",
-)
+@options.destination
 @options.signing
 @click.option(
     "--release",

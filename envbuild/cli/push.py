@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("push")
 @click.argument("names", metavar="NAME…", nargs=-1, required=True)
-@click.option(
-    "--to",
-    "repository",
-    required=True,
-    metavar="HOST/REPOSITORY",
-    help="The repository of a registry to which the images are pushed.",
-)
+@options.destination
 @options.compression
 @options.common
 @click.pass_obj
