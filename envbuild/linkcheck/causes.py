@@ -47,8 +47,7 @@ class Causes:
         )
 
     def version(self, by: Loaded, version: str, other: Loaded) -> Gap:
-        """The gap for a symbol version that ``by`` needs, and that ``other``, the library that the loader takes, does not
-        define."""
+        """Describe a missing symbol version: ``by`` needs it, and ``other``, the library that the loader chooses, lacks it."""
         kind = version.partition("_")[0]
         highest = _highest(other.facts.defines, kind)
         cause = f"{other.path} has versions up to {highest}" if highest else f"{other.path} does not define it"

@@ -54,8 +54,8 @@ class _Counted:
     samples: list[Entry] = field(default_factory=list)
 
     def add(self, container: Container) -> None:
-        """Count a container. Entries of some containers, distributed evenly over the file, are kept as samples for names of
-        kernels."""
+        """Count a container of GPU code. Of some containers, evenly distributed over the file, one entry is kept as a sample,
+        in which the names of kernels are looked up."""
         if self.containers % self.stride == 0 and container.entries:
             self.samples.append(min(container.entries, key=lambda entry: (entry.kind != NATIVE, entry.size)))
             if len(self.samples) > _SAMPLES:

@@ -1,4 +1,4 @@
-"""Selects the environments of a batch: by names, all, by a pattern, or by changed inputs since a git revision."""
+"""Selects the environments of a batch: named ones, all, those that match a pattern, or those changed since a git revision."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def board_name(matrix: Matrix, name: str) -> str:
 
 
 def wanted(matrix: Matrix, text: str | None) -> tuple[GpuWanted, ...]:
-    """Return the GPUs that ``text``, the value of ``--gpu``, names."""
+    """Return the GPUs with the name ``text``, which was given with ``--gpu``."""
     return tuple(find_gpu(matrix, each)[0] for each in text.split(",")) if text else ()
 
 

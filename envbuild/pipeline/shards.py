@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """A piece of work: its time, its disk space in bytes, and the keys of layers that other pieces may need, too."""
+    """A piece of work, with its time, its disk space in bytes, and the keys of its layers that other pieces may need, too."""
 
     name: str
     seconds: float

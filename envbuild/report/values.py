@@ -75,7 +75,7 @@ def duration(seconds: float | None) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """Return the number with the word, in the plural if needed: ``1 worker``, ``2 workers``."""
+    """Return ``count`` and ``word``, which gets an "s" unless ``count`` is 1: ``1 worker``, ``2 workers``."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 

@@ -89,8 +89,8 @@ def _device(draft: Draft, hardware: bool) -> Literal["", "cpu", "gpu"]:
 
 
 def _exact_if_release(framework: FrameworkTable, clauses: str) -> str:
-    """A clause with the full version of a release means only that release, even if another release begins with this version
-    (2.15.0 and 2.15.0.post1)."""
+    """If ``clauses`` are the full version of a release, return them in a form that means only this release: ``==2.15.0`` would
+    also mean 2.15.0.post1."""
     version = clauses.removeprefix("==")
     whole = version.count(".") >= 2 and any(release.version == version for release in framework.releases)
     return f"==={version}" if whole else clauses
