@@ -14,6 +14,7 @@ import functools
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -29,7 +30,7 @@ import guest
 guest.load()
 from envbuild_smoke import adapters, plan  # noqa: E402
 from envbuild_smoke.datasets import synth  # noqa: E402
-from envbuild_smoke.judging import checks  # noqa: E402
+from envbuild_smoke.judging import checks, later_steps  # noqa: E402
 from envbuild_smoke.judging.simulate import Case  # noqa: E402
 from envbuild_smoke.networks import nets, refnet  # noqa: E402
 from envbuild_smoke.rank.context import Context  # noqa: E402
@@ -39,23 +40,32 @@ SCHEMA = "envbuild-gpu-calibration/1"
 SETTINGS = {"float32": 100, "tf32": 70, "bf16": 60, "cudnn.benchmark": 70}
 # Arithmetic → the reduced precisions that the check must allow, each with the reason.
 POSSIBLE = {"tf32": {"tf32": "it was asked for"}, "bf16": {"bf16": "it was asked for"}}
+STEP_RUNS = 15  # runs with each arithmetic in which each step is judged alone, too
 FIRST_SEED = 1000
 FAULT_SEEDS = (7, 8, 9)
 
 
-def case(seed: int, replicas: int = 1) -> tuple[Any, dict[str, np.ndarray]]:
-    """Return the training case of ``seed`` and the weights that must result. Takes a second on one core."""
-    batch, steps = plan.global_batch(replicas), plan.ORACLE["steps"]
+def start_of(seed: int) -> Case:
+    """Return the training case of ``seed`` on one device."""
+    batch, steps = plan.global_batch(1), plan.ORACLE["steps"]
     images, labels = synth.digits(steps * batch, seed + 100)
-    start = nets.REFERENCE.initial(seed)
-    made = Case(nets.REFERENCE, start, images, labels, steps, batch, replicas, plan.ORACLE["lr"], plan.MOMENTUM)
-    return made, refnet.train(nets.REFERENCE, start, images, labels, steps, batch, plan.ORACLE["lr"], plan.MOMENTUM)[0]
+    return Case(nets.REFERENCE, nets.REFERENCE.initial(seed), images, labels, steps, batch, 1, plan.ORACLE["lr"], plan.MOMENTUM)
 
 
-def cases(seeds: range) -> Iterator[tuple[int, tuple[Any, dict[str, np.ndarray]]]]:
-    """Compute the cases of all seeds on all cores. Call this before the process uses the GPU."""
+def case(seed: int) -> tuple[Case, dict[str, np.ndarray]]:
+    """Return the training case of ``seed`` and the weights that must result. Takes a second on one core."""
+    made = start_of(seed)
+    return made, refnet.train(
+        made.net, made.start, made.images, made.labels, made.steps, made.batch, made.lr, made.momentum
+    )[0]
+
+
+@contextlib.contextmanager
+def workers() -> Iterator[ProcessPoolExecutor]:
+    """Start one process with one thread on each core, for work in NumPy."""
+    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))  # of the new processes
     with ProcessPoolExecutor(max(1, len(os.sched_getaffinity(0))), mp_context=get_context("spawn")) as pool:
-        yield from zip(seeds, pool.map(case, seeds, chunksize=4), strict=True)
+        yield pool
 
 
 class Trainer:
@@ -63,19 +73,23 @@ class Trainer:
 
     def __init__(self, path: str) -> None:
         self.adapter = adapters.load(path)()
-        kind = "cuda" if _has_gpu() else "cpu"
-        self.adapter.setup(Context(0, 1, kind, [0], 1, len(os.sched_getaffinity(0)), {}, 7, None))
+        self.kind = "cuda" if _has_gpu() else "cpu"
+        self.adapter.setup(Context(0, 1, self.kind, [0], 1, len(os.sched_getaffinity(0)), {}, 7, None))
 
-    def train(self, made: Any) -> dict[str, np.ndarray]:
-        """Return the weights after the steps of a case."""
-        rate = plan.ORACLE["lr"]
+    def train(self, made: Any, more: int = 0, exact: bool = True) -> list[dict[str, np.ndarray]]:
+        """Return the weights after each step of a case, and after ``more`` steps on the same batches.
+
+        If not ``exact``, cuDNN may choose other algorithms than those of the reference phase.
+        """
+        rate, every = plan.ORACLE["lr"], []
+        self.adapter.exact(exact)
         handle = self.adapter.make(nets.REFERENCE, made.start, rate, plan.MOMENTUM, [0], "mean")
-        for step in range(made.steps):
-            part = slice(step * made.batch, (step + 1) * made.batch)
+        for step in range(made.steps + more):
+            low = step % made.steps * made.batch
+            part = slice(low, low + made.batch)
             self.adapter.step(handle, self.adapter.put(handle, made.images[part], made.labels[part]), rate)
-        self.adapter.drain()
-        weights: dict[str, np.ndarray] = self.adapter.weights(handle, 0)
-        return weights
+            every.append(self.adapter.weights(handle, 0))
+        return every
 
 
 def _has_gpu() -> bool:
@@ -84,14 +98,29 @@ def _has_gpu() -> bool:
     return bool(torch.cuda.is_available())
 
 
-def judged(made: Any, want: dict[str, np.ndarray], weights: dict[str, np.ndarray], possible: dict[str, str]) -> dict[str, Any]:
-    """Return the guest's verdict in short: status, error of the worst parameter, and the fault that it names."""
-    (said,) = checks.oracle(made.replicas, made, want, [(0, weights)], possible=possible)
+def judged(seed: int, every: list[dict[str, np.ndarray]], possible: dict[str, str], kind: str) -> dict[str, Any]:
+    """Return the guest's verdict in short: its status, the error of each parameter, and the fault that it names.
+
+    ``every`` has the weights after each step. If there are more steps than the check compares, `steps` has the error of each of
+    them alone.
+    """
+    made, want = case(seed)
+    (said,) = checks.oracle(made.replicas, made, want, [(0, every[made.steps - 1])], possible=possible, kind=kind)
+    found = {"status": said["status"]}
+    if len(every) > made.steps:
+        with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+            np.savez(file, **{name: np.stack([weights[name] for weights in every]) for name in want})
+            file.flush()
+            steps = later_steps.measure(made, file.name, kind)
+        found["steps"] = [[step.parameter, step.error] for step in steps]
+        if said["status"] != "fail":
+            found["status"] = later_steps.judge(said, steps, made.steps, said["status"] == "warn")["status"]
     cause = (said["detail"] or {}).get("hypothesis") or {}
     return {
-        "status": said["status"],
+        **found,
         "error": said["value"],
         "parameter": said["detail"]["worst_parameter"],
+        "parameters": said["detail"]["parameters"],
         "named": cause.get("id", ""),
         "message": said["message"],
     }
@@ -103,28 +132,29 @@ def arithmetic(setting: str) -> Iterator[None]:
     import torch
 
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic
+    before = matmul.allow_tf32, cudnn.allow_tf32
     try:
         matmul.allow_tf32 = cudnn.allow_tf32 = setting == "tf32"
-        if setting == "cudnn.benchmark":
-            cudnn.benchmark, cudnn.deterministic = True, False
-        with torch.autocast("cuda" if _has_gpu() else "cpu", torch.bfloat16, enabled=setting == "bf16"):
-            yield
+        with torch.autocast("cuda" if _has_gpu() else "cpu", torch.bfloat16, setting == "bf16", cache_enabled=False):
+            yield  # with its cache, autocast would keep the first rounded weights until the block ends
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
+        matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
 def reference(path: str, runs: float) -> dict[str, Any]:
     """Make the healthy runs; ``runs`` is the share of the 300 runs to make."""
-    wanted = [setting for setting, count in SETTINGS.items() for _ in range(max(1, round(count * runs)))]
-    seeds = range(FIRST_SEED, FIRST_SEED + len(wanted))
-    ready = list(cases(seeds))
-    trainer, found = Trainer(path), []
-    for setting, (seed, (made, want)) in zip(wanted, ready, strict=True):
-        with arithmetic(setting):
-            weights = trainer.train(made)
-        found.append({"setting": setting, "seed": seed, **judged(made, want, weights, POSSIBLE.get(setting, {}))})
-    return {"runs": found}
+    wanted = [(setting, number) for setting, count in SETTINGS.items() for number in range(max(1, round(count * runs)))]
+    with workers() as pool:
+        seeds = range(FIRST_SEED, FIRST_SEED + len(wanted))
+        starts = pool.map(start_of, seeds, chunksize=4)
+        trainer, found = Trainer(path), []
+        for seed, start, (setting, number) in zip(seeds, starts, wanted, strict=True):
+            with arithmetic(setting):
+                more = plan.ORACLE["more"] if number < STEP_RUNS else 0
+                every = trainer.train(start, more, exact=setting != "cudnn.benchmark")
+            verdict = pool.submit(judged, seed, every, POSSIBLE.get(setting, {}), trainer.kind)
+            found.append(({"setting": setting, "seed": seed}, verdict))
+        return {"runs": [{**run, **verdict.result()} for run, verdict in found]}
 
 
 def _every_gradient(change: Callable[[Any, int], None]) -> Callable[[Any], None]:
@@ -231,16 +261,15 @@ def planted(name: str, before: Callable[[Any], None] | None) -> Iterator[None]:
 
 def planted_faults(path: str) -> dict[str, Any]:
     """Train with each fault from several seeds, and from the same seeds without a fault."""
-    ready = [(seed, case(seed)) for seed in FAULT_SEEDS]
-    trainer, found = Trainer(path), []
-    for name, (expected, before) in {"none": ("", None), **faults()}.items():
-        for seed, (made, want) in ready:
-            start = time.perf_counter()
-            with planted(name, before):
-                weights = trainer.train(made)
-            said = judged(made, want, weights, {})
-            found.append({"fault": name, "expected": expected, "seed": seed, "seconds": time.perf_counter() - start, **said})
-    return {"runs": found}
+    with workers() as pool:
+        trainer, found = Trainer(path), []
+        for name, (expected, before) in {"none": ("", None), **faults()}.items():
+            for seed in FAULT_SEEDS:
+                with planted(name, before):
+                    every = trainer.train(start_of(seed))
+                verdict = pool.submit(judged, seed, every, {}, trainer.kind)
+                found.append(({"fault": name, "expected": expected, "seed": seed}, verdict))
+        return {"runs": [{**run, **verdict.result()} for run, verdict in found]}
 
 
 def main() -> int:

@@ -77,10 +77,10 @@ class Judge(object):
     def _oracle(self, n, plan, results, phase):
         """The check ORACLE from one of the two trainings of the reference network."""
         case, wanted = self._reference(n)
-        made, = checks.oracle(n, case, wanted, _saved(results, phase), self._alone(), self._precisions(plan))
+        made, = checks.oracle(n, case, wanted, _saved(results, phase), self._alone(), self._precisions(plan), self.device.kind)
         every = results[0]['phases'][phase]['every_step']
         if every and made['status'] != 'fail':
-            made = later_steps.judge(made, later_steps.measure(case, every), case.steps, made['status'] == 'warn')
+            made = later_steps.judge(made, later_steps.measure(case, every, self.device.kind), case.steps, made['status'] == 'warn')
         return made
 
     def _buckets(self, plan):
@@ -100,8 +100,8 @@ class Judge(object):
         return precision.possible(self.device.kind, self.report['devices'], plan['options'], os.environ)
 
     def _alone(self):
-        """The error of one device alone in this run, as ORACLE measured it; None if no launch had one device."""
-        return next((each['value'] for each in self.report['checks'] if each['id'] == 'ORACLE' and each['n'] == 1), None)
+        """The check ORACLE of one device alone in this run; None if no launch had one device."""
+        return next((each for each in self.report['checks'] if each['id'] == 'ORACLE' and each['n'] == 1), None)
 
     def _workload(self, n, part, plan, results):
         """Judge the measurements of one workload, and mark the checks with its name."""
@@ -131,7 +131,7 @@ class Judge(object):
             made += speed.verdict(n, run, options)
         for name in plan['schemes'] if 'schemes' in done else ():
             entry, judged = schemes.judge(name, n, plan, own, lambda under: checks.oracle(
-                n, *self._reference(n), saved=_saved(under), possible=precisions), limit, self._trained_on(part)['n_train'])
+                n, *self._reference(n), saved=_saved(under), possible=precisions, kind=self.device.kind), limit, self._trained_on(part)['n_train'])
             report['schemes'].append(dict(entry, workload=part.name))
             made.append(judged)
         report['checks'] += [dict(check, workload=part.name) for check in made]

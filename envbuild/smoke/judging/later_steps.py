@@ -12,20 +12,22 @@ import numpy as np
 from ..networks import refnet
 
 # A share of the usual change of a parameter in one step. From measured distributions: docs/explanation/reference-check.md
-LIMIT, REDUCED = 5e-5, .08
+# For KERNEL_ON_GPU, see the same limit in `checks`.
+LIMIT, KERNEL_ON_GPU, REDUCED = 5e-5, 5e-4, .08
 SAME = .02              # a step is named if this share of its change remains unexplained
 NOT_FINITE = 1e9
 
 
 class Step(object):
-    """One step: its number (from 1), its largest error over parameters, that parameter, and how it may be called."""
+    """One step: its number (from 1), the error that is largest in relation to its limit, this limit, the parameter, and how the
+    step may be called."""
 
-    def __init__(self, number, error, parameter, words):
-        self.number, self.error, self.parameter, self.words = number, error, parameter, words
+    def __init__(self, number, error, limit, parameter, words):
+        self.number, self.error, self.limit, self.parameter, self.words = number, error, limit, parameter, words
 
 
-def measure(case, path):
-    """Return a Step for each step; `path` is the file with the weights after every step."""
+def measure(case, path, kind='cpu'):
+    """Return a Step for each step on this kind of device; `path` is the file with the weights after every step."""
     with np.load(path) as stored:
         weights = dict((name, stored[name].astype('float64')) for name in case.net.names)
     before = dict((name, np.asarray(case.start[name], 'float64')) for name in case.net.names)
@@ -41,14 +43,15 @@ def measure(case, path):
         rows.append((change, right, dict((name, -case.lr * gradient[name]) for name in before)))
         before, last = after, change
     usual = dict((name, np.median([_norm(right[name]) for _, right, _ in rows if np.isfinite(right[name]).all()])) for name in before)
-    return [_step(number + 1, row, usual) for number, row in enumerate(rows)]
+    limits = dict((name, KERNEL_ON_GPU if kind == 'cuda' and name in case.net.kernels else LIMIT) for name in usual)
+    return [_step(number + 1, row, usual, limits) for number, row in enumerate(rows)]
 
 
-def _step(number, row, usual):
+def _step(number, row, usual, limits):
     change, right, alone = row
     errors = dict((name, _norm(change[name] - right[name]) / max(usual[name], 1e-300)) for name in usual)
-    worst = max(sorted(errors), key=lambda name: _finite(errors[name]))
-    return Step(number, _finite(errors[worst]), worst, _words(*[np.concatenate([each[name].reshape(-1) for name in sorted(each)])
+    worst = max(sorted(errors), key=lambda name: _finite(errors[name]) / limits[name])
+    return Step(number, _finite(errors[worst]), limits[worst], worst, _words(*[np.concatenate([each[name].reshape(-1) for name in sorted(each)])
                                                                 for each in (change, right, alone)]))
 
 
@@ -72,13 +75,13 @@ def judge(check, steps, compared, reduced=False):
 
     `reduced` says whether the comparison has found a reduced precision that is allowed.
     """
-    limit = REDUCED if reduced else LIMIT
-    worst = max(steps, key=lambda step: step.error)
+    limits = dict((step, REDUCED if reduced else step.limit) for step in steps)
+    worst = max(steps, key=lambda step: step.error / limits[step])
     detail = dict(check['detail'], steps=[step.error for step in steps])
-    if worst.error <= limit:
+    if worst.error <= limits[worst]:
         return dict(check, detail=detail, message='%s; each of %d single steps has an error of at most %.1e' % (
-            check['message'], len(steps), worst.error))
-    wrong = [step for step in steps if step.error > limit]
+            check['message'], len(steps), max(step.error for step in steps)))
+    wrong = [step for step in steps if step.error > limits[step]]
     first = [step for step in wrong if not any(other.number == step.number - 1 for other in wrong)]     # see above
     words = set(step.words for step in first)
     known = words.pop() if len(words) == 1 else ''
@@ -87,7 +90,7 @@ def judge(check, steps, compared, reduced=False):
         compared, len(steps), numbers, known or 'change parameter %s wrongly, by %.1e of its usual change' % (
             worst.parameter, worst.error))
     hypothesis = dict(detail.get('hypothesis') or {}, id='some-steps', sentence=message)
-    return dict(check, status='fail', severity='fail', value=worst.error, limit=limit, message=message, unit='of a step\'s usual change',
+    return dict(check, status='fail', severity='fail', value=worst.error, limit=limits[worst], message=message, unit='of a step\'s usual change',
                 detail=dict(detail, hypothesis=hypothesis), next_step='Some steps are wrong and others right: look at what is done '
                 'every few steps, such as a schedule, a cache, clipping, accumulation, or logging that touches the state.')
 

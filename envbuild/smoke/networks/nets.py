@@ -51,6 +51,11 @@ class Net(object):
         return [name for name, _ in self.parameters]
 
     @property
+    def kernels(self):
+        """The names of the weights of convolutions."""
+        return [layer.name + '_w' for layer in self.layers if layer.op == 'conv']
+
+    @property
     def bytes(self):
         """Size of all parameters in float32, which is the size of a gradient too."""
         return 4 * sum(int(np.prod(shape)) for _, shape in self.parameters)
