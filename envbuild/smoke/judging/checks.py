@@ -62,12 +62,13 @@ def oracle(n, case, want, saved, alone=None, possible=None, kind='cpu'):
     common = dict(value=value, limit=limits[name], unit='relative', detail=detail)
     if value <= limits[name]:
         return [check('ORACLE', n, 'pass', 'weights agree with the reference to %.1e' % value, **common)]
-    detail['hypothesis'] = fault = diagnose.name_fault(case, saved, want, [name], possible)
-    kind = fault['id'][len('reduced-'):]
-    if fault['id'] == 'reduced-' + kind and kind in possible:
+    detail['hypothesis'] = fault = diagnose.name_fault(
+        case, saved, want, [name], possible, dict((other, limit - ORACLE_PASS) for other, limit in limits.items()))
+    reduced = fault['id'][len('reduced-'):]
+    if fault['id'] == 'reduced-' + reduced and reduced in possible:
         return [check('ORACLE', n, 'warn', 'weights agree with the reference only to %.1e: %s, which this run may use' % (value, fault['sentence']),
-                      severity='warn', next_step=possible[kind][0].upper() + possible[kind][1:] + '.', **common)]
-    if fault['id'] == 'reduced-' + kind:
+                      severity='warn', next_step=possible[reduced][0].upper() + possible[reduced][1:] + '.', **common)]
+    if fault['id'] == 'reduced-' + reduced:
         words = '%s (error %.1e), but nothing in this run allows this precision' % (fault['sentence'], value)
     elif fault['id']:
         words = fault['sentence']

@@ -37,23 +37,28 @@ class Hypothesis(object):
 
 
 class Search(object):
-    """The hypotheses that were simulated for wrong weights. `copies` is [(replica, its weights)], `want` the right weights."""
+    """The hypotheses that were simulated for wrong weights. `copies` is [(replica, its weights)], `want` the right weights.
 
-    def __init__(self, case, copies, want):
-        self.case, self.copies, self.want = case, copies, want
+    `excess` maps parameters to errors that their arithmetic alone may cause, beyond those of other parameters.
+    """
+
+    def __init__(self, case, copies, want, excess):
+        self.case, self.copies, self.want, self._excess = case, copies, want, excess
         self._least = dict((name, STOOD * np.linalg.norm(want[name] - case.start[name])) for name in case.net.names)
         self.worst = max(copies, key=lambda copy: max(self.apart(copy[1], want).values()))
         self.error = max(self.apart(self.worst[1], want).values())
         self.found = []
 
     def apart(self, got, model):
-        """Return {parameter: distance of two weights, relative to the larger movement from the start}; at most 9e9."""
+        """Return {parameter: distance of two weights, relative to the larger movement from the start, less the excess that is
+        allowed}; at most 9e9.
+        """
         found = {}
         for name in self.case.net.names:
             a, b, origin = (np.asarray(w[name], 'float64') for w in (got, model, self.case.start))
             with np.errstate(all='ignore'):
                 apart = float(np.linalg.norm(a - b) / max(np.linalg.norm(a - origin), np.linalg.norm(b - origin), self._least[name]))
-            found[name] = apart if np.isfinite(apart) else 9e9
+            found[name] = max(apart - self._excess.get(name, 0), 0.0) if np.isfinite(apart) else 9e9
         return found
 
     def odd(self):
@@ -140,8 +145,8 @@ class Search(object):
                 'second_distance': second.distance if hypothesis is best else best.distance}
 
 
-def name_fault(case, copies, want, suspects=(), possible=()):
-    """Find the hypothesis that explains all `copies`, [(replica, its weights)].
+def name_fault(case, copies, want, suspects=(), possible=(), excess=None):
+    """Find the hypothesis that explains all `copies`, [(replica, its weights)]; for `excess`, see `Search`.
 
     Returns {'id', 'sentence', 'distance', 'second', 'second_distance'}; id and sentence are empty if no hypothesis is near.
     Faults of a single parameter are tried only for those in `suspects`. For the reduced precisions in `possible`, which can be
@@ -151,7 +156,7 @@ def name_fault(case, copies, want, suspects=(), possible=()):
         return _certain('not-finite', 'some weights are not finite numbers')
     if all(np.abs(got[name] - case.start[name]).max() < UNTOUCHED for _, got in copies for name in case.net.names):
         return _certain('no-update', NO_UPDATE)
-    search = Search(case, copies, want)
+    search = Search(case, copies, want, excess or {})
     search.ask(hypotheses.known(case, suspects))
     clear = search.clear()
     if clear or case.is_large:
