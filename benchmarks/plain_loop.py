@@ -87,6 +87,7 @@ if options.threads:
     torch.set_num_threads(options.threads)
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 torch.backends.cudnn.benchmark = True  # has an effect on GPUs only; the usual advice if all images have the same size
+torch.backends.cudnn.allow_tf32 = False  # as in the smoke test, which measures without TF32
 make, shape = NETWORKS[options.network]
 model = make().to(device)
 if options.data:

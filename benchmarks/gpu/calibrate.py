@@ -55,15 +55,15 @@ def start_of(seed: int) -> Case:
 def case(seed: int) -> tuple[Case, dict[str, np.ndarray]]:
     """Return the training case of ``seed`` and the weights that must result. Takes a second on one core."""
     made = start_of(seed)
-    return made, refnet.train(
-        made.net, made.start, made.images, made.labels, made.steps, made.batch, made.lr, made.momentum
-    )[0]
+    return made, refnet.train(made.net, made.start, made.images, made.labels, made.steps, made.batch, made.lr, made.momentum)[0]
 
 
 @contextlib.contextmanager
 def workers() -> Iterator[ProcessPoolExecutor]:
     """Start one process with one thread on each core, for work in NumPy."""
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))  # of the new processes
+    os.environ.update(
+        dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    )  # of the new processes
     with ProcessPoolExecutor(max(1, len(os.sched_getaffinity(0))), mp_context=get_context("spawn")) as pool:
         yield pool
 

@@ -13,7 +13,7 @@ from ..networks import refnet
 
 # A share of the usual change of a parameter in one step. From measured distributions: docs/explanation/reference-check.md
 # For KERNEL_ON_GPU, see the same limit in `checks`.
-LIMIT, KERNEL_ON_GPU, REDUCED = 5e-5, 5e-4, .08
+LIMIT, KERNEL_ON_GPU, REDUCED = 5e-5, 4e-4, .08
 SAME = .02              # a step is named if this share of its change remains unexplained
 NOT_FINITE = 1e9
 

@@ -252,6 +252,29 @@ class Likeness(Judged):
             self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', key), made)
 
 
+class OnGpus(unittest.TestCase):
+    """cuDNN computes the gradient of a convolution's kernel by a Winograd transform, whose rounding is like noise of 1e-4."""
+
+    def judged(self, one, **switches):
+        draw, copies = np.random.RandomState(4), []
+        for replica, got in trained(one, **switches):
+            noise = dict((name, 1e-4 * draw.normal(0, 1, got[name].shape) * np.abs(got[name] - one.start[name])) for name in one.net.kernels)
+            copies.append((replica, dict(got, **dict((name, got[name] + each) for name, each in noise.items()))))
+        return checks.oracle(one.replicas, one, reference(one), copies, kind='cuda')[0]
+
+    def test_the_rounding_of_kernels_is_no_fault(self):
+        self.assertEqual(self.judged(case(1))['status'], 'pass')
+
+    def test_it_hides_no_name(self):
+        for switches, name in ((dict(cast=('float16', 'each')), 'gradients-in-float16'), (dict(lr=1.01), 'learning-rate'),
+                               (dict(lr=1.0001), 'learning-rate'), (dict(momentum=.9001), 'momentum'), (dict(decay=1e-5), 'weight-decay')):
+            made = self.judged(case(1), **switches)
+            self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', name), made['message'])
+
+
+ALONE = {'status': 'pass', 'value': 1e-6}
+
+
 class Nameless(unittest.TestCase):
     def test_a_stranger_gets_no_name(self):
         one = case(2)
@@ -264,9 +287,9 @@ class Nameless(unittest.TestCase):
         want, draw = reference(one), np.random.RandomState(3)
         copies = [(r, dict((name, a + 1e-3 * draw.normal(0, 1, a.shape) * np.abs(a - one.start[name])) for name, a in want.items()))
                   for r in range(2)]
-        self.assertIn('may race with', checks.oracle(2, one, want, copies, alone=1e-6)[0]['message'])
-        self.assertNotIn('may race with', checks.oracle(2, one, want, trained(one, lr=1.01), alone=1e-6)[0]['message'])
-        self.assertNotIn('may race with', checks.oracle(2, one, want, copies, alone=.5)[0]['message'])
+        self.assertIn('may race with', checks.oracle(2, one, want, copies, alone=ALONE)[0]['message'])
+        self.assertNotIn('may race with', checks.oracle(2, one, want, trained(one, lr=1.01), alone=ALONE)[0]['message'])
+        self.assertNotIn('may race with', checks.oracle(2, one, want, copies, alone=dict(ALONE, status='fail'))[0]['message'])
 
     def test_an_error_with_a_structure_is_not_called_a_race(self):
         """One replica mirrors its images. There is no hypothesis for that, and the error is the same in every run."""
@@ -275,7 +298,7 @@ class Nameless(unittest.TestCase):
         for step in range(STEPS):
             second = slice(step * BATCH + BATCH // 2, (step + 1) * BATCH)
             other.images[second] = one.images[second][..., ::-1]
-        made = checks.oracle(2, one, want, trained(other), alone=1e-6)[0]
+        made = checks.oracle(2, one, want, trained(other), alone=ALONE)[0]
         self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', ''), made)
         self.assertNotIn('may race with', made['message'])
         self.assertIn('the division of the data, the exchange', made['next_step'])

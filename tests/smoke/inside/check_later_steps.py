@@ -27,7 +27,7 @@ class LaterSteps(unittest.TestCase):
     def tearDown(self):
         shutil.rmtree(self.folder)
 
-    def judge(self, fault='', at=(6,), reduced=False):
+    def judge(self, fault='', at=(6,), reduced=False, kind='cpu'):
         """Train in single precision with a fault in some steps, and judge the weights after every step."""
         case = self.case
         p = dict((name, case.start[name].astype('float32')) for name in case.net.names)
@@ -40,6 +40,8 @@ class LaterSteps(unittest.TestCase):
             gradient = refnet.loss_and_gradient(case.net, p, refnet.scaled(case.images[part], 'float32'), labels)[1]
             if now == 'momentum':
                 v = dict((name, np.zeros_like(p[name])) for name in p)
+            if now in gradient:
+                gradient[now] = gradient[now] * np.float32(1.0005)
             if now == 'not finite':
                 gradient['fc2_b'] = gradient['fc2_b'] * np.float32('nan')
             if now != 'skip':
@@ -48,7 +50,7 @@ class LaterSteps(unittest.TestCase):
         path = os.path.join(self.folder, 'every-step.npz')
         np.savez(path, **dict((name, np.stack([each[name] for each in kept])) for name in p))
         passed = check('ORACLE', 1, 'pass', 'weights agree', value=1e-6, limit=4e-5)
-        return later_steps.judge(passed, later_steps.measure(case, path), case.steps, reduced)
+        return later_steps.judge(passed, later_steps.measure(case, path, kind), case.steps, reduced)
 
     def test_healthy(self):
         made = self.judge()
@@ -64,6 +66,10 @@ class LaterSteps(unittest.TestCase):
             self.assertEqual((made['id'], made['status'], made['detail']['hypothesis']['id']), ('ORACLE', 'fail', 'some-steps'), fault)
             self.assertIn('right, but of 9 single steps, these are wrong: ' + words, made['message'])
             self.assertGreater(made['value'], made['limit'])
+
+    def test_only_kernels_have_a_wider_limit_on_gpus(self):
+        for name, kind, want in (('conv1_w', 'cpu', 'fail'), ('conv1_w', 'cuda', 'pass'), ('fc1_w', 'cuda', 'fail')):
+            self.assertEqual(self.judge(name, kind=kind)['status'], want, (name, kind))
 
     def test_all_steps_at_fault_are_listed(self):
         self.assertIn('of 9 single steps, these are wrong: 5, 8; they have no momentum', self.judge('momentum', at=(5, 8))['message'])

@@ -128,12 +128,13 @@ def test_what_is_not_checked_for_a_named_driver_is_said():
     assert hardware.driver_notes(needs("drvNew"), replace(named("2.0"), is_named=False)) == ()
 
 
-def test_the_real_symbols_are_those_of_three_drivers(tmp_path: Path):
+def test_the_real_symbols_are_those_of_four_drivers(tmp_path: Path):
     real = hardware.load(IMAGES)
-    assert real.drivers == ("470.256.02", "535.261.03", "550.163.01")
+    assert real.drivers == ("470.256.02", "535.261.03", "550.163.01", "580.159.04")
     cuda = real.libraries["libcuda.so.1"]
-    # cuda.h of these versions: https://docs.nvidia.com/cuda/archive/12.0.0/cuda-driver-api/
-    assert (cuda["cuInit"], cuda["cuGetProcAddress_v2"], cuda["cuGreenCtxCreate"]) == real.drivers
+    # cuda.h of CUDA 12.0, 12.4 and 12.8: https://docs.nvidia.com/cuda/archive/12.8.0/cuda-driver-api/
+    names = ("cuInit", "cuGetProcAddress_v2", "cuGreenCtxCreate", "cuCheckpointProcessCheckpoint")
+    assert tuple(cuda[name] for name in names) == real.drivers
     (tmp_path / DRIVER_SYMBOLS).write_text("{}")
     with pytest.raises(InvalidInputError):
         hardware.load(tmp_path)
