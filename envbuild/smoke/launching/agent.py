@@ -1,7 +1,7 @@
 """Runs in each process of the launcher except rank 0: starts the ranks that rank 0 asks for, and reports on them to rank 0.
 
-Nothing that comes over the network is executed: the adapter, the files of options and the programs come from this process's
-image.
+Nothing that comes over the network is executed: the adapter and all programs come from this process's image or from its own
+options.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -24,7 +24,7 @@ POLL_S = 0.1
 STATES_EVERY_S = 1.0
 SILENT_S = 3.0              # after so many seconds without progress, the state of a rank's child processes is read, too
 LOG_AFTER_S = 0.5           # seconds for a rank to print its stacks after the signal
-BEYOND_S = 120              # seconds after the run's time limit that an agent still waits for rank 0 to end the run
+BEYOND_S = 120              # how many seconds after the run's time limit an agent still waits for rank 0 to end the run
 LOST = 1
 
 

@@ -1,4 +1,4 @@
-"""One call of the guest in a process of its own; the parent watches it and ends it with all processes that it started."""
+"""One call of the guest in its own process. The parent watches this process, and ends it and all processes that it started."""
 from __future__ import absolute_import, division, print_function
 
 import io

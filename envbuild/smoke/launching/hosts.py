@@ -1,7 +1,7 @@
 """Rank 0's view of a run on several machines: which processes connected, which devices they have, and launches across them.
 
-Each other process (agent.py) has one connection to rank 0, which plans, watches, judges and reports for all of them. A host is a machine or
-container with its own name and network.
+Each other process (agent.py) has one connection to rank 0. Rank 0 plans, watches, judges and reports for all processes. A host
+is a machine or container with its own name and network.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -161,9 +161,9 @@ class Team(object):
     # Counts, checks and the report
 
     def choose(self, device, adapter, found):
-        """Return (numbers of devices to run, numbers that do not exist).
+        """Return (numbers of devices to run, numbers of devices that the hosts together do not have).
 
-        By default: one device, one host's devices, and all.
+        By default, the numbers to run are 1, the number of one host's devices, and the number of all devices.
         """
         kind, text = device.kind, self._options['counts']
         if kind is None:

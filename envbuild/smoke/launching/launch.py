@@ -14,7 +14,8 @@ from . import mpi, processes, ranks
 from .watchdog import Rank, Watchdog
 
 KILL_S = 10.0           # seconds to wait for killed ranks: a rank that the kernel cannot end must not delay the report
-MARK = 'ENVBUILD_SMOKE_LAUNCH'     # a variable of every rank and of all processes that it starts: the launch's folder
+# Every rank, and every process that a rank starts, has this environment variable. Its value is the folder of the launch.
+MARK = 'ENVBUILD_SMOKE_LAUNCH'
 
 
 def interface(plan):
@@ -29,7 +30,11 @@ def interface(plan):
 
 
 def environment(plan, rank, base):
-    """Return the variables of a rank. The user's variables are kept, except those that would change the arithmetic."""
+    """Return the environment variables of a rank.
+
+    The user's variables are kept, except those that the test must set itself, such as the rank, the thread counts and TF32. If
+    a launcher started the test, the variables of the launcher are left out, too.
+    """
     env = ranks.without_launcher(base) if plan['places'] else dict(base)
     for name in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'NUMEXPR_NUM_THREADS'):
         env[name] = str(plan['threads'])
@@ -91,7 +96,7 @@ class Launch(Watchdog):
         self.kill()
 
     def kill(self):
-        """End every rank that still runs, and every process that a rank started, which may outlive the rank.
+        """End every rank that still runs, and every process that a rank started, even if this rank has ended.
 
         A process with a session of its own does not get the signal to its rank's session. It is found by the variable MARK.
         """

@@ -59,7 +59,7 @@ class World(object):
         self.joined = place is not None
         if self.joined:
             os.environ.update((str(name), str(value)) for name, value in place.items())
-            # Containers forbid it to read another process's memory: https://github.com/open-mpi/ompi/issues/4948
+            # Containers forbid MPI to read another process's memory: https://github.com/open-mpi/ompi/issues/4948
             os.environ.setdefault('OMPI_MCA_btl_vader_single_copy_mechanism', 'none')
 
     def _start(self, ctx):

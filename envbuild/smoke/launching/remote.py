@@ -98,7 +98,7 @@ class RemoteRank(Rank):
 
 
 def _tell(member, message, blobs=()):
-    """Send, unless the connection is lost; the launch notices a loss when it reads."""
+    """Send a message, unless the connection is lost. The launch notices the loss when it reads the next messages."""
     if member.link is None or member.problem:
         return
     try:

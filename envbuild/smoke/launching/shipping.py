@@ -38,7 +38,7 @@ def named(value, folder=''):
 
 
 def renamed(value, names):
-    """A JSON value with some of its strings replaced."""
+    """Return a JSON value in which each string that is a key of `names` is replaced by its entry there."""
     if isinstance(value, dict):
         return dict((key, renamed(each, names)) for key, each in value.items())
     if isinstance(value, (list, tuple)):

@@ -11,23 +11,28 @@ import os
 
 from . import processes
 
-QUIET_S = 2.0           # after so many silent seconds the counters are read for the first time
-AGAIN_S = 1.0           # once the limit is over, they are read every so many seconds
-MOST = 5                # a silence of so many times the limit is a hang in any case: ranks may also wait in a busy loop
+QUIET_S = 2.0           # after this many silent seconds, the counters are read for the first time
+AGAIN_S = 1.0           # after the time limit, the counters are read again after every AGAIN_S seconds
+# A silence of more than MOST times the limit is always a hang: ranks that hang in a busy loop wait for a processor, too.
+MOST = 5
 
 
 class Starvation(object):
-    """What the processes waited since the last progress of any rank; `pids` returns the processes of this machine's ranks."""
+    """How long processes waited for a processor since the last progress of any rank.
+
+    `pids` is a function that returns the processes of this machine's ranks.
+    """
 
     def __init__(self, pids):
         self._pids, self._last, self._before = pids, None, None
         self._asked, self._waited = 0.0, 0.0
 
     def explains(self, last, silent, patience):
-        """Whether there was no hang since the progress at `last`, although ranks are silent for more than `patience` seconds.
+        """Whether waiting for a processor explains why no rank made progress for more than `patience` seconds.
 
-        There was none if the ranks waited for a processor in all the seconds beyond `patience`. Call it during the whole silence,
-        because the counters are compared with those at its start.
+        `last` is the time of the last progress, `silent` the number of seconds since then. The wait explains the silence if
+        `silent` minus the seconds of waiting is at most `patience`. Call this method again and again during the whole silence,
+        because it compares the counters with those near the start of the silence.
         """
         if last != self._last:
             self._last, self._before, self._asked, self._waited = last, None, 0.0, 0.0

@@ -1,8 +1,8 @@
 """Watches the ranks of one launch until the launch ends, and finds the rank that caused a failure.
 
 A launch ends in one of four ways: all ranks are done; a rank ended early; no rank made progress for `stall_s` seconds (a hang;
-seconds in which the ranks waited for a processor do not count); the time limit of the whole run is over (that is no hang, unless
-a rank is stopped). In the last two cases, every rank first prints its stacks.
+seconds in which the ranks waited for a processor do not count); the time limit of the whole run is over (that is no hang,
+unless a signal or a debugger has stopped a rank). In the last two cases, every rank first prints its stacks.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -18,10 +18,10 @@ POLL_S = 0.1
 GRACE_S = 3.0           # how long the other ranks may take to report after one rank failed
 STACKS_S = 1.0          # how long the ranks get to print their stacks
 BEFORE_WORK = ('start', 'rendezvous', 'import', 'prepare')      # a cold disk or a compiler may delay these phases for long
-# Before the first step of these phases is done, kernels for GPUs may be compiled, and by some frameworks also the step on CPUs.
+# Before the first step of these phases is done, kernels for GPUs may be compiled. Some frameworks also compile steps for CPUs.
 COMPILING = ('oracle', 'oracle_again', 'buckets', 'train')
-# Signals that a process sends to itself when its peer is gone, or gets from a program that cleans up: often not the first
-# cause.
+# Signals that a process sends to itself when its peer is gone, or gets from a program that cleans up. So they are often not the
+# first cause of a failure.
 OF_CONSEQUENCE = (signal.SIGABRT, signal.SIGTERM)
 NOTICED_AFTER_S = 1.0   # the end of a process may be noticed this many seconds late
 
@@ -94,7 +94,7 @@ class Outcome(object):
 
 
 def _state(rank, seen):
-    """The state of a rank as it was `seen` before it was signalled, how it ended, or both."""
+    """Describe the state of a rank as it was `seen` before the rank got a signal, how the rank ended, or both."""
     if not seen or seen == processes.STATES['Z']:
         return rank.state() if rank.poll() is None else rank.ending()
     return '%s, then %s' % (seen, rank.ending()) if has_died(rank) else seen
@@ -103,7 +103,8 @@ def _state(rank, seen):
 def has_died(rank):
     """Whether a rank ended without a result and without a message.
 
-    A rank whose Python has only begun is killed by SIGUSR1, which asks for its stacks. That is no end of its own.
+    SIGUSR1 asks a rank for its stacks. It kills a rank whose Python has only just started. Such a rank did not end by itself,
+    so it does not count.
     """
     return rank.poll() not in (None, -signal.SIGUSR1) and rank.result() is None
 
@@ -145,7 +146,7 @@ class Watchdog(object):
         pause(POLL_S)
 
     def _is_stalled(self):
-        """Whether no rank made progress for longer than allowed, although the ranks of this machine had a processor."""
+        """Whether no rank made progress for longer than allowed, and waiting for a processor does not explain this."""
         last, patience = max(rank.monitor.last_time for rank in self.ranks), self._patience()
         silent = now() - last
         explained = self._starvation.explains(last, silent, patience)
@@ -154,8 +155,8 @@ class Watchdog(object):
     def _patience(self):
         """Return how many seconds without progress are allowed.
 
-        More are allowed before the first step is done, because the step may have to be compiled: with half a core of a busy
-        machine, TensorFlow 2.9 took 23 s for the first step instead of the usual 2 s.
+        More seconds are allowed until the first step is done, because the step may have to be compiled. With half a core of a
+        busy machine, TensorFlow 2.9 took 23 s for the first step instead of the usual 2 s.
         """
         early = any(rank.monitor.phase in BEFORE_WORK or (rank.monitor.phase.split()[0] in COMPILING and rank.monitor.done is None)
                     for rank in self.ranks)
@@ -184,8 +185,9 @@ class Watchdog(object):
     def _stopped(self, kind):
         """No rank makes progress, or the time is over: let all ranks print their stacks, and find the rank to blame.
 
-        That is a rank that a signal or a debugger has stopped, or else one that has died meanwhile (some die when they are asked
-        for their stacks), or else the rank whose last progress is the oldest. A stopped rank is a hang at the time limit, too.
+        Blame a rank that a signal or a debugger has stopped, or else a rank that has died meanwhile (some die when they are
+        asked for their stacks), or else the rank whose last progress is the oldest. If a rank is stopped, this counts as a
+        hang, even if the time limit ended the launch.
         """
         states = [rank.state(with_children=True) for rank in self.ranks]
         for rank in self.ranks:

@@ -1,9 +1,9 @@
 """Messages between rank 0 and the processes on other machines: JSON, and the bytes of files beside it, over TCP.
 
-A thread on each side sends a message every second, the beat. A side that receives nothing for QUIET_S seconds takes the other
-side for lost: its machine died, a cable was cut, or its process was stopped. TCP does not notice a stopped process, and notices
-the other two late if data is being sent. From the beats, each side also computes the difference between the clocks of the two
-machines.
+On each side, a thread sends a message every second: the beat. A side that receives nothing for QUIET_S seconds assumes that the
+other side is lost: its machine died, a cable was cut, or its process was stopped. TCP does not notice a stopped process. If
+data is being sent, TCP notices a dead machine or a cut cable only late. From the beats, each side also computes the difference
+between the clocks of the two machines.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -85,7 +85,8 @@ class Link(object):
         """Send a beat once a second, even while this process is busy with something else."""
         while not self._closed:
             their = self._their_beat
-            said = now()                        # read the clock once for both, because the process may be paused between two reads
+            # `beat` and `echo` need the same time. Between two reads of the clock, this process may be paused.
+            said = now()
             try:
                 self.send({'beat': said, 'echo': their and [their[0], said - their[1]]})
             except Lost:
