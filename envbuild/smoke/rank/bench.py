@@ -3,14 +3,13 @@
 solo    one device works; the other processes wait in a barrier on the host
 indep   all devices work, but exchange nothing: their speed is the ceiling that shared cores, memory or power allow
 dp      all devices work and average their gradients
-input   like dp, but each step gets a new batch from the host's memory; in the other modes the batches are on the devices
-already
+input   like dp, but each step copies its batch from the host; in the other modes, the batches are already on the devices
 
 A lap is a number of steps in one mode. It is timed from barrier to barrier, after all devices have finished, so the slowest
-rank counts. A round has one lap of each mode, in reverse order in odd rounds, so that a drift of the machine cancels in the
-ratios of a round. Warm-up steps are not measured; WARM_UP is the rule. After the last lap, the timed models are checked
-(rank.timed): the replicas of dp and input must be equal, those of indep must differ, and each step must have averaged the
-gradients of all devices.
+rank counts. A round has one lap of each mode. Every second round runs the modes in reverse order, so that a slow change of the
+machine's speed cancels in the ratios. Warm-up steps are not measured; WARM_UP says when the warm-up ends. After the last lap,
+the timed models are checked (rank.timed): the replicas of dp and input must be equal, the replicas of indep must differ, and
+each step must have averaged the gradients of all devices.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -22,7 +21,7 @@ from ..machine import gpuwatch
 from . import timed
 
 LR = 1e-4               # a learning rate so small that the network hardly changes while it is measured
-SETTLED = 0.05          # warm-up ends when two medians of five steps differ by less than this share
+SETTLED = 0.05          # warm-up ends when the medians of two successive groups of five steps differ by less than this share
 NOISY = 0.10            # if the relative IQR of solo is above this, there are twice as many rounds (on GPUs only)
 LEAST_WARM = 2
 WITH_LOSS = 4
@@ -33,8 +32,8 @@ AT_ONCE_S = 0.002       # reading a loss that is ready takes less than this
 EXCHANGING = ('dp', 'input')
 WARM_UP = ('the first step, which is measured separately; then at least %(warmup_min)d steps, until the medians of two '
            'successive groups of five steps agree to 5 %%, but at most %(warmup_max)d steps or %(warmup_seconds)g s')
-# The clock of an idle GPU rises for about a second after work begins. Warm-up steps of a few milliseconds would end before
-# that.
+# When work begins, the clock of an idle GPU rises for about a second. If steps take only a few milliseconds, the warm-up would
+# end earlier than that, so it also waits for the clocks.
 CLOCK_LOOKS, CLOCK_STEADY, CLOCK_S = 6, 0.03, 8.0
 ON_GPUS = ('; on GPUs also until the clocks of all working GPUs stay within %d %% in %d readings, one every %.1f s, but '
            'at most %d s longer') % (
@@ -44,8 +43,9 @@ HALF_LAPS = 5
 
 
 class Mode(object):
-    """One of the four modes in this process. `handle` is the model to train, None if this process only waits; `feed(i)` is its
-    batch i.
+    """One of the four modes in this process.
+
+    `handle` is the model to train, or None if this process only waits. `feed(i)` returns the batch of step i.
 
     `clocks_settled` says whether the GPUs' clocks became steady during warm-up; None if the clocks are not watched.
     """
@@ -79,7 +79,10 @@ def measure(session):
 
 
 def _modes(session, per_device):
-    """Return all modes for this number of devices. A process that only waits in a mode has a Mode without a handle."""
+    """Return all modes. A process that only waits in a mode has a Mode without a handle.
+
+    `per_device` is the number of images per device in the modes with several devices.
+    """
     ctx, plan = session.ctx, session.plan['bench']
     solo, fed = session.make('none', LR, [0]), plan.get('input', True)
     modes = [_mode(session, 'solo', solo if ctx.rank == 0 else None, plan['batch'])]
@@ -155,10 +158,10 @@ def _warm(session, mode, watch):
 
 
 def _until_the_loss(session, mode):
-    """Return the seconds of a step, including the wait for its loss.
+    """Return the shortest time of WITH_LOSS steps, in seconds. Each time includes the wait for the loss of the step.
 
-    Without the loss, a step would seem very short if the framework does not wait for its devices, and laps would get far too
-    many steps.
+    Some frameworks do not wait for their devices. There, a step without this wait would seem very short, and laps would get far
+    too many steps.
     """
     times = []
     for _ in range(WITH_LOSS):

@@ -39,7 +39,7 @@ def measure(session):
 
 
 def _written(session, handle, step, own):
-    """Save those of this process's replicas that differ from all earlier replicas; return [{'step', 'replica', 'path'}]."""
+    """Save each replica of this process that differs from all replicas before it; return [{'step', 'replica', 'path'}]."""
     everybody = session.ctx.group.gather(own)
     before = sum(len(each) for each in everybody[:session.ctx.rank])
     every = sum(everybody, [])

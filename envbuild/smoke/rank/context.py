@@ -1,4 +1,4 @@
-"""The facts about its process and devices that an adapter gets."""
+"""What an adapter is told about its process and its devices."""
 from __future__ import absolute_import, division, print_function
 
 import socket

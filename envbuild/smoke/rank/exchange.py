@@ -1,7 +1,7 @@
 """Phase `coll`: checks that all-reduce, broadcast and all-gather give exactly the right results, and measures their speed.
 
-The arrays hold whole numbers that are so small that every sum is exact. So every element on every rank is compared with ==, for
-some small sizes and for each timed size. Sizes and bandwidths are defined as in nccl-tests
+The arrays hold small whole numbers, so every sum is exact. Therefore every element on every rank is compared with ==, for some
+small sizes and for each timed size. Sizes and bandwidths are defined as in nccl-tests
 (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): the size of an all-gather is that of all parts together.
 """
 from __future__ import absolute_import, division, print_function
@@ -15,8 +15,8 @@ from ..networks import nets
 COUNTS = (1, 2, 3, 1000, nets.LENET.bytes // 4)
 OPERATIONS = ('allreduce', 'broadcast', 'allgather')
 EXACT = {'float16': 2048}       # whole numbers up to this one are exact in this type
-# Larger sizes (in bytes) are timed in float32 only, because a byte takes as long in each type. Smaller sizes are timed in all
-# types: they are enough to show a type that is treated differently.
+# Larger sizes (in bytes) are timed in float32 only, because the time per byte is the same in every type. Smaller sizes are
+# timed in all types, which is enough to show a type that is treated differently.
 LARGEST_OF_OTHERS = 4 << 20
 REPEATS, LEAST, SECONDS = 7, 3, 0.25        # most and fewest repeats of a size, and seconds after which no more begin
 
@@ -74,7 +74,7 @@ def _pattern(rank, count, world, dtype):
 
 
 def _timed(session, op, dtype, size):
-    """Time one collective: the median of the slowest rank's times, and the number of wrong elements on this rank."""
+    """Time one collective. `time_s` is the median of the slowest rank's times; `wrong` counts wrong elements on this rank."""
     ctx, (collective, _) = session.ctx, _offered(session)
     item = np.dtype(dtype).itemsize
     count = max(1, size // item // (ctx.world if op == 'allgather' else 1))

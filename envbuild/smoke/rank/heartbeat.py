@@ -22,7 +22,7 @@ class Heart(object):
         self._last, self.phase = 0.0, ''
 
     def enter(self, phase):
-        """Begin a new phase. This is always written, and so is the first beat in the phase."""
+        """Begin a new phase. Its line is written at once, and so is the line of the first beat in the phase."""
         self.phase = phase
         self._write({'phase': phase})
         self._last = 0.0

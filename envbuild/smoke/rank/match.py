@@ -1,8 +1,8 @@
-"""Phases `oracle` and `oracle_again`: train the reference network with the framework, before and after everything else.
+"""Phases `oracle` and `oracle_again`: train the reference network with the framework, before and after the workloads.
 
-The limits for this network are far narrower than those for the timed steps. The second training shows small faults that begin
-only after many steps. judging.checks compares the weights after the first steps with the reference. judging.later_steps compares each change of the
-weights, in these steps and in the steps that follow, with the gradient at the weights before it.
+The limits for this network are far narrower than the limits for the timed steps. The second training shows small faults that
+begin only after many steps. judging.checks compares the weights after the first steps with the reference. judging.later_steps
+examines every step, the first ones too: it computes the change of the weights again from the weights before the step.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -23,8 +23,11 @@ def again(session):
 
 
 def _measured(session, prefix):
-    """Return the digests of this process's replicas after each step, the losses, the files with their weights after the steps
-    of the comparison, and on rank 0 the file with the weights of the first replica after every step.
+    """Return the measurements of this process.
+
+    `digests` describe its replicas after each step. `weights` are the files with the weights of its replicas after
+    plan['steps'] steps. On rank 0, `every_step` is the file with the weights of the first replica after every step, if the plan
+    has later steps (`more`); else it is None.
     """
     plan, adapter = session.plan['oracle'], session.adapter
     images, labels = session.data('oracle')

@@ -86,7 +86,7 @@ class Server(object):
         return self.clocks[worker] - min(self.clocks) <= self.bound
 
     def _release(self, workers):
-        """Give the parameters to these workers, and record, independently of may_go(), how many steps ahead each one was."""
+        """Give the parameters to these workers. Record how many steps ahead each one was, independently of may_go()."""
         if workers:
             now = self._flat.copy()
             for worker in workers:

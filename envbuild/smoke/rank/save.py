@@ -11,7 +11,10 @@ QUESTIONS = 64
 
 
 def measure(session):
-    """Return how far the parameters and outputs of the restored model are from the saved one; `reason` if it cannot save."""
+    """Return how far the parameters and outputs of the restored model are from the saved one.
+
+    `reason` says why the adapter cannot save, or is ''.
+    """
     adapter, trained = session.adapter, session.trained
     if not (hasattr(adapter, 'save') and hasattr(adapter, 'restore')):
         return {'reason': 'its adapter has no method to save a model'}

@@ -38,7 +38,8 @@ def measure(session):
 def _under(session, name):
     """Give a copy of the session whose adapter follows the scheme, for a `with` statement.
 
-    Its speed is measured only with the first scaling and without the mode `input`, which was measured with averaged gradients.
+    The speed of the scheme is measured only with the first scaling. The mode `input` is left out, because it was measured with
+    averaged gradients already.
     """
     under = copying.copy(session)
     under.adapter = Schemed(session.adapter, session.ctx, name)
@@ -175,10 +176,9 @@ class _Together(object):
         raise NotImplementedError
 
     def settle(self):
-        """Measure the distance between replicas, relative to their distance from the start; then give all the common
-        parameters.
+        """Measure how far apart the replicas are, then give the common parameters to all replicas. Later calls do nothing.
 
-        Only the first call does so.
+        `distance` is the largest distance of a replica from the mean, divided by the distance of the mean from the start.
         """
         if self._settled:
             return

@@ -1,15 +1,18 @@
 """Measures the gradients that the timed models apply, after all laps. judging.timed judges them.
 
-Equal replicas do not prove an exchange: replicas that get the same images are equal without one. So the timed model takes two
-more steps from known weights, and the gradient that it applied is compared with the mean of the gradients of single devices,
-each on the images that it should have had. One step changes the weights by -lr (m v + g), where v is the unknown momentum after
-the laps. For two successive steps, change2 - m change1 = -lr g. So the gradient g of the second is known although v is not. Batch
-normalisation does not disturb the comparison, because each device normalises its own part of the batch in both cases.
+Equal replicas do not prove an exchange: replicas that get the same images are equal without one. So the timed model takes more
+steps from known weights. The gradient that it applies is compared with the mean of the gradients of single devices. Each single
+device gets the images that it should have had in the timed model. Batch normalisation does not disturb the comparison, because
+each device normalises its own part of the batch in both cases.
 
-The steps start from two sets of weights in turn, whose gradients differ. So the gradient of an earlier step is no right one.
+One step changes the weights by -lr (m v + g), where v is the unknown momentum after the laps. For two successive steps,
+change2 - m change1 = -lr g, where g is the gradient of the second step. So g is known although v is not.
 
-A fault may come back every few steps only. So the model takes IN_A_ROW + 1 steps, and each pair of successive steps gives a
-gradient. If the steps of a network take long, there are fewer, at least two.
+The steps start from two sets of weights in turn. The gradients at the two sets differ, so a step that uses the gradient of an
+earlier step is noticed.
+
+A fault may occur only every few steps. So the model takes IN_A_ROW + 1 steps, and each pair of successive steps gives a
+gradient. If the steps of a network take long, the model takes fewer steps, but at least two.
 
 This comparison does not show faults that all models share. So the gradient of a single device is also compared with NumPy's.
 """
@@ -23,14 +26,16 @@ from . import rounded
 from .match import fingerprint
 
 LR = 0.05               # a learning rate so large that rounding of the weights does not hide the step
-SAMPLE = 4096           # at most so many numbers of each parameter are compared; digests cover all bits
+SAMPLE = 4096           # at most this many numbers of each parameter are compared; digests cover all bits
 MOST_IMAGES = 32        # most images for networks with batch normalisation: with more, NumPy needs 300 MB and 2 s for VGG19
-NOT_FINITE = 1e9        # stands for NaN and infinity, which JSON has no numbers for
-IN_A_ROW = 20           # a fault of each 20th step or oftener meets at least one of these gradients
-LONGEST_S = 12.0        # about the time that these steps may take for one model and learning rate
-# Each gradient comes from the second of two steps. It is the one at `starts[1]`, then the one at `starts[0]`, and so on.
+NOT_FINITE = 1e9        # stands for NaN and infinity, which JSON cannot hold
+IN_A_ROW = 20           # a fault that occurs every 20th step or more often affects at least one of these gradients
+LONGEST_S = 12.0        # seconds that these steps may take, approximately, for one model and learning rate
+# Each gradient comes from the second step of a pair. So the first gradient is the one at `starts[1]`, the next the one at
+# `starts[0]`, and so on.
 TURNS = [1, 0] * IN_A_ROW
-TINY = 0.01             # a parameter is left out if its gradients differ between devices by less than this share of the usual difference
+# A parameter is left out if its gradients differ between devices by less than this share of the usual difference.
+TINY = 0.01
 
 
 def digests(adapter, handle):
@@ -44,7 +49,9 @@ def can_assign(adapter):
 
 
 def exchange(session, alone, batch, tries):
-    """Measure how far the steps of models differ from the mean gradient of all devices; one entry for each replica and model.
+    """Measure how far the steps of models differ from the mean gradient of all devices.
+
+    Return up to three entries for each replica and model: see _telling.
 
     `alone` is a model on one device that exchanges nothing, `batch` the global batch (images, labels), and `tries` the models
     to examine: [(name, handle, a function that gives its batch on the devices, learning rate)]. All processes must call this
@@ -64,8 +71,9 @@ def exchange(session, alone, batch, tries):
 def single(session, alone, batch, rates):
     """Measure how far the steps of a model on one device differ from NumPy's gradient for the same images.
 
-    There is an entry for each process and learning rate. All processes must call this function together. Networks with batch
-    normalisation are large, so NumPy computes them in single precision, which is precise enough for the limit.
+    Return up to three entries for each process and learning rate: see _telling. All processes must call this function together.
+    Networks with batch normalisation are large, so NumPy computes them in single precision. That is precise enough for the
+    limit.
     """
     ctx, net = session.ctx, session.net
     look, place = _Look(session), ctx.rank * (ctx.replicas // ctx.world)
@@ -108,8 +116,8 @@ class _Look(object):
     def gradients(self, handle, feed, rate, wanted=2):
         """Return for each replica of a model a list of at most `wanted` gradients that it applied in steps from the start weights.
 
-        `feed` gives the batch of a step. Rank 0 decides for all ranks how many steps there is time for, if more than two
-        gradients are wanted.
+        `feed` gives the batch of a step. If more than two gradients are wanted, rank 0 decides for all ranks how many steps
+        there is time for.
         """
         adapter, moved, start = self._adapter, [], now()
         copies, steps = range(adapter.copies(handle)), 3 if wanted == 2 else 2
@@ -128,9 +136,9 @@ class _Look(object):
         return [[(self._momentum * first[copy] - second[copy]) / rate for first, second in pairs] for copy in copies]
 
     def singles(self, alone, batch):
-        """Return [the gradients at starts[0], those at starts[1]] of all devices of all processes.
+        """Return [the gradients at starts[0], the gradients at starts[1]].
 
-        There is one row for each device, on its own part of the batch.
+        Each entry has one row for each device of all processes: the gradient of this device on its own part of the batch.
         """
         ctx, rows = self._ctx, ([], [])
         local = ctx.replicas // ctx.world
@@ -142,9 +150,10 @@ class _Look(object):
         return [np.concatenate(ctx.group.gather_arrays(np.stack(each))) for each in rows]
 
     def compare(self, got, singles, rate, copy, copies, turn):
-        """Return the distance of a replica's gradient from the mean, divided by that of single devices from the mean.
+        """Compare the gradient of a replica with the mean gradient of all devices.
 
-        `turn` is the number of the weights that the step started from.
+        Distances are divided by the usual distance of a single device's gradient from this mean. The step started from the
+        weights starts[turn].
         """
         if not (np.isfinite(singles).all() and np.isfinite(got).all()):
             return {'lr': rate, 'apart': NOT_FINITE, 'rounding': 0.0, 'others': {}, 'parameter': '', 'parameter_apart': NOT_FINITE,
@@ -160,7 +169,11 @@ class _Look(object):
                 'rounded': rounded.shares(got, singles, rounding + self._rounding(LR))}
 
     def beside(self, got, truth, rate, turn):
-        """Return how far a gradient is from the true one, as a share of the true one, and the share of it that is contained."""
+        """Compare a gradient with the true one.
+
+        `apart` is the distance between the two, as a share of the size of the true one. `holds` is the share of the true one
+        that the gradient contains.
+        """
         size = max(float(np.linalg.norm(truth)), 1e-300)
         return {'lr': rate, 'apart': _finite(np.linalg.norm(got - truth) / size), 'holds': _finite(got.dot(truth) / size / size),
                 'rounding': float(np.linalg.norm(self._rounding(rate)) / size),
@@ -192,7 +205,11 @@ class _Look(object):
 
 
 def _telling(every):
-    """Return the entries that are furthest from the gradient, furthest in one parameter, and most like rounded; each once."""
+    """Return the entries that show most. An entry that is chosen twice is returned once.
+
+    They are the one furthest from the right gradient, the one furthest in a single parameter, and the one that looks most like
+    rounding.
+    """
     picked = [max(every, key=lambda entry: entry['apart']), max(every, key=lambda entry: entry.get('parameter_apart', 0.0)),
               max(every, key=lambda entry: max(list(entry['rounded'].values()) or [0.0]))]
     return [entry for place, entry in enumerate(picked) if not any(entry is other for other in picked[:place])]
@@ -201,8 +218,8 @@ def _telling(every):
 def _smooth(difference, gradient, weights):
     """Return the scale and the decay that explain a difference best, as if the step used (1 + scale) gradient + decay weights.
 
-    `left` is the share of the difference that they do not explain: about 1 for errors of arithmetic. None if a number is not
-    finite.
+    `left` is the share of the difference that scale and decay do not explain: about 1 for errors of arithmetic. Return None if
+    a number is not finite.
     """
     if not np.isfinite(difference).all():
         return None
