@@ -1,4 +1,4 @@
-"""BASELINE: compares this run with the report of an earlier run."""
+"""The check BASELINE, which compares this run with the report of an earlier run, and the exit status of the verb `diff`."""
 from __future__ import absolute_import, division, print_function
 
 from .. import files
@@ -13,7 +13,10 @@ class Unreadable(Exception):
 
 
 def read(path, framework='', whole=False):
-    """Read the report in a file. If it covers several frameworks, return the part of this framework, or all of it if `whole` is true."""
+    """Read the report in a file.
+
+    If the report covers several frameworks, return only the report of `framework`, unless `whole` is true.
+    """
     try:
         report = files.read_json(path)
     except (IOError, OSError, ValueError) as error:
@@ -30,9 +33,11 @@ def read(path, framework='', whole=False):
 
 
 def pairs(old, new):
-    """Return [(title, old report, new report)].
+    """Return the pairs of reports to compare, as [(title, old report, new report)].
 
-    There is one entry for each framework that both reports cover. If neither covers several frameworks, there is one entry.
+    The report of an image with several frameworks contains one report (a part) for each framework. If `old` or `new` has parts,
+    there is one pair for each framework with a part in both, and its title is the framework. If neither has parts, `old` and
+    `new` themselves are the only pair, without a title.
     """
     before, after = (dict((part['framework'], part['report']) for part in report.get('parts') or () if part['report'])
                      for report in (old, new))

@@ -1,9 +1,9 @@
 """BUCKETS: checks the weights of a network that is larger than one exchange bucket.
 
 Frameworks exchange gradients in buckets: one bucket is exchanged while the backward pass still computes the next. A network
-that fits into one bucket cannot show errors in the exchange of further buckets. After the first wrong step, only those
-parameters are wrong whose own gradients were exchanged wrongly. These parameters share a bucket, and their errors show what
-happened to it.
+that fits into one bucket cannot show errors in the exchange of further buckets. After the first wrong step, a parameter is
+wrong only if its own gradient was exchanged wrongly. The wrong parameters share a bucket, and their errors show what happened
+to it.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -15,7 +15,9 @@ from . import reduced_buckets
 
 LIMIT = 1e-4            # single precision causes errors up to 6e-6, a bucket in half precision 3e-4
 REDUCED = .03           # errors of a reduced precision reach 8e-3 (bfloat16), those of a lost or doubled bucket are 0.5 or more
-NEAR = 0.05             # a fault explains a gradient if they differ by less than this share of the right gradient
+# A fault explains a measured gradient if the gradient that the fault would cause differs from it by less than this share of the
+# right gradient.
+NEAR = 0.05
 KNOWN = (
     ('bucket-not-exchanged', 'are not exchanged: each replica uses its own'),
     ('bucket-lost', 'are lost: the replicas receive zeros'),
@@ -30,7 +32,7 @@ KNOWN = (
 class Wanted(object):
     """The weights that must result from training with one size of the global batch.
 
-    Only the last weights are kept; those after earlier steps are computed again when they are needed.
+    Only the last weights are kept. The weights after earlier steps are computed again when they are needed.
     """
 
     def __init__(self, plan, start, images, labels, momentum):
@@ -130,7 +132,7 @@ def _blame(wanted, n, saved):
 
 
 class _Step(object):
-    """One wrong step: the weights and momentum before it, the gradient that it should have used, and the previous one."""
+    """One wrong step: the weights and momentum before it, its right gradient, and the gradient of the step before."""
 
     def __init__(self, wanted, n, number, before, past, gradient, previous):
         self._wanted, self._n, self._number = wanted, n, number
@@ -155,7 +157,8 @@ class _Step(object):
 
 def _named(step, copies, wrong):
     """Return (fault, words) if one known fault explains every saved replica, else (None, words)."""
-    # If replicas agree, only replica 0 has a copy here. Then "its own gradient" and "that of replica 0" are the same fault.
+    # With several copies here, the replicas differ. With one copy (of replica 0), they agree. Gradients that are not exchanged
+    # make replicas differ; gradients of replica 0 alone do not. So only one of these two faults is possible.
     fits = set(fault for fault, _ in KNOWN if fault != ('bucket-of-replica-0' if len(copies) > 1 else 'bucket-not-exchanged'))
     for replica, weights in copies:
         fits &= step.faults(replica, weights, wrong)

@@ -1,4 +1,4 @@
-"""RUN, HANG, IMPORT: how the ranks of one launch ended, and which rank caused it."""
+"""RUN, HANG, IMPORT: how the ranks of one launch ended, and which rank caused a failure."""
 from __future__ import absolute_import, division, print_function
 
 from .. import shadows

@@ -1,4 +1,7 @@
-"""Finds the size of a fault, such as the learning rate, momentum or decay that explains the weights best, and wrong labels."""
+"""Finds the size of a fault that explains the weights best, such as another learning rate, momentum or decay.
+
+Also finds wrong labels.
+"""
 from __future__ import absolute_import, division, print_function
 
 import numpy as np
@@ -9,9 +12,10 @@ from .simulate import simulate
 UPDATES = 6             # most iterations of a fit; they reach six digits from a start that is wrong by a factor of three
 SETTLED = 1e-4          # a fit ends when an iteration changes the size by less than this share of its distance from the start
 ROUNDS = 12             # most rounds of the search for wrong labels
-PATIENCE = 2            # the search ends after more than so many rounds in a row that bring the weights no nearer
+PATIENCE = 2            # the search ends if more than this many rounds in a row bring the weights no nearer
 LIKELY = 0.4            # a label is changed if the error contains more than this share of the effect of one wrong label
-RIDGE = 1e-3            # share of the features' mean variance added in every direction: weaker directions hold no information
+# This share of the features' mean variance is added in every direction: a direction with less variance holds no information.
+RIDGE = 1e-3
 
 
 class Target(object):
@@ -42,7 +46,7 @@ def sized(target):
 
 
 def sized_of_one(target):
-    """Return such a list for faults of the target's replica alone (without smoothed labels)."""
+    """Return the list of sized() for faults of the target's replica alone, without smoothed labels."""
     return _sized(target, '-rank-%d' % target.replica, 'on replica %d ' % target.replica,
                   lambda **changes: dict(other=(target.replica, changes)))
 
@@ -86,7 +90,7 @@ def _compared(factor):
 def fit(target, switches, start, nudge):
     """Return the size of a fault whose simulation comes nearest to the target; None if the search finds no size.
 
-    It is a secant method for least squares: each iteration takes the slope from the two simulations before it.
+    The search is a secant method for least squares: each iteration takes the slope from the two simulations before it.
     """
     size, model = start + nudge, target.of(switches(start + nudge))
     slope = (model - target.of(switches(start))) / nudge
@@ -104,10 +108,10 @@ def fit(target, switches, start, nudge):
 
 
 def wrong_labels(target):
-    """Return (labels that explain the weights better, which of them differ from the case's); None if no change of labels helps.
+    """Return (labels that explain the weights better, numbers of the changed labels); None if no change of labels helps.
 
-    A wrong label changes the last layer's gradient by a multiple of the features of its image (the inputs of this layer). So
-    the features show which image has the wrong label.
+    A wrong label changes the last layer's gradient by a multiple of the features of its image. The features of an image are the
+    inputs of this layer. So they show which image has the wrong label.
     """
     case = target.case
     count = case.steps * case.batch
@@ -131,11 +135,13 @@ def wrong_labels(target):
 
 
 def _likely_labels(target, labels):
-    """Return [(number of an image, its label)]: changes of labels that would explain the last layer's error, the clearest
-    first.
+    """Return the changes of labels that best explain the error of the last layer, as [(number of an image, its new label)].
 
-    This error is a sum over the images, of features times the error of the label. Features of different images are similar, so
-    they are multiplied by the inverse of their covariance, which stresses the directions in which they differ.
+    The clearest change comes first. Only the clearer half is returned, but at least one change if there is any.
+
+    Each image with a wrong label adds a term to the error: the features of the image times the error of its label. Different
+    images have similar features. So the features are multiplied by the inverse of their covariance, which stresses the
+    directions in which the images differ.
     """
     case, last, every = target.case, target.case.net.layers[-1].name, np.arange(len(labels))
     features, weights = _last_features(case, labels)

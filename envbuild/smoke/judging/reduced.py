@@ -1,14 +1,14 @@
 """Decides whether arithmetic in reduced precision caused an error of the weights.
 
 Libraries round other numbers than a simulation does, so the measured and the simulated error are only similar. A small fault
-may cause an error of the same size, and must not pass where a reduced precision is allowed. So both errors are divided into two
-parts. The smooth part is what smooth faults could also cause: gradients that count more or less in some step or on some
-replica, decay, smoothed labels, scaled images. The rest of the measured error must resemble the rest of the simulated error in
-direction and size, and the two smooth parts must be nearly equal.
+may cause an error of the same size. It must be found even if a reduced precision is allowed. So both errors are divided into
+two parts. The smooth part is the part that smooth faults could also cause: gradients that count more or less in some step or on
+some replica, decay, smoothed labels, scaled images. The rest of the measured error must resemble the rest of the simulated
+error in direction and size, and the two smooth parts must be nearly equal.
 
-The limits come from PyTorch's autocast on a CPU (docs/explanation/reference-check.md): a cosine of 0.60 to 0.71 in bfloat16 and
-0.41 to 0.53 in float16, smooth parts that differ by 0.08 to 0.26 of the rest, and parameters whose errors are 0.6 to 3.1 times
-the simulated ones.
+The limits come from PyTorch's autocast on a CPU (docs/explanation/reference-check.md). There, the cosine between the two rests
+was 0.60 to 0.71 in bfloat16 and 0.41 to 0.53 in float16. The smooth parts differed by 0.08 to 0.26 of the rest. The measured
+errors of parameters were 0.6 to 3.1 times as large as the simulated errors.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -25,7 +25,7 @@ DECAY = 1e-4
 
 
 class Errors(object):
-    """The error of one copy of the weights, (replica, its weights), divided into its smooth part and the rest."""
+    """The error of one copy of the weights, divided into its smooth part and the rest. `copy` is (replica, its weights)."""
 
     def __init__(self, case, copy, want):
         self._target, self._want, self._names = Target(case, copy, want), want, case.net.names
@@ -34,7 +34,7 @@ class Errors(object):
         self._smooth = directions(tries)
 
     def likeness(self, model):
-        """Return the cosine between the rests of this error and of a simulated one; None if they are not similar enough."""
+        """Return the cosine between the rest of this error and that of a simulated one; None if they are not similar enough."""
         error, simulated = (self._target.vector(weights) - self._target.healthy for weights in (self._got, model))
         return likeness(error, simulated, self._smooth) if self._as_large(model) else None
 

@@ -1,12 +1,12 @@
 """Decides whether arithmetic in reduced precision caused an error in the weights of the bucket network.
 
-It compares a measured and a simulated error as `reduced` does, but for each step and each layer alone. Each layer alone,
-because only one of several buckets may be wrong. Each step alone, because the weights after each step were saved, so the
-gradient of each step is known. Every layer must resemble the simulated rounding in every step.
+As in `reduced`, the measured error is compared with a simulated error. But here each layer is compared separately, because only
+one of several buckets may be wrong. Each step is compared separately too. This is possible because the weights after each step
+were saved, so the gradient of each step is known. In every step, the error of every layer must resemble simulated rounding.
 
-The limits come from PyTorch's autocast on a CPU (docs/explanation/reference-check.md): a cosine of 0.57 to 0.92, sizes 0.9 to
-1.15 times the simulated ones, and smooth parts that differ by 0.02 to 0.45 of the rest; the largest difference is in the small
-last layer.
+The limits come from PyTorch's autocast on a CPU (docs/explanation/reference-check.md). There, the cosine was 0.57 to 0.92, and
+the measured errors were 0.9 to 1.15 times as large as the simulated errors. The smooth parts differed by 0.02 to 0.45 of the
+rest; the difference was largest in the last layer, which is small.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -18,7 +18,8 @@ from . import reduced
 ALIKE, AS_LARGE, SMOOTH_APART = .4, 1.5, .75
 SAMPLE = 16             # of a parameter with more than SMALL numbers, every 16th number is compared
 SMALL = 1 << 14
-# Ways of rounding: (to the nearest instead of cutting, also the outputs of all layers instead of only the factors of products).
+# Ways of rounding: (round to the nearest, else drop the other bits; round the outputs of all layers too, else only the factors
+# of products).
 WAYS = ((True, True), (True, False), (False, True), (False, False))
 
 
@@ -30,7 +31,7 @@ def explains(wanted, n, copies, kind):
 
 
 def _steps(wanted, n, copies):
-    """Return a _Step for each step, from the weights after it."""
+    """Return a _Step for each step. `copies` has the weights after each step."""
     found, before, speed = [], dict((name, wanted.start[name].astype('float64')) for name in wanted.net.names), {}
     for number, weights in enumerate(copies):
         found.append(_Step(wanted, n, number, before, speed, weights))

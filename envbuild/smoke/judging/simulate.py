@@ -5,7 +5,7 @@ import numpy as np
 
 from ..networks import refnet, rounding
 
-LARGE_BYTES = 4 << 20       # one simulation of a network beyond this takes more than a second
+LARGE_BYTES = 4 << 20       # one simulation of a network with more bytes than this takes more than a second
 
 
 class Case(object):
@@ -26,8 +26,8 @@ class Faults(object):
     """The faults of a simulation. With the default values, the simulated training is healthy.
 
     exchange    how the gradients of all replicas are combined: 'mean'; 'sum'; 'twice' (the mean, divided by the number of
-    replicas
-                again); 'own' (each replica uses only its own); or ('without', replica) (this replica's gradient is left out)
+                replicas again); 'own' (each replica uses only its own); or ('without', replica) (this replica's gradient is
+                left out)
     start       'float16' or 'bfloat16': the start weights are rounded to this type
     kept        'float16' or 'bfloat16': the weights are rounded to this type after each step
     stale       (replica, first): this replica contributes the gradient of the step before. In the first step it contributes
@@ -70,7 +70,7 @@ class Faults(object):
         self.counts, self.shares, self.smoothing = counts, shares, smoothing
 
     def keeps_replicas_equal(self):
-        """Whether all replicas have equal weights in spite of the faults, so that the updates of one replica are enough."""
+        """Whether all replicas have equal weights in spite of the faults. Then it is enough to simulate the updates of one."""
         alike = all(fault is None or fault[place] is None for fault, place in ((self.frozen, 1), (self.other, 0)))
         return self.exchange != 'own' and not self.unexchanged and alike
 
@@ -195,7 +195,7 @@ def _stale(gradients, before, replica, first):
 
 
 def _turned(case, faults, weights, back=False):
-    """Convert weights to the layout of a network with flipped kernels or a reordered dense layer; with `back`, convert them back."""
+    """Convert weights to the layout of a network with flipped kernels or a reordered dense layer; with `back`, from it."""
     if faults.nhwc:
         weights = _dense_order(case.net, weights, not back)
     if faults.flip:

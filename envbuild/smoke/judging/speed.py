@@ -53,11 +53,11 @@ class Floor(object):
         self.got, self.low, self.high = (gain[key] and gain[key] / per for key in ('median', 'lo', 'hi'))
 
     def answer(self):
-        """Return (status, why it is undecided).
+        """Return ('pass', ''), ('fail', '') or ('inconclusive', the reason).
 
-        It fails if the whole interval is below the floor. It passes if the median is at the floor or above, and the lower end
-        of the interval is at most a tenth below the floor. So the median, which the report shows, decides if it was measured
-        precisely enough.
+        The demand fails if the whole interval is below the floor. It passes if the median reaches the floor and the lower end
+        of the interval is at most a tenth below the floor. In all other cases, and with fewer than stats.LEAST rounds, it is
+        inconclusive. So the median, which the report shows, decides if it was measured precisely enough.
         """
         if self.rounds < stats.LEAST:
             return 'inconclusive', 'at least %d rounds are needed to test a required speed' % stats.LEAST
@@ -87,9 +87,9 @@ def verdict(n, run, options):
 
 
 def unmeasured(options, made):
-    """Return an inconclusive check SPEED if a speed was demanded of numbers of devices that no check SPEED in `made` judged.
+    """Return an inconclusive check SPEED if the user demanded a speed with N devices, but `made` has no check SPEED for N.
 
-    No check is needed if `made` already keeps the run from passing.
+    If `made` has a failed or inconclusive check, return no check: the run cannot pass anyway.
     """
     if any(each['status'] in ('fail', 'inconclusive') for each in made):
         return []

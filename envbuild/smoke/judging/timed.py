@@ -9,7 +9,8 @@ from ..rank.timed import NOT_FINITE
 from ..check_record import check
 from . import checks
 
-# Limits as a share of the distance between the gradient of a single device and the mean of all; without any exchange it is 1.
+# Limits for the error of an applied gradient, as a share of the distance between the gradient of a single device and the mean
+# of all devices. Without any exchange, this error is 1.
 APART, EXACT_APART = .10, .05
 PARAMETER_APART = .30
 # Limits as a share of the gradient. Healthy errors in single precision: 3e-7 (LeNet), 4e-3 (ResNet-20), 1e-2 (VGG19); in
@@ -21,14 +22,17 @@ HOLDS = .5                  # with bfloat16, a step of a large network contains 
 MOST_ROUNDED = 1.0          # and it differs from the gradient by at most this share of the gradient
 SCALED = .02                # a gradient that only has a wrong factor leaves at most this share of the difference unexplained
 UNTOLD = .20                # nothing can be decided if rounding alone causes a larger error
-# An error is smooth if a learning rate and a weight decay explain most of it. Errors of arithmetic are not: random numbers leave
-# nearly everything unexplained. So the limit for a smooth error, in exact arithmetic, can be narrower than the limits above.
+# An error is smooth if another learning rate and a weight decay explain most of it. Errors of arithmetic are random, so these
+# two explain almost nothing of them. Therefore the limit for a smooth error, in exact arithmetic, can be narrower than the
+# limits above.
 SMOOTH_APART, SMOOTH_LEFT = 2e-3, .5
 ROUNDED = .75               # a gradient was rounded if more of its numbers lie where rounding puts them (rank.rounded)
-HALVES = ('bfloat16', 'float16')        # the coarser first: each number of bfloat16 is one of float16 too, but for its range
+# The coarser type comes first: within the range of float16, each number of bfloat16 is also a number of float16.
+HALVES = ('bfloat16', 'float16')
 LEAST_LOSS = 1e-3           # smaller losses have few digits and may be equal by chance
 LEAST_EQUAL = 3
-LATE = .25                  # as a share of a lap; a loss that is ready can be read in less than a thousandth
+# The longest wait for a loss after a lap, as a share of the lap. Reading a loss that is ready takes less than a thousandth.
+LATE = .25
 NOT_LOOKED_AT = 'not checked: the adapter cannot set weights'
 HIDDEN = 'not checked: rounding errors hide how a step changes the weights'
 WORDS = {'dp': 'timed steps with exchange (dp)', 'input': 'timed steps with data from the host (input)', 'train': 'training steps'}
@@ -75,7 +79,7 @@ def drained(n, own):
 def exchange(n, own, oracle, exact=False):
     """EXCHANGE of one workload: timed steps and training steps must average the gradients of all devices.
 
-    `oracle` has the losses of each rank in the oracle's phase, if there are any; `exact` selects the narrower limit.
+    `oracle` has the losses of each rank in phase `oracle`, if this phase was run; `exact` selects the narrower limit.
     """
     phases = own[0]['phases']
     looks = [phases['train'].get('checked')] if 'train' in phases else []
