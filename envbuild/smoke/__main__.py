@@ -1,7 +1,7 @@
 """The entry point of `python /opt/envbuild/smoke VERB`: makes this folder importable only as the package `envbuild_smoke`.
 
-Python puts the folder of a script first on sys.path. There our modules, such as `image` and `stats`, would shadow modules of
-the same name that a framework imports. So this module removes the folder from sys.path and adds the package to sys.modules
+Python puts the folder of a script first on sys.path. Then our modules, such as `image` and `stats`, would hide modules of the
+same name that a framework imports. So this module removes the folder from sys.path and adds the package to sys.modules
 itself.
 """
 from __future__ import absolute_import, division, print_function

@@ -123,9 +123,10 @@ def _options(parser):
                                                                   'set of equal GPUs). Two ranks share a GPU that is '
                                                                   'named twice: results are checked, speeds mean nothing')
     add('--allow-cpu', action='store_true', help='if there is no GPU, run a GPU image on the CPU')
-    add('--expect', choices=('cpu', 'gpu', 'any'), default='any', help=('where the run must take place: with gpu, a run '
-                                                                        'without a GPU fails; with cpu, a GPU image that '
-                                                                        '--allow-cpu runs on the CPU can pass'))
+    add('--expect', choices=('cpu', 'gpu', 'any'), default='any', help=('the kind of device that you expect (default: any). '
+                                                                        'gpu: the run fails if there is no GPU. cpu: a GPU '
+                                                                        'image that runs on the CPU (--allow-cpu or '
+                                                                        '--device cpu) can pass'))
     add('--expect-gpus', type=_any_number, default=0, metavar='N', help='fail if there are fewer GPUs than this')
     add('--threads', type=_positive, default=0, help=('CPU threads per device (default: number of cores / largest number '
                                                       'of devices)'))

@@ -40,7 +40,9 @@ now = getattr(time, 'monotonic', None) or _by_the_c_library()
 
 
 def pause(seconds):
-    """Wait. Do not use `time.sleep`: from Python 3.11 on it waits for an absolute time, which is wrong or refused under libfaketime.
+    """Wait.
+
+    Do not use `time.sleep`: from Python 3.11 on it waits for an absolute time, which is wrong or refused under libfaketime.
     """
     try:
         select.select([], [], [], seconds)

@@ -26,7 +26,7 @@ SKIPPED = ('/proc', '/sys', '/dev')
 HASHED = re.compile(r'^sha(256|384|512)=')  # hashes that count in RECORD: its specification allows no weaker ones
 # Files that venv, virtualenv and uv make themselves: no installed package lists them.
 OF_THE_PREFIX = re.compile(r'^(_virtualenv\.(py|pth)|\.lock|no-global-site-packages\.txt|orig-prefix\.txt|easy-install\.pth)$')
-# Ends of paths where programs keep credentials, and settings with text that a shared image must not contain.
+# KEEPERS: files in which programs keep credentials. SETTINGS: files that must not contain TELLING, a proxy or a password.
 KEEPERS = (r'/(\.netrc|_netrc|\.pypirc|\.git-credentials|\.dockercfg|\.pgpass|id_(rsa|dsa|ecdsa|ed25519)|\.aws/credentials'
            r'|\.docker/config\.json|\.(bash|python|sh)_history|\.?pip/pip\.conf|uv/uv\.toml)$'
            r'|^/etc/(pip\.conf$|apt/auth\.conf)|^/run/secrets/')
@@ -85,7 +85,8 @@ def from_dist_info(site, folder, entry):
     name, version = headers(metadata) if os.path.isfile(metadata) else ('', '')
     rows = record_rows(record) if os.path.isfile(record) else None
     if rows is not None:
-        # No file stays in .data. NumPy 1.15.0's RECORD has two rows for a script there, and pip 20.3 corrects only one of them.
+        # Installers move all files out of .data. NumPy 1.15.0's RECORD has two rows for a script there, and pip 20.3 corrects
+        # only one of them.
         rows = [row for row in rows if not row[0].split('/')[0].endswith('.data')]
     return {'name': name or entry, 'version': version, 'folder': entry, 'kind': 'wheel' if rows is not None else 'no-record',
             'rows': [(os.path.normpath(os.path.join(site, path)), digest, size) for path, digest, size in rows or []]}
@@ -165,7 +166,7 @@ def is_pointed_here(row, prefix):
 
 
 def replaced_by(row, claims, quick):
-    """The other package whose RECORD a file matches, or ''. Wheels with the same path (docs/conf.py) overwrite each other."""
+    """The other package whose RECORD a file matches, or ''. If two wheels contain the same path, one overwrites the other."""
     for name, other in claims:
         state, size = glance(other, quick)
         if other != row and other[1] and not state and (size is None or not hashed_state(other, Progress(1 << 62))):
@@ -174,7 +175,7 @@ def replaced_by(row, claims, quick):
 
 
 def is_compiled_again(path, known):
-    """Whether a file is bytecode of a recorded source. It may be missing or compiled again: only the source is compared."""
+    """Whether a file is bytecode of a recorded source. Such a file may be missing or compiled again: only its source counts."""
     return path.endswith(('.pyc', '.pyo')) and is_bytecode_of(path, known)
 
 

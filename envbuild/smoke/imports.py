@@ -205,7 +205,10 @@ def attempt_all(tasks, config):
 
 
 def needed(path):
-    """The shared libraries that a 64-bit ELF file names (DT_NEEDED); none for any other file: https://man7.org/linux/man-pages/man5/elf.5.html"""
+    """The shared libraries that a 64-bit ELF file names (DT_NEEDED); [] for any other file.
+
+    The format: https://man7.org/linux/man-pages/man5/elf.5.html
+    """
     try:
         with open(path, 'rb') as stream:
             head = stream.read(64)

@@ -25,7 +25,7 @@ class Member(object):
 def read(path):
     """Return the frameworks of the lock at `path`, in the lock's order; [] if there is no lock.
 
-    '' means the image's own lock.
+    If `path` is '', the image's own lock is read.
     """
     lock = image.load(path)
     return [] if lock is None else image.checked(path, lambda: [

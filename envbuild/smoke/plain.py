@@ -19,7 +19,7 @@ ROUNDS = 5
 # in the next step. Depending on what lay at the end of the heap, one process was up to a third slower than another for as long
 # as it ran. 32 MiB is the largest value that M_MMAP_THRESHOLD may have: https://man7.org/linux/man-pages/man3/mallopt.3.html
 KEPT_MEMORY = {'MALLOC_TRIM_THRESHOLD_': str(1 << 30), 'MALLOC_MMAP_THRESHOLD_': str(32 << 20)}
-# How the names of variables begin that configure memory allocators of the host and of GPUs.
+# Variables whose names begin with one of these configure memory allocators of the host or of GPUs.
 STEERING = ('MALLOC_', 'GLIBC_TUNABLES', 'LD_PRELOAD', 'TCMALLOC_', 'PYTORCH_CUDA_ALLOC_CONF', 'PYTORCH_ALLOC_CONF', 'TF_GPU_ALLOCATOR',
             'TF_FORCE_GPU_ALLOW_GROWTH', 'XLA_PYTHON_CLIENT_', 'XLA_FLAGS', 'MXNET_GPU_MEM_POOL_', 'MXNET_CPU_MEM_POOL_')
 

@@ -11,8 +11,8 @@ from .networks import nets
 
 MOMENTUM = 0.9
 LR = 0.05
-# Momentum has no effect in one step, and after 16 steps the rounding of TF32 looks like a fault.
-# In `more` further steps, a fault of each 20th step or oftener occurs at least once.
+# Four steps, because momentum has no effect in one step, and after 16 steps the rounding of TF32 looks like a fault.
+# `more` further steps, so that a fault that occurs every 20th step or more often occurs in them at least once.
 ORACLE = {'net': 'reference', 'steps': 4, 'more': 20, 'batch': 64, 'lr': LR}
 BUCKETS = {'net': 'wide', 'steps': 3, 'lr': 0.2}       # PyTorch has several buckets from the second step on
 WARM_UP_S = 10                                      # the longest warm-up of a mode, in seconds
@@ -41,7 +41,8 @@ class Device(object):
 def choose_device(options, image, found):
     """Choose the devices.
 
-    A CPU image uses the CPU. A GPU image uses GPUs; without a GPU, the CPU if allow_cpu is set, else none.
+    With --device auto, a CPU image uses the CPU and a GPU image uses GPUs; --device chooses one of them. If GPUs are wanted but
+    there is none, the run uses the CPU if allow_cpu is set, else no device.
     """
     wants_gpu = options['device'] == 'cuda' or (options['device'] == 'auto' and image['cuda'] is not None)
     if options['device'] == 'cuda' and image['name'] and image['cuda'] is None:

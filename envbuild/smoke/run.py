@@ -18,7 +18,9 @@ from .machine import gpuwatch, link, probe
 from .machine_checks import limits, peercopy
 from .reporting import report as reports
 
-PTX_COMPILES_S = 900        # to compile its PTX, TensorFlow 2.3 took over 30 minutes on Ampere; most others take a few
+# The least --stall-first if the driver must compile PTX. Most frameworks need a few minutes for that; TensorFlow 2.3 took over
+# 30 minutes on Ampere.
+PTX_COMPILES_S = 900
 
 
 class Run(object):
@@ -139,7 +141,10 @@ class Run(object):
         return adapters.style_of(self.adapter, self.device.kind, dict(self.image['options'], **self.options['options']))
 
     def _measuring(self, n, plan):
-        """Add the schemes and the watched GPUs to a plan, and to the report what cannot be measured with n devices."""
+        """Add the schemes and the GPUs to watch to the plan of the launch with n devices.
+
+        Add to the report which schemes and scalings cannot be measured with n devices, and the slowest link between the GPUs.
+        """
         style = self._style()
         plan['schemes'], left_out = sync.chosen(self.options['sync'], self.adapter, style, n)
         self.report['checks'] += left_out

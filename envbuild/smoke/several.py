@@ -1,4 +1,4 @@
-"""Tests an image of several frameworks, one after the other, each in a process with the Python in which it is installed.
+"""Tests the frameworks of an image one after the other. Each has its own process, with the Python in which it is installed.
 
 The process of this module imports no framework and measures nothing. It starts one process for each framework (a part), limits
 its time, and combines the reports of all parts into one. The status of the whole is the worst status of a part. A part without
@@ -20,7 +20,7 @@ from .reporting import report as reports
 
 GRACE_S = 10.0              # after its time limit, a part has this long to write its report and end by itself
 WORST = ('error', 'fail', 'inconclusive', 'pass')
-# Options for a framework without a GPU build in this image. What the user asked of GPUs applies to the other frameworks only.
+# Options for a framework without a GPU build in this image. What the user demands of GPUs applies only to the other frameworks.
 ON_CPU = ['--device', 'auto', '--expect', 'any', '--expect-gpus', '0']
 NO_FLOORS = ['--min-speedup', '', '--min-efficiency', '']           # only for `run`: `coll` does not have these options
 
@@ -109,7 +109,8 @@ class Several(object):
         own = ['--framework', member.name, '--json', target, '--timeout', '%.1f' % limit]
         if member.on_gpu:
             return self.argv + own
-        # A demanded speed is for the frameworks on GPUs. If there is none, the demand stays, so that it is not met in silence.
+        # A speed that the user demands is meant for the frameworks on GPUs. If no framework is on GPUs, the demand stays, so
+        # that it is not ignored silently.
         judged = any(part.member.on_gpu for part in self.parts)
         return self.argv + own + ON_CPU + (NO_FLOORS if judged and 'min_speedup' in self.options else [])
 

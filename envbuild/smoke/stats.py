@@ -5,7 +5,7 @@ import math
 
 LEAST = 6               # rounds: with fewer, no interval reaches 95 %, and their autocorrelation cannot be estimated
 MOST_DEPENDENT = 0.95   # a larger autocorrelation counts as this one
-ESTIMATE_MISSES = 5.5   # this, over the number of rounds, corrects the measured autocorrelation, which tends to be too small
+ESTIMATE_MISSES = 5.5   # this / number of rounds is added to the measured autocorrelation, which tends to be too small
 DEPENDENT, ITS_LEVEL = 0.5, 0.94        # above this autocorrelation, the report states at most this level for an interval
 
 
@@ -95,7 +95,7 @@ def interval(values):
 def _stretched(middle, end, factor):
     """Move the end of an interval away from its middle by a factor.
 
-    If both are positive, their ratio is stretched: it stays positive.
+    If both are positive, their ratio is stretched, so that the end stays positive.
     """
     if middle > 0 and end > 0:
         return middle * (end / middle) ** factor
@@ -113,7 +113,7 @@ def summary(values):
 
 
 def percent(share):
-    """A share as a percentage with one decimal; with more decimals if one would show a share below 1 as 100 %."""
+    """A share as a percentage with one decimal; with more decimals if one decimal would show a share below 1 as 100 %."""
     digits = 1
     while share < 1 and digits < 6 and round(100 * share, digits) >= 100:
         digits += 1

@@ -5,7 +5,7 @@ parameters:k    every device steps alone, and every k steps their parameters are
 async:s         every process steps alone and sends its changes to a parameter server; a process that is more than s steps ahead
                 of the slowest waits before it reads (stale synchronous parallel: https://papers.nips.cc/paper/4894)
 
-If all devices start from equal weights, a step of SGD with momentum is linear in its gradients. So parameters:1 (averaging
+A step of SGD with momentum is linear in its gradients. So if all devices start from equal weights, parameters:1 (averaging
 after each step) and async:0 (waiting for all processes in each step) train exactly as averaging gradients does: their weights
 are compared with those of the reference network. Other schemes are judged by what they learn. Each device keeps its own
 momentum.
