@@ -2,8 +2,8 @@
 
 `envbuild report A B` on the host has the same rule for figures. If the intervals overlap, the difference is noise; if the
 medians differ by at most the tolerance, it is too small to matter; else the second figure is better or worse. Figures are
-compared only if workload, network, batch, scaling, precision and scheme are equal. If the devices differ, nothing is a
-regression.
+compared only if workload, network, batch, scaling, precision and scheme are equal. If the devices differ, a lower speed is no
+regression. A check of correctness that no longer passes, or a lower accuracy, always is one.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -20,7 +20,7 @@ NOISE, LITTLE, BETTER, WORSE, OPEN = 'within the noise', 'within %.0f %%', 'bett
 
 
 def word(old, new, tolerance):
-    """Compare two figures (median, low, high), where more is better, and return the word for the difference."""
+    """Say how the figure `new` differs from `old`. Both are (median, low, high), and more is better."""
     if None in old or None in new:
         return OPEN
     if old[1] <= new[2] and new[1] <= old[2]:
@@ -35,8 +35,8 @@ def compare(old, new, tolerance=TOLERANCE):
 
     alike     whether both reports used the same model of device: only then a lower speed is a regression
     speed     {'n', 'what', 'figure', 'old', 'new', 'word'} of each figure that both reports have
-    lost      sentences about checks of correctness that passed in the first report and not in the second, and about lower
-    accuracy changed   sentences about other checks with another status
+    lost      sentences about checks of correctness that passed only in the first report, and about a lower accuracy
+    changed   sentences about other checks whose status changed
     apart     what was not compared, and why
     """
     apart = _unlike(old, new)
@@ -46,7 +46,7 @@ def compare(old, new, tolerance=TOLERANCE):
 
 
 def devices(report):
-    """Words for the devices on which a speed was measured."""
+    """Describe the devices on which the speeds were measured; None if the report does not name them."""
     kind = (report.get('mode') or {}).get('device')
     if kind == 'cpu':
         host = report.get('host') or {}
@@ -101,7 +101,7 @@ def _speedup(run):
 def _by_check(report):
     """Return {key: check}, the first check of each key.
 
-    The key has the scheme, too, because each scheme has a check of its own.
+    The scheme is a part of the key, because there is one check for each scheme.
     """
     out = {}
     for check in report.get('checks') or ():
@@ -134,7 +134,7 @@ def _accuracy(old, new):
 
 
 def table(old, new, found):
-    """The comparison as lines for people."""
+    """Return the comparison as lines for people; `found` is the result of `compare`."""
     lines, last = [], None
     for name, report in (('A', old), ('B', new)):
         about = (report.get('environment') or {}).get('name', '')
@@ -155,7 +155,7 @@ def _of_b(said):
 
 
 def shown(figure):
-    """(median, low, high) in words."""
+    """Return a figure (median, low, high) as text: '1.90 [1.85, 1.95]', or '1.90' if it has no confidence interval."""
     form = '%.2f' if figure[0] < 100 else '%.0f'
     middle = form % figure[0]
     return middle if None in figure else '%s [%s, %s]' % (middle, form % figure[1], form % figure[2])

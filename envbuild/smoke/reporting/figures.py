@@ -7,7 +7,7 @@ from .. import stats
 from ..networks import nets
 
 CURVE = 200         # points of a loss curve in the report
-LAUNCHES = .50      # a short step counts as bound by kernel launches if at least this share of it does not depend on the batch
+LAUNCHES = .50      # a step is limited by kernel launches if a larger share of its time does not depend on the batch
 # Bus bandwidth divided by algorithm bandwidth, for n ranks: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
 BUS = {'allreduce': lambda n: 2.0 * (n - 1) / n, 'allgather': lambda n: (n - 1.0) / n, 'broadcast': lambda n: 1.0}
 MODES = ('solo', 'indep', 'dp', 'input')
@@ -40,10 +40,11 @@ def run(n, measured, exchange_s=None):
 
 
 def _launch_bound(half_s, steps):
-    """Return the part of a step's time that does not depend on the batch; None if it was not measured.
+    """Return {'share', 'half_batch_ms', 'bound'}; None if half a batch was not timed.
 
-    With time = a + b * batch, this part is a = 2 * (time of half a batch) - (time of the whole batch). In this time the host
-    launches one kernel after the other; a faster GPU does not shorten it.
+    `share` is the share of a step's time that does not depend on the batch. With time = a + b * batch, this time is
+    a = 2 * (time of half a batch) - (time of the whole batch). The host spends it on launching one kernel after the other, so a
+    faster GPU does not shorten it.
     """
     if not half_s:
         return None
@@ -59,10 +60,10 @@ def _rate_interval(laps, images):
 
 
 def _split(laps, steps):
-    """Return how many milliseconds a step computes, exchanges gradients, and copies the batch to the devices.
+    """Return how many milliseconds of a step are for computing, for exchanging gradients, and for copying the batch to the
+    devices; None if no lap copied its batches from the host.
 
-    They are differences between laps of the same round. A difference below zero is noise and counts as zero. None if no lap
-    copied its batches from the host.
+    The last two figures are differences between laps of the same round. A difference below zero is noise and counts as zero.
     """
     if not laps['input']:
         return None
@@ -91,7 +92,7 @@ def _gain(n, laps, step_s, exchange_s, scaling):
 
 
 def collectives(n, results, link):
-    """Return the report's `collectives`: an entry for each operation, type and size, with its wrong elements on all ranks."""
+    """Return the report's `collectives`: one entry for each operation, type and size. `wrong` counts all ranks."""
     phases = [result['phases']['coll']['table'] for result in results]
     out = []
     for place, entry in enumerate(phases[0]):
@@ -103,7 +104,7 @@ def collectives(n, results, link):
 
 
 def exchange_time(results, net):
-    """Seconds of an all-reduce of this network's gradient; None if it was not measured."""
+    """Return the seconds that an all-reduce of this network's gradient takes; None if it was not measured."""
     size = nets.of(net).bytes
     for entry in results[0]['phases'].get('coll', {}).get('table', ()):
         if (entry['op'], entry['type'], entry['bytes']) == ('allreduce', 'float32', size):
@@ -112,7 +113,7 @@ def exchange_time(results, net):
 
 
 def training(n, plan, results, images):
-    """Return (one entry of the report's `training`, the facts that LOSS and ACC need). Losses are means over the ranks."""
+    """Return (one entry of the report's `training`, facts for the checks LOSS and ACC). Losses are means over the ranks."""
     phases = [result['phases']['train'] for result in results]
     curves = list(zip(*[phase['losses'] for phase in phases]))
     bad = [step + 1 for step, values in enumerate(curves) if any(value is None for value in values)]

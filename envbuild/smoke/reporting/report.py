@@ -34,7 +34,7 @@ def new(options, image, found, argv, started):
 
 
 def empty():
-    """An empty report, for a run that failed before `new`."""
+    """Return an empty report, for a run that failed before `new` was called."""
     return {'schema': SCHEMA, 'status': 'error', 'exit_code': FAIL, 'reason': '', 'started_utc': utc(), 'duration_s': 0.0, 'checks': [],
             'notes': [], 'framework': None, 'collectives': [], 'link': None, 'runs': [], 'schemes': [], 'training': [], 'logs': {}}
 

@@ -14,9 +14,9 @@ def measured(report):
 
 
 def _speed(report):
-    """A block for each workload and scaling, with a line for each number of devices.
+    """Return a block for each workload and scaling, with one line for each number of devices.
 
-    The figures of one device come from the rounds of the largest count, in which the speedup was measured.
+    The line for one device comes from the run on the most devices, whose rounds also time one device alone.
     """
     lines, blocks = [], {}
     for run in report['runs']:
