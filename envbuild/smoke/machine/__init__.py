@@ -1,7 +1,7 @@
 """Measures the machine: processors, memory, disk, network, GPUs. Each measurement takes seconds, and each figure has its unit.
 
-GB is 1e9 bytes, GFLOPS 1e9 operations per second, a multiplication and an addition counted as two. If something cannot be
-measured here, `not_measured` says why; nothing is guessed.
+GB means 1e9 bytes, and GFLOPS means 1e9 operations per second. A multiplication and an addition count as two operations. If a
+figure cannot be measured on this machine, `not_measured` says why; no figure is guessed.
 """
 from __future__ import absolute_import, division, print_function
 

@@ -1,6 +1,7 @@
-"""Asks the driver on which GPUs this process has a primary context. Libraries need this context to work on a GPU, and share it.
+"""Asks the driver on which GPUs this process has a primary context.
 
-A rank asks just before it ends. The question makes no context on a GPU that the rank has not used.
+Libraries need the primary context to work on a GPU. All libraries of a process share it. A rank asks just before it ends.
+Asking makes no context on a GPU that the rank has not used.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -10,9 +11,9 @@ from . import mapped, probe_cuda
 
 
 def facts():
-    """[{'uuid', 'used_bytes'}] of the GPUs on which this process has a context; None if the driver cannot tell.
+    """Return [{'uuid', 'used_bytes'}] of the GPUs on which this process has a context; None if the driver cannot tell.
 
-    `used_bytes` is the GPU memory in use by all processes, None if unknown. The driver answers these questions even where NVML
+    `used_bytes` is the GPU memory that all processes together use; None if unknown. The driver has these facts even where NVML
     has no figures for memory or load (in virtual machines and in WSL).
     """
     paths = mapped.paths('libcuda')

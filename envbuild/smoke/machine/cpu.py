@@ -1,4 +1,7 @@
-"""Measures processor and memory with NumPy: matrix multiplications, with the threads of NumPy's BLAS, and copies of arrays."""
+"""Measures the processor and the memory with NumPy.
+
+The processor multiplies matrices, with the threads of NumPy's BLAS. The memory is measured by copying arrays.
+"""
 from __future__ import absolute_import, division, print_function
 
 import threading
@@ -13,7 +16,7 @@ COPY_BYTES = 64 << 20
 
 
 def measure(cores):
-    """GFLOPS of double and single precision, GB/s of copies."""
+    """Return the GFLOPS of double and single precision, and the GB/s of copies."""
     return {'size': SIZE, 'fp64_gflops': _gemm('float64'), 'fp32_gflops': _gemm('float32'), 'threads': cores, 'memory_GBps': _copies(cores)}
 
 
@@ -31,8 +34,9 @@ def _gemm(kind):
 
 
 def _copies(threads):
-    """Return GB/s of all threads together. Each copies an array of its own; NumPy copies without Python's global lock."""
-    arrays = [(np.ones(COPY_BYTES // 8), np.ones(COPY_BYTES // 8)) for _ in range(threads)]      # written once, so that its pages exist
+    """Return GB/s of all threads together. Each copies its own array; NumPy releases Python's global lock while it copies."""
+    # Ones, not empty arrays: writing the ones makes the pages exist.
+    arrays = [(np.ones(COPY_BYTES // 8), np.ones(COPY_BYTES // 8)) for _ in range(threads)]
 
     def copy(pair):
         until = now() + AT_LEAST_S

@@ -8,11 +8,11 @@ import sys
 
 from .driver_api import Failed
 
-LIBRARY = 'ENVBUILD_SMOKE_LIBCUBLAS'    # names another libcublas, for tests
+LIBRARY = 'ENVBUILD_SMOKE_LIBCUBLAS'    # the variable that names another libcublas, for tests
 WHERE = ('nvidia/cublas/lib/libcublas.so.*', 'nvidia/cu*/lib/libcublas.so.*', '*/lib/libcublas.so.*', '*/lib/libcublas-*.so.*')
 INSTALLED = ('/usr/local/cuda*/lib64/libcublas.so.*', '/usr/lib/x86_64-linux-gnu/libcublas.so.*', '/opt/*/lib/libcublas.so.*')
-NEW = 11000                             # from CUDA 11 on, types of computation (cublasComputeType_t) have numbers of their own
-# (type of the data, type of the computation before CUDA 11, and from CUDA 11 on): cublas_api.h, library_types.h
+NEW = 11000                             # from this version on, types of computation have new numbers (cublasComputeType_t)
+# (type of the data, type of the computation before CUDA 11, the same from CUDA 11 on): see cublas_api.h and library_types.h
 KINDS = {'fp64_gflops': (1, 1, 70), 'fp32_gflops': (0, 0, 68), 'tf32_gflops': (0, None, 77), 'fp16_gflops': (2, 0, 68)}
 BYTES = {1: 8, 0: 4, 2: 2}
 USUAL, TENSOR = -1, 99                  # cublasGemmAlgo_t: the default algorithm, without and with tensor cores
@@ -51,9 +51,9 @@ class Blas(object):
             raise Failed('%s answers %d' % (name, code))
 
     def multiplication(self, kind, size, left, right, out):
-        """Return a function that starts out = left * right.
+        """Return a function that starts the computation out = left * right.
 
-        All are addresses of square matrices with `size` rows on the GPU.
+        `left`, `right` and `out` are addresses of square matrices on the GPU, with `size` rows each.
         """
         numbers, old, new = KINDS[kind]
         compute = new if self.new else old

@@ -74,9 +74,9 @@ def _open(path):
 
 
 def _aligned(size):
-    """Return (buffer, address) of memory that begins at a page, as O_DIRECT needs. Large buffers hold random bytes.
+    """Return (buffer, address). The address is the start of a page of memory, as O_DIRECT requires.
 
-    Random bytes are used because some disks compress data.
+    Large buffers contain random bytes, because some disks compress data.
     """
     owner = ctypes.create_string_buffer(os.urandom(1 << 16) * (size >> 16) + b'\0' * (2 * SMALL), size + 2 * SMALL) if size >= 1 << 16 else \
         ctypes.create_string_buffer(size + 2 * SMALL)
@@ -104,7 +104,7 @@ def _walk(operation, handle, buffer, limit, flush=False):
 
 
 def _random(operation, handle, buffer, size, sync=False):
-    """Return the number of 4 KB operations per second, one at a time. A write counts once it has reached the disk."""
+    """Return the number of 4 KB operations per second, done one at a time. A write counts once it has reached the disk."""
     places, start, count = random.Random(7), now(), 0
     while now() - start < RANDOM_S:
         _call(operation, handle, buffer[1], SMALL, places.randrange(size // SMALL) * SMALL)

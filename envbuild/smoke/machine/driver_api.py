@@ -1,6 +1,6 @@
 """The calls of the CUDA driver API that the measurements need, through ctypes.
 
-They make contexts on the GPUs, so only a separate process may use them.
+These calls make contexts on the GPUs, so only a separate process may use them.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -8,11 +8,11 @@ import ctypes
 
 from . import probe_cuda
 
-ALREADY = 704               # peer access is on already
+ALREADY = 704               # the error code if peer access is on already
 
 
 class Failed(Exception):
-    """A call of the driver or of cuBLAS failed; the message says which, and its code."""
+    """A call of the driver or of cuBLAS failed; the message names the function and its error code."""
 
 
 class Device(object):
@@ -75,7 +75,7 @@ class Device(object):
 
 
 def copy_to_peer(source, start, target, end, size):
-    """Copy `size` bytes from the memory of one GPU to another's, and wait until the copy has finished."""
+    """Copy `size` bytes from address `start` of the GPU `source` to address `end` of the GPU `target`, and wait for it."""
     source.enter()
     source.call('cuMemcpyPeer', end, target.context, start, source.context, ctypes.c_size_t(size))
     source.wait()

@@ -78,7 +78,10 @@ def _rates(device):
 
 
 def _seconds(device, start):
-    """Return the seconds of one call: after one call to warm up, so many calls are timed together that they take AT_LEAST_S."""
+    """Return the seconds that one call takes.
+
+    After one call to warm up, many calls are timed together: enough calls to take AT_LEAST_S, but at most MOST_TIMES.
+    """
     start()
     device.wait()
     times = 1
@@ -130,7 +133,7 @@ def _host(device):
 
 
 def _pair(lib, one, other):
-    """Copy a pattern from one GPU to the other and back, and compare every number of it after each copy."""
+    """Copy a pattern from one GPU to the other and back, and compare every number after each copy."""
     out, can = {'gpus': [one.index, other.index], 'peer': True, 'wrong': 0}, ctypes.c_int()
     try:
         for first, second in ((one, other), (other, one)):

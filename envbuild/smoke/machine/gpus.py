@@ -1,4 +1,7 @@
-"""Measures the GPUs in a separate process, which may hang or crash and makes contexts; this process makes none."""
+"""Measures the GPUs in a separate process, because a measurement may hang or crash.
+
+The measurements also make contexts on the GPUs. This process must not have any.
+"""
 from __future__ import absolute_import, division, print_function
 
 import io
@@ -13,11 +16,11 @@ from .. import files
 from ..clock import now, pause
 
 POLL_S, SAY_S = 0.1, 2.0
-STALL_S = 60                # seconds without a new result; making the first context may take long
+STALL_S = 60                # seconds without progress after which the process is killed; making the first context may take long
 
 
 def measure(found, say):
-    """{'devices': [figures], 'pairs': [figures]} of all GPUs, or {'not_measured'}."""
+    """Return {'devices': [figures], 'pairs': [figures]} of all GPUs, or {'not_measured': reason}."""
     answer = ask(('rates', 'peers'), len(found['devices']), STALL_S, say)
     if answer['problem'] or len(answer['devices']) < len(found['devices']):
         return {'not_measured': answer['problem'] or 'the measuring process ended early'}
@@ -25,7 +28,7 @@ def measure(found, say):
 
 
 def ask(wanted, count, stall, say):
-    """The results that gpu_work wrote; `problem` says why they are incomplete, `hung` whether the process had to be ended."""
+    """Run gpu_work and return its results. `problem` says why they are incomplete, `hung` whether the process was killed."""
     folder = tempfile.mkdtemp(prefix='envbuild-smoke-')
     try:
         path = os.path.join(folder, 'gpus.json')
@@ -44,7 +47,7 @@ def ask(wanted, count, stall, say):
 
 
 def _run(argv, folder, path, stall, say):
-    """Run the process and return its exit status; None if it began nothing new for `stall` seconds and was killed."""
+    """Run the process and return its exit status; None if it was killed after `stall` seconds without progress."""
     with io.open(os.path.join(folder, 'log'), 'wb') as log, io.open(os.devnull, 'rb') as nothing:
         process = subprocess.Popen(argv, stdin=nothing, stdout=log, stderr=subprocess.STDOUT, close_fds=True, preexec_fn=os.setsid)
     heard = told = now()

@@ -15,7 +15,7 @@ from ..clock import now, pause
 from . import probe_nvml
 
 EVERY_S = 0.2
-KEPT = 50           # the clocks of so many samples are kept: those of the last ten seconds
+KEPT = 50           # the number of samples whose clocks are kept: ten seconds
 
 
 class Watch(object):
@@ -55,7 +55,7 @@ class Watch(object):
             pause(EVERY_S)         # not Event.wait, which on Python 2.7 depends on the time of day
 
     def clocks(self, since):
-        """For each GPU, return its SM clocks in MHz since the time `since` of clock.now(); [] if nothing is watched."""
+        """For each GPU, return the SM clocks in MHz seen since `since`, a time of clock.now(); [] if nothing is watched."""
         if self._thread is None:
             return []
         with self._lock:
@@ -63,7 +63,10 @@ class Watch(object):
         return [[looks[place] for looks in seen] for place in range(len(self._handles))]
 
     def take(self):
-        """For each GPU, return the peaks since the last call, the lowest clock, and why it was low; [] if none is watched."""
+        """For each GPU, return the peaks since the last call, the lowest clock and why it was low.
+
+        Return [] if nothing is watched.
+        """
         with self._lock:
             seen, self._seen = self._seen, []
         out = [_summary(uuid, [each for each in looks if each]) for uuid, looks in zip(self._uuids, zip(*seen))]

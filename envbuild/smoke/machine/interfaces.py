@@ -24,7 +24,7 @@ def names():
 
 
 def address_of(name):
-    """The IPv4 address of an interface, '' if it has none."""
+    """Return the IPv4 address of an interface; '' if it has none."""
     with_name = struct.pack('256s', name.encode('ascii', 'replace')[:15])
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:

@@ -1,4 +1,7 @@
-"""The nominal speed of the link between GPUs, to compare measured collectives with: GB/s in one direction, GB is 1e9 bytes."""
+"""The nominal speed of the link between GPUs, with which measured collectives are compared.
+
+Speeds are in GB/s (1e9 bytes per second) in one direction.
+"""
 from __future__ import absolute_import, division, print_function
 
 # GB/s of one lane by PCIe generation, after line coding: https://en.wikipedia.org/wiki/PCI_Express#Comparison_table
@@ -22,7 +25,7 @@ def _link(one, other, word):
         return each and {'name': 'NVLink x%s' % word[2:], 'GBps': each * int(word[2:])}
     if word == '?':
         return None
-    # An idle GPU lowers the generation and the width of its link. So use the highest that its card and its slot support.
+    # An idle GPU lowers the generation and the width of its link. So use the highest values that the card and its slot support.
     ways = [(device.get('pcie_gen_max'), device.get('pcie_width_max')) for device in (one, other)]
     if any(generation not in PCIE_LANE or not width for generation, width in ways):
         return None

@@ -39,11 +39,10 @@ def facts():
 
 
 def _version(name, path, beside):
-    """The version that the file itself reports, or None. `beside` lists the folders of all libraries that this process has
-    mapped.
+    """Return the version that the file itself reports, or None.
 
-    A separate process asks the library: at its first call, cuDNN 8 loads cuBLAS and other files of its own, and aborts the
-    process if it does not find them.
+    `beside` lists the folders of all libraries that this process has mapped. A separate process asks the library, because
+    cuDNN 8 loads cuBLAS and files of its own at its first call. If cuDNN does not find these, it aborts the process.
     """
     own = os.environ.get('LD_LIBRARY_PATH')
     environment = dict(os.environ, LD_LIBRARY_PATH=os.pathsep.join(beside + ([own] if own else [])))
@@ -91,8 +90,8 @@ def folder(path):
 
 
 # For each library: a program that asks the library for its version in another Python process, and a function that converts the
-# answer. The program loads the parts of cuDNN 8 first. If cuDNN loaded them itself on a machine without a driver, it would take
-# an earlier error of the dynamic loader for an error of a part, and abort.
+# answer. The program loads the parts of cuDNN 8 first. If cuDNN loaded them itself on a machine without a driver, it would
+# mistake an earlier error of the dynamic loader for a failure to load a part, and abort.
 ASKED = {
     'libcudnn': ('''
 import sys

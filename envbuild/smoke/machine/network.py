@@ -1,8 +1,8 @@
 """Measures the network between two machines, or within one: bandwidth in both directions over one and four connections, and
 latency.
 
-`probe --listen PORT` waits on one machine for `probe --connect HOST:PORT` on the other; the side that connects measures. This
-is for two machines that trust each other: the listening side opens a port, serves one partner, and ends.
+`probe --listen PORT` waits on one machine for `probe --connect HOST:PORT` on the other. The connecting side measures. Use this
+only between machines that trust each other: the listening side opens a port, serves one partner, and ends.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -130,7 +130,7 @@ def _streams(address, what, count):
 
 
 def measure(address):
-    """Measure everything from the side that connects. `there` means to the other side, `back` from it."""
+    """Measure everything from the connecting side. In the keys, `there` means to the other side, and `back` means from it."""
     try:
         connection, laps = _open(address, PING), []
         for _ in range(PINGS):
@@ -161,7 +161,7 @@ def listen(port, host=''):
 
 
 def loopback():
-    """Measure connections within this machine. They show the limit of the software, without a network card."""
+    """Measure connections within this machine. The figures show the limit of the software, without a network card."""
     listener = listen(0, '127.0.0.1')
     server = threading.Thread(target=serve, args=(listener,))
     server.daemon = True

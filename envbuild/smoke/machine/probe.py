@@ -1,4 +1,7 @@
-"""Describes the machine as the smoke test sees it: host facts, driver, GPUs. Takes a fraction of a second, needs no framework."""
+"""Describes the machine as the smoke test sees it: host, driver, GPUs.
+
+It takes a fraction of a second and needs no framework.
+"""
 from __future__ import absolute_import, division, print_function
 
 import os

@@ -11,7 +11,7 @@ import re
 
 from . import mapped
 
-LIBRARY = 'ENVBUILD_SMOKE_LIBCUDA'      # another libcuda, for tests
+LIBRARY = 'ENVBUILD_SMOKE_LIBCUDA'      # the variable that names another libcuda, for tests
 NO_DEVICE = 100
 COMPAT = '/usr/local/cuda*/compat/libcuda.so.1'
 ATTRIBUTES = (('multiprocessors', 16), ('major', 75), ('minor', 76), ('clock_khz', 13), ('mem_clock_khz', 36), ('mem_bus_bits', 37))
@@ -44,7 +44,7 @@ MEANING = {
 
 
 def load():
-    """(libcuda, '') or (None, why it cannot be loaded)."""
+    """Return (libcuda, ''), or (None, the reason why it cannot be loaded)."""
     names = [os.environ[LIBRARY]] if os.environ.get(LIBRARY) else ['libcuda.so.1', 'libcuda.so']
     problem = ''
     for name in names:
@@ -56,13 +56,13 @@ def load():
 
 
 def _text(lib, name, handle):
-    """A text that the driver writes into a buffer; None if it cannot."""
+    """Call the function `name`, which writes a text into a buffer. Return the text; None if the call fails."""
     function, buffer = getattr(lib, name, None), ctypes.create_string_buffer(128)
     return buffer.value.decode('ascii', 'replace') if function and function(buffer, len(buffer), handle) == 0 else None
 
 
 def uuid(lib, handle):
-    """The UUID as nvidia-smi writes it. For a slice of a GPU, the older call returns the UUID of the whole board."""
+    """The UUID as nvidia-smi writes it. For a MIG slice, the older function returns the UUID of the whole GPU."""
     function = getattr(lib, 'cuDeviceGetUuid_v2', None) or getattr(lib, 'cuDeviceGetUuid', None)
     buffer = (ctypes.c_ubyte * 16)()
     if not function or function(buffer, handle) != 0:

@@ -27,7 +27,7 @@ def _processor():
 
 
 def _physical_cores():
-    """Cores without hyper-threads, over all sockets; None if the kernel does not say."""
+    """Return the number of physical cores (not hyper-threads) of all sockets; None if the kernel does not report them."""
     cores, here = set(), {}
     for line in _text('/proc/cpuinfo').splitlines() + ['']:
         key, _, value = line.partition(':')
@@ -40,7 +40,7 @@ def _physical_cores():
 
 
 def usable_cores():
-    """Processors this process may use: the affinity mask, further limited by the container's CPU quota."""
+    """Return how many processors this process may use, by its affinity mask and the container's CPU quota."""
     try:
         count = len(os.sched_getaffinity(0))        # novm: Python 3.3
     except AttributeError:
@@ -50,7 +50,7 @@ def usable_cores():
 
 
 def cpu_quota():
-    """The container's limit in processors (cgroup 2, then 1), None for no limit."""
+    """Return the container's CPU quota in processors, from cgroup 2 or else cgroup 1; None if there is no quota."""
     fields = _text('/sys/fs/cgroup/cpu.max').split()
     if len(fields) == 2 and fields[0] != 'max':
         return int(fields[0]) / int(fields[1])
@@ -81,9 +81,9 @@ def _memory_limit():
 
 
 def _limit_free():
-    """The bytes that are free within the container's limit; None for no limit.
+    """Return how many bytes are free within the container's memory limit; None if there is no limit.
 
-    The file cache counts as free: it can be dropped.
+    The inactive file cache counts as free, because the kernel can drop it.
     """
     limit = _memory_limit()
     for used, stat, key in (('memory.current', 'memory.stat', 'inactive_file'),
@@ -102,7 +102,7 @@ def kernel_driver():
 
 
 def _cpus():
-    """The numbers of the processors that may be used; None with Python 2.7, which cannot ask."""
+    """The numbers of the processors that may be used; None on Python 2.7, which has no function for it."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else None     # novm: Python 3.3
 
 
@@ -111,7 +111,7 @@ def _listed(folder):
 
 
 def _clock_step():
-    """The smallest observed step of the clock that times the measurements, in seconds."""
+    """Return the smallest observed step, in seconds, of the clock that times the measurements."""
     steps, last = [], now()
     for _ in range(2000):
         this = now()
@@ -142,7 +142,7 @@ def _container():
 
 
 def facts():
-    """The host section of the report, without the driver's part."""
+    """Return the section `host` of the report, without the facts about the driver."""
     total, available = _memory()
     locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     system = [line.split('=', 1)[1].strip('"') for line in _text('/etc/os-release').splitlines()

@@ -7,11 +7,11 @@ import platform
 
 from . import topology
 
-LIBRARY = 'ENVBUILD_SMOKE_LIBNVML'      # another libnvidia-ml, for tests
+LIBRARY = 'ENVBUILD_SMOKE_LIBNVML'      # the variable that names another libnvidia-ml, for tests
 SM_CLOCK, TEMPERATURE = 1, 0
 UNCORRECTED, SINCE_START = 1, 0
 MODES = {0: 'default', 1: 'exclusive thread', 2: 'prohibited', 3: 'exclusive process'}
-# https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html; 1 (idle) is left out: it is no fault
+# https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html; 1 (idle) is left out, because it is no fault
 HELD_DOWN = ((0x02, 'clocks set by a person'), (0x04, 'power limit'), (0x08, 'hardware slowdown'), (0x20, 'heat (limited by software)'),
              (0x40, 'heat (limited by hardware)'), (0x80, 'power brake'))
 VIRTUAL = 2                 # NVML_GPU_VIRTUALIZATION_MODE_VGPU
@@ -39,7 +39,7 @@ def _load():
 
 
 def _words(function, *before):
-    """A text that NVML writes into a buffer; None if NVML reports an error."""
+    """Call a function of NVML that writes a text into a buffer. Return the text; None if NVML reports an error."""
     buffer = ctypes.create_string_buffer(96)
     return buffer.value.decode('ascii', 'replace') if function(*(before + (buffer, len(buffer)))) == 0 else None
 
@@ -50,13 +50,13 @@ def _number(function, *before):
 
 
 class Nvml(object):
-    """An initialised NVML. Its methods return None if this driver release does not support the question."""
+    """An initialised NVML. Its queries return None if the driver lacks the function or reports an error."""
 
     def __init__(self, lib):
         self.lib = lib
 
     def handle(self, index):
-        """The handle of GPU number `index`, None if it is lost or forbidden."""
+        """Return the handle of GPU number `index`; None if the GPU is lost or this process may not use it."""
         handle = ctypes.c_void_p()
         return handle if self.lib.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0 else None
 
@@ -92,7 +92,8 @@ class Nvml(object):
             function = getattr(self.lib, 'nvmlDeviceGetComputeRunningProcesses' + name, None)
             if function is not None:
                 count = ctypes.c_uint(0)
-                return count.value if function(handle, ctypes.byref(count), None) in (0, 7) else None     # 7: more than the room given
+                # 7: the given list is too short. Only the number of processes is needed.
+                return count.value if function(handle, ctypes.byref(count), None) in (0, 7) else None
         return None
 
     def is_virtual(self, handle):
@@ -112,18 +113,18 @@ class Nvml(object):
 
 
 def in_windows(release):
-    """Whether this release of the kernel is that of WSL: '5.15.90.1-microsoft-standard-WSL2'."""
+    """Whether this is a release of the kernel of WSL: '5.15.90.1-microsoft-standard-WSL2'."""
     return 'microsoft' in release.lower()
 
 
 def opened():
-    """An initialised NVML, None if it is absent or refuses. The caller must shut it down."""
+    """Return an initialised NVML; None if it is absent or cannot be initialised. The caller must shut it down."""
     lib = _load()
     return Nvml(lib) if lib is not None and lib.nvmlInit_v2() == 0 else None
 
 
 def address(text):
-    """'0000:3B:00.0' -> (0, 59, 0), None for no address."""
+    """'0000:3B:00.0' -> (0, 59, 0); None if the text is no address."""
     try:
         domain, bus, rest = text.split(':')
         return int(domain, 16), int(bus, 16), int(rest.split('.')[0], 16)
@@ -132,7 +133,7 @@ def address(text):
 
 
 def use(nvml, handle):
-    """Memory, load and processes at this moment."""
+    """Return the memory use, the load and the number of processes at this moment."""
     memory, load = _Memory(), _Utilization()
     has_memory = nvml.lib.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
     has_load = nvml.lib.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(load)) == 0
@@ -155,7 +156,7 @@ def _link(nvml, handle):
 
 
 def _state(nvml, handle):
-    """The modes and limits that an administrator can set, and what the GPU reports about its clocks and health."""
+    """Return the modes and limits that an administrator can set, and the clocks and health that the GPU reports."""
     milliwatts = nvml.number('nvmlDeviceGetPowerManagementLimit', handle)
     mig, rows = nvml.numbers('nvmlDeviceGetMigMode', 2, handle), nvml.numbers('nvmlDeviceGetRemappedRows', 4, handle)
     held, mode = nvml.large('nvmlDeviceGetCurrentClocksThrottleReasons', handle), nvml.number('nvmlDeviceGetComputeMode', handle)
@@ -185,7 +186,7 @@ def _device(nvml, index):
 def facts():
     """Return {'driver', 'code', 'devices', 'links'}.
 
-    The driver is None if NVML is absent (code None) or fails (its error code).
+    `code` is the result of initialising NVML: 0, an error code, or None if there is no NVML. `driver` is None unless it is 0.
     """
     out = {'driver': None, 'code': None, 'devices': [], 'links': {}}
     lib = _load()

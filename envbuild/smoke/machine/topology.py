@@ -15,7 +15,7 @@ MEANING = {
 
 
 def between(nvml, devices):
-    """{(index, other index): 'NV4', 'PIX', 'SYS', '?'...} of every pair, the lower index first."""
+    """Return {(index, other index): 'NV4', 'PIX', 'SYS', '?'...} for every pair of GPUs, with the lower index first."""
     out = {}
     for place, first in enumerate(devices):
         for second in devices[place + 1:]:
@@ -38,8 +38,8 @@ def _ancestor(nvml, one, other):
 def _nvlinks(nvml, one, other, place):
     """Return the number of NVLinks between two GPUs.
 
-    If no active link leads directly to the other GPU, all of them lead to a switch. They count if the driver uses them for
-    traffic between these GPUs.
+    If no active link leads directly to the other GPU, all active links lead to a switch. They count if the driver uses NVLink
+    between these GPUs.
     """
     active = [link for link in range(MOST_LINKS) if nvml.number('nvmlDeviceGetNvLinkState', one, link)]
     if not active:
