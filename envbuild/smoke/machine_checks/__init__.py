@@ -7,7 +7,7 @@ from . import container, driver, gpus, libraries, peers, state, used, visible
 def before(found, image, device, counts, left_out, options):
     """Check the machine and the container before any framework is started."""
     largest, out = max(counts or [0]), gpus.devices(device, image, left_out, options)
-    if image['cuda'] is not None or options['device'] == 'cuda':        # otherwise no GPU is needed: hiding GPUs is no fault
+    if image['cuda'] is not None or options['device'] == 'cuda':        # a run that needs no GPU may hide GPUs
         out = driver.driver(found, image) + out + visible.visible(found) + visible.slices(found)
     if device.kind == 'cuda':
         out += gpus.mixed(found, device) + gpus.architecture(found, image, device)
@@ -22,8 +22,8 @@ def of_framework(image, versions, on_gpu):
 def after(n, image, versions, results, gpus, seen):
     """Check which libraries the ranks loaded, and whether the GPUs really worked.
 
-    `gpus` is the state of the used GPUs before the run; it is empty for CPU workers. `seen` is what was seen of them during the
-    run.
+    `gpus` is the state of the used GPUs before the launch; it is empty for CPU workers. `seen` is the result of
+    machine.gpuwatch, which watched these GPUs during the launch.
     """
     out = []
     if image['cuda'] is not None or gpus:

@@ -20,7 +20,7 @@ SLOWING = {
 
 
 def container(found, device, largest, options):
-    """Run all checks of this module. `largest` is the greatest number of devices that will be run."""
+    """Run all checks of this module. `largest` is the largest number of devices with which the test runs."""
     out = []
     if device.kind == 'cuda':
         out += shm(found['host'], largest) + memlock(found['host'], largest) + numa(found, device)
@@ -50,7 +50,7 @@ def memlock(host, largest):
 
 
 def ram(host, largest):
-    """Check the free memory of the host, or of the container's limit if less is free there."""
+    """Check the free memory: that of the host, or that within the container's limit if it is less."""
     free = host['mem_available_bytes']
     limited = host['mem_limit_free_bytes'] is not None and host['mem_limit_free_bytes'] < free
     free, need = host['mem_limit_free_bytes'] if limited else free, RAM_FOR_ALL + largest * RAM_PER_PROCESS
@@ -61,7 +61,7 @@ def ram(host, largest):
 
 
 def cores(host, device, largest, options):
-    """Compare the threads of all devices together with the cores that may be used."""
+    """Compare the total number of threads of all devices with the number of cores that may be used."""
     there = host['cores_usable']
     threads = options['threads'] or max(1, there // largest)
     words = '%d device%s with %d thread%s each on %d cores' % (largest, '' if largest == 1 else 's', threads, '' if threads == 1 else 's', there)
@@ -75,7 +75,7 @@ def cores(host, device, largest, options):
 
 
 def numa(found, device):
-    """Check that each GPU is on the NUMA node of some of the cores that may be used."""
+    """Check for each GPU that the container may use at least one core of its NUMA node."""
     mine, gpus = set(found['host']['cpus'] or ()), [each for each in used(found, device) if each['near_cpus']]
     far = [each for each in gpus if mine and not mine & set(each['near_cpus'])]
     if not gpus:
@@ -89,7 +89,7 @@ def numa(found, device):
 
 
 def spans(cpus):
-    """[0, 1, 2, 8] -> '0-2,8'."""
+    """Write a list of cores as ranges: [0, 1, 2, 8] -> '0-2,8'."""
     out = []
     for cpu in sorted(cpus):
         if out and cpu == out[-1][1] + 1:
@@ -107,7 +107,7 @@ def variables(found):
 
 
 def timer(host):
-    """Check that the clock is fine and fast enough to time a few milliseconds."""
+    """Check that the clock advances in small enough steps, and is fast enough, to time a few milliseconds."""
     coarse = host['clock_step_s'] > COARSE_S
     slow = host['clock_source'] in SLOW_SOURCES
     words = 'the clock (%s) advances in steps of %.3g us' % (host['clock_source'] or 'of unknown source', 1e6 * host['clock_step_s'])

@@ -29,7 +29,7 @@ def driver(found, image):
         found['host']['driver'] or 'of unknown release', cuda['driver_cuda'], image['cuda'],
         ' (supported through the forward-compatibility library %s)' % cuda['path'] if cuda['compat'] else '',
         # Native code in libraries runs with this driver. But the driver cannot compile the PTX that XLA or Triton generate at
-        # run time: the image's own tools must do that.
+        # run time: the tools in the image must compile it.
         '; the driver runs native code of CUDA %s, but cannot compile its PTX' % image['cuda'] if enough and has[:2] < needs[:2] else '')
     return [check('DRIVER', None, 'pass' if enough else 'fail', message, next_step='' if enough else _newer(cuda, image), detail=detail)]
 

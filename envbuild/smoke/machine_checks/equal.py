@@ -23,10 +23,10 @@ def _strength(device):
 
 
 def largest(devices):
-    """The numbers of the GPUs of the largest set of equal ones."""
+    """Return the numbers of the GPUs in the largest set of equal GPUs."""
     return [device['index'] for device in sets(devices)[0]] if devices else []
 
 
 def listed(alike):
-    """'4 x Tesla A with 16 GB (GPU 0, 1, 2, 3)'."""
+    """Describe a set of equal GPUs: '4 x Tesla A with 16 GB (GPU 0, 1, 2, 3)'."""
     return '%d x %s (GPU %s)' % (len(alike), kind(alike[0]), ', '.join('%d' % device['index'] for device in alike))

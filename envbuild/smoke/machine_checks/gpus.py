@@ -10,7 +10,7 @@ CACHE_NEEDED = 1 << 30
 
 
 def devices(device, image, left_out, options):
-    """Check that the devices exist that the image needs and the user asked for."""
+    """Check that the machine has the devices that the image needs and the user asked for."""
     on_gpu, expect = device.kind == 'cuda', options['expect']
     gpus, wanted = device.available if on_gpu else 0, options['expect_gpus'] or (1 if expect == 'gpu' else 0)
     if gpus < wanted:

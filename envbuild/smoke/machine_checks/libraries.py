@@ -5,14 +5,14 @@ from ..machine import mapped
 from ..check_record import check
 from .versions import numbers, release
 
-TWICE_HARMLESS = 'libcudart'          # a library of which several wheels may load copies without harm
+TWICE_HARMLESS = 'libcudart'          # several wheels may each load their own copy of this library without harm
 CALLED = {'libcudnn': ('CUDNN', 'cudnn', 'cuDNN'), 'libnccl': ('NCCL', 'nccl', 'NCCL')}
 
 
 def contents(image, versions, on_gpu=False):
-    """Compare the version and the CUDA that the framework reports with the lock.
+    """Compare the version and the CUDA version that the framework reports with the lock.
 
-    If no lock names a CUDA version, there is a check BUILD only for a run on GPUs, and any CUDA version passes.
+    If no lock names a CUDA version, the check BUILD runs only on GPUs, and every CUDA version passes.
     """
     out = []
     if image['version']:
@@ -105,14 +105,14 @@ def word(said, field):
 
 
 def alike(one, other):
-    """Whether two versions are equal as far as both are given: '8' equals '8.9.7'."""
+    """Whether two versions are equal in the parts that both have, at most three: '8' equals '8.9.7'."""
     one, other = numbers(one), numbers(other)
     length = min(3, len(one), len(other))
     return one[:length] == other[:length]
 
 
 def too_old(version, built):
-    """Whether this cuDNN is too old for a framework that was compiled with `built`.
+    """Whether this cuDNN cannot replace the cuDNN `built`, with which the framework was compiled.
 
     The major versions must be equal, and the minor version must be at least that of `built`.
     """

@@ -10,7 +10,7 @@ WITHOUT_TRAINING = ('ORACLE', 'LOSS', 'ACC', 'SAVE')
 
 
 class Limits(object):
-    """The limits of a framework: `training` says why it trains nothing, `devices` why it uses only one device, or ''."""
+    """The limits of a framework: the reason why it trains nothing (`training`) or uses only one device (`devices`), or ''."""
 
     def __init__(self, training='', devices=''):
         self.training = training
@@ -32,8 +32,8 @@ class Limits(object):
     def checks(self, counts, beyond, floors):
         """Return a skipped check for each count in `beyond`, and for each check that needs training if nothing is trained.
 
-        A further check is inconclusive if the user asked only for counts in `beyond`, or set a floor (`floors`) for one of
-        them.
+        If the user asked only for counts in `beyond`, or required a speedup or efficiency for one of them (`floors`), an
+        inconclusive check is added.
         """
         out = [check('DEVICES', n, 'skip', 'does not apply: ' + self.devices) for n in beyond]
         demanded = [n for n in beyond if str(n) in floors or not counts]

@@ -10,7 +10,7 @@ REMEDY = ('Switch off PCIe access control (ACS) for the bridges of these GPUs, o
 
 
 def peercopy(found, device, largest, stall, say):
-    """Let a separate process copy between all GPUs that CUDA lists, before any training. With one GPU there is no check."""
+    """Let a separate process copy between all GPUs that CUDA lists, before any training. Return [] if only one GPU is used."""
     if len(used(found, device)) < 2 or largest < 2:
         return []
     say('copying between GPUs')
@@ -18,7 +18,7 @@ def peercopy(found, device, largest, stall, say):
 
 
 def judge(answer, numbers):
-    """Judge the result of machine.gpus.ask; only pairs of GPUs that the run uses count."""
+    """Judge the result of machine.gpus.ask. Only pairs of GPUs that the run uses count."""
     pairs = [pair for pair in answer['pairs'] if set(pair['gpus']) <= set(numbers)]
     wrong = [pair for pair in pairs if pair['wrong']]
     common = dict(unit='wrong numbers', limit=0, detail={'pairs': pairs})

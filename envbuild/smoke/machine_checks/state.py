@@ -7,7 +7,7 @@ MB = 10 ** 6
 NEEDED = {'mnist': 1000 * MB, 'cifar': 3000 * MB}       # contexts and libraries need 300 to 600 MB, batches need the rest
 NOTHING_GOES = 300 * MB
 LOAD_PCT = 10
-HELD = 2000 * MB            # more used memory than this means that others use the GPU; an idle GPU reserves a few hundred MB
+HELD = 2000 * MB            # if more memory is in use, another program uses the GPU; an idle GPU reserves a few hundred MB
 HARMLESS = ('power limit',)     # reasons for a low clock that are usual under load
 
 
@@ -87,7 +87,7 @@ def uncorrected(n, index, errors, counted):
 
 
 def throttle(n, gpus):
-    """The check THROTTLE: what keeps the clocks low, before the run (n is None) or during it.
+    """Check that nothing keeps the clocks low, before the run (n is None) or during it.
 
     `gpus` is [{'index', 'held_down', 'temperature_c'}].
     """

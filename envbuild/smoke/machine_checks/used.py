@@ -1,4 +1,4 @@
-"""USED: checks that the GPUs really worked. Also runs the checks HEALTH and THROTTLE on what was seen during the run."""
+"""USED: checks that the GPUs really worked. Also repeats the checks HEALTH and THROTTLE with the data of the run."""
 from __future__ import absolute_import, division, print_function
 
 from ..check_record import check
@@ -6,11 +6,11 @@ from .state import throttle, uncorrected
 
 RISES_BY = 50 * 10 ** 6
 WORK = ('train', 'bench')
-LONG_S = 3.0                # seconds; NVML's load is a mean over up to a second, so a few milliseconds of work show as 0 %
+LONG_S = 3.0                # seconds; shorter work may show as a load of 0 %, because NVML's load is a mean over up to a second
 
 
 class Gpu(object):
-    """What is known about the use of one GPU in a launch, from every source. A figure is None if its source has no answer."""
+    """The signs that a launch used one GPU, from NVML and from the driver. A figure is None if its source has no answer."""
 
     def __init__(self, before, seen, results):
         self.index, self.is_slice = before['index'], bool(before['mig'])
@@ -27,7 +27,7 @@ class Gpu(object):
     def is_held(self):
         """Whether at least one source shows that a rank used the GPU.
 
-        Memory that did not rise is no proof of the contrary: other users may free memory while a rank takes some.
+        Even if memory use did not rise, a rank may have used the GPU: other programs may have freed memory meanwhile.
         """
         return (self.rise or 0) >= RISES_BY or (self.new_processes or 0) > 0 or bool(self.ranks)
 
@@ -38,7 +38,7 @@ class Gpu(object):
         return ', '.join(words + ([] if self.ranks is None else ['no rank opened it']))
 
     def use(self):
-        """Say, for each source that shows it, that the GPU was used; at most two."""
+        """Describe the use of the GPU, by at most two of the sources that show it."""
         words = [] if self.rise is None or self.rise < RISES_BY else ['memory use rose by %.0f MB' % (self.rise / 1e6)]
         words += ['%d new process%s appeared' % (self.new_processes, '' if self.new_processes == 1 else 'es')] if self.new_processes else []
         words += ['%d rank%s computed on it' % (self.ranks, '' if self.ranks == 1 else 's')] if self.ranks else []
@@ -50,7 +50,7 @@ def _more(before, now):
 
 
 def used(n, gpus, seen, results):
-    """Check the use of the GPUs in a launch. `gpus` describes them before it ran; `seen` is what gpuwatch saw while it ran."""
+    """Check the use of the GPUs in a launch. `gpus` is their state before the launch; `seen` is what gpuwatch saw during it."""
     by_uuid = dict((each['uuid'], each) for each in seen)
     pairs = [(before, by_uuid.get(before['uuid'], {})) for before in gpus]
     detail = {'gpus': [dict(now, index=before['index']) for before, now in pairs]}

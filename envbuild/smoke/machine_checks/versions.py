@@ -5,7 +5,7 @@ import re
 
 
 def numbers(version):
-    """'9.0.176' -> [9, 0, 176]; stops at the first part that is no number."""
+    """'9.0.176' -> [9, 0, 176]; parsing stops at the first part that is no number."""
     out = []
     for part in version.split('.'):
         if not part.isdigit():

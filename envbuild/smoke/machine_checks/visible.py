@@ -34,7 +34,7 @@ def visible(found):
 
 
 def _wrong(value, known):
-    """Say which entry of CUDA_VISIBLE_DEVICES CUDA rejects, and why; '' if all exist or nothing is known about the GPUs."""
+    """Return why CUDA rejects an entry of CUDA_VISIBLE_DEVICES; '' if no entry is known to be wrong."""
     entries = [entry.strip() for entry in value.split(',')]
     for place, entry in enumerate(entries):
         if entry in entries[:place]:
@@ -54,7 +54,7 @@ def _wrong(value, known):
 
 
 def slices(found):
-    """The checks MIG and MPS."""
+    """Check whether MIG divides a GPU, and whether an MPS server shares the GPUs."""
     out, cut = [], [device['index'] for device in found['nvml']['devices'] if device['mig']]
     if cut:
         out.append(check('MIG', None, 'warn', 'MIG is on for GPU %s: a CUDA process sees only one slice%s' % (
