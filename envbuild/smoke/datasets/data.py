@@ -1,8 +1,8 @@
 """Prepares the data of a run. The parent process generates or reads it once, and saves it in files that the ranks read.
 
 The reference phases and the measurements of speed always use generated images, so that their results mean the same on every
-machine. Training uses the public data set if its files are in the data folder, else generated images of the same size. A
-damaged file is a failure: generated images never silently replace it.
+machine. Training uses the public data set if its files are in the data folder. Else it uses generated images of the same size.
+A damaged file is a failure: generated images never silently replace it.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -14,8 +14,8 @@ from ..check_record import check
 from . import datafiles, synth
 
 MOUNTED = '/data'
-BENCH_IMAGES = 2048         # most images for the measurements of speed, unless two batches of all devices have more
-SUBSET_SEED = 0             # the seed that selects a part of a public data set: it does not depend on the run's seed
+BENCH_IMAGES = 2048         # at most this many images are made to measure speed, unless two global batches need more
+SUBSET_SEED = 0             # selects a part of a public data set: the same part in every run, whatever the run's seed
 
 
 class Unusable(Exception):
@@ -60,7 +60,7 @@ class Prepared(object):
 
 
 def _enough(batch):
-    """Return how many images speed is measured with: eight batches of all devices, within a limit."""
+    """Return the number of images for measuring speed: eight global batches, at most BENCH_IMAGES, but at least two batches."""
     return max(2 * batch, min(8 * batch, BENCH_IMAGES))
 
 
@@ -98,7 +98,7 @@ def _public(part, folder):
 
 
 def _some(pair, count):
-    """Return `count` of the images, the same ones in every run, or all if there are fewer."""
+    """Return `count` of the images, the same ones in every run; all images if there are fewer."""
     images, labels = pair
     if count >= len(labels):
         return pair

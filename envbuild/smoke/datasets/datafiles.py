@@ -26,7 +26,7 @@ _BATCHES = tuple('data_batch_%d' % number for number in range(1, 6)) + ('test_ba
 
 
 class Absent(Exception):
-    """The folder holds no file of the data set."""
+    """The folder does not exist, or it contains no file of the data set."""
 
 
 class Damaged(Exception):
@@ -39,7 +39,7 @@ def table():
 
 
 def load(folder, dataset):
-    """Read a data set in a folder. Images are uint8 NCHW, labels int64.
+    """Read a data set from a folder. Images are uint8 NCHW, labels int64.
 
     Return ((images, labels) for training, (images, labels) for testing, the verified files as [{'name', 'bytes', 'md5' or
     'sha256'}]).
@@ -144,7 +144,7 @@ def _pickled(data):
 class _Unpickler(pickle.Unpickler):
     """An unpickler that creates only arrays.
 
-    The checksum is verified first; this class limits what unpickling could do anyway.
+    Files are unpickled only after their checksum was verified. This class is a second safeguard.
     """
 
     def find_class(self, module, name):

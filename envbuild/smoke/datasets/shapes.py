@@ -1,8 +1,8 @@
 """Generates shapes: 32 x 32 colour images in ten classes, which replace CIFAR-10 if its files are missing.
 
 The class is the shape of the large figure in the image. Each image also has a background and a small figure of a random shape.
-All three have random colours that do not depend on the class, with shades and waves, and noise over the whole image. The bits
-are the same on every Python, NumPy and processor: this module follows the rules of `synth`.
+The colours of all three are random and do not depend on the class; they have shades and waves. Noise covers the whole image.
+The bits are the same on every Python, NumPy and processor: this module follows the rules of `synth`.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -102,7 +102,7 @@ def _colour(draw, n, cover, beside):
 
 
 def shapes(n, seed):
-    """(images uint8 [n, 3, 32, 32], labels int64 [n]): classes in equal number, in random order."""
+    """Return (images uint8 [n, 3, 32, 32], labels int64 [n]): equally many images of each class, in random order."""
     flat, of_class = _glyphs()
     labels = (np.arange(n) % 10)[synth.order(n, seed)]
     draw = np.random.RandomState(seed + 1)

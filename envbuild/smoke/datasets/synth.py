@@ -1,4 +1,4 @@
-"""Generates digits: 28 x 28 grey images in ten classes, hard enough that a network must learn to reach 97 % accuracy.
+"""Generates digits: 28 x 28 grey images in ten classes, so hard that only a trained network reaches 97 % accuracy.
 
 The bits are the same on every Python, NumPy and processor. The random numbers come from `random_sample` of NumPy's RandomState,
 which never changes. Everything else is addition, multiplication, division, square root, floor and comparison, which IEEE 754
@@ -89,13 +89,13 @@ def between(draw, low, high, *shape):
 
 
 def order(n, seed):
-    """A permutation of n that is the same everywhere. (NumPy does not promise that for RandomState.shuffle.)"""
+    """A permutation of 0 to n - 1 that is the same on every machine. (NumPy does not promise this for RandomState.shuffle.)"""
     return np.argsort(np.random.RandomState(seed).random_sample(n), kind='mergesort')
 
 
 def warp(draw, n, side=SIDE, scales=(.62, .86), shift_most=.11):
-    """Return, for n images, the point of the glyph that each pixel shows, after rotation, shear, scale, shift and a wobble."""
-    half = between(draw, -.15, .15, n, 1)                     # tangent of half the angle
+    """Return which point of the glyph each pixel of n images shows, after random rotation, shear, scale, shift and bending."""
+    half = between(draw, -.15, .15, n, 1)                     # tangent of half the angle of rotation
     cosine, sine = (1 - half * half) / (1 + half * half), 2 * half / (1 + half * half)
     shear = between(draw, -.35, .35, n, 1)
     scale = between(draw, scales[0], scales[1], 2, n, 1)
@@ -113,7 +113,7 @@ def warp(draw, n, side=SIDE, scales=(.62, .86), shift_most=.11):
 
 
 def look(flat, glyph, a, b):
-    """The glyphs' grey values at fractional coordinates, by bilinear interpolation."""
+    """Return the grey values of glyphs at fractional coordinates, by bilinear interpolation."""
     gx = np.clip((a + 0.5) * CANVAS - 0.5, 0, CANVAS - 1.001)
     gy = np.clip((b + 0.5) * CANVAS - 0.5, 0, CANVAS - 1.001)
     x0, y0 = np.floor(gx).astype('int64'), np.floor(gy).astype('int64')
@@ -125,12 +125,12 @@ def look(flat, glyph, a, b):
 
 
 def pick(of_class, labels, chances):
-    """For each label the index of one of its glyphs."""
+    """Return, for each label, the index of one glyph of its class. `chances` are random numbers that select the glyph."""
     return np.array([of_class[c][int(p * len(of_class[c]))] for c, p in zip(labels, chances)], 'int64')
 
 
 def digits(n, seed):
-    """(images uint8 [n, 1, 28, 28], labels int64 [n]): classes in equal number, in random order."""
+    """Return (images uint8 [n, 1, 28, 28], labels int64 [n]): equally many images of each class, in random order."""
     flat, of_digit = _glyphs()
     labels = (np.arange(n) % 10)[order(n, seed)]
     draw = np.random.RandomState(seed + 1)

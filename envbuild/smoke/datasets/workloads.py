@@ -1,18 +1,18 @@
-"""The workloads: the data, the network and the amount of training of each, and the table of required accuracies."""
+"""The workloads, each with its data, its networks and its amount of training, and the table of required accuracies."""
 from __future__ import absolute_import, division, print_function
 
 from ..networks import nets
 from ..check_record import check
 from . import shapes, synth
 
-BEATS_GUESSING = 0.2        # the required accuracy after LEAST_IMAGES, if no limit is calibrated
+BEATS_GUESSING = 0.2        # the required accuracy if LIMITS has no entry, after training on at least LEAST_IMAGES images
 LEAST_IMAGES = 8192
 
 
 class Workload(object):
     """One workload.
 
-    `generate(n, seed)` makes images like those of the public `dataset`; `generated` names the generated data.
+    `dataset` is the name of the public data set. `generate(n, seed)` makes images that replace it; `generated` is their name.
     """
 
     def __init__(self, name, dataset, generate, generated, images, epochs, batches):
@@ -26,11 +26,12 @@ WORKLOADS = dict((each.name, each) for each in (
     Workload('cifar', 'cifar10', shapes.shapes, shapes.NAME, (8192, 2048), 2, {'cpu': 16, 'cuda': 256}),
 ))
 NAMES = ('mnist', 'cifar')
-LR = {'lenet': .05, 'resnet20': .1, 'vgg19_bn': .05}        # the learning rate falls to a tenth during training
+LR = {'lenet': .05, 'resnet20': .1, 'vgg19_bn': .05}        # at first; the learning rate falls to a tenth during training
 
-# (data, network) -> (required accuracy, required final loss as a share of the first, number of trained images for which both
-# were calibrated). Real MNIST and CIFAR-10 were not available for calibration: with them, the accuracy must only reach
-# BEATS_GUESSING, and the check says so.
+# (data, network) -> (required accuracy, largest final loss as a share of the first loss, number of trained images). The limits
+# of accuracy and loss were calibrated by training on this number of images, counted over all epochs. The real MNIST and
+# CIFAR-10 were not available for calibration, so they have no entry. With them, the accuracy must only reach BEATS_GUESSING,
+# and the check says so.
 LIMITS = {
     # 12 seeds: 98.6 to 99.3 %
     (synth.NAME, 'lenet'): (.97, .25, 2 * 8192),
@@ -50,10 +51,11 @@ class Part(object):
         self.batch = options['batch'] or workload.batches[kind]
 
     def limit(self, data, images, asked):
-        """Return what the checks LOSS and ACC demand after training on so many images of this data, counted over all epochs.
+        """Return the limits of the checks LOSS and ACC: {'accuracy', 'loss', 'note'}.
 
-        The result is {'accuracy', 'loss', 'note'}. `loss` is the largest final loss, as a share of the first. Both are None if
-        there was too little training to judge. `asked` is the accuracy that the user demands, or None.
+        `accuracy` is the required accuracy. `loss` is the largest final loss, as a share of the first loss. Both are None if
+        there was too little training to judge. `images` is the number of trained images, counted over all epochs. `asked` is
+        the accuracy that the user demands, or None.
         """
         accuracy, loss, enough = LIMITS.get((data, self.net.name), (BEATS_GUESSING, 1.0, LEAST_IMAGES))
         if asked is not None:
@@ -79,7 +81,7 @@ def names(options, kind):
 
 
 def choose(chosen, options, kind, adapter):
-    """Return (the workloads to run as Parts, checks for the workloads whose network the adapter cannot build)."""
+    """Return ([Part] of the workloads to run, checks for the workloads whose network the adapter cannot build)."""
     parts, left_out = [], []
     for name in chosen:
         net = nets.of(network(name, options['net']))
@@ -96,7 +98,7 @@ def choose(chosen, options, kind, adapter):
 def network(workload, asked):
     """Return the name of the network that a workload trains.
 
-    `asked` has the networks of --net; each belongs to one workload.
+    `asked` lists the networks in --net. Each network belongs to one workload.
     """
     mine = [name for name in asked if nets.of(name).workload == workload]
     return mine[0] if mine else nets.DEFAULT[workload]
