@@ -1,1 +1,1 @@
-"""The networks to train, as lists of layers, and the float64 reference with which every framework is compared."""
+"""The networks to train, as lists of layers, and the reference in float64 with which every framework is compared."""

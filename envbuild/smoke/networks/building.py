@@ -8,7 +8,7 @@ from .layouts import shape_nhwc, shapes_hwio
 
 
 AUTOTUNE = 'TF_CUDNN_USE_AUTOTUNE'
-_own = []           # the user's value of the variable, while `exact` has changed it
+_own = []           # the user's value of AUTOTUNE while `exact` has replaced it
 
 
 def through(net, images, give):
@@ -22,8 +22,8 @@ def through(net, images, give):
 def padding(layer):
     """Return (rows of zeros to add on every side first, the framework's `padding` argument) for a convolution.
 
-    SAME pads all sides equally only if the stride is 1. With a stride of 2 and an even size it pads only below and to the
-    right, which makes another network: https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2
+    SAME pads all sides equally only if the stride is 1. With a stride of 2 and an even size, SAME pads only below and to the
+    right, so the network would differ: https://www.tensorflow.org/api_docs/python/tf/nn#notes_on_padding_2
     """
     if layer.pad and layer.stride == 1 and 2 * layer.pad == layer.kernel - 1:
         return 0, 'SAME'
@@ -84,8 +84,9 @@ def _graph_layer(tf, layer, v, running, training, x, *others):
 
 
 def _normalised(tf, x, w, b, running, training):
-    """Apply batch normalisation. Up to TensorFlow 1.15, its kernel raises EPSILON to 1.001e-5, as cuDNN does: errors stay below
-    1e-7.
+    """Apply batch normalisation.
+
+    Up to TensorFlow 1.15, the kernel of fused_batch_norm raises EPSILON to 1.001e-5, as cuDNN does. The errors are below 1e-7.
     """
     if not training:
         return tf.nn.fused_batch_norm(x, w, b, running[0], running[1], nets.EPSILON, is_training=False)[0]
@@ -125,9 +126,9 @@ def keras_network(keras, net):
 
 
 def keras_parameters(model, net):
-    """The model's trained variables in the order of net.names.
+    """Return the model's trained variables in the order of net.names.
 
-    Keras lists running means and variances after them in each layer.
+    In each layer, Keras lists the running mean and variance after the trained variables.
     """
     counts = dict((layer.name, 1 if layer.op == 'conv' and not layer.bias else 2) for layer in net.layers
                   if layer.op in ('conv', 'norm', 'dense'))

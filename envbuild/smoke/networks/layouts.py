@@ -1,7 +1,7 @@
 """Converts weights and images to the layout of TensorFlow and Keras: kernels HWIO, dense weights (in, out), images NHWC.
 
-These frameworks flatten images in the order H, W, C. So the weights of a dense layer that reads flattened images have their
-rows in this order, too.
+These frameworks flatten images in the order H, W, C. So if a dense layer reads flattened images, the rows of its weights are in
+this order, too.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -41,7 +41,7 @@ def shapes_hwio(net):
 
 
 def _folded(net, name):
-    """(C, H, W) of the images that a dense layer reads, if they were flattened; else None."""
+    """Return (C, H, W) of the images if a dense layer reads flattened images, else None."""
     return next(layer.folded for layer in net.layers if layer.op == 'dense' and name == layer.name + '_w')
 
 

@@ -66,7 +66,7 @@ class Net(object):
         return any(layer.op == 'norm' for layer in self.layers)
 
     def initial(self, seed):
-        """Start weights in float32: uniform with He's variance; biases are small but not zero, so that a missing bias shows."""
+        """Return start weights in float32: uniform with He's variance. Biases are small but not 0, to reveal a missing bias."""
         draw, norms, weights = np.random.RandomState(seed), set(layer.name for layer in self.layers if layer.op == 'norm'), {}
         for name, shape in self.parameters:
             if name[:-2] in norms:
@@ -227,5 +227,5 @@ DEFAULT = {'mnist': 'lenet', 'cifar': 'resnet20'}       # workload -> its networ
 
 
 def of(name):
-    """The network of that name."""
+    """Return the network with this name."""
     return _MAKERS[name]()

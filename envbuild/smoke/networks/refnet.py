@@ -1,8 +1,8 @@
 """Trains a network in plain NumPy from its list of layers: forward pass, backward pass, and SGD with momentum.
 
-In float64 it computes the reference weights after some steps, with which every framework is compared for every number of
-devices. The layout is that of `nets`: images NCHW, kernels OIHW, dense weights (out, in), images flattened in the order C, H,
-W. The forward pass is that of training: batch normalisation uses the mean and variance of the batch.
+In float64, it computes the reference weights after some steps. The weights of every framework are compared with these, for
+every number of devices. The layout is that of `nets`: images NCHW, kernels OIHW, dense weights (out, in), images flattened in
+the order C, H, W. The forward pass is that of training: batch normalisation uses the mean and variance of the batch.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -23,9 +23,10 @@ def logits(net, p, x):
 
 
 def loss_and_gradient(net, p, x, y, numbers=EXACT, smoothing=0.0):
-    """Mean cross-entropy over the batch, and its gradient for every parameter. `numbers` is the precision: see rounding.
+    """Return the mean cross-entropy over the batch, and its gradient for every parameter.
 
-    The share `smoothing` of each label is spread evenly over all classes.
+    `numbers` is the arithmetic: EXACT, or a `rounding.Reduced`, which simulates a lower precision. The share `smoothing` of
+    each label is spread evenly over all classes.
     """
     z, kept = forward(net, p, x, numbers)
     n = len(x)
@@ -66,7 +67,7 @@ def update(p, v, g, lr, momentum):
 
 
 def train(net, start, images, labels, steps, batch, lr, momentum, dtype='float64'):
-    """Weights and losses after `steps` consecutive batches, without shuffling."""
+    """Return the weights after `steps` consecutive batches, and the loss of each batch. Images are not shuffled."""
     p = dict((name, start[name].astype(dtype)) for name in net.names)
     v = dict((name, np.zeros_like(p[name])) for name in net.names)
     losses = []

@@ -1,7 +1,7 @@
 """Simulates TF32, bfloat16 and float16: rounds the numbers of a float64 network as these types would.
 
-Only the mantissa is rounded. The range of the exponents is not limited, because mixed precision scales the loss so that they
-fit.
+Only the mantissa is rounded. The range of the exponents is not limited, because mixed precision scales the loss so that the
+exponents fit.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -12,7 +12,7 @@ _OF_FLOAT64 = 52
 
 
 def cut(array, bits, nearest=True):
-    """Round numbers to so many bits of mantissa, to the nearest or by dropping the other bits."""
+    """Round numbers to `bits` bits of mantissa: to the nearest number, or by dropping the other bits."""
     drop = np.uint64(_OF_FLOAT64 - bits)
     one = np.uint64(1)
     words = np.array(array, 'float64', order='C').view('uint64')
