@@ -43,9 +43,9 @@ between several classes lists them in `sides`.
         # optional: called with True before the phases that are compared with the reference, and with False after them. In
         # between, the framework must use deterministic algorithms, chosen by rules and not by timing, if it offers them and can
         # switch back. It must switch back, because the later training and timing must use the algorithms that every user gets.
-        # So these settings are not used, because they hold for the whole process: CNTK's force_deterministic_algorithms,
+        # Some settings cannot be switched back within a process, so they are not used: CNTK's force_deterministic_algorithms,
         # XLA_FLAGS, TF_CUDNN_DETERMINISTIC and CUBLAS_WORKSPACE_CONFIG. Caffe and Torch 7 always choose by rules. No check
-        # compares bits of batches of different shapes.
+        # requires that batches of different shapes give equal bits.
         def exact(self, wanted)
         # optional: networks that the adapter cannot build, {name: reason}
         without = {}
@@ -57,7 +57,7 @@ between several classes lists them in `sides`.
         @staticmethod
         def limits(options)
         def exercise(self)
-        # optional: compile a small function as programs do, without any cache, run it, and compare the result; return tasks
+        # optional: compile a small function as users do, but without any cache, run it, and compare the result; return tasks
         # like exercise(). It raises the framework's own exceptions, or NotImplementedError(reason) if this release, Python or
         # device has no such compiler. compile_needs names the needed parts of the image: keys of rank.compiling.CHECKS
         compile_needs = ()
@@ -83,7 +83,7 @@ class UnknownAdapter(Exception):
 
 
 def names():
-    """The names of the adapters that are installed in this image."""
+    """Return the names of the adapters that are installed in this image."""
     found = (entry[:-3] for entry in os.listdir(FOLDER) if entry.endswith('.py') and not entry.startswith('_'))
     return sorted(name.rstrip('_') for name in found)
 
@@ -99,7 +99,7 @@ def load(name):
 
 
 def style_of(adapter, kind, options):
-    """How the adapter uses several devices: 'process' (one process for each device) or 'single' (one process for all)."""
+    """Return how the adapter uses several devices: 'process' (one process per device) or 'single' (one process for all)."""
     if hasattr(adapter, 'style_under'):
         return adapter.style_under(options)
     return adapter.style[kind] if isinstance(adapter.style, dict) else adapter.style

@@ -13,7 +13,7 @@ from ..networks import refnet
 
 
 class Adapter(object):
-    shares_gpus = True      # it uses no GPU
+    shares_gpus = True      # because it uses no GPU
     name = 'numpy'
     style = 'process'
     semantics = {'gradient': 'mean', 'exchange': 'all gradients in one buffer, averaged over a ring of TCP connections'}
