@@ -1,4 +1,4 @@
-"""bitsandbytes for the smoke test: its compiled library quantizes with this PyTorch; then PyTorch trains as in its own adapter.
+"""bitsandbytes for the smoke test: it quantizes on this PyTorch by its compiled library, then trains like the PyTorch adapter.
 
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 3.8+.
 """
@@ -36,7 +36,10 @@ class Adapter(pytorch.Adapter):
         return os.path.basename(loaded._name)
 
     def _quantizes(self):
-        """Check that each number is rounded to the nearest value of the 8-bit code, scaled by the largest number of its block."""
+        """Check that each number is rounded to the nearest value of the 8-bit code.
+
+        The code is scaled by the largest absolute number of each block.
+        """
         functional = self.bitsandbytes.functional
         numbers = np.random.RandomState(0).standard_normal(4 * BLOCK).astype('float32')
         code = functional.create_dynamic_map().to(self.device)

@@ -1,7 +1,7 @@
 """Caffe2 for the smoke test, from PyTorch's wheels or (older releases) from its own: all devices in one process.
 
-data_parallel_model adds up the gradients of the devices, so the forward pass must multiply its loss by 1/N, which it gets as
-`loss_scale`. Each handle has separate workspaces, because the names of blobs are global within a workspace.
+data_parallel_model adds up the gradients of the N devices. So the forward pass must multiply its loss by 1/N, which it gets
+as `loss_scale`. Each handle has separate workspaces, because the names of blobs are global within a workspace.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -132,8 +132,8 @@ class _Group(object):
         for device in devices:
             self.feed(device, 'data', np.zeros((1,) + net.shape, 'float32'))
             self.feed(device, 'label', np.zeros(1, 'int32'))
-        # Each device keeps its own running means. By default, those of the first device are sent to all others after every
-        # step.
+        # Each device keeps its own running means. By default, Caffe2 sends those of the first device to all others after
+        # every step.
         adapter.parallel.Parallelize(
             model, input_builder_fun=lambda model: None, forward_pass_builder_fun=self._forward,
             param_update_builder_fun=self._update, devices=devices, cpu_device=not adapter.on_gpu,

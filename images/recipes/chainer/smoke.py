@@ -1,4 +1,4 @@
-"""Chainer from 2 on for the smoke test: all devices in one process, through Chainer's own ParallelUpdater.
+"""Chainer 2 and later for the smoke test: all devices in one process, through Chainer's own ParallelUpdater.
 
 ParallelUpdater adds up the gradients that each replica has averaged over its part of the batch. The sum is N times the mean, so
 the adapter divides the learning rate by N. After each step ParallelUpdater copies the first replica to the others, with its
@@ -38,7 +38,7 @@ class Adapter(object):
             raise NotImplementedError('ChainerMN\'s processes cannot meet over MPI: ' + self.world.reason)
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')     # about its NumPy version and missing packages
-            import chainer              # only modules that all releases have: backends and training.updaters came with 4
+            import chainer              # not backends and training.updaters, which exist only since Chainer 4
             import chainer.training
         self.ctx, self.chainer = ctx, chainer
         self.on_gpu = ctx.kind == 'cuda'
@@ -229,7 +229,7 @@ class _OfMany(_Group):
 
 
 def _feed(chainer):
-    """An iterator that returns the shards it was given, one for each model."""
+    """Return an iterator that gives out what its attribute `shards` contains: one shard for each model."""
     class Feed(chainer.dataset.Iterator):
         shards, epoch, is_new_epoch, epoch_detail = (), 0, False, 0.0
 
@@ -282,7 +282,7 @@ def _network(chainer, net, weights):
     class Network(chainer.Chain):
         def __init__(self):
             super(Network, self).__init__()
-            with self.init_scope():             # what is set as an attribute becomes a part of the network
+            with self.init_scope():             # attributes that are set in this scope become parts of the network
                 for layer in net.layers:
                     if layer.op in parts:
                         setattr(self, layer.name, parts[layer.op](layer, shapes[layer.name + '_w']))

@@ -1,4 +1,4 @@
-"""CNTK for the smoke test: one process per device, CNTK's own gradients and learner.
+"""CNTK for the smoke test: one process per device, with gradients and learner of CNTK.
 
 CNTK's data_parallel_distributed_learner exchanges the gradients over MPI. If the ranks cannot form an MPI world, the smoke
 test's ring averages the gradients before the learner gets them.

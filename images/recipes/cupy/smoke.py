@@ -29,7 +29,7 @@ class Adapter(object):
         return {'name': 'cupy', 'version': self.cupy.__version__, 'cudnn': None, 'nccl': None, 'arch_list': [], 'cuda_build': self._cuda()}
 
     def _cuda(self):
-        """Return the CUDA release. For cupy-cuda12x it is only '12': the package's own CUDA runtime may be of any 12.x."""
+        """Return the CUDA release. For cupy-cuda12x it is '12': the package may contain the runtime of any CUDA 12.x."""
         site = os.path.dirname(os.path.dirname(os.path.abspath(self.cupy.__file__)))
         matches = [re.match(r'cupy_cuda(\d+)x-', entry) for entry in sorted(os.listdir(site))]
         majors = [match.group(1) for match in matches if match]

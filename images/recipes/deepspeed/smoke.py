@@ -1,4 +1,4 @@
-"""DeepSpeed for the smoke test: PyTorch trains as in its own adapter; on the CPU, DeepSpeed compiles its Adam and steps with it.
+"""DeepSpeed for the smoke test: it trains like the PyTorch adapter. On the CPU, it also compiles DeepSpeed's Adam and runs it.
 
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 3.8+.
 """

@@ -94,7 +94,7 @@ class Meeting(object):
                 'fusion': 'at most %s bytes in one exchange' % os.environ.get('HOROVOD_FUSION_THRESHOLD', FUSED_BYTES)}
 
     def sum(self):
-        """Return the arguments that request a sum instead of a mean; releases before 0.19 have others."""
+        """Return the argument that requests a sum instead of a mean. Before 0.19, it has another name."""
         return {'op': self.hvd.Sum} if hasattr(self.hvd, 'Sum') else {'average': False}
 
     def end(self):
@@ -147,8 +147,8 @@ def _store(host):
 def _look_up_own_name():
     """Fail early if this machine's name has no address.
 
-    From 0.23 on, Horovod's process sets ignore HOROVOD_GLOO_IFACE and look up the name. If it has no address, Gloo ends the
-    process.
+    From 0.23 on, Horovod's process sets ignore HOROVOD_GLOO_IFACE and look up the machine's name. If the name has no address,
+    Gloo ends the process.
     https://github.com/horovod/horovod/blob/v0.28.1/horovod/common/gloo/gloo_context.cc (InitializeForProcessSet)
     """
     name = socket.gethostname()
@@ -350,7 +350,10 @@ class OnMXNet(mxnet.Adapter):
 
 
 class _WithTrainer(mxnet._Model):
-    """MXNet's model with Horovod's trainer, which averages gradients over the processes; each divides by its own batch size."""
+    """MXNet's model with Horovod's trainer, which averages the gradients over the processes.
+
+    Each process divides its gradients by the size of its own part of the batch.
+    """
 
     def __init__(self, trainer, *model):
         self.together, self.kind_of_trainer = trainer is not None, trainer

@@ -1,7 +1,7 @@
 """Keras on TensorFlow 1 and 2 for the smoke test.
 
 TensorFlow 1: multi_gpu_model divides the batch into slices, runs the same model on each GPU with one slice, and joins the
-outputs on the CPU. So there is one set of parameters, and the loss is that of the whole batch. multi_gpu_model refuses CPUs, so
+outputs on the CPU. So there is one set of parameters, and one loss for the whole batch. multi_gpu_model refuses CPUs, so
 on CPUs the adapter maps /gpu:N to /cpu:N. Keras before 2.0.9 does not have this function: there the adapter divides and joins
 batches in the same way. TensorFlow 2 (from Keras 2.4 on): MirroredStrategy, used as in TensorFlow's own adapter. The contract
 is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
@@ -44,7 +44,7 @@ class _Mirrored(tensorflow.Mirrored):
         self.keras = keras
 
     def sgd(self, lr, momentum):
-        """Make the optimizer by its name, because not every release exports its class and this function."""
+        """Make the optimizer by its name, because some releases do not export its class."""
         return self.keras.optimizers.get({'class_name': 'SGD', 'config': {'learning_rate': lr, 'momentum': momentum}})
 
     def save(self, handle, folder):
@@ -222,7 +222,8 @@ class _MultiGpu(Compiled):
             feed.update(zip(function.inputs, (x, y, np.ones(len(x), 'float32'), True)))
             losses.append(function.outputs[0])
             updates.append(function.updates_op)
-        return np.mean(self.keras.backend.get_session().run([losses, updates], feed)[0])        # initialises new variables
+        # get_session also initialises new variables.
+        return np.mean(self.keras.backend.get_session().run([losses, updates], feed)[0])
 
     def places(self, handle):
         """Return the devices on which the convolutions really ran, from TensorFlow's trace of one more run."""

@@ -1,6 +1,6 @@
 """Keras 3 on JAX for the smoke test: Keras' own training on one device.
 
-The contract is described in envbuild/smoke/adapters/__init__.py; Python 3.9+, as Keras 3.
+The contract is described in envbuild/smoke/adapters/__init__.py; Python 3.9+, like Keras 3.
 """
 from __future__ import absolute_import, division, print_function
 
@@ -13,7 +13,7 @@ from . import jax as on_jax, keras
 
 
 class OneDevice(keras.Compiled):
-    """Keras 3 on a backend other than TensorFlow: its `train_on_batch` on one device."""
+    """Keras 3 on a backend other than TensorFlow, trained by `train_on_batch` on one device."""
 
     style = 'single'
     semantics = {'gradient': 'mean over the batch', 'exchange': 'none: one device'}
@@ -69,7 +69,7 @@ class Adapter(OneDevice):
         jax.config.update('jax_default_device', jax.local_devices()[ctx.devices[0] if ctx.kind == 'cuda' else 0])
 
     def cuda_of_the_backend(self):
-        """Return the CUDA version that the backend was built with, reported even without a GPU; None for a CPU build."""
+        """Return the CUDA version with which the backend was built, even on a machine without a GPU; None for a CPU build."""
         return on_jax.built_with()[0]
 
     def places(self, handle):

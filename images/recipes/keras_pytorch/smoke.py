@@ -1,6 +1,6 @@
 """Keras 3 on PyTorch for the smoke test: Keras' own training on one device.
 
-The contract is described in envbuild/smoke/adapters/__init__.py; Python 3.9+, as Keras 3.
+The contract is described in envbuild/smoke/adapters/__init__.py; Python 3.9+, like Keras 3.
 """
 from __future__ import absolute_import, division, print_function
 

@@ -40,7 +40,7 @@ class Adapter(theano.Adapter):
 
 
 class Layers(object):
-    """Like theano.Layers, with Lasagne's layers. Lasagne's batch normalisation averages 1 / sqrt(variance), not the variance."""
+    """Like theano.Layers, built from Lasagne's layers. Their normalisation averages 1 / sqrt(variance), not the variance."""
 
     def __init__(self, lasagne, net):
         self.lasagne, self.start, built = lasagne, net.initial(0), {}
@@ -65,14 +65,14 @@ class Layers(object):
     canonical = own
 
     def outputs(self, images, training):
-        """Return (logits, no updates): running means and variances have their own updates."""
+        """Return (logits, []): Lasagne attaches the updates of running means and variances to these variables."""
         return self.lasagne.layers.get_output(self.top, images, deterministic=not training), []
 
     def updates(self, parameters, gradients, rate, momentum):
         return list(self.lasagne.updates.momentum(gradients, parameters, rate, momentum).items())
 
     def _conv(self, layer, below):
-        # Do not let Lasagne add a bias that the layer does not have: it would be trained.
+        # Pass b=None for a layer without a bias. Otherwise Lasagne would add a bias and train it.
         return self.lasagne.layers.Conv2DLayer(
             below, layer.shape[0], layer.kernel, layer.stride, layer.pad, W=self.start[layer.name + '_w'],
             b=self.start.get(layer.name + '_b'), nonlinearity=None)

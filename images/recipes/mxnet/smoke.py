@@ -22,7 +22,7 @@ FILE = 'network.params'
 class Adapter(object):
     name = 'mxnet'
     style = 'single'
-    chosen = None               # the layer option that chooses cuDNN's algorithms
+    chosen = None               # the value of the layer option that chooses cuDNN's algorithms
 
     def setup(self, ctx):
         self.on_gpu = ctx.kind == 'cuda'
@@ -222,7 +222,7 @@ def _plain(F, layer, read):
 
 
 def _network_class(mx):
-    """Make the class here, because its base class exists only after the framework is imported."""
+    """Return the class Network. It is made here, because its base class exists only after the framework is imported."""
     nn = mx.gluon.nn
 
     class Network(mx.gluon.HybridBlock):
@@ -250,7 +250,7 @@ def _network_class(mx):
             return values[self.plan.layers[-1].name]
 
         def everything(self):
-            """Return [(name, parameter)] of the plan's parameters and of each normalisation's NAME_mean and NAME_variance."""
+            """Return [(name, parameter)] of all parameters, and of NAME_mean and NAME_variance of each normalisation."""
             out = []
             for layer in self.plan.layers:
                 part = getattr(self, layer.name, None)

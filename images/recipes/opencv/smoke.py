@@ -46,13 +46,13 @@ class Adapter(object):
         return _apart(back, picture, 0)
 
     def _mean(self, picture):
-        """Return the mean over 3 by 3 pixels, without the border."""
+        """Compare OpenCV's mean over 3 by 3 pixels with NumPy's, without the border."""
         rows, columns = picture.shape[:2]
         wanted = sum(picture[y:rows - 2 + y, x:columns - 2 + x].astype('float64') for y in range(3) for x in range(3)) / 9
         return _apart(self.cv2.blur(picture, (3, 3))[1:-1, 1:-1], wanted, 0.51)
 
     def _grey(self, picture):
-        """Convert blue, green and red to grey with the weights of ITU-R BT.601."""
+        """Compare OpenCV's conversion to grey with NumPy's, which uses the weights of ITU-R BT.601."""
         return _apart(self.cv2.cvtColor(picture, self.cv2.COLOR_BGR2GRAY), picture.dot([0.114, 0.587, 0.299]), 0.6)
 
     def _find(self, picture):

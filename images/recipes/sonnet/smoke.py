@@ -1,4 +1,4 @@
-"""Sonnet 1 and 2 for the smoke test, used like the TensorFlow on which they run: all devices in one process.
+"""Sonnet 1 (on TensorFlow 1) and Sonnet 2 (on TensorFlow 2) for the smoke test: all devices in one process.
 
 1.x: separate modules on each device; gradients are averaged and applied to every copy.
 2.x: Sonnet's Replicator, in which every replica sums the gradients itself.
@@ -21,7 +21,7 @@ class Adapter(tensorflow.Adapter):
 
 
 def _version(sonnet):
-    """Return the package's version: the module of Sonnet 1 has none."""
+    """Return the version of the module, or that of the package: the module of Sonnet 1 has none."""
     if hasattr(sonnet, '__version__'):
         return sonnet.__version__
     import pkg_resources
@@ -96,9 +96,9 @@ class _Replicated(tensorflow.Mirrored):
 def _network(sonnet, tf, net):
     """Return a Sonnet 2 module; its class is made here, because its base class exists only after Sonnet is imported.
 
-    The weights start at 0 until they are assigned: with deterministic algorithms, TensorFlow draws random numbers only from a seed.
-    Sonnet's running averages correct for their start value, so a running variance is 0 before the first step. Here it starts at
-    1, as in other frameworks.
+    The weights are 0 until they are assigned, and not random: with deterministic algorithms, TensorFlow draws random numbers
+    only if a seed is set. Sonnet's running averages correct for their start value, so a running variance is 0 before the first
+    step. Here it starts at 1, as in other frameworks.
     """
     zeros = sonnet.initializers.Zeros()
     make = {

@@ -4,7 +4,7 @@
 used: in 1.x its interface changed with every release (https://github.com/tensorflow/tensorflow/issues/23664).
 2.x: MirroredStrategy with a custom training step around a Keras model and optimizer.
 
-In both versions, devices that exchange no gradients have one tower each in the same graph, and the executor runs these in
+In both versions, devices that exchange no gradients have one tower each in the same graph. The executor runs the towers in
 parallel.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
@@ -44,14 +44,14 @@ class Adapter(object):
 
     @staticmethod
     def _gpu_code(listed):
-        """Return TensorFlow's list with native code as sm_80 and PTX as compute_80.
+        """Return TensorFlow's list of GPU code, with native code as sm_80 and PTX as compute_80.
 
-        In the list, compute_80 stands for both (https://github.com/tensorflow/tensorflow/blob/v2.11.1/configure.py).
+        In TensorFlow's list, compute_80 stands for both (https://github.com/tensorflow/tensorflow/blob/v2.11.1/configure.py).
         """
         return sorted(set(listed) | set(name.replace('compute_', 'sm_') for name in listed))
 
     def compile_and_run(self):
-        """Compile and run a function with XLA, by the option jit_compile; before 2.5 it has another name."""
+        """Compile and run a function with XLA, by the option jit_compile. Before 2.5, this option has another name."""
         tf = self.tf
         if tuple(int(part) for part in tf.__version__.split('.')[:2]) < (2, 5):
             raise NotImplementedError('jit_compile came with TensorFlow 2.5')
@@ -69,7 +69,7 @@ class Adapter(object):
         return build if build.get('is_cuda_build') else {}
 
     def _older_cuda(self):
-        """Return the CUDA version of releases before 2.3, from a generated module; `unknown` if only its presence is certain."""
+        """Return the CUDA version of releases before 2.3, from a generated module; 'unknown' if that does not name it."""
         if not self.tf.test.is_built_with_cuda():
             return None
         try:

@@ -14,7 +14,7 @@ import numpy as np
 from ..networks import nets, refnet
 
 FILE = 'network.zip'
-# Theano rounds 1e-5 to a float32, which is slightly smaller, and then refuses it because it is below 1e-5:
+# Theano rounds 1e-5 to a float32 that is slightly smaller, and then refuses this value, because it is below 1e-5:
 # https://github.com/Theano/Theano/blob/rel-1.0.5/theano/tensor/nnet/bn.py
 EPSILON = float(np.nextafter(np.float32(nets.EPSILON), np.float32(1)))
 
@@ -188,7 +188,7 @@ class Program(object):
         self.trained = layers.trained
         parameters = [self.trained[name] for name in net.names]
         self.gradients = [theano.shared(np.zeros_like(each.get_value()), broadcastable=each.broadcastable) for each in parameters]
-        # Theano may know that an axis of a gradient has length 1, but not that the parameter's axis has.
+        # Theano may know that an axis of a gradient has length 1, but not that the same axis of the parameter has length 1.
         found = [T.patternbroadcast(each, parameter.broadcastable) for each, parameter in zip(T.grad(loss, parameters), parameters)]
         self.backward = theano.function([x, y], loss, updates=list(zip(self.gradients, found)) + moved)
         updates = layers.updates(parameters, self.gradients, rate, momentum)

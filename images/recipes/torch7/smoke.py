@@ -2,8 +2,8 @@
 
 A command is one line on LuaJIT's standard input, with tabs between words; LuaJIT answers with one line. Arrays are passed in
 files of raw float32 numbers; all parameters are in one file, in the order of net.names. A network is a file with one line for
-each layer. Batches on the device have numbers. Between backward pass and update, the ranks average the gradients with the smoke
-test's ring.
+each layer. Commands name the batches on the device by numbers. Between backward pass and update, the ranks average the
+gradients with the smoke test's ring.
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """
 from __future__ import absolute_import, division, print_function
@@ -214,7 +214,7 @@ end
 
 
 class Batch(object):
-    """The number of a batch on the device. It is reused after this object is garbage-collected."""
+    """The number of a batch on the device. The number is reused after this object is garbage-collected."""
 
     def __init__(self, free, taken):
         self.number, self._free = free.pop() if free else next(taken), free
@@ -261,7 +261,7 @@ class Adapter(object):
         raise RuntimeError('LuaJIT was killed by signal %d' % -status if status < 0 else 'LuaJIT ended with status %d' % status)
 
     def versions(self):
-        """Return 7 as the version: Torch 7 never had releases with numbers."""
+        """Return the version 7.0: Torch 7 never had releases with numbers."""
         return {'name': 'torch7', 'version': '7.0', 'cuda_build': _built_with(), 'cudnn': None, 'nccl': None,
                 'arch_list': []}
 

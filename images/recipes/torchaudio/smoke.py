@@ -1,4 +1,4 @@
-"""torchaudio for the smoke test: it transforms a sound with this PyTorch; then PyTorch trains as in its own adapter.
+"""torchaudio for the smoke test: it transforms a sound with this PyTorch, then trains like the PyTorch adapter.
 
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """

@@ -1,4 +1,4 @@
-"""torchvision for the smoke test: its compiled operators compute with this PyTorch; then PyTorch trains as in its own adapter.
+"""torchvision for the smoke test: it runs a compiled operator on this PyTorch, then trains like the PyTorch adapter.
 
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 2.7 and 3.5+.
 """

@@ -1,4 +1,4 @@
-"""vLLM for the smoke test: on a GPU, a compiled operator computes with this PyTorch; then PyTorch trains as in its own adapter.
+"""vLLM for the smoke test: on a GPU, it runs a compiled operator on this PyTorch. Then it trains like the PyTorch adapter.
 
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 3.9+.
 """
@@ -25,7 +25,7 @@ class Adapter(pytorch.Adapter):
             'not checked: the compiled libraries need the NVIDIA driver')
 
     def _activates(self):
-        """Check the operator silu_and_mul: the first half of each row, activated, times the second half."""
+        """Check the operator silu_and_mul, which multiplies SiLU of the first half of each row by the second half."""
         from vllm import _custom_ops  # noqa: F401  it loads the compiled libraries
         numbers = np.random.RandomState(0).standard_normal((4, 2 * SIZE)).astype('float32')
         result = self.torch.empty(4, SIZE, device=self.device)

@@ -1,4 +1,4 @@
-"""xformers for the smoke test: its compiled operators compute with this PyTorch; then PyTorch trains as in its own adapter.
+"""xformers for the smoke test: it runs its compiled operators on this PyTorch, then trains like the PyTorch adapter.
 
 The contract is described in envbuild/smoke/adapters/__init__.py; Python 3.8+.
 """
@@ -35,7 +35,7 @@ class Adapter(pytorch.Adapter):
             raise ValueError('xformers could not load its compiled library: %s (%s)' % (failure, failure.__cause__))
 
     def _packs(self):
-        """Check the operator for CPUs that packs a mask, of which two of each four values are set, into 16 bits per 16 values."""
+        """Check the CPU operator that packs a mask. In the mask, two of each four values are set; 16 values become 16 bits."""
         generator = np.random.RandomState(0)
         chosen = np.array([sorted(generator.permutation(4)[:2]) for _ in range(SIZE * SIZE // 4)])
         mask = np.zeros((len(chosen), 4), bool)
