@@ -1,4 +1,8 @@
-"""Store the healthy runs of reference_distribution.py, and write their table and their number into the documentation."""
+"""Write the tables of the page about the reference check: healthy runs, and runs on GPUs.
+
+reference_distribution.py makes the healthy runs on CPUs. benchmarks/gpu/run makes those on GPUs, and benchmarks/gpu/take_in
+stores them.
+"""
 
 import json
 import re
@@ -11,6 +15,14 @@ DOCS = guest.ROOT / "docs" / "explanation"
 PAGE, OTHER_PAGE = DOCS / "reference-check.md", DOCS / "detection.md"
 QUANTILES = (0.5, 0.9, 0.99, 0.999, 1.0)
 BEGIN, END = "<!-- healthy runs begin -->", "<!-- healthy runs end -->"
+GPU_BEGIN, GPU_END = "<!-- runs on GPUs begin -->", "<!-- runs on GPUs end -->"
+GPU_RESULTS = guest.ROOT / "benchmarks" / "gpu" / "results"
+ARITHMETIC = {
+    "float32": "single precision, deterministic algorithms",
+    "cudnn.benchmark": "single precision, with `cudnn.benchmark`",
+    "tf32": "TF32, which was asked for",
+    "bf16": "autocast to bfloat16, which was asked for",
+}
 SUM_BEGIN, SUM_END = "<!-- number of healthy runs begins -->", "<!-- number of healthy runs ends -->"
 TITLES = {
     "numpy": "NumPy",
@@ -29,8 +41,13 @@ def write(results):
     """Replace the stored results of the same frameworks by these results, and write the pages."""
     content = merged(json.loads(DATA.read_text()), results)
     DATA.write_text(json.dumps(content, indent=1) + "\n")
-    PAGE.write_text(page(PAGE.read_text(), content))
+    PAGE.write_text(gpu_page(page(PAGE.read_text(), content), gpu_results()))
     OTHER_PAGE.write_text(other_page(OTHER_PAGE.read_text(), content))
+
+
+def gpu_results():
+    """Return the stored results of runs on GPUs, by date."""
+    return [json.loads(path.read_text()) for path in sorted(GPU_RESULTS.glob("*.json"))]
 
 
 def merged(content, results):
@@ -78,6 +95,36 @@ def page(text, content):
         words = ["{} {}".format(TITLES.get(each["adapter"], each["adapter"]), each["version"]), "{:,}".format(each["runs"])]
         lines.append("| {} |".format(" | ".join(words + figures)))
     return _between(text, BEGIN, END, "\n".join(lines) + "\n\n" + textwrap.fill(_bound(content), 128))
+
+
+def gpu_page(text, results):
+    """Return the page about the reference check with the tables of these results of benchmarks/gpu/take_in."""
+    return _between(text, GPU_BEGIN, GPU_END, "\n\n".join(map(_gpu_tables, results)))
+
+
+def _gpu_tables(found):
+    framework = found["pytorch"]["framework"]
+    words = (
+        "Measured on {}, on one {} with driver {}, with PyTorch {} and cuDNN {}. The error of a step is relative to the usual "
+        "change of the parameter in one step; it was measured in {} runs of 24 steps with each arithmetic."
+    )
+    device, steps = found["devices"][0]["name"], found["reference"]["float32"]["step_runs"]
+    lines = [textwrap.fill(words.format(found["date"], device, found["driver"], framework["version"], framework["cudnn"], steps), 128), ""]
+    lines += ["| arithmetic | healthy runs | verdicts | largest error of a kernel | of another parameter | of a step: kernel | another parameter |",
+              "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for setting, title in ARITHMETIC.items():
+        each = found["reference"][setting]
+        figures = ["{:.1e}".format(each[kind].get(name, 0)) for kind in ("largest", "steps") for name in ("kernels", "others")]
+        lines.append("| {} |".format(" | ".join([title, str(each["runs"]), _counts(each["statuses"]), *figures])))
+    lines += ["", "| fault | verdicts | named cause | largest error |", "|---|---|---|---|"]
+    for fault, each in found["faults"].items():
+        named = _counts({f"`{name}`" if name else "no name": count for name, count in each["named"].items()})
+        lines.append(f"| {fault} | {_counts(each['statuses'])} | {named} | {each['error']['most']:.1e} |")
+    return "\n".join(lines)
+
+
+def _counts(counts):
+    return ", ".join(f"{word}: {count}" for word, count in counts.items())
 
 
 def other_page(text, content):

@@ -33,6 +33,7 @@ def test_the_pages_show_the_stored_runs(reference_page: ModuleType) -> None:
     content = json.loads(reference_page.DATA.read_text())
     text, other = reference_page.PAGE.read_text(), reference_page.OTHER_PAGE.read_text()
     assert reference_page.page(text, content) == text
+    assert reference_page.gpu_page(text, reference_page.gpu_results()) == text
     assert reference_page.other_page(other, content) == other
 
 
