@@ -106,7 +106,8 @@ def _gpu_tables(found):
     framework = found["pytorch"]["framework"]
     words = (
         "Measured on {}, on one {} with driver {}, with PyTorch {} and cuDNN {}. The error of a step is relative to the usual "
-        "change of the parameter in one step; it was measured in {} runs of 24 steps with each arithmetic."
+        "change of the parameter in one step. It was measured in {} runs of 24 steps with each arithmetic. Only one error of "
+        "each step was recorded: the one that is largest in relation to its limit."
     )
     device, steps = found["devices"][0]["name"], found["reference"]["float32"]["step_runs"]
     lines = [textwrap.fill(words.format(found["date"], device, found["driver"], framework["version"], framework["cudnn"], steps), 128), ""]
@@ -114,13 +115,17 @@ def _gpu_tables(found):
               "|---|---|---|---|---|---|---|"]  # fmt: skip
     for setting, title in ARITHMETIC.items():
         each = found["reference"][setting]
-        figures = ["{:.1e}".format(each[kind].get(name, 0)) for kind in ("largest", "steps") for name in ("kernels", "others")]
+        figures = [_figure(each[kind].get(name)) for kind in ("largest", "steps") for name in ("kernels", "others")]
         lines.append("| {} |".format(" | ".join([title, str(each["runs"]), _counts(each["statuses"]), *figures])))
     lines += ["", "| fault | verdicts | named cause | largest error |", "|---|---|---|---|"]
     for fault, each in found["faults"].items():
         named = _counts({f"`{name}`" if name else "no name": count for name, count in each["named"].items()})
         lines.append(f"| {fault} | {_counts(each['statuses'])} | {named} | {each['error']['most']:.1e} |")
     return "\n".join(lines)
+
+
+def _figure(error):
+    return "not recorded" if error is None else f"{error:.1e}"
 
 
 def _counts(counts):
