@@ -110,9 +110,14 @@ def _gpu_tables(found):
         "each step was recorded: the one that is largest in relation to its limit."
     )
     device, steps = found["devices"][0]["name"], found["reference"]["float32"]["step_runs"]
-    lines = [textwrap.fill(words.format(found["date"], device, found["driver"], framework["version"], framework["cudnn"], steps), 128), ""]
-    lines += ["| arithmetic | healthy runs | verdicts | largest error of a kernel | of another parameter | of a step: kernel | another parameter |",
-              "|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        textwrap.fill(
+            words.format(found["date"], device, found["driver"], framework["version"], framework["cudnn"], steps), 128
+        ),
+        "",
+    ]
+    titles = ("arithmetic", "healthy runs", "verdicts", "largest error of a kernel", "of another parameter")
+    lines += ["| {} |".format(" | ".join((*titles, "of a step: kernel", "another parameter"))), "|" + 7 * "---|"]
     for setting, title in ARITHMETIC.items():
         each = found["reference"][setting]
         figures = [_figure(each[kind].get(name)) for kind in ("largest", "steps") for name in ("kernels", "others")]

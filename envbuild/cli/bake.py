@@ -28,7 +28,10 @@ from envbuild.errors import UsageError
 @click.option(
     "--moving-tags",
     is_flag=True,
-    help=("Also give the images the moving tags. `bake --push` then moves these tags to images that were not tested."),
+    help=(
+        "Also give the images the moving tags. `docker buildx bake --push` then moves these tags to images that "
+        "were not tested."
+    ),
 )
 @click.option(
     "--contexts",

@@ -37,8 +37,8 @@ _NOT_PUBLISHED = "The image is not published, because its smoke test did not pas
     "--release",
     metavar="NAME",
     help=(
-        "Record the images as the release NAME. The moving tags are set only when all images are in the "
-        "registry, all at the same time."
+        "Record the images as the release NAME. As soon as all images are in the registry, all moving tags are set "
+        "at the same time."
     ),
 )
 @click.option(

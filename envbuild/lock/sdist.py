@@ -118,8 +118,10 @@ def _requires(message: email.message.Message, files: dict[str, str], project: di
 
 
 def _setup_py_requires(text: str) -> list[str]:
-    """Return the requirements that are literal arguments of the ``setup`` call. Return none if the call has no such argument,
-    for example with distutils."""
+    """Return the requirements that are literal arguments of the ``setup`` call.
+
+    The list is empty if the call has no such argument, for example with distutils.
+    """
     if "install_requires" not in text and "extras_require" not in text:
         return []
     unknown = UnreadableSdistError("its requirements are known only by running its setup.py, which envbuild does not do")

@@ -1,6 +1,6 @@
 """Find the instruction sets that a library uses whenever it is loaded.
 
-The dynamic loader calls the initialisers of a library on every processor. So the processor must have all instructions in them.
+When a library is loaded, the dynamic loader always calls its initialisers. So the processor must have all instructions in them.
 Other functions may be called only on processors that have their instructions: many libraries choose such functions while a
 program runs. The file does not show whether these functions are called, so they are not examined.
 """

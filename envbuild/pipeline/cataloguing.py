@@ -57,7 +57,7 @@ class SiteContents:
 def gather(tools: Tools, sources: Sources) -> SiteContents:
     """Gather the content of the catalogue.
 
-    Raises :class:`InvalidInputError` for damaged locks and evidence, and the errors of the sources.
+    Raises :class:`InvalidInputError` for damaged locks and evidence. Errors of the registry of ``sources`` are passed on.
     """
     import envbuild
 

@@ -53,7 +53,11 @@ class PrunedImages:
 
 @dataclass(kw_only=True, slots=True)
 class _Seen:
-    """The content of the repository at one moment: documents by digest, tags by digest, and digests in lists and releases."""
+    """The content of the repository at one moment.
+
+    ``documents`` has the manifest of each digest, and ``tags`` the tags of each digest. ``listed`` has the digests that image
+    lists and releases name.
+    """
 
     documents: dict[str, Document] = field(default_factory=dict)
     tags: dict[str, list[str]] = field(default_factory=dict)

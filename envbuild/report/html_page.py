@@ -20,7 +20,7 @@ from envbuild.report.view import sentence, speedup, view
 
 _PAGE = Path(__file__).parent / "page"
 _HEADINGS = {"pass": "Warnings", "inconclusive": "Why there is no verdict"}
-# The word for a status that the page shows with the expectation of a check, as in "expected …: not met".
+# For each status, the words that the page writes after what a check expects, as in "expected …: not met".
 _LABELS = {"error": "error", "fail": "not met", "inconclusive": "not decided", "warn": "warning"}
 
 

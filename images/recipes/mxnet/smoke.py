@@ -26,7 +26,8 @@ class Adapter(object):
 
     def setup(self, ctx):
         self.on_gpu = ctx.kind == 'cuda'
-        # The engine reads this variable when the library loads. With one worker per device, CPU "devices" run in parallel.
+        # MXNet's execution engine reads this variable when MXNet's library is loaded. With one worker per device, CPU
+        # "devices" run in parallel.
         os.environ.setdefault('MXNET_CPU_WORKER_NTHREADS', str(len(ctx.devices)))
         if not self.on_gpu and _races_on_cpus():
             os.environ.setdefault('MXNET_ENGINE_TYPE', 'NaiveEngine')
