@@ -296,7 +296,7 @@ class PeerCopies(unittest.TestCase):
     def test_what_a_gpu_should_reach(self):
         a100 = {'cc': '8.0', 'multiprocessors': 108, 'clock_khz': 1410000, 'mem_clock_khz': 1215000, 'mem_bus_bits': 5120}
         self.assertAlmostEqual(nominal.gflops(a100)['fp32_gflops'], 19492, delta=1)
-        self.assertAlmostEqual(nominal.gflops(a100)['fp64_gflops'], 9746, delta=1)
+        self.assertAlmostEqual(nominal.gflops(a100)['fp64_gflops'], 19492, delta=1)
         self.assertAlmostEqual(nominal.memory(a100), 1555.2)
         self.assertEqual((nominal.gflops({'cc': '99.0'}), nominal.memory({'cc': '99.0'})), ({}, None))
 
