@@ -40,7 +40,7 @@ TEXTS = {
         if an option or a variable requests this precision. TF32 is switched off on every GPU. The message suggests a race
         between updates only if the error is random and one device alone is right. With the largest number of devices, the
         network then trains 20 more steps. For each of the 24 steps, NumPy computes the update again from the weights before the
-        step. The two updates may differ by at most 5e-5 of a typical update (5e-6 is usual), in kernels on GPUs by 4e-4. If a
+        step. The two updates may differ by at most 5e-5 of a typical update (5e-6 is usual), in kernels on GPUs by 2e-4. If a
         reduced precision is allowed, the limit is 0.08. So the check finds a fault that occurs in every k-th step, for k up to
         20, and names the steps. After training and timing, all of this is done once more, so that a small fault is found that
         begins only after many steps of the process. The accuracy does not show these faults: without any exchange of gradients

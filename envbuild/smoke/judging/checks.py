@@ -51,16 +51,16 @@ def collectives(n, results):
 def oracle(n, case, want, saved, alone=None, possible=None, kind='cpu'):
     """The check ORACLE: judges each parameter of each replica; `saved` is [(replica, weights)].
 
-    The check gives the error that is largest in relation to its limit (see `limits_of`). `alone` is this check of one device in
-    the same run, if there is one. `possible` has the reduced precisions that can be in use (see `precision`): an error that one
-    of them explains is a warning. Any other error above its limit is a failure.
+    The check gives the largest error of those above their limits (see `limits_of`), or else of all. `alone` is this check of one
+    device in the same run, if there is one. `possible` has the reduced precisions that can be in use (see `precision`): an error
+    that one of them explains is a warning. Any other error above its limit is a failure.
     """
     possible, limits = possible or {}, limits_of(case.net, kind)
     found = [_errors(replica, weights, want, case.start, limits) for replica, weights in saved]
-    _, value, name, replica, overall, each = max(found)
+    above, value, name, replica, overall, each = max(found)
     detail = {'overall': overall, 'worst_parameter': name, 'replica': replica, 'parameters': each, 'hypothesis': None}
     common = dict(value=value, limit=limits[name], unit='relative', detail=detail)
-    if value <= limits[name]:
+    if not above:
         return [check('ORACLE', n, 'pass', 'weights agree with the reference to %.1e' % value, **common)]
     detail['hypothesis'] = fault = diagnose.name_fault(
         case, saved, want, [name], possible, dict((other, limit - ORACLE_PASS) for other, limit in limits.items()))
@@ -97,15 +97,16 @@ def limits_of(net, kind):
 
 
 def _errors(replica, weights, want, start, limits):
-    """Return (share, error, parameter, replica, overall error, {parameter: error}) for the error with the largest share of its
-    limit.
+    """Return (whether any error is above its limit, the largest of these errors, or else of all, its parameter, replica, overall
+    error, {parameter: error}).
 
     Errors that are not finite become 1e9.
     """
     overall, each = refnet.errors(weights, want, start)
     each = dict((name, error if np.isfinite(error) else 1e9) for name, error in each.items())
-    worst = max(sorted(each), key=lambda name: each[name] / limits[name])
-    return each[worst] / limits[worst], each[worst], worst, replica, overall if np.isfinite(overall) else 1e9, each
+    above = [name for name in each if each[name] > limits[name]]
+    worst = max(sorted(above or each), key=lambda name: each[name])
+    return bool(above), each[worst], worst, replica, overall if np.isfinite(overall) else 1e9, each
 
 
 def replicas(n, results):

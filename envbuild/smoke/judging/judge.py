@@ -80,7 +80,8 @@ class Judge(object):
         made, = checks.oracle(n, case, wanted, _saved(results, phase), self._alone(), self._precisions(plan), self.device.kind)
         every = results[0]['phases'][phase]['every_step']
         if every and made['status'] != 'fail':
-            made = later_steps.judge(made, later_steps.measure(case, every, self.device.kind), case.steps, made['status'] == 'warn')
+            limits = later_steps.limits_of(case.net, self.device.kind, reduced=made['status'] == 'warn')
+            made = later_steps.judge(made, later_steps.measure(case, every), case.steps, limits)
         return made
 
     def _buckets(self, plan):

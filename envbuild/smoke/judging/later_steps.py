@@ -13,21 +13,29 @@ from ..networks import refnet
 
 # A share of the usual change of a parameter in one step. From measured distributions: docs/explanation/reference-check.md
 # For KERNEL_ON_GPU, see the same limit in `checks`.
-LIMIT, KERNEL_ON_GPU, REDUCED = 5e-5, 4e-4, .08
+LIMIT, KERNEL_ON_GPU, REDUCED = 5e-5, 2e-4, .08
 SAME = .02              # a step is named if this share of its change remains unexplained
 NOT_FINITE = 1e9
 
 
 class Step(object):
-    """One step: its number (from 1), the error that is largest in relation to its limit, this limit, the parameter, and how the
-    step may be called."""
+    """One step: its number (from 1), the error of each parameter, and how the step may be called."""
 
-    def __init__(self, number, error, limit, parameter, words):
-        self.number, self.error, self.limit, self.parameter, self.words = number, error, limit, parameter, words
+    def __init__(self, number, errors, words):
+        self.number, self.errors, self.words = number, errors, words
+
+    @property
+    def error(self):
+        """The largest error of a parameter."""
+        return max(self.errors.values())
+
+    def above(self, limits):
+        """Return {parameter: error} of the errors above their limits."""
+        return dict((name, error) for name, error in self.errors.items() if error > limits[name])
 
 
-def measure(case, path, kind='cpu'):
-    """Return a Step for each step on this kind of device; `path` is the file with the weights after every step."""
+def measure(case, path):
+    """Return a Step for each step; `path` is the file with the weights after every step."""
     with np.load(path) as stored:
         weights = dict((name, stored[name].astype('float64')) for name in case.net.names)
     before = dict((name, np.asarray(case.start[name], 'float64')) for name in case.net.names)
@@ -43,16 +51,14 @@ def measure(case, path, kind='cpu'):
         rows.append((change, right, dict((name, -case.lr * gradient[name]) for name in before)))
         before, last = after, change
     usual = dict((name, np.median([_norm(right[name]) for _, right, _ in rows if np.isfinite(right[name]).all()])) for name in before)
-    limits = dict((name, KERNEL_ON_GPU if kind == 'cuda' and name in case.net.kernels else LIMIT) for name in usual)
-    return [_step(number + 1, row, usual, limits) for number, row in enumerate(rows)]
+    return [_step(number + 1, row, usual) for number, row in enumerate(rows)]
 
 
-def _step(number, row, usual, limits):
+def _step(number, row, usual):
     change, right, alone = row
-    errors = dict((name, _norm(change[name] - right[name]) / max(usual[name], 1e-300)) for name in usual)
-    worst = max(sorted(errors), key=lambda name: _finite(errors[name]) / limits[name])
-    return Step(number, _finite(errors[worst]), limits[worst], worst, _words(*[np.concatenate([each[name].reshape(-1) for name in sorted(each)])
-                                                                for each in (change, right, alone)]))
+    errors = dict((name, _finite(_norm(change[name] - right[name]) / max(usual[name], 1e-300))) for name in usual)
+    return Step(number, errors, _words(*[np.concatenate([each[name].reshape(-1) for name in sorted(each)])
+                                         for each in (change, right, alone)]))
 
 
 def _words(change, right, alone):
@@ -70,27 +76,35 @@ def _words(change, right, alone):
     return ''
 
 
-def judge(check, steps, compared, reduced=False):
+def limits_of(net, kind, reduced=False):
+    """Return {parameter: its largest allowed error in a step} on this kind of device ('cpu' or 'cuda').
+
+    `reduced` says whether a reduced precision is allowed and in use.
+    """
+    kernels = net.kernels if kind == 'cuda' else ()
+    return dict((name, REDUCED if reduced else KERNEL_ON_GPU if name in kernels else LIMIT) for name in net.names)
+
+
+def judge(check, steps, compared, limits):
     """Return the check ORACLE, which has not failed after the first `compared` steps, as it stands after a look at every step.
 
-    `reduced` says whether the comparison has found a reduced precision that is allowed.
+    `limits` has the largest allowed error of each parameter (see `limits_of`).
     """
-    limits = dict((step, REDUCED if reduced else step.limit) for step in steps)
-    worst = max(steps, key=lambda step: step.error / limits[step])
     detail = dict(check['detail'], steps=[step.error for step in steps])
-    if worst.error <= limits[worst]:
+    wrong = [step for step in steps if step.above(limits)]
+    if not wrong:
         return dict(check, detail=detail, message='%s; each of %d single steps has an error of at most %.1e' % (
             check['message'], len(steps), max(step.error for step in steps)))
-    wrong = [step for step in steps if step.error > limits[step]]
+    error, parameter = max((error, name) for step in wrong for name, error in step.above(limits).items())
     first = [step for step in wrong if not any(other.number == step.number - 1 for other in wrong)]     # see above
     words = set(step.words for step in first)
     known = words.pop() if len(words) == 1 else ''
     numbers = ', '.join('%d' % step.number for step in first[:6]) + (', ...' if len(first) > 6 else '')
     message = 'the weights after %d steps are right, but of %d single steps, these are wrong: %s; they %s' % (
         compared, len(steps), numbers, known or 'change parameter %s wrongly, by %.1e of its usual change' % (
-            worst.parameter, worst.error))
+            parameter, error))
     hypothesis = dict(detail.get('hypothesis') or {}, id='some-steps', sentence=message)
-    return dict(check, status='fail', severity='fail', value=worst.error, limit=limits[worst], message=message, unit='of a step\'s usual change',
+    return dict(check, status='fail', severity='fail', value=error, limit=limits[parameter], message=message, unit='of a step\'s usual change',
                 detail=dict(detail, hypothesis=hypothesis), next_step='Some steps are wrong and others right: look at what is done '
                 'every few steps, such as a schedule, a cache, clipping, accumulation, or logging that touches the state.')
 

@@ -49,6 +49,12 @@ class Oracle(unittest.TestCase):
             self.assertEqual((made['status'], made['detail']['worst_parameter']), (want, name), relative)
             self.assertEqual(made['limit'], checks.KERNEL_ON_GPU if name in ('conv1_w', 'conv2_w') else checks.ORACLE_PASS)
 
+    def test_the_largest_error_is_told(self):
+        got = dict((name, a + size * (a - self.case.start[name])) for name, a, size in (
+            ('conv1_w', self.want['conv1_w'], 3e-4), ('fc2_w', self.want['fc2_w'], 3.5e-5)))
+        made = checks.oracle(1, self.case, self.want, [(0, dict(self.want, **got))], kind='cuda')[0]
+        self.assertEqual((made['status'], made['message']), ('pass', 'weights agree with the reference to 3.0e-04'))
+
     def test_the_error_that_is_too_large_is_told_though_a_kernel_has_a_larger_one(self):
         got = dict((name, a + 1e-4 * (a - self.case.start[name])) for name, a in self.want.items() if name in ('conv1_w', 'fc2_w'))
         made = checks.oracle(1, self.case, self.want, [(0, dict(self.want, **got))], kind='cuda')[0]

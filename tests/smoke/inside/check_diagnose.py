@@ -265,6 +265,12 @@ class OnGpus(unittest.TestCase):
     def test_the_rounding_of_kernels_is_no_fault(self):
         self.assertEqual(self.judged(case(1))['status'], 'pass')
 
+    def test_a_fault_of_one_kernel_is_named(self):
+        for switches, name in ((dict(silent=('conv2_w', 1)), 'silent-conv2_w-rank-1'), (dict(frozen=('conv2_w', None)), 'frozen-conv2_w')):
+            made = self.judged(case(2), **switches)
+            self.assertEqual((made['status'], made['detail']['hypothesis']['id']), ('fail', name), made['message'])
+            self.assertEqual(made['detail']['worst_parameter'], 'conv2_w')
+
     def test_it_hides_no_name(self):
         for switches, name in ((dict(cast=('float16', 'each')), 'gradients-in-float16'), (dict(lr=1.01), 'learning-rate'),
                                (dict(lr=1.0001), 'learning-rate'), (dict(momentum=.9001), 'momentum'), (dict(decay=1e-5), 'weight-decay')):
