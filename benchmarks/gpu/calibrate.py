@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -106,15 +106,17 @@ def judged(seed: int, every: list[dict[str, np.ndarray]], possible: dict[str, st
     """
     made, want = case(seed)
     (said,) = checks.oracle(made.replicas, made, want, [(0, every[made.steps - 1])], possible=possible, kind=kind)
-    found = {"status": said["status"]}
+    found, message = {"status": said["status"]}, said["message"]
     if len(every) > made.steps:
         with tempfile.NamedTemporaryFile(suffix=".npz") as file:
             np.savez(file, **{name: np.stack([weights[name] for weights in every]) for name in want})
             file.flush()
-            steps = later_steps.measure(made, file.name, kind)
-        found["steps"] = [[step.parameter, step.error] for step in steps]
+            steps = later_steps.measure(made, file.name)
+        found["steps"] = [step.errors for step in steps]
         if said["status"] != "fail":
-            found["status"] = later_steps.judge(said, steps, made.steps, said["status"] == "warn")["status"]
+            limits = later_steps.limits_of(made.net, kind, reduced=said["status"] == "warn")
+            last = later_steps.judge(said, steps, made.steps, limits)
+            found["status"], message = last["status"], last["message"]
     cause = (said["detail"] or {}).get("hypothesis") or {}
     return {
         **found,
@@ -122,7 +124,7 @@ def judged(seed: int, every: list[dict[str, np.ndarray]], possible: dict[str, st
         "parameter": said["detail"]["worst_parameter"],
         "parameters": said["detail"]["parameters"],
         "named": cause.get("id", ""),
-        "message": said["message"],
+        "message": message,
     }
 
 
@@ -141,8 +143,8 @@ def arithmetic(setting: str) -> Iterator[None]:
         matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
-def reference(path: str, runs: float) -> dict[str, Any]:
-    """Make the healthy runs; ``runs`` is the share of the 300 runs to make."""
+def reference(path: str, runs: float) -> Iterator[dict[str, Any]]:
+    """Make the healthy runs, and yield those that are judged so far; ``runs`` is the share of the 300 runs to make."""
     wanted = [(setting, number) for setting, count in SETTINGS.items() for number in range(max(1, round(count * runs)))]
     with workers() as pool:
         seeds = range(FIRST_SEED, FIRST_SEED + len(wanted))
@@ -154,7 +156,16 @@ def reference(path: str, runs: float) -> dict[str, Any]:
                 every = trainer.train(start, more, exact=setting != "cudnn.benchmark")
             verdict = pool.submit(judged, seed, every, POSSIBLE.get(setting, {}), trainer.kind)
             found.append(({"setting": setting, "seed": seed}, verdict))
-        return {"runs": [{**run, **verdict.result()} for run, verdict in found]}
+        yield from _as_judged(found)
+
+
+def _as_judged(found: list[tuple[dict[str, Any], Future[dict[str, Any]]]]) -> Iterator[dict[str, Any]]:
+    """Yield the runs that are judged so far, after every 30 runs and at the end."""
+    ready = []
+    for number, (run, verdict) in enumerate(found, 1):
+        ready.append({**run, **verdict.result()})
+        if number % 30 == 0 or number == len(found):
+            yield {"runs": ready}
 
 
 def _every_gradient(change: Callable[[Any, int], None]) -> Callable[[Any], None]:
@@ -259,8 +270,8 @@ def planted(name: str, before: Callable[[Any], None] | None) -> Iterator[None]:
         sgd.step, functional.cross_entropy = step, entropy
 
 
-def planted_faults(path: str) -> dict[str, Any]:
-    """Train with each fault from several seeds, and from the same seeds without a fault."""
+def planted_faults(path: str) -> Iterator[dict[str, Any]]:
+    """Train with each fault from several seeds, and from the same seeds without a fault. Yield as :func:`reference` does."""
     with workers() as pool:
         trainer, found = Trainer(path), []
         for name, (expected, before) in {"none": ("", None), **faults()}.items():
@@ -269,7 +280,7 @@ def planted_faults(path: str) -> dict[str, Any]:
                     every = trainer.train(start_of(seed))
                 verdict = pool.submit(judged, seed, every, {}, trainer.kind)
                 found.append(({"fault": name, "expected": expected, "seed": seed}, verdict))
-        return {"runs": [{**run, **verdict.result()} for run, verdict in found]}
+        yield from _as_judged(found)
 
 
 def main() -> int:
@@ -283,14 +294,16 @@ def main() -> int:
     options = parser.parse_args()
     os.environ.pop("NVIDIA_TF32_OVERRIDE", None)  # it would override the setting `tf32`
     work = {"reference": functools.partial(reference, runs=options.runs), "faults": planted_faults}
-    start = time.perf_counter()
-    answer = work[options.what](options.adapter)
     import torch
 
+    start = time.perf_counter()
     device = torch.cuda.get_device_name(0) if _has_gpu() else "cpu"
     framework = {"name": "pytorch", "version": torch.__version__, "cuda": torch.version.cuda}
-    facts = {"schema": SCHEMA, "device": device, "framework": framework, "seconds": time.perf_counter() - start}
-    options.json.write_text(json.dumps({**facts, **answer}, indent=1) + "\n")
+    for answer in work[options.what](options.adapter):  # the file is kept if the time runs out
+        facts = {"schema": SCHEMA, "device": device, "framework": framework, "seconds": time.perf_counter() - start}
+        part = options.json.with_suffix(".part")
+        part.write_text(json.dumps({**facts, **answer}, indent=1) + "\n")
+        part.replace(options.json)
     return 0
 
 

@@ -90,7 +90,7 @@ def _folder(tmp_path: Path, **changes: Any) -> Path:
         "jax": smoke,
         "reference": {
             "runs": [
-                {**healthy, "setting": "float32", "steps": [["fc1_w", 3e-6]]},
+                {**healthy, "setting": "float32", "steps": [{"fc1_w": 3e-6}]},
                 {**healthy, "setting": "tf32", "status": "warn"},
             ]
         },
@@ -100,6 +100,7 @@ def _folder(tmp_path: Path, **changes: Any) -> Path:
                 {**healthy, "fault": "momentum 0.95", "expected": "momentum", "status": "fail", "named": "momentum"},
             ]
         },
+        "kernels": {"rows": [{"convolution": "conv1", "batch": 32, "choice": "default", "error": 4e-7, "kernels": []}]},
         "plain": {"network": "resnet20", "batch": 256, "median": 1000.0},
     }
     content.update(changes)
