@@ -1,4 +1,4 @@
-"""``add``: add packages to the user's recipe, and lock the recipe again. Existing pins stay where they fit."""
+"""``add``: add packages to the user's recipe, and lock the recipe again. Pins that still fit stay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Additions:
-    """The entries to add. Each field has the entries for the key of ``envbuild.yaml`` with the same name."""
+    """The list items to add to ``envbuild.yaml``. The field ``pip`` has the new items of the key ``pip``, and so on."""
 
     frameworks: tuple[str, ...] = ()
     pip: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class AddResult:
     """The result of ``add``. ``is_new`` is true for a new recipe, false for an edited one.
 
     ``difference`` compares the new lock with the previous lock of the recipe. Without a previous lock, it compares the new lock
-    with the lock of the recipe's frameworks. It is None if neither of these two locks exists.
+    with the committed lock of the recipe's frameworks. It is None if neither earlier lock exists, or if nothing was changed.
     """
 
     path: Path
@@ -49,7 +49,8 @@ class AddResult:
 def sort_words(tools: Tools, words: Sequence[str], *, apt: Sequence[str], newer: bool) -> Additions:
     """Sort ``words`` into frameworks of the matrix and requirements (PEP 508).
 
-    Raises :class:`UsageError` for a word that is neither a framework nor a requirement.
+    With ``newer``, the packages of all these requirements are also put into the field ``newer``. Raises
+    :class:`UsageError` for a word that is neither a framework nor a requirement.
     """
     from packaging.requirements import Requirement
 
@@ -117,7 +118,7 @@ def add(tools: Tools, name: str, additions: Additions, folder: Path) -> AddResul
 
 
 def _is_framework(tools: Tools, word: str) -> bool:
-    """Whether ``word`` begins with the name of a framework, and so is a request; a version may follow the name."""
+    """Whether ``word`` is the name of a framework, alone or with a version after it."""
     match = re.match(r"([A-Za-z][A-Za-z0-9_.]*(?:-[A-Za-z][A-Za-z0-9_.]*)*)(?=-[0-9]|[<>=!~]|$)", word)
     return match is not None and any(
         match.group(1).lower() in {table.name, table.short, *table.aliases} for table in tools.matrix.frameworks

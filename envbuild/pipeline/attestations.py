@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from envbuild.pipeline.make import Made
 
 _LONGEST_QUESTION_S = 600.0
-_FORM = 2  # version of the stored facts about provenance; increase this number when they get more fields
+_FORM = 2  # version of the stored facts about provenance; increase this number when a field is added
 
 
 def of_image(tools: Tools, made: Made, *, stores: bool = True, databases: Sequence[Path] = ()) -> list[Statement]:
-    """Return the statements about the image ``made``. With OSV ``databases``, its known vulnerabilities are stated, too.
+    """Return the statements about the image of ``made``. With OSV ``databases``, they also cover its known vulnerabilities.
 
     The same image with the same verdicts gives the same statements. So publishing the image again adds nothing. Facts that are
     read from the image are therefore stored for the next run, unless ``stores`` is false. A pulled image gets no provenance,
@@ -166,7 +166,7 @@ def _origin(tools: Tools, made: Made, *, stores: bool) -> Mapping[str, Any]:
 
 
 def _engine(tools: Tools, record: BuildRecord) -> str:
-    """Return product and version of the engine that built the image; empty if another engine is used now.
+    """Return product and version of the engine that built the image; empty if another engine or none is used now.
 
     The statement is public. So it leaves out the engine's address, which may contain the name of a user or of a machine.
     """

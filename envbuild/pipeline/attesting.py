@@ -25,7 +25,10 @@ _CLOCK_AHEAD = datetime.timedelta(days=1)  # a clock with local time in place of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attested:
-    """The result: the ``digest`` of the image, the stated verdict (``status``), and whether the statement ``is_new``."""
+    """The result: the ``digest`` of the image, and the stated verdict (``status``).
+
+    ``is_new`` is false if the image already had this statement.
+    """
 
     digest: str
     status: str
@@ -111,7 +114,7 @@ def _lock(tools: Tools, name: str, path: Path, report: Mapping[str, Any]) -> str
 
 
 def tells_of_a_test(report: Mapping[str, Any]) -> bool:
-    """Whether a complete smoke report contains checks, and training results with the device that was used.
+    """Whether a complete smoke report contains checks, training results, and the device that was used.
 
     A framework that trains nothing is accepted without training results: its check WORK must have passed, and its check ORACLE
     must have been skipped.
@@ -123,7 +126,7 @@ def tells_of_a_test(report: Mapping[str, Any]) -> bool:
 
 
 def date_problem(report: Mapping[str, Any]) -> str:
-    """Return why the date of a complete smoke report is not accepted; empty if it is accepted.
+    """Return the reason why the date of a complete smoke report is not accepted; empty if the date is accepted.
 
     Among reports about one GPU, the newest counts. A report with a date in the future would therefore count more than tests
     that are made later.
@@ -140,7 +143,7 @@ def date_problem(report: Mapping[str, Any]) -> str:
 
 
 def config_of(image: Document, place: str) -> str:
-    """Return the digest of the image's configuration.
+    """Return the digest of the image's configuration. ``place`` names the image in error messages.
 
     Raises :class:`PublishError` (``unknown-format``) if ``image`` is not the manifest of an image.
     """

@@ -25,9 +25,9 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]")  # not allowed in names of targets: docs.do
 class BakeSettings:
     """How images are named and built.
 
-    ``repository`` is ``HOST/REPOSITORY``. ``secret`` is the file that a build gets as its secret ``envbuild``. Without
-    ``moves_tags``, an image gets only the tag that never moves. ``contexts`` is the folder of the build contexts, written as
-    the bake file names it.
+    ``repository`` is ``HOST/REPOSITORY``. ``secret`` is the path of a file, which a build gets as the build secret named
+    ``envbuild``. Without ``moves_tags``, an image gets only the tag that never moves. ``contexts`` is the path of the folder
+    with the build contexts. The bake file contains this path unchanged.
     """
 
     repository: str
@@ -38,7 +38,11 @@ class BakeSettings:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Baked:
-    """The text of the bake file, its targets with their environments, and the environments that were left out (``skipped``)."""
+    """A bake file, and the environments that it builds.
+
+    ``text`` is the text of the file. ``targets`` maps the name of each target to the name of its environment. ``skipped`` are
+    the environments that were left out.
+    """
 
     text: str
     targets: dict[str, str]
@@ -80,7 +84,7 @@ def bake(tools: Tools, jobs: Sequence[Job], settings: BakeSettings) -> Baked:
 
 
 def write_contexts(tools: Tools, jobs: Sequence[Job], baked: Baked, folder: Path) -> tuple[str, ...]:
-    """Write the build context of each target of ``baked`` into a folder below ``folder``, and return notes for the user."""
+    """Write the build context of each target of ``baked`` into its own subfolder of ``folder``. Return notes for the user."""
     from envbuild.pipeline import context_folder, locking
 
     requests = {job.name: job.request for job in jobs}

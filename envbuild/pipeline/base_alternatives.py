@@ -1,4 +1,7 @@
-"""Finds environments of the same frameworks that this machine can build if the base of an environment is unreachable."""
+"""Finds alternatives to an environment whose base is unreachable.
+
+An alternative has the same frameworks, and this machine can build it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def with_alternatives(load_matrix: Callable[[], Matrix], environment: Environment) -> Iterator[None]:
-    """Add alternatives to the error of the block if the error says that the base of ``environment`` is unreachable."""
+    """If the ``with`` block fails because the base of ``environment`` is unreachable, add alternatives to the error."""
     try:
         yield
     except BuildError as error:
@@ -32,9 +35,10 @@ def with_alternatives(load_matrix: Callable[[], Matrix], environment: Environmen
 
 
 def alternatives(matrix: Matrix, environment: Environment) -> list[Alternative]:
-    """Return environments with the same frameworks whose base is made from a Debian mirror.
+    """Return alternatives to ``environment``: they have the same frameworks, and a base that is made from a Debian mirror.
 
-    There is at most one for the same kind of device and, if the environment is for GPUs, one for CPUs.
+    There is at most one alternative for the same kind of device. If ``environment`` is for GPUs, there is at most one more
+    alternative, which is for CPUs.
     """
     if environment.prefixes or environment.custom is not None:
         return []  # the files of a stack and of a user's recipe choose the operating system
@@ -48,7 +52,7 @@ def alternatives(matrix: Matrix, environment: Environment) -> list[Alternative]:
             if other is None or other.name == environment.name or not _needs_a_mirror_alone(other):
                 continue
             if (other.cuda is None) != (suffix == "-cpu"):
-                continue  # the answer is for another kind of device: no build for this one runs on that system
+                continue  # ``other`` is for another kind of device: no build for the wanted kind runs on this system
             place = f"{system.name} instead of {environment.system.name}" if system.name != environment.system.name else ""
             found.setdefault(suffix, Alternative(name=other.name, changes=", ".join(filter(None, (place, device)))))
     return list(found.values())

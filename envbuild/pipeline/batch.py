@@ -72,10 +72,10 @@ class Listener(Protocol):
 
 
 class Processes(Protocol):
-    """The part of :class:`envbuild.procs.Children` that a batch uses."""
+    """The methods of :class:`envbuild.procs.Children` that a batch uses."""
 
     def start(self, key: str, argv: Sequence[str]) -> None:
-        """Start a child process with the command ``argv``. Its events carry ``key``."""
+        """Start a child process with the command ``argv``. The events of this process contain ``key``."""
 
     def next(self) -> procs.Said | procs.Ended:
         """Wait until a child process writes a line or ends, and return this event."""
@@ -180,7 +180,10 @@ class _Batch:
 
 
 def read_event(line: str) -> Progress | str:
-    """Read a line that a child process with ``--progress json`` wrote to standard error. A line that is not JSON is text."""
+    """Read a line that a child process with ``--progress json`` wrote to standard error.
+
+    Return a line that is not JSON as it is.
+    """
     try:
         told = json.loads(line) if line.startswith("{") else {}
         return Progress(**told["progress"]) if "progress" in told else str(told.get("line", line))
@@ -189,7 +192,7 @@ def read_event(line: str) -> Progress | str:
 
 
 def _as_interrupted(ended: procs.Ended) -> procs.Ended:
-    """Return the answer "interrupted" in place of a child process that was killed after Ctrl-C and wrote no answer.
+    """Return the event "interrupted" for a child process that was killed after Ctrl-C and so wrote no JSON document.
 
     A child is killed if it has just started, or if it does not end in time.
     """

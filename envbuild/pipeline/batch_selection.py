@@ -18,7 +18,8 @@ from envbuild.pipeline.unchanged_renderings import RenderingWatch
 class Selection:
     """The environments that the command line asks for. ``pattern`` and ``revision`` are empty if they were not given.
 
-    ``has_changed_since`` says whether the command has an option `--changed-since`.
+    ``texts`` are requests, and ``every`` is true for the option `--all`. ``has_changed_since`` says whether the command has
+    an option `--changed-since`.
     """
 
     texts: tuple[str, ...] = ()
@@ -31,8 +32,9 @@ class Selection:
 def select(tools: Tools, selection: Selection, constraints: Constraints) -> list[Job]:
     """Return a job for each selected environment. With a bundle, "all" means all environments of the bundle.
 
-    Raises :class:`UsageError` if names are combined with another selection, and the error of the first name that cannot be
-    resolved. Raises :class:`UnknownNameError` (``nothing-matches``) for a pattern that matches no environment.
+    Raises :class:`UsageError` if the selection has both names and an option such as `--all`, or neither. Raises the error of
+    the first name that cannot be resolved. Raises :class:`UnknownNameError` (``nothing-matches``) for a pattern that matches no
+    environment.
     """
     chooses = selection.every or bool(selection.pattern) or bool(selection.revision)
     if bool(selection.texts) == chooses:

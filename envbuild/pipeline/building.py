@@ -31,7 +31,8 @@ def build_environment(
     """Build and verify the image of a lock, and return the build record and the verification.
 
     The verification is None if nothing had to be done, because the image exists and has all its tags. No tag moves before the
-    image is verified. A failed verification raises :class:`VerifyError`. A lock that pins no file of some framework is refused.
+    image is verified. A failed verification raises :class:`VerifyError`. A lock is refused if one of its frameworks has no
+    pinned file. ``aliases`` are further tags for the image.
     """
     from envbuild import build
 

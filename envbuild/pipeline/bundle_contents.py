@@ -46,8 +46,8 @@ class Checked:
     """The result of the check for one environment of a bundle.
 
     ``lacks`` are missing or damaged files that this machine needs for a build. ``unused_lacks`` are missing or damaged files
-    that it does not need. This can only be the tar file of the base, if this machine can make the base itself. ``error`` is
-    another reason why the environment cannot be built, or empty.
+    that this machine does not need. Only the tar file of the base can be such a file, because this machine may be able to make
+    the base itself. ``error`` is another reason why the environment cannot be built. It is empty if there is no such reason.
     """
 
     name: str
@@ -105,7 +105,7 @@ def lacks(
 ) -> Iterator[Lack]:
     """Read every file of ``wanted``, and yield those that are missing or damaged.
 
-    ``on_file`` returns, for a file, the function that is called with the number of bytes of each piece that was read.
+    ``on_file`` gets a file and returns a function. While this file is read, the function gets the size in bytes of each piece.
     """
     for each in wanted:
         if fault := bundle.fault(each.sha256, on_file(each)):
@@ -115,9 +115,10 @@ def lacks(
 def check(
     workspace: Workspace, bundle: BundleFolder, on_bytes: Callable[[int], None] = lambda _count: None
 ) -> tuple[BundleManifest, tuple[Checked, ...]]:
-    """Read every file that the environments of the bundle need, each file once, and return what is missing or damaged.
+    """Read the files that the environments of the bundle need. Return the manifest, and the result for each environment.
 
-    ``workspace`` is the workspace of the machine that will build. Raises the errors of :meth:`BundleFolder.manifest`.
+    A file that several environments need is read only once. ``workspace`` is the workspace of the machine that will build.
+    Raises the errors of :meth:`BundleFolder.manifest`.
     """
     manifest = bundle.manifest()
     sizes = {file.sha256: file.size for file in manifest.files}
@@ -156,10 +157,11 @@ def check(
 
 
 def needs_base_file(workspace: Workspace, lock: Lock, base: str) -> bool:
-    """Whether a build of ``lock`` needs the tar file of the base. ``base`` is the sha256 of the bundle's tar file, or empty.
+    """Whether a build of ``lock`` needs the tar file of the base.
 
-    The file is not needed if mmdebstrap can make the base from the pinned packages, or if the base is in the cache folder. A
-    cached base from another bundle is not used, because its contents come from the maker of that bundle.
+    ``base`` is the sha256 of this file in the bundle. It is empty if the bundle does not have the file. The file is not needed
+    if mmdebstrap can make the base from the pinned packages, or if the base is in the cache folder. A cached base from another
+    bundle is not used, because its contents come from the maker of that bundle.
     """
     planned = lock.base.bootstrap
     if planned is None or procs.find("mmdebstrap") is not None:

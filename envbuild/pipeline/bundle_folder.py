@@ -4,7 +4,7 @@
     files/SHA256         a file, named by its sha256
 
 A bundle may come from somebody else, so its manifest is not trusted. No text of the manifest becomes a path in the folder:
-files are found only by their hash. Links are refused. The files that an environment needs are read from its lock.
+files are found only by their hash. Links are refused. The lock of an environment says which files the environment needs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,11 @@ class BundledEnvironment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BundleManifest:
-    """The content of ``bundle.json``. ``matrix`` are the hashes of files with rows that extend the matrix, in their order."""
+    """The content of ``bundle.json``.
+
+    ``matrix`` has the hashes of the overlays, which are files with additional rows of the matrix. The order of the overlays is
+    kept.
+    """
 
     schema: int
     made_by: str
@@ -95,7 +99,7 @@ class BundleFolder:
     def manifest(self) -> BundleManifest:
         """Read and check ``bundle.json``.
 
-        Raises :class:`InvalidInputError`: ``no-bundle`` if there is no such file, ``broken-bundle`` with all problems of the
+        Raises :class:`InvalidInputError`: ``no-bundle`` if there is no such file, ``broken-bundle`` with the problems of the
         file.
         """
         path = self.folder / MANIFEST
@@ -121,7 +125,7 @@ class BundleFolder:
         return manifest
 
     def lock(self, environment: BundledEnvironment) -> Lock:
-        """Return the lock of ``environment``, after checking the hash of the file and then the content, as for every lock.
+        """Return the lock of ``environment``. The hash of the lock file is checked first, and then the content of the lock.
 
         Raises :class:`InvalidInputError` (``broken-bundle``, ``broken-lock``).
         """
@@ -165,7 +169,7 @@ class BundleFolder:
         return None if found == sha256 else "damaged"
 
     def names(self) -> Iterator[str]:
-        """Yield the names in the folder ``files``; none if there is no such folder."""
+        """Yield the names of the files in the folder ``files``. Yield nothing if this folder does not exist."""
         if (self.folder / FILES).is_dir():
             with os.scandir(self.folder / FILES) as entries:
                 yield from (entry.name for entry in entries)

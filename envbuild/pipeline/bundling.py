@@ -201,7 +201,7 @@ class _Run:
         )
 
     def _base_sizes(self, lock: Lock) -> Iterator[tuple[str, int]]:
-        """Yield a key and the size of the base's tar file, unless the bundle has this file.
+        """Yield a key that identifies the base's tar file, and the size of the file. Yield nothing if the bundle has the file.
 
         If the tar file does not exist yet, its size is estimated.
         """
@@ -359,7 +359,7 @@ def _plain(name: str) -> str:
 
 
 def _users_files(tools: Tools, lock: Lock) -> Mapping[str, Path]:
-    """Return the user's recipe and the files that it names, by their paths relative to the recipe's folder.
+    """Return the user's recipe and the files that it names: path relative to the recipe's folder → path on this machine.
 
     The result is empty if the environment does not come from a user's recipe.
     """

@@ -1,4 +1,7 @@
-"""Reads what a catalogue shows of a registry: published images, and statements about them that trusted keys signed."""
+"""Reads the published images from a registry, for the catalogue.
+
+Also reads the statements about these images that are signed with trusted keys.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _Read = Sequence[tuple[gathering.Judged, Mapping[str, Any]]]
 
 
 def require_repository(registry: str) -> None:
-    """Raise :class:`PublishError` if no registry answers, or if it does not have the repository (``not-in-registry``)."""
+    """Raise :class:`PublishError` if the registry does not answer, or has no such repository (``not-in-registry``)."""
     from envbuild.compose.outputs import documents, referrers
 
     with referrers.opened(registry, writes=False) as client:
@@ -51,7 +54,7 @@ def published(
             tools.on_progress(
                 Progress(stage="registry", message=entry.name, done=index, total=len(entries), unit="environments")
             )
-            # This tag contains the hash of the lock. The tag that is only the name may be on an image of another lock.
+            # This tag contains the hash of the lock. A tag without this hash may belong to an image of another lock.
             tag = f"{entry.name.replace('+', '_')}-{entry.lock.sha256[:8]}"
             try:
                 image = referrers.image(client, tag)
@@ -76,7 +79,7 @@ def _stated(
     digest = f"sha256:{image.digest}"
     try:
         ids = (attesting.config_of(image, shown.reference), digest)
-    except PublishError:  # an index of images for several platforms, about which no smoke report can be
+    except PublishError:  # ``image`` is an index of images for several platforms. No smoke report is about an index
         ids = (digest, digest)
     expected = gathering.Expected(name=entry.name, repository=str(client.repository), digest=digest, ids=ids, subject=subject)
     read, unread = gathering.judge(client, expected, trusted)
@@ -90,10 +93,10 @@ def _stated(
 
 
 def _is_ours(tools: Tools, client: Client, name: str, digest: str) -> bool:
-    """Whether this checkout would make the same image.
+    """Whether this checkout would make the published image with this ``digest``.
 
-    The tag by which the image was found names only the lock. The image may have been made from other recipes or with another
-    smoke test.
+    The tag by which the image was found contains only the hash of the lock. The image may have been made from other recipes or
+    with another smoke test.
     """
     from envbuild.compose.outputs import digests
 
@@ -112,7 +115,7 @@ def _with_reports(tools: Tools, entry: CatalogueEntry, accepted: _Read, *, are_p
     """
     proved: dict[Proved, None] = {}
     shown: dict[Smoke, None] = {}
-    # (board, capability) → the day of its newest verdict, and whether that verdict is a failure
+    # (board, capability) → the day of the newest verdict about this GPU, and whether that verdict is a failure
     gpus: dict[tuple[str, str], tuple[str, bool]] = {}
     for judged, whole in accepted:
         if judged.report is None:

@@ -95,8 +95,8 @@ def _rows_of_matrix(tools: Tools, known: set[str], table: MachineTable) -> Itera
     }
     seen = set(known)
     for row in listing.catalogue(tools):
-        # A row has no name if no operating system of the matrix can run it. Of builds with the same name, the first is the
-        # best.
+        # A row has no name if no operating system of the matrix can run its build. If several rows have the same name, the
+        # first row has the best build.
         if not row["name"] or row["name"] in seen:
             continue
         seen.add(row["name"])

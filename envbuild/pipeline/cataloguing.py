@@ -141,7 +141,8 @@ def _audit(tools: Tools, locked: Locked, sources: Sources) -> Audit | None:
 def _earlier(path: Path) -> Mapping[str, Any]:
     """Return the content of an earlier ``catalogue.json``.
 
-    Raises :class:`UsageError` if the file cannot be read, and :class:`InvalidInputError` (``catalogue``) if it is another file.
+    Raises :class:`UsageError` if the file cannot be read. Raises :class:`InvalidInputError` (``catalogue``) if the file is not
+    a ``catalogue.json`` of this version of envbuild.
     """
     try:
         content = codec.loads(files.read_bytes(path, _LARGEST))

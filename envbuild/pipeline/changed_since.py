@@ -15,7 +15,7 @@ _QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def changed(tools: Tools, names: Sequence[str], revision: str) -> list[str]:
-    """Return the environments of ``names`` with a file that is new or differs between ``revision`` and the working tree.
+    """Return those of ``names`` that have a changed file: a file that is new, or that differs from its version in ``revision``.
 
     The files of an environment are its folder (lock and rendering), the recipes of its frameworks, and the recipes whose
     adapters these recipes use. Files that all images share count for every environment: ``images/partials``, ``images/overlay``
@@ -29,7 +29,10 @@ def changed(tools: Tools, names: Sequence[str], revision: str) -> list[str]:
 def affected(
     workspace: Workspace, names: Sequence[str], paths: Sequence[str], recipes_of: Callable[[str], set[str]]
 ) -> list[str]:
-    """Return those of ``names`` that are affected by a change of the files ``paths``, which are relative to the root."""
+    """Return those of ``names`` that are affected by a change of the files ``paths``, which are relative to the root.
+
+    ``recipes_of`` gets the name of an environment, and returns the names of the recipes that it uses.
+    """
     shared = [_below(workspace, folder) for folder in (workspace.partials, workspace.overlay, workspace.guest)]
     if any(path.startswith(folder) for folder in shared if folder for path in paths):
         return list(names)
@@ -50,9 +53,10 @@ def changed_files(workspace: Workspace, revision: str) -> list[str]:
 
 
 def commit_of(workspace: Workspace, revision: str, what: str = "--changed-since") -> str:
-    """Return the id of the commit that ``revision`` names. ``what`` is the option or command that needs it, for error messages.
+    """Return the id of the commit that ``revision`` names.
 
-    Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``).
+    Error messages name ``what``, which is the option or command that needs the commit. Raises :class:`UsageError`
+    (``no-checkout``, ``unknown-revision``).
     """
     root = workspace.root
     if workspace.is_packaged or _git(root, "rev-parse", "--is-inside-work-tree") is None:
@@ -121,7 +125,7 @@ def _below(workspace: Workspace, folder: Path) -> str:
 
 
 def _part(path: str, folder: str) -> str:
-    """Return the first part of ``path`` below ``folder``; empty if the path is not in this folder."""
+    """Return the first component of ``path`` after ``folder``; empty if the path is not in this folder."""
     return PurePosixPath(path.removeprefix(folder)).parts[0] if folder and path.startswith(folder) else ""
 
 
@@ -132,7 +136,7 @@ def _recipes(tools: Tools, name: str) -> set[str]:
     """
     try:
         locked = read_locked(tools, name)
-    except InvalidInputError:  # a damaged lock is a change itself; the other environments are checked nevertheless
+    except InvalidInputError:  # one damaged lock must not stop the check of the other environments
         locked = None
     own = {framework.recipe for framework in locked.lock.environment.frameworks} if locked else set()
     return own | {other for recipe in own if recipe in tools.recipes for other in tools.recipes[recipe].adapters}

@@ -20,8 +20,8 @@ PATHS = {"github": ".github/workflows/images.yml", "gitlab": ".gitlab-ci.yml"}
 class Pipeline:
     """The values for the template of a pipeline file. ``repository`` is ``HOST/REPOSITORY``.
 
-    The work is divided into ``shards`` jobs, and the machine of each job has ``disk`` of free space. A push to ``branch``
-    publishes the images. ``install`` is the shell command that installs envbuild.
+    ``shards`` is the number of jobs that share the work. ``disk`` is the free disk space of the machine of each job. A push to
+    ``branch`` publishes the images. ``install`` is the shell command that installs envbuild.
     """
 
     repository: str
@@ -68,7 +68,7 @@ def text(workspace: Workspace, system: str, pipeline: Pipeline) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether ``text`` can be an item of a YAML list without quotes: YAML must read back the same text."""
+    """Whether ``text`` can be a list item and a value in YAML without quotes: YAML must read back the same text."""
     try:
         return bool(yaml.safe_load(f"- {text}") == [text] and yaml.safe_load(f"- run: {text}") == [{"run": text}])
     except yaml.YAMLError:
@@ -78,7 +78,8 @@ def _is_plain(text: str) -> bool:
 def install_command(workspace: Workspace) -> str:
     """Return the command with which a job installs envbuild.
 
-    A checkout that contains envbuild is installed itself. Otherwise the job installs the version that runs here.
+    If the checkout contains envbuild, the job installs envbuild from the checkout. Otherwise the job installs the version of
+    envbuild that writes the pipeline.
     """
     import envbuild
 

@@ -18,7 +18,7 @@ FILE = "environments.yaml"
 
 
 def listed(workspace: Workspace) -> dict[str, str]:
-    """Return the canonical names in ``images/environments.yaml`` with their reasons, in the order of the file.
+    """Return the environments in ``images/environments.yaml``, in the order of the file: canonical name → reason.
 
     The result is empty if the workspace has no such file. Raises :class:`InvalidInputError` with all problems of the file.
     """
@@ -63,7 +63,7 @@ def check_all(tools: Tools) -> list[FileDifference]:
 
 
 def check_one(tools: Tools, name: str) -> list[FileDifference]:
-    """Return the files of the environment ``name`` that differ from the rendering of its lock, which must exist."""
+    """Return the files of the environment ``name`` that differ from the rendering of its lock. The lock must exist."""
     locked = require_lock(tools, name)
     if tools.user_recipe is not None:
         return rendering.differences(tools.workspace.rendering(name), rendering.render_text(tools, locked.lock))
@@ -92,8 +92,8 @@ def _check_folder(tools: Tools, folder: Path) -> list[FileDifference]:
 def check_evidence(tools: Tools) -> list[FileDifference]:
     """Return evidence files that are unreadable, belong to no environment, or contain stale proofs.
 
-    If envbuild is an installed package, nothing is checked. Its evidence belongs to the locks of the package, and a lock of the
-    user can replace such a lock.
+    If envbuild is an installed package, nothing is checked. The evidence in the package is about the locks in the package, and
+    the user's own lock can replace such a lock.
     """
     if tools.workspace.is_packaged:
         return []

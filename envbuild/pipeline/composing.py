@@ -52,7 +52,7 @@ def composer(tools: Tools, lock: Lock) -> _Composition:
 
 
 def store_of(tools: Tools) -> LayerStore:
-    """Return the layer store of the cache folder. The store reports as progress that it waits for another process."""
+    """Return the layer store of the cache folder. If the store waits for another process, it reports this as progress."""
     from envbuild.compose.store import LayerStore
 
     return LayerStore(tools.workspace.layers, as_news("build", tools.on_progress))
@@ -68,7 +68,7 @@ class _Composition:
 
     @property
     def installs(self) -> bool:
-        """Whether a step of the skeleton installs packages, because it builds wheels from source packages."""
+        """Whether a step of the skeleton installs packages. Such a step builds wheels from source packages."""
         return "source=tools" in self.dockerfile
 
     def begin(self) -> None:
@@ -105,11 +105,12 @@ def compose_elsewhere(
     on_layer: Callable[[Layer], None] = lambda _layer: None,
     on_begin: Watch | None = None,
 ) -> T:
-    """Compose the image of ``lock`` without loading it into the engine, and return what ``place`` returns for it.
+    """Compose the image of ``lock``, pass it to ``place``, and return the result of ``place``.
 
     ``on_layer`` is called for each layer as soon as the layer is in the store. ``on_begin`` is called for each layer of a huge
-    wheel as soon as the file of this layer is begun. Raises :class:`BuildError` before ``place`` is called if the base or the
-    system packages of the skeleton are not those of the lock. The image is not in the engine, so it is not verified.
+    wheel as soon as the file of this layer is begun. If the base or the system packages of the skeleton are not those of the
+    lock, raises :class:`BuildError` and does not call ``place``. The image is not loaded into the engine, so it is not
+    verified.
     """
     from envbuild import build
 

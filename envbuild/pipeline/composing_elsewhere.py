@@ -32,8 +32,8 @@ class Placed:
 def build_to(tools: Tools, lock: Lock, rendering: Mapping[str, str], place: str) -> Placed:
     """Compose the image that ``lock`` describes, and write it to ``place``.
 
-    ``place`` is oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY. Each layer is sent to a registry as soon as the
-    layer is made. The image is not verified, so its tag ends in ``-unverified``. Tags without this ending name verified images.
+    ``place`` is oci:FOLDER[:NAME], docker-archive:FILE or HOST/REPOSITORY. A registry gets each layer as soon as the layer is
+    made. The image is not verified, so its tag ends in ``-unverified``. Tags without this ending name verified images.
     """
     from envbuild import build, image_inputs
 

@@ -52,9 +52,9 @@ def require_free(folder: Path) -> None:
 
 
 def _base(tools: Tools, lock: Lock, have: Debs) -> tuple[dict[str, Path], tuple[str, ...]]:
-    """Return the tar file of the base, by its path in the context, and notes for the user.
+    """Return the tar file of the base (path in the build context → path on this machine), and notes for the user.
 
-    There is no such file if the lock does not pin the packages of the base, or if this machine cannot make the base.
+    The mapping is empty if the lock does not pin the packages of the base, or if this machine cannot make the base.
     """
     from envbuild.engine import bases
 

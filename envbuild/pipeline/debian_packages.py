@@ -1,4 +1,7 @@
-"""Pins the Debian packages of a lock: every .deb file that its build installs, as a mirror offers them on one day."""
+"""Pins the Debian packages of a lock. These are all .deb files that a build of the lock installs.
+
+All packages that are pinned anew have the versions that a mirror offers on the same day.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def completed(tools: Tools, lock: Lock) -> Lock:
 def pinned(tools: Tools, lock: Lock, like: Lock | None = None) -> Lock:
     """Return ``lock`` with pins for the base and all packages that apt installs on it.
 
-    ``like`` is another lock on the same base. Its packages are used again if they are still available
+    If ``like`` is a lock on the same base, its packages are used again if they are still available
     (:mod:`envbuild.pipeline.debian_reuse`). Otherwise all packages are pinned anew from today's mirror, because packages of
     different days may conflict. If no mirror answers, the lock lists the packages as missing. Raises :class:`BuildError`
     (``packages-unavailable``, ``unknown-package``) if apt would refuse to install the packages.
@@ -72,7 +75,10 @@ def _todays(tools: Tools, lock: Lock) -> Lock:
 
 
 def _without_packages(lock: Lock) -> Lock:
-    """Return ``lock``, whose base is a pulled image, with an entry in ``missing``: the packages of apt are not pinned."""
+    """Return ``lock`` with an item in ``missing`` which says that the packages of apt are not pinned.
+
+    The base of ``lock`` is a pulled image.
+    """
     found = gaps.apt_gap(lock.environment, lock.base)
     if lock.apt is None and set(found) <= set(lock.missing):
         return lock

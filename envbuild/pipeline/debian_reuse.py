@@ -1,4 +1,4 @@
-"""Uses the Debian packages of an earlier lock on the same base again, so that the images of both locks share layers.
+"""Reuses the Debian packages of an earlier lock on the same base, so that the images of both locks share layers.
 
 Mirrors drop old packages within days. Dropped packages can still be in this machine's store and in the distribution's
 snapshots.
@@ -55,9 +55,9 @@ def pinned_like(tools: Tools, lock: Lock, like: Lock) -> Lock:
 
 
 def _kept_steps(plans: Sequence[AptPlan], like: Lock) -> Iterator[tuple[str, AptStep]]:
-    """Yield the apt steps of ``like`` that come before the first step that differs.
+    """Yield the apt steps of ``like`` that can be kept, each with its name. They come before the first step that differs.
 
-    These steps start with the same installed packages, and ask apt for the same packages.
+    In both locks, these steps start with the same installed packages, and ask apt for the same packages.
     """
     ours = {plan.name: plan.asked for plan in plans}
     same: list[str] = []

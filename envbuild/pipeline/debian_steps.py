@@ -15,7 +15,8 @@ def install_steps(
 ) -> tuple[AptStep, ...]:
     """Return the packages that each of ``plans`` installs.
 
-    The packages ``held`` of the base and the packages of the earlier steps are already installed at that point.
+    When a step runs, the packages of the base (``held``) and the packages of the earlier steps are already installed.
+    ``install`` gets the plan of the step and these packages. It returns the packages that apt adds.
     """
     found: dict[str, AptStep] = {}
     for plan in plans:

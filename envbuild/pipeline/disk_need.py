@@ -63,8 +63,9 @@ def estimate(
 ) -> DiskNeed:
     """Estimate the disk space that the images of ``locks`` need. ``held`` are the names of files that were downloaded before.
 
-    ``shares_layers`` is true if the composer makes the images. Then the same wheel in two images is one layer. ``sizes`` are
-    measured sizes of images in bytes, by name. They replace the estimates, except for the base, which several images can share.
+    ``shares_layers`` is true if the composer makes the images. Then the same wheel in two images is one layer. ``sizes`` maps
+    the name of an environment to the measured size of its image in bytes. A measured size replaces the estimate for the image.
+    The base is still estimated on its own, because several images can share it.
     """
     have = frozenset(held)
     downloads: dict[str, int] = {}
@@ -116,8 +117,9 @@ def require_space(disks: Sequence[Disk]) -> None:
 def need_of(tools: Tools, names: Sequence[str], *, shares_layers: bool, anew: bool = False) -> DiskNeed:
     """Estimate the disk space for building ``names``. An environment with no lock or a damaged lock counts as unknown.
 
-    An environment counts as zero if the engine has its image, made from the same lock by the same builder. Only the last layers
-    of such an image can change, for example because of another smoke test. With ``anew``, all images are built again and count.
+    An environment counts as zero if the engine has an image that the chosen builder made from the current lock. Only the last
+    layers of such an image can change, for example because of another smoke test. With ``anew``, all images are built again, so
+    they all count.
     """
     locked = [_lock_of(tools, name) for name in names if anew or not _has_image(tools, name, is_composed=shares_layers)]
     folder = tools.workspace.downloads

@@ -99,7 +99,7 @@ def proof(kind: Kind, subject: Subject, *, date: str, engine: str) -> Proof:
 
 
 def stale_parts(proof: Proof, subject: Subject) -> tuple[Part, ...]:
-    """Return the inputs of ``proof`` that have changed; none while the proof is valid. A missing hash counts as changed."""
+    """Return the inputs of ``proof`` that have changed; empty if the proof is valid. A missing hash counts as changed."""
     return tuple(part for part in RESTS_ON[proof.kind] if getattr(proof, part) != getattr(subject, part))
 
 
@@ -109,7 +109,7 @@ def rests_on_guest(held: Evidence) -> bool:
 
 
 def current(held: Evidence, subject: Subject) -> Evidence:
-    """Return ``held`` without entries that are stale for ``subject``."""
+    """Return ``held`` without the proofs, failed attempts and contradictions that are stale for ``subject``."""
     return replace(
         held,
         proofs=tuple(each for each in held.proofs if not stale_parts(each, subject)),
@@ -119,7 +119,10 @@ def current(held: Evidence, subject: Subject) -> Evidence:
 
 
 def joined(committed: Evidence, cached: Evidence) -> Evidence:
-    """Combine the committed evidence with the newer proofs and the contradictions of this machine."""
+    """Add the evidence of this machine (``cached``) to the committed evidence.
+
+    Committed proofs of a kind are left out if ``cached`` has a contradiction of this kind.
+    """
     refuted = {each.kind for each in cached.contradicted}
     proofs = [each for each in committed.proofs if each.kind not in refuted]
     known = {replace(each, date="") for each in proofs}
@@ -141,7 +144,7 @@ def kinds(held: Evidence) -> tuple[Kind, ...]:
 
 
 def with_proof(held: Evidence, proof: Proof) -> Evidence:
-    """Return ``held`` with ``proof`` added, unless ``held`` has the same proof by the same engine already."""
+    """Return ``held`` with ``proof`` added, unless ``held`` already has a proof that differs from it only in the date."""
     if any(replace(each, date="") == replace(proof, date="") for each in held.proofs):
         proofs = held.proofs
     else:

@@ -41,7 +41,7 @@ _NOTE = re.compile(r"([0-9a-f]{64})  .*\n")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pin:
-    """One file that a lock pins. It is on a package index (``artifact``), at its own ``url``, or a ``deb`` from ``origins``.
+    """One file that a lock pins. It comes from a package index (``artifact``), from ``url``, or from ``origins`` (a ``deb``).
 
     ``size`` is 0 if the size is unknown.
     """
@@ -59,7 +59,7 @@ class Pin:
 class Fetched:
     """The result for one environment. ``failed`` has the errors about files that could not be fetched.
 
-    ``known`` is the number of ``files`` that earlier runs had checked. ``unpinned`` are files that the lock does not pin; while
+    ``known`` is the number of ``files`` that earlier runs had checked. ``unpinned`` are files that the lock does not pin. If
     there are any, nothing is proved. ``contradicted`` is true if a file is gone from its server or differs from its pin.
     """
 
@@ -193,7 +193,10 @@ class _Run:
             _write(self._notes, pin)
 
     def _unchecked(self, lock: Lock, mine: Iterable[Pin]) -> Iterator[evidence.Unchecked]:
-        """Yield each file that could not be fetched, without details of this machine, and then each file that is not pinned."""
+        """Yield each file that could not be fetched, and then each file that is not pinned.
+
+        The result contains no details of this machine.
+        """
         for pin in mine:
             if (error := self._failed.get(pin.sha256)) is not None:
                 yield evidence.Unchecked(

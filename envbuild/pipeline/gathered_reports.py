@@ -34,7 +34,7 @@ class AcceptedReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gathered:
-    """The content of the file in the cache folder with the accepted reports about one environment."""
+    """The content of a file in the cache folder. The file contains the accepted reports about one environment."""
 
     schema: int
     name: str

@@ -41,9 +41,10 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatheredStatements:
-    """The statements about the image of ``name`` that has the ``tag`` in the registry.
+    """The statements about one image. ``name`` is the environment of the image, and ``tag`` is its tag in ``repository``.
 
-    ``unread`` is the number of attached documents that were not read: damaged, too large, of another type, or too many.
+    ``unread`` is the number of attached documents that were not read. A document is not read if it is damaged, too large or of
+    another type, or if there are too many documents.
     """
 
     name: str
@@ -110,8 +111,8 @@ def judge(
 ) -> tuple[list[tuple[Judged, Mapping[str, Any]]], int]:
     """Judge all statements that are attached to an image.
 
-    Return each statement with its whole smoke report. The report is empty unless the statement is an accepted smoke report. The
-    second value is the number of attached documents that were not read.
+    The first value lists each statement with its whole smoke report. The report is empty unless the statement is an accepted
+    smoke report. The second value is the number of attached documents that were not read.
     """
     from envbuild.compose.outputs import referrers
 

@@ -1,8 +1,8 @@
-"""Prefers environments whose smoke test passed on a GPU of the user's kind, on any machine.
+"""Prefers environments whose smoke test passed on the kind of GPU that the user has. Any machine may have run the test.
 
-This module reads the smoke reports that ``evidence --from`` stored. The resolver does not know these reports. It is asked a
-second time, with a request that only the proved environment satisfies. So this module need not repeat the resolver's rules,
-and a proof never overrides a rule.
+This module reads the smoke reports that ``evidence --from`` stored. The resolver does not know these reports. This module
+asks the resolver a second time, with a request that only the proved environment satisfies. So this module need not repeat the
+resolver's rules, and a proof never overrides a rule.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ def prefer(tools: Tools, texts: Sequence[str], constraints: Constraints, usual: 
 
     ``usual`` is the answer without proofs. Only environments with the same framework releases as ``usual`` are considered. So a
     proof can decide about CUDA, Python and the operating system, but never about the version of a framework. ``resolve``
-    answers a request by the matrix. If no other environment is proved, the result is ``usual``. Its reasons then name its own
-    proof, or its warnings name its failed test.
+    is a function that resolves a request without proofs.
+
+    If ``usual`` itself is proved, the result is ``usual``, with the proof among the reasons. If no suitable environment is
+    proved, the result is ``usual``. The warnings then name a failed smoke test of ``usual``, if there was one.
     """
     gpus = wanted(tools.matrix, constraints.gpu)
     if not gpus or usual.environment.cuda is None:
@@ -71,8 +73,8 @@ def prefer(tools: Tools, texts: Sequence[str], constraints: Constraints, usual: 
 def is_about(matrix: Matrix, report: AcceptedReport, gpu: GpuWanted) -> bool:
     """Whether the test of the report used this kind of GPU: the same board or, if ``gpu`` names no board, the same capability.
 
-    A report from a machine with different GPUs proves nothing: the test uses only equal GPUs, and the report does not say
-    which.
+    A report from a machine with several kinds of GPUs proves nothing. The test uses GPUs of only one kind, and the report does
+    not say which kind that was.
     """
     if len({board_name(matrix, name) for name in report.gpus}) > 1:
         return False
@@ -90,7 +92,7 @@ def board_name(matrix: Matrix, name: str) -> str:
 
 
 def wanted(matrix: Matrix, text: str | None) -> tuple[GpuWanted, ...]:
-    """Return the GPUs with the name ``text``, which was given with ``--gpu``."""
+    """Return the GPUs that ``text`` names. ``text`` is the value of ``--gpu``, which is a comma-separated list of names."""
     return tuple(find_gpu(matrix, each)[0] for each in text.split(",")) if text else ()
 
 
@@ -110,7 +112,8 @@ def _narrowed(  # noqa: PLR0917 - the answer depends on all these arguments
 ) -> Resolution | None:
     """Resolve the request with the CUDA, Python and operating system of the proved environment ``name``.
 
-    Return None if the resolver refuses that or answers with another environment, or if ``name`` has other framework releases.
+    Return None if the resolver refuses this request, or answers with another environment. Also return None if ``name`` has no
+    lock, or has other framework releases than ``usual``.
     """
     locked = read_locked(tools, name)
     if locked is None or _releases(locked.lock.environment) != _releases(usual.environment):

@@ -78,7 +78,7 @@ def sources_of_image(tools: Tools, name: str, digest: str) -> list[tuple[str, st
     """Return (binary package, source package, source version) for each Debian package in the image.
 
     The image is the one that was built from the lock with this ``digest``. The result is None if there is no such image or no
-    engine. The result is empty if the image has no dpkg.
+    engine. The result is empty if dpkg in the image is missing or lists no packages.
     """
     from envbuild import build
     from envbuild.verify import installed
@@ -146,7 +146,10 @@ def verify_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: b
 
 
 def _rules(tools: Tools, lock: Lock) -> ImportRules:
-    """Return the rules about imports: from the file of rules, from the matrix, and the packages that recipes ignore."""
+    """Return the rules about imports.
+
+    The rules come from a file, from the matrix, and from the recipes, which say which packages are ignored.
+    """
     from packaging.utils import canonicalize_name
 
     from envbuild.verify import rules
@@ -158,7 +161,11 @@ def _rules(tools: Tools, lock: Lock) -> ImportRules:
 
 
 def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: SmokeOptions, *, replay: bool) -> Smoked:
-    """Run the smoke test in the image. With ``replay``, a verdict for the same image, options and GPUs is taken if stored."""
+    """Run the smoke test in the image.
+
+    With ``replay``, the test is not run if there is a stored verdict for this image with the same lock, options and GPUs. Then
+    the stored verdict is returned.
+    """
     from envbuild import smoketest
 
     name = lock.environment.name
@@ -199,7 +206,7 @@ def smoke_image(tools: Tools, lock: Lock, digest: str, image: str, options: Smok
 
 
 def stored_verdict(tools: Tools, name: str, digest: str, image: str, options: SmokeOptions) -> Smoked | None:
-    """Return the stored verdict of an earlier smoke test with the same image, lock, options and GPUs; None without one."""
+    """Return the stored verdict of a smoke test with the same image, lock, options and GPUs; None if there is none."""
     known = stage_cache.recall(tools.workspace, name, "smoke", _smoke_key(tools, digest, image, options))
     return _stored(known) if known is not None else None
 

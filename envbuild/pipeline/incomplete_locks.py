@@ -49,9 +49,9 @@ def require_complete(tools: Tools, lock: Lock) -> None:
 
 
 def _complete_ones(tools: Tools, lock: Lock) -> Iterator[Alternative]:
-    """Yield committed environments of the same framework and for the same kind of device whose locks pin the framework's files.
+    """Yield committed environments of the same framework, for the same kind of device.
 
-    The environment with the nearest version comes first.
+    The lock of each of them pins the files of the framework. The environment with the nearest version comes first.
     """
     from envbuild.pipeline import committed
 

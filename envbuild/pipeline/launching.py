@@ -82,10 +82,10 @@ def launch_text(
 ) -> Launch:
     """Return the launch: the command of the launcher ``via``, and the text that it reads.
 
-    ``shared`` means that all hosts have the image under this name. Otherwise, a name that only this machine knows is refused. A
-    kind of launch that needs a program in the image is refused if the image lacks this program. It is not refused if the user
-    ``vouched`` for the program. Raises :class:`UnknownNameError` for an unknown launcher, and :class:`UsageError` if the
-    launcher cannot start this image.
+    ``shared`` means that all hosts have an image with the name in ``order``. Otherwise, a name that only this machine knows is
+    refused. A kind of launch that needs a program in the image is refused if the image lacks this program. It is not refused
+    if the user ``vouched`` for the program. Raises :class:`UnknownNameError` for an unknown launcher, and :class:`UsageError`
+    if the launcher cannot start this image.
     """
     from envbuild.launch import image_names, image_programs, launchers, rendering
 
@@ -146,10 +146,11 @@ def require_launcher(plan: Launch) -> None:
 
 
 def run_launch(plan: Launch, on_line: Callable[[str], None]) -> dict[str, Any] | None:
-    """Run the launch now, and pass each line of its output to ``on_line``. Return the report; None if there is none here.
+    """Run the launch now, and pass each line of its output to ``on_line``.
 
-    Raises :class:`UsageError` (``missing-program``) if this machine lacks a program that the launcher needs. Raises
-    :class:`SmokeFailedError` if the launcher ended with an error and there is no report, or the report says pass.
+    Return the report; None if the report is not on this machine. Raises :class:`UsageError` (``missing-program``) if this
+    machine lacks a program that the launcher needs. Raises :class:`SmokeFailedError` if the launcher ended with an error,
+    unless there is a report with another verdict than pass.
     """
     from envbuild import procs
     from envbuild.pipeline import image_checks

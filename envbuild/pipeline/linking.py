@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _CHECKS = 9  # increase this number when `linkcheck` gets more checks, so that older stored results do not count
 _SHOWN = 40
-# The first CUDA version with minor-version compatibility. From here on, matrix/drivers.yaml has the lowest drivers.
+# The first CUDA version with minor-version compatibility. From this version on, matrix/drivers.yaml has the lowest drivers.
 _MINOR_FROM = 11
 
 
@@ -43,8 +43,8 @@ def link_image(tools: Tools, lock: Lock, digest: str, image: str, *, replay: boo
     """Check the image that was built from ``lock``, and record the proof.
 
     With ``replay``, a stored result for this image and lock is used. Without ``driver``, the image must work with the lowest
-    driver that the matrix has for the environment. A check for another ``driver`` proves nothing about the lock, and is not
-    recorded. Raises :class:`VerifyError` (``not-linked``, exit code 8) with every gap.
+    driver that the matrix has for the environment. A check for a given ``driver`` proves nothing about the lock, and is not
+    recorded. Raises :class:`VerifyError` (``not-linked``, exit code 8) with the gaps.
     """
     from envbuild import build
 
@@ -222,7 +222,7 @@ def check(tools: Tools, image: Image, *, driver: RequiredDriver = NO_DRIVER, fea
 
 
 def _floors(tools: Tools) -> dict[str, str]:
-    """Return the lowest driver for each version of CUDA. From CUDA 11 on, this is one driver for each major version."""
+    """Map each version of CUDA to its lowest driver. From CUDA 11 on, the keys are major versions."""
     minor = {row.version: row.driver_min for row in tools.matrix.cuda if int(row.version.partition(".")[0]) < _MINOR_FROM}
     return {**minor, **{rule.cuda_major: rule.driver_min for rule in tools.matrix.driver_rules}}
 
@@ -288,7 +288,7 @@ class _Counter:
 
 
 def _capabilities(tools: Tools) -> dict[str, list[str]]:
-    """Return the names of the GPUs in the matrix, by compute capability."""
+    """Map each compute capability to the names of the GPUs in the matrix that have it."""
     found: dict[str, list[str]] = {}
     for gpu in tools.matrix.gpus:
         found.setdefault(gpu.capability, []).append(gpu.name)

@@ -27,7 +27,10 @@ _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.d
 
 
 class LayerStream(NamedTuple):
-    """The uncompressed tar file of a layer, in pieces. ``diff_id`` returns its diff id (hex) after the last piece was read."""
+    """The uncompressed tar file of a layer, in pieces.
+
+    ``diff_id`` returns the diff id (hex) of the layer. It may be called only after the last piece was read.
+    """
 
     pieces: Iterable[bytes]
     diff_id: Callable[[], str]
@@ -172,7 +175,10 @@ def _unpacked_blob(path: Path, media_type: str) -> Iterator[bytes]:
 
 
 def _manifest(folder: Path, entry: Mapping[str, Any]) -> Any:
-    """Return the manifest of an entry of the index. For an image for several platforms, return that for Linux on x86-64."""
+    """Return the manifest of an image in the index of the layout.
+
+    If the image is for several platforms, return its manifest for Linux on x86-64.
+    """
     found = _blob(folder, entry["digest"])
     if entry.get("mediaType") in _INDEXES or "manifests" in found:
         fitting = [

@@ -25,7 +25,7 @@ def catalogue(tools: Tools, **filters: Any) -> Sequence[dict[str, Any]]:
     """Return the rows of ``envbuild.resolve.catalogue.catalogue`` in the form of ``list --json``.
 
     ``filters`` are fields of ``Filters``. Without filters, the rows come from a cached copy if there is one. Raises the errors
-    of that function.
+    of ``envbuild.resolve.catalogue.catalogue``.
     """
     if any(filters.values()):
         return _rows(tools, filters)

@@ -90,10 +90,10 @@ def lock_environment(tools: Tools, environment: Environment, *, relock: bool = F
 
 
 def starting_lock(tools: Tools) -> Lock | None:
-    """Return the lock whose pins a new lock of a user's recipe keeps if they fit.
+    """Return the earlier lock from which a new lock of a user's recipe takes the pins that fit.
 
-    This is the previous lock of the recipe or, without one, the committed lock of the recipe's frameworks. So the images share
-    layers. The result is None if neither lock exists, or if there is no user's recipe.
+    The earlier lock is the previous lock of the recipe or, without one, the committed lock of the recipe's frameworks. So the
+    images share layers. The result is None if neither lock exists, or if there is no user's recipe.
     """
     if tools.user_recipe is None:
         return None

@@ -135,8 +135,10 @@ def make(
 
 
 def _environment(tools: Tools, texts: Sequence[str], constraints: Constraints, known: Rendering | None) -> Environment:
-    """Return the environment that ``texts`` ask for. It is read from the lock if ``known`` is a rendering of a complete
-    lock."""
+    """Return the environment that ``texts`` ask for.
+
+    If ``known`` is a rendering of a complete lock, the environment is read from this lock.
+    """
     locked = read_locked(tools, known.name) if known is not None and known.is_lock_whole else None
     return locked.lock.environment if locked else resolving.resolve_buildable(tools, texts, constraints).environment
 

@@ -76,7 +76,10 @@ def prove_again(
 
 
 def explain_skipped(tools: Tools, name: str, kinds: Sequence[Kind]) -> list[str]:
-    """Return a sentence for each smoke test in ``kinds`` that is not run here, because of the environment or this machine."""
+    """Return a sentence for each smoke test in ``kinds`` that is missing and is not run here.
+
+    The sentence gives the reason, which is a property of the environment or of this machine.
+    """
     if stored_locks.read_locked(tools, name) is None:
         return []
     uses_gpu, has_gpu = _uses_gpu(tools, name), _has_gpu()
