@@ -68,7 +68,10 @@ def start(tools: Tools, folder: Path, wishes: Wishes, *, force: bool) -> Started
 
 
 def _bad_options(problems: Sequence[Problem]) -> UsageError:
-    """Return an error that names options of `init`. Lines of the file would not help the user: the file was not written."""
+    """Return an error that names the wrong options of `init`.
+
+    The ``problems`` name lines of the recipe. These lines would not help the user, because the recipe was not written.
+    """
     told = []
     for each in problems:
         key, _, message = each.message.partition(": ")
@@ -81,7 +84,9 @@ def _bad_options(problems: Sequence[Problem]) -> UsageError:
 
 
 def _require_lockable(tools: Tools, resolution: Resolution) -> str:
-    """Choose the packages as `lock` does, and discard the result. Return why they could not be chosen, or an empty text.
+    """Choose the packages in the same way as `lock`, but keep no lock.
+
+    Return the reason if the packages of a framework could not be chosen, else an empty text.
 
     Raises the errors of locking if the packages conflict. The base is not pinned, because its pin does not depend on the
     packages.
@@ -102,7 +107,10 @@ def _require_lockable(tools: Tools, resolution: Resolution) -> str:
 
 
 def _require_possible(environment: Environment) -> None:
-    """Raise :class:`ConflictError` if the matrix alone shows, without a package index, that a package does not fit."""
+    """Raise :class:`ConflictError` if a package of the recipe does not fit a framework.
+
+    Only the matrix is used, because no package index can be reached.
+    """
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -135,7 +143,11 @@ def _require_possible(environment: Environment) -> None:
 
 
 def first_choice(tools: Tools) -> str:
-    """Return a default request: the newest release of the framework with most releases, for GPUs if this machine has some."""
+    """Return a default request: the newest release of the framework that has the most releases.
+
+    Frameworks that have a recipe are preferred. The request asks for GPU builds if this machine has a GPU, else for CPU
+    builds. It asks for neither kind if the release has no build of that kind.
+    """
     from envbuild.host import nvidia
 
     framework = max(tools.matrix.frameworks, key=lambda table: (table.recipe in tools.recipes, len(table.releases)))

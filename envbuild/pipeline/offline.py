@@ -60,7 +60,7 @@ class Offline:
     def __init__(self, bundle: BundleFolder, manifest: BundleManifest) -> None:
         self.bundle = bundle
         self.manifest = manifest
-        self.recipes: dict[str, Path] = {}  # name → the copy of a user's recipe
+        self.recipes: dict[str, Path] = {}  # name of an environment → the copy of its user's recipe
 
     def names(self) -> list[str]:
         """Return the names of all environments in the bundle, sorted."""
@@ -166,8 +166,9 @@ def _context_files(bundle: BundleFolder, lock: Lock, *, wheels: bool) -> dict[st
 def tools_for(workspace: Workspace, folder: Path, texts: list[str], tools: Callable[[Workspace], Tools]) -> Tools:
     """Return tools that take all files from the bundle in ``folder``. ``tools`` is a function that makes tools for a workspace.
 
-    The locks and the users' recipes of the bundle are written below the cache folder, so that the locks of a checkout do not
-    change. Raises :class:`InvalidInputError` for an invalid bundle.
+    ``texts`` are the words of the request. If they are the name of a user's environment, the tools are for its recipe. The
+    locks and the users' recipes of the bundle are written below the cache folder, so that the locks of a checkout do not
+    change. Raises :class:`InvalidInputError` for an invalid bundle, and :class:`UsageError` if ``texts`` contain a path.
     """
     bundle = BundleFolder(folder)
     manifest = bundle.manifest()
@@ -214,7 +215,10 @@ def _write_recipe(bundle: BundleFolder, environment: BundledEnvironment, folder:
 
 
 def _remove_others(folder: Path, wanted: set[str]) -> None:
-    """Remove files of an earlier bundle, because a recipe that copies the whole folder would copy them into its image."""
+    """Remove all files from ``folder`` except ``wanted``: they come from an earlier bundle.
+
+    A recipe that copies the whole folder would copy these earlier files into its image.
+    """
     seen: list[Path] = []
     for parent, folders, names in os.walk(folder):
         here = Path(parent)

@@ -46,9 +46,10 @@ class Buildable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """An image to make. Its ``tag`` never moves. Shards are numbered from 1.
+    """An image to make. Its ``tag`` never moves. ``lock`` and ``inputs`` are digests.
 
-    ``seconds`` is the time that an earlier run measured if ``is_measured`` is true, else an estimate.
+    If ``is_measured`` is true, ``seconds`` is the time that an earlier run measured; else it is an estimate. ``shard`` is the
+    number of the shard that makes the image. The first shard has the number 1.
     """
 
     name: str
@@ -75,7 +76,10 @@ class SharedLayer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """The part of the work for one machine. ``layers`` are layers that its images share, and that no other shard makes."""
+    """The part of the work for one machine.
+
+    ``layers`` are layers that several images of this shard have. No other shard makes these layers.
+    """
 
     number: int
     items: tuple[Item, ...]
@@ -120,7 +124,8 @@ class Plan:
 class Division:
     """How to divide the work: into ``count`` shards, each with ``room`` bytes of disk space.
 
-    ``seconds`` are measured times, and ``sizes`` are measured sizes of images in bytes. Both are by name of the environment.
+    ``seconds`` maps names of environments to measured times. ``sizes`` maps names of environments to the measured sizes of
+    their images in bytes.
     """
 
     count: int = 1
@@ -131,6 +136,8 @@ class Division:
 
 def since(tools: Tools, jobs: Sequence[Job], revision: str, division: Division, only: str = "") -> Plan:
     """Plan the images that differ between a git revision and the working tree. The shards divide only these images.
+
+    :func:`candidates` explains ``only``.
 
     Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``), and the errors of locks and recipes.
     """
@@ -156,8 +163,8 @@ def against(tools: Tools, jobs: Sequence[Job], repository: str, division: Divisi
     """Plan the images that ``repository`` (``HOST/REPOSITORY``) lacks.
 
     All of ``jobs`` are divided into shards, not only the missing images. So each machine keeps the same part of the work, even
-    if other machines publish images in the meantime. Raises :class:`PublishError` (``tag-taken`` if a tag that never moves is
-    on another image), and the errors of locks and recipes.
+    if other machines publish images in the meantime. :func:`candidates` explains ``only``. Raises :class:`PublishError`
+    (``tag-taken`` if a tag that never moves is on another image), and the errors of locks and recipes.
     """
     from envbuild.compose.outputs import documents, referrers, registry_client
     from envbuild.pipeline.published_inputs import PublishedInputs
@@ -180,8 +187,9 @@ def against(tools: Tools, jobs: Sequence[Job], repository: str, division: Divisi
 def candidates(tools: Tools, jobs: Sequence[Job], only: str = "") -> tuple[list[Buildable], list[Skipped]]:
     """Return the environments that can be built, and the environments that cannot be built.
 
-    ``only`` is ``cpu``, ``gpu`` or empty; it leaves out environments for the other kind of device. Raises the errors of damaged
-    locks. Raises :class:`InvalidInputError` (``misplaced-lock``) for a lock in a folder with another name.
+    If ``only`` is ``cpu`` or ``gpu``, environments for the other kind of device are left out. If it is empty, none are left
+    out. Raises the errors of damaged locks. Raises :class:`InvalidInputError` (``misplaced-lock``) if the name of a lock's
+    folder is not the name of its environment.
     """
     from envbuild import build, image_inputs
 
@@ -214,7 +222,10 @@ def candidates(tools: Tools, jobs: Sequence[Job], only: str = "") -> tuple[list[
 
 
 def _refuse_misplaced(locks: Sequence[Locked]) -> None:
-    """Refuse locks in folders with other names, because an environment would be missing from the plan or be in it twice."""
+    """Refuse each lock whose folder does not have the name of its environment.
+
+    With such a lock, the plan could lack an environment, or contain it twice.
+    """
     if not locks:
         return
     problems = [
@@ -283,7 +294,7 @@ def _shards(
 
 
 def _large_layers(lock: Lock) -> dict[str, SharedLayer]:
-    """Return the layers of the largest wheels, by key.
+    """Return the layers of the largest wheels, as a mapping from the key of each layer to the layer.
 
     These layers take longest to make. They do not depend on the Python interpreter, so environments can share them.
     """

@@ -54,8 +54,8 @@ def check(tools: Tools, policy: Policy, name: str, questions: Questions, *, upgr
 def with_unused(policy: Policy, judged: Sequence[Judgement], known: Sequence[str]) -> list[Judgement]:
     """Return ``judged``, with one more judgement about the policy itself if the policy has unused exceptions.
 
-    An exception is unused if it accepts no finding. It is considered only if all ``known`` environments that it applies to were
-    judged.
+    An exception is unused if it accepts no finding. An exception is left out if it also applies to an environment of
+    ``known`` that was not judged.
     """
     names = {each.name for each in judged}
 

@@ -25,11 +25,11 @@ _STAGE = "policy-audit"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Questions:
-    """Where known vulnerabilities are looked up: in OSV ``databases``, or else by a ``service``.
+    """Where known vulnerabilities are looked up: in OSV ``databases`` or, if there are none, at a ``service``.
 
     ``answers`` is a file from `envbuild audit --json`, or a folder with such a file for each environment. If ``answers`` is
-    given, neither databases nor a service are asked. With ``stored_only``, no service is asked: without databases, only a
-    stored answer counts.
+    given, neither databases nor a service are asked. With ``stored_only``, no service is asked. If there are no databases
+    either, only an answer that an earlier run stored counts.
     """
 
     databases: tuple[Path, ...] = ()
@@ -68,7 +68,7 @@ def of_lock(tools: Tools, policy: Policy, locked: Locked, questions: Questions, 
 
 
 def _record(tools: Tools, locked: Locked) -> BuildRecord | None:
-    """Return the build record of the image that was built last on this machine; None if it was built from another lock."""
+    """Return the build record of the environment's last image on this machine; None if that image is from another lock."""
     from envbuild import build
 
     record = build.read_record(tools.workspace, locked.lock.environment.name)
@@ -204,7 +204,7 @@ def _proofs(tools: Tools, locked: Locked) -> Iterator[PolicyProof]:
 
 
 def _report(tools: Tools, name: str, digest: str) -> Mapping[str, Any] | None:
-    """Return the last smoke report of this machine; None if it is not a pass or is about another lock."""
+    """Return the last smoke report of this machine; None if this report is not a pass or is about another lock."""
     path = status.stored_reports(tools, name).get("json")
     report = image_checks.read_report(path) if path is not None else None
     about = report.get("environment") if report is not None else None
@@ -213,9 +213,9 @@ def _report(tools: Tools, name: str, digest: str) -> Mapping[str, Any] | None:
 
 
 def machines_of(report: Mapping[str, Any]) -> Iterable[str]:
-    """Return the names of the GPU that a test used, and of the processor.
+    """Return the names of the machine's GPU and processor, from the report of a test.
 
-    The result is empty for a machine with different GPUs, because the report does not say which of them the test used.
+    For a GPU test on a machine with different GPUs, the result is empty: the report does not say which GPU the test used.
     """
     devices = report.get("devices")
     host = report.get("host")

@@ -43,7 +43,10 @@ def with_upgrades(tools: Tools, policy: Policy, locked: Locked, judged: Judgemen
 
 
 class _Finder:
-    """Finds upgrades for one environment. Several findings share one search for another environment where that is possible."""
+    """Finds upgrades for one environment.
+
+    All findings about site rules, end of life and bases share one search for another environment.
+    """
 
     def __init__(self, tools: Tools, policy: Policy, locked: Locked, today: str) -> None:
         self._tools, self._policy, self._locked, self._today = tools, policy, locked, today
@@ -66,7 +69,11 @@ class _Finder:
         return ""
 
     def of_package(self, package: str, findings: Sequence[PolicyFinding]) -> str:
-        """Return the lowest version of a package that fixes all ``findings`` about this package and can be locked."""
+        """Return the smallest upgrade of ``package`` that fixes all ``findings`` about it; empty if none is known.
+
+        For the package of a framework, this is another environment. For any other package, it is the lowest version that can
+        be locked. The text includes the command for the upgrade.
+        """
         pinned = {canonicalize_name(each.name) for prefix in self._locked.lock.prefixes for each in prefix.artifacts}
         if canonicalize_name(package) not in pinned:
             return ""
@@ -88,9 +95,10 @@ class _Finder:
         return ""
 
     def _other_pins(self, package: str) -> list[str]:
-        """Return all other packages with their locked versions, so that the search changes only one package and ends soon.
+        """Return requirements that fix all other packages at their locked versions.
 
-        A package that several prefixes have in different versions is left out, so its version stays free.
+        With these requirements, the search changes only one package and ends soon. Frameworks are left out. A package that
+        several prefixes have in different versions is left out, too, so its version stays free.
         """
         held: dict[str, set[str]] = {}
         for prefix in self._locked.lock.prefixes:
@@ -101,7 +109,10 @@ class _Finder:
         return [f"{name}=={min(versions)}" for name, versions in held.items() if len(versions) == 1 and name not in changed]
 
     def _offered(self, package: str, findings: Sequence[PolicyFinding]) -> list[str]:
-        """Return the versions on the index that fix all ``findings`` about a package, lowest first, without yanked versions."""
+        """Return the versions on the index that fix all ``findings`` about a package, lowest first.
+
+        Yanked versions and pre-releases are left out.
+        """
         from envbuild.lock.available_versions import version_of
 
         project = str(canonicalize_name(package))
@@ -175,7 +186,7 @@ def _requests(matrix: Matrix, environment: Environment, least: str, framework: s
     newer = [version for version in _ascending(tables[changed]) if _at_least(version, held[changed], least)]
     versions = [*([held[changed]] if not least else []), *(each for each in newer if each != held[changed])]
     device = f"-cuda{environment.cuda}" if environment.cuda else "-cpu"
-    devices = (device, "") if environment.cuda else (device,)  # for GPUs, another CUDA version will do, too
+    devices = (device, "") if environment.cuda else (device,)  # for GPUs, builds for other CUDA versions come next
     for version, end in itertools.product(versions[: _RELEASES + 1], devices):
         words = (f"{tables[name].short}-{version if name == changed else own}" for name, own in held.items())
         yield "+".join(words) + end

@@ -103,7 +103,7 @@ def contradict(tools: Tools, name: str, kind: Kind) -> None:
 
 
 def leave_open(tools: Tools, name: str, digest: str, kind: Kind, unchecked: tuple[Unchecked, ...]) -> None:
-    """Record which files could not be checked, so that the lock with this digest could not be proved."""
+    """Record that the lock with this digest could not be proved, because the files ``unchecked`` could not be checked."""
     subject = subject_of(tools, name)
     if subject is None or subject.lock != digest:
         return

@@ -38,10 +38,10 @@ class PublishedInputs:
     def reasons(self, locked: Locked, rendering: Mapping[str, str], tags: tuple[str, ...]) -> tuple[ChangedInput, ...]:
         """Return the reasons why the registry lacks the image of a lock; empty if the registry has the image.
 
-        ``tags`` are the tags from ``build.tags_of``. The reasons are found with the provenance of the image that was published
-        before. The signature of this provenance is not checked, because the reasons are only shown and decide nothing. If the
-        image is there, its labels are compared; :meth:`require_own_images` raises if they do not fit. Raises
-        :class:`PublishError`.
+        ``tags`` are the tags from ``build.tags_of``. To find the reasons, the provenance of the image that was published before
+        is read. The signature of this provenance is not checked, because the reasons are only shown and decide nothing. If the
+        registry has the image, its labels are compared with the lock. If the labels differ from the lock, a later call of
+        :meth:`require_own_images` raises an error. Raises :class:`PublishError`.
         """
         from envbuild.compose.outputs import digests, documents
 
@@ -83,9 +83,9 @@ class PublishedInputs:
             self._taken.append(Problem(where=tag, line=0, message="; ".join(differ)))
 
     def _by_commit(self, locked: Locked, rendering: Mapping[str, str], built: Mapping[str, Any]) -> tuple[ChangedInput, ...]:
-        """Return the inputs that differ from the commit at which the image was built.
+        """Return the inputs that have changed since the commit at which the image was built.
 
-        The result is empty if git does not know this commit here, or if no input differs.
+        The result is empty if this checkout does not have the commit, or if no input has changed.
         """
         commit = built.get("commit", "")
         if not commit:

@@ -44,9 +44,10 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """The result. ``tags`` are all tags of the image. ``attached`` is the number of its statements, ``new`` those attached now.
+    """The result. ``tags`` are all tags of the image. ``attached`` is the number of its statements.
 
-    If the moving tags are ``held`` back, the image has only the last one of ``tags``, which never moves.
+    ``new`` is the number of statements that were attached now. The image had the other statements before. If the moving tags
+    are ``held`` back, the image has only the last one of ``tags``, which never moves.
     """
 
     pushed: Pushed

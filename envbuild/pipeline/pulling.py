@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from envbuild.compose.store import LayerStore
 
 _REPOSITORY = "envbuild"
-# The repository name for images that this checkout does not build. They must never get the name of a verified image.
+# The repository name for images that this checkout does not build. Such images must never get the name of a verified image.
 _OTHERS = "envbuild/pulled"
 
 
@@ -28,8 +28,8 @@ _OTHERS = "envbuild/pulled"
 class PulledImage:
     """The result. ``image`` is the id of the image. ``tags`` are its names in the engine; empty if files were written.
 
-    ``ours`` is true if this checkout builds the same image. Such an image in the engine was verified, and recorded as if it had
-    been built here.
+    ``ours`` is true if this checkout builds the same image. If such an image was pulled into the engine, it was verified, and
+    has a build record like an image that was built here.
     """
 
     pulled: Pulled
@@ -44,9 +44,9 @@ def pull(  # noqa: PLR0917 - source, name and target of the pull
 ) -> PulledImage:
     """Pull the image of ``name`` from ``repository`` (``HOST/REPOSITORY``) into the engine, or to ``target``.
 
-    Without ``tag``, pull the image whose inputs are those of this checkout. In the engine, such an image is verified before it
-    gets a name. With ``key``, nothing is fetched unless the image is signed with this key. Raises :class:`PublishError`, and
-    the errors of the engine and of the verification.
+    If ``tag`` is empty, pull the image whose inputs are those of this checkout. An image with these inputs is verified before
+    it gets a name in the engine. With ``key``, nothing is fetched unless the image is signed with this key. Raises
+    :class:`PublishError`, and the errors of the engine and of the verification.
     """
     from envbuild.compose import engine_image
     from envbuild.compose.outputs import engine as engine_output

@@ -64,7 +64,8 @@ def compare(
 ) -> Lacking | None:
     """Return the work that :func:`push` would do now, and write nothing.
 
-    Return None if layers must be compressed first to find this out.
+    Return None if layers must be compressed first to find this out. ``also`` is called with the registry client and the
+    image's manifest.
     """
     from envbuild.compose.outputs import push as registry
     from envbuild.compose.store import LayerStore
@@ -90,7 +91,10 @@ def tags_of(record: BuildRecord) -> Tags:
 
 
 def _note_place(tools: Tools, pushed: BuildRecord, place: str) -> None:
-    """Add ``place`` to the build record, unless another image was built while this image was pushed."""
+    """Add ``place``, the image's address in a registry, to the build record of the image.
+
+    Nothing is added if another image was built while this image was pushed.
+    """
     from envbuild import build
 
     record = build.read_record(tools.workspace, pushed.name)
@@ -106,7 +110,11 @@ def _sent(
     send: Callable[[ComposedImage], Pushed],
     on_progress: OnProgress,
 ) -> Pushed:
-    """Send the image in this compression by means of ``send``. Compress layers again only if a layer to send requires it."""
+    """Call ``send`` with the image in this compression.
+
+    Layers are compressed again if a layer was never made in this compression, or if ``send`` needs a layer that is no longer
+    in the layer store.
+    """
     if compression is None:
         return send(image)
     from envbuild.compose.outputs import compression as compressions

@@ -1,4 +1,4 @@
-"""Releases: sets of images in a registry whose moving tags move together.
+"""Releases: sets of images in a registry. The moving tags of all images of a release move together.
 
 A release is an OCI index that lists the images with their names and moving tags. It is signed in the same way as the images.
 Its own tag is ``release-NAME``. The tag ``release`` names the current release. docs/decisions/0033 has the reasons.
@@ -94,9 +94,11 @@ def publish(repository: str, name: str, members: Sequence[ReleasedImage], key: S
 
     If a run is interrupted, the next run completes the release. All images must be in ``repository``, with statements that are
     signed with ``key``; otherwise no tag moves. The tag ``release`` moves before the tags of the images, so that a reader of
-    the release sees the whole new set at once. Raises :class:`PublishError`: ``release-taken`` if another set of images has the
-    name, ``release-incomplete`` if an image or a statement is missing, ``release-overtaken`` if somebody else publishes a
-    release at the same time.
+    the release sees the whole new set at once.
+
+    Raises :class:`PublishError`. The code is ``release-taken`` if another set of images has the name, or if a newer release
+    followed the release ``name``. The code is ``release-incomplete`` if an image or a statement is missing, and
+    ``release-overtaken`` if somebody else publishes a release at the same time.
     """
     from envbuild.compose.outputs import digests, documents, referrers
 
@@ -166,7 +168,7 @@ def roll_back(repository: str, key: PublicKey, *, dry_run: bool) -> ReleaseChang
 def recorded(client: Client) -> Iterator[ImageRelease]:
     """Yield all releases of the repository, and the earlier releases that they name. No signature is checked.
 
-    Other documents with a tag for releases are ignored. Raises :class:`PublishError` for a damaged release.
+    Other manifests under the tags of releases are ignored. Raises :class:`PublishError` for a damaged release.
     """
     from envbuild.compose.outputs import digests, documents
 
@@ -279,7 +281,10 @@ def _set(client: Client, tag: str, digest: str) -> None:
 def _returning(
     client: Client, newer: ImageRelease, older: ImageRelease
 ) -> tuple[list[tuple[str, str]], tuple[tuple[str, str], ...]]:
-    """Return the tags that must move back to the images of ``older``, and the tags that stay, each with the reason."""
+    """Return the tags that must move back to the images of ``older``, and the tags that stay.
+
+    The first are pairs (tag, digest of the image of ``older``). The second are pairs (tag, reason why it stays).
+    """
     from envbuild.compose.outputs import digests
 
     released, before = dict(_wanted(newer)), dict(_wanted(older))

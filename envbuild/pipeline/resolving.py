@@ -29,9 +29,9 @@ def resolve_request(tools: Tools, texts: Sequence[str], constraints: Constraints
     """Return the environment for the request ``texts``.
 
     If the request is the canonical name of an environment with a lock, the answer is the environment in the lock. A lock stays
-    valid while the matrix accepts it, even if the matrix now prefers another environment. The lock also decides for a stack or
-    a user's recipe that still matches it, unless ``anew`` is true. Raises :class:`ConflictError` and :class:`UnknownNameError`,
-    both with alternatives.
+    valid while the matrix accepts it, even if the matrix now prefers another environment. The lock of a stack or of a user's
+    recipe decides only if it still matches the stack or recipe, and if ``anew`` is false. Raises :class:`ConflictError` and
+    :class:`UnknownNameError`. Both errors list alternatives.
     """
     resolution = _resolve_request(tools, texts, constraints, anew=anew)
     return _with_remarks(tools, resolution)
@@ -52,7 +52,7 @@ def _departs(tools: Tools, locked: Environment, *, anew: bool) -> bool:
 
 
 def site_conflicts(tools: Tools, environment: Environment) -> list[Conflict]:
-    """Return the conflicts between ``environment`` and the site rules of the policy; none without a policy."""
+    """Return the conflicts between ``environment`` and the site rules of the policy; empty without a policy."""
     if tools.policy is None or not tools.policy.site:
         return []
     from envbuild.matrix.platform import SITE
@@ -62,7 +62,7 @@ def site_conflicts(tools: Tools, environment: Environment) -> list[Conflict]:
 
 
 def resolve_words(tools: Tools, texts: Sequence[str], constraints: Constraints) -> Resolution:
-    """Return the answer of the matrix to ``texts``, which name a stack or are another request. No lock is used.
+    """Return the answer of the matrix to ``texts``: the name of a stack, or the words of any other request. No lock is used.
 
     If the site rules of the policy change the answer, the reasons of the answer name these rules. Among environments with the
     same releases, an environment that was proved on the requested GPU is preferred.
@@ -119,20 +119,24 @@ def _resolve_own(tools: Tools, recipe: UserRecipe, constraints: Constraints, *, 
 
 
 def todays_decision(tools: Tools, environment: Environment) -> Environment | None:
-    """Return the environment to which the current matrix resolves this name; None if there is none, and for stacks."""
+    """Return the environment to which the current matrix resolves the name of ``environment``.
+
+    Return None if the matrix has no environment of this name. Also return None for stacks and users' recipes.
+    """
     if tools.user_recipe is not None or stack_requests.stack_of(tools, [environment.name]) is not None:
         return None
     try:
         found = resolve_words(tools, [environment.name], Constraints()).environment
     except EnvbuildError:
-        return None  # the check of its lock reports the reason
+        return None  # the check of the environment's lock reports the reason
     return found if found.name == environment.name else None
 
 
 def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool = False) -> Resolution:
-    """Return the environment for ``texts``, and require recipes for all its frameworks, as a build does.
+    """Return the environment for ``texts``, for callers that build it.
 
-    Raises :class:`InvalidInputError` (``no-recipe``) if a framework has no recipe.
+    Raises :class:`InvalidInputError` (``no-recipe``) if a framework has no recipe. With a bundle, raises :class:`BuildError`
+    (``not-in-bundle``) if the bundle does not have the environment.
     """
     resolution = resolve_request(tools, texts, constraints, anew=anew)
     if tools.offline is not None:
@@ -142,7 +146,7 @@ def resolve_buildable(tools: Tools, texts: Sequence[str], constraints: Constrain
 
 
 def require_recipes(tools: Tools, environment: Environment) -> dict[str, Recipe]:
-    """Return the recipe of each framework of ``environment``, by name.
+    """Return the recipes of all frameworks of ``environment``, as a mapping from the name of the recipe to the recipe.
 
     Raises :class:`InvalidInputError` (``no-recipe``) if a framework has no recipe. The matrix may have frameworks without a
     recipe. Environments with such frameworks can be resolved, but not built.
@@ -173,7 +177,7 @@ def explain_request(tools: Tools, texts: Sequence[str], constraints: Constraints
 def _with_proof(tools: Tools, texts: Sequence[str], constraints: Constraints, resolution: Resolution) -> Resolution:
     """Return ``resolution`` with remarks about its lock.
 
-    If `resolve` would now prefer another environment because it was proved on this GPU, add a warning.
+    Add a warning if `resolve` would prefer another environment, namely one that was proved on this GPU.
     """
     told = _with_remarks(tools, resolution)
     preferred = resolve_words(tools, texts, constraints) if constraints.gpu and tools.workspace.gathered_names() else resolution
@@ -220,7 +224,7 @@ def _resolves(tools: Tools, text: str, constraints: Constraints) -> bool:
 
 
 def _locked_environment(tools: Tools, texts: Sequence[str], constraints: Constraints, *, anew: bool) -> Environment | None:
-    """Return the environment in the lock of this name; None if there is no lock. With ``anew``, a damaged lock is ignored."""
+    """Return the environment in the lock that ``texts`` name; None if there is none. With ``anew``, ignore a damaged lock."""
     if len(texts) != 1 or constraints.any() or not can_be_name(texts[0]):
         return None
     path = tools.workspace.lock_file(texts[0])

@@ -71,7 +71,8 @@ class _Seen:
 def survey(repository: str) -> tuple[RegistryDocument, ...]:
     """Return all documents in the repository that have a tag, except lists of statements.
 
-    They are sorted by name; documents with the same name are sorted by age, the newest first.
+    The documents are sorted by the name of the environment; documents without a name come last. Of documents with the same
+    name, those that are needed come first. The others are sorted by age, the newest first.
     """
     from envbuild.compose.outputs import referrers
 
@@ -80,7 +81,7 @@ def survey(repository: str) -> tuple[RegistryDocument, ...]:
 
 
 def prune(repository: str, keep: int, *, dry_run: bool) -> PrunedImages:
-    """Remove images of environments that are not needed: no moving tag, no release and no other list of images names them.
+    """Remove each image of an environment unless a moving tag, a release or another list of images names this image.
 
     The newest ``keep`` images of each environment stay. An image without a known build time stays, unless ``keep`` is 0. The
     statements about an image are removed before the image, so that a killed run leaves no statement without its image. Raises
@@ -113,9 +114,9 @@ def prune(repository: str, keep: int, *, dry_run: bool) -> PrunedImages:
 
 @contextlib.contextmanager
 def _lists_removed() -> Iterator[dict[RegistryDocument, str]]:
-    """Yield a dictionary in which the block notes what it removed. If the block fails, the error's details list these notes.
+    """Yield a dictionary in which the ``with`` block notes the images that it removed.
 
-    An interruption with Ctrl-C is treated like an error.
+    If the block fails, the details of the error list these notes. An interruption with Ctrl-C is treated like an error.
     """
     done: dict[RegistryDocument, str] = {}
     try:

@@ -26,8 +26,8 @@ class ChangedInput:
 
     ``new``: the environment did not exist before. ``lock``: packages are pinned differently. ``base``: the base image is
     another one. ``recipe``, ``partials``, ``services``: files in the folder of this name differ. ``guest``: the smoke test
-    differs. ``overlay``: the programs with which users add packages differ. ``render``: the rendering differs, but its sources
-    are the same, because another version of envbuild wrote the rendering.
+    differs. ``overlay``: the programs with which users add packages differ. ``render``: the rendering differs, although its
+    sources are the same. In this case, another version of envbuild wrote the rendering.
     """
 
     input: Input
@@ -35,7 +35,7 @@ class ChangedInput:
 
 
 class Revision:
-    """The files of one commit from which images are made."""
+    """The files from which images are made, as they are in one commit."""
 
     def __init__(self, tools: Tools, revision: str) -> None:
         """List the files at ``revision``. Raises :class:`UsageError` (``no-checkout``, ``unknown-revision``)."""
@@ -147,7 +147,10 @@ class Revision:
         }
 
     def _adapters(self, lock: Lock) -> set[str]:
-        """Return the recipes whose adapters are in the image: recipes of its frameworks, and recipes that these name."""
+        """Return the recipes whose adapters are in the image.
+
+        These are the recipes of the image's frameworks, and the recipes whose adapters they use.
+        """
         own = {framework.recipe for framework in lock.environment.frameworks}
         return own.union(*(self._borrowed(recipe) for recipe in own))
 

@@ -50,10 +50,10 @@ class RunOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """An image. ``reference`` is its name for the chosen program; ``steps`` are commands that provide it to this program.
+    """An image. ``reference`` is its name for the chosen program.
 
-    ``origin`` says where the image comes from. An image from a registry has a ``digest``. ``missing`` is true if no image was
-    built or published yet.
+    ``steps`` are commands that must run before this program can start the image. ``origin`` says where the image comes from.
+    An image from a registry has a ``digest``. ``missing`` is true if no image was built or published yet.
     """
 
     reference: str
@@ -91,7 +91,7 @@ def candidate(tools: Tools, request: str, environment: Environment) -> Buildable
 
 
 def published(each: Buildable, options: RunOptions) -> Found | None:
-    """Return the image in the registry, by its digest. Return None if no registry was named, or if it lacks the image.
+    """Return the image in the registry, by its digest. Return None if no registry was named, or if the registry lacks it.
 
     If the options have a key, an image that is not signed with this key is refused. Raises :class:`PublishError`.
     """
@@ -111,7 +111,10 @@ def published(each: Buildable, options: RunOptions) -> Found | None:
 
 
 def local(tools: Tools, each: Buildable, options: RunOptions) -> Found:
-    """Return the image that was built on this machine, or that a build would make. Podman and Apptainer get it as a file."""
+    """Return the image that was built on this machine, or that a build would make.
+
+    Podman gets the image as an archive file, and Apptainer gets it as an OCI folder.
+    """
     reference = each.tags[2]
     missing = not _is_built(tools, each, options)
     if options.program == "docker":
@@ -131,9 +134,10 @@ def local(tools: Tools, each: Buildable, options: RunOptions) -> Found:
 def obtain(tools: Tools, each: Buildable, options: RunOptions, make: Callable[[], object]) -> Found:
     """Provide the image to the program: from this machine or from the registry, or else by calling ``make``.
 
-    For Docker, an image on this machine comes first; envbuild pulls a published image and verifies it. For Podman and
-    Apptainer, the registry comes first, and they pull the image themselves. Raises :class:`SmokeFailedError` for an image of
-    this machine that failed its smoke test.
+    For Docker, the image on this machine is used first. If there is none, envbuild pulls the published image and verifies it.
+    For Podman and Apptainer, the published image is used first, and these programs pull it themselves.
+
+    Raises :class:`SmokeFailedError` for an image of this machine that failed its smoke test.
     """
     if options.program != "docker" and shutil.which(options.program) is None:
         raise procs.missing_program(options.program)
@@ -213,7 +217,7 @@ def _tag(each: Buildable) -> str:
 
 
 def _is_built(tools: Tools, each: Buildable, options: RunOptions) -> bool:
-    """Whether the engine has the image. For Podman and Apptainer, it must also be the image that was built last.
+    """Whether the engine has the image. For Podman and Apptainer, the image must also be the one that was built last.
 
     These programs get the files that ``save`` writes, and ``save`` writes the image that was built last.
     """
@@ -245,7 +249,7 @@ def _folder(tools: Tools, options: RunOptions) -> Path | None:
 def _require_mountable(options: RunOptions, mount: str, *signs: str) -> None:
     """Raise :class:`UsageError` for a mount that contains one of the characters ``signs``.
 
-    For Apptainer, characters at which it splits the values of its options are refused, too.
+    Apptainer splits the values of its options at commas and quotes. So these characters are refused for Apptainer, too.
     """
     for sign in (*signs, *((",", '"') if options.program == "apptainer" else ())):
         if sign in mount:
@@ -271,7 +275,7 @@ def _elsewhere(tools: Tools, options: RunOptions) -> str:
 def _user(options: RunOptions, *, is_rootless: bool) -> str:
     """Return the user of the container, who owns new files in the mounted folder; empty for the user that the image names.
 
-    By default, this is the user who runs the command or, for root, the owner of the folder.
+    By default, this is the user who runs the command. If root runs the command, it is the owner of the folder.
     """
     if options.user == "image" or options.program == "apptainer":
         return ""
@@ -313,7 +317,10 @@ def _gpus(environment: Environment, options: RunOptions, notes: list[str]) -> tu
 
 
 def _gpu_option(tools: Tools, options: RunOptions) -> GpuOption:
-    """Return the GPU option that this engine supports. --gpus needs NVIDIA's hook or runtime; CDI names need a CDI file."""
+    """Return the GPU option that this engine supports.
+
+    The option --gpus needs NVIDIA's hook or runtime. The device names of CDI need a CDI file.
+    """
     from envbuild.host import nvidia
 
     if options.cdi:

@@ -22,8 +22,9 @@ class Settled:
     """The stored answers of a command for environments that needed no work. An answer is valid while nothing has changed.
 
     An answer is valid for the same command, engine, driver, GPUs and images. The inputs of the rendering, the lock, the build
-    record, and the stored verdicts with their reports must also be unchanged. The sizes and times of these files show that. If
-    the rendering was made again, the answer is not valid, because the image may be older than the rendering.
+    record, and the stored verdicts with their reports must also be unchanged. The sizes and times of these files show whether
+    they have changed. If the rendering was made again, the answer is not valid, because the image may be older than the
+    rendering.
     """
 
     def __init__(self, tools: Tools, watch: RenderingWatch, command: Sequence[str], read: Sequence[Path] = ()) -> None:
@@ -56,7 +57,7 @@ class Settled:
     def keep(self, name: str, request: str, document: Mapping[str, Any], exit_code: int) -> None:
         """Store the answer for the next run. The smoke report is left out, because the answer names the report's file.
 
-        Nothing is stored if a file was changed a moment ago, because a further change might not change its modification time.
+        Nothing is stored if a file was changed a moment ago, because a further change might leave the file's time as it is.
         """
         if "image" not in document or self._watch.recall(name) is None:
             return

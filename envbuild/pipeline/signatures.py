@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from envbuild.attest.keys import PublicKey
     from envbuild.compose.outputs.registry_client import Client
 
-# The largest number of signatures of an image that are read. It is high, because other people could attach many signatures to
-# hide the one that matches. Signatures are short, so reading many of them is cheap.
+# The largest number of signatures of an image that are read. The number is high, because other people could attach many
+# signatures to hide the one that matches. Signatures are short, so reading many of them is cheap.
 _MOST = 2000
 _LARGEST = 256 << 10  # largest size of a signature in bytes; a signature with certificates has about 10 kB
 
@@ -30,7 +30,7 @@ def require_signed(repository: str, digest: str, key: PublicKey) -> None:
 
 
 def require_signed_with(client: Client, digest: str, key: PublicKey) -> None:
-    """Check the same as :func:`require_signed`, with a registry client that is already open."""
+    """Make the check of :func:`require_signed` with a registry client that is already open."""
     from envbuild.compose.outputs import referrers
 
     repository, objections, first = client.repository, [], (signing.ABOUT, signing.SIGNED)

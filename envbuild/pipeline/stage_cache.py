@@ -13,7 +13,7 @@ from envbuild.workspace import Workspace
 
 
 def recall(workspace: Workspace, name: str, stage: str, key: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the stored result of ``stage`` for ``name`` if it has the same ``key``, else None."""
+    """Return the stored result of ``stage`` for ``name`` if it was stored with this ``key``, else None."""
     try:
         kept = read_json(_path(workspace, name, stage))
     except InvalidInputError:
@@ -25,7 +25,7 @@ def recall(workspace: Workspace, name: str, stage: str, key: Mapping[str, Any]) 
 
 
 def last(workspace: Workspace, name: str, stage: str) -> dict[str, Any] | None:
-    """Return the stored result of ``stage`` for ``name``, with any key; None if there is none."""
+    """Return the stored result of ``stage`` for ``name``, whatever its key is; None if no result is stored."""
     try:
         kept = read_json(_path(workspace, name, stage))
     except InvalidInputError:

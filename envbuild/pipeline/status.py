@@ -13,7 +13,7 @@ from envbuild.pipeline.tools import Tools
 
 
 def standing(tools: Tools, name: str) -> dict[str, Any]:
-    """Return the results that this machine has for ``name``. Only files are read; no engine is asked."""
+    """Return the state of the lock, rendering, image and reports of ``name``. Only files are read; no engine is asked."""
     from envbuild import build, codec
 
     locked = read_locked(tools, name)
@@ -37,7 +37,7 @@ def standing(tools: Tools, name: str) -> dict[str, Any]:
 
 
 def stored_reports(tools: Tools, name: str) -> dict[str, Path]:
-    """Return the files of the last smoke report of ``name`` on this machine, by kind, such as ``json`` or ``html``."""
+    """Return the files of the last smoke report of ``name`` on this machine. The keys are formats, such as ``html``."""
     answer = stage_cache.last(tools.workspace, name, "smoke") or {}
     paths = answer.get("paths")
     told = paths if isinstance(paths, dict) else {}

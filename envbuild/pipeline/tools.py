@@ -42,7 +42,10 @@ class Bundle(Protocol):
 
 
 class _LateIndex:
-    """Stands in for the index of ``tools``, which is made on first use: a build that only keeps its image needs no index."""
+    """Stands in for the index of ``tools``.
+
+    The index is made on first use, because a build that keeps the earlier image needs no index.
+    """
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -141,12 +144,12 @@ class Tools:
 
     @property
     def pips(self) -> Mapping[str, Artifact]:
-        """The wheel of the pip that an image contains, by the version of the image's Python."""
+        """For each version of Python: the wheel of the pip that images with this Python contain."""
         return {python: _wheel(row) for row in self.matrix.build_tools for python in row.pythons}
 
     @property
     def source_archives(self) -> tuple[SourceArchive, ...]:
-        """The source archives of repositories for which the matrix has a hash."""
+        """The source archives for which the matrix has a hash."""
         from envbuild.model.lock import SourceArchive
 
         return tuple(
@@ -162,7 +165,10 @@ class Tools:
         return recipes.load(self.workspace)
 
     def recipes_of(self, environment: Environment) -> Mapping[str, Recipe]:
-        """Return recipes that include those of ``environment``. Recipes of other frameworks are not read for this."""
+        """Return at least the recipes of ``environment``, by name.
+
+        Other recipes are included only if all recipes were read before.
+        """
         from envbuild import recipes
 
         if "recipes" in self.__dict__:
@@ -177,7 +183,10 @@ class Tools:
         return recipes.templates(self.workspace)
 
     def sharing(self, earlier: Tools) -> Tools:
-        """Use the index of the ``earlier`` tools, because it remembers hosts that did not answer. Return these tools."""
+        """Return ``self``, which uses the index of the ``earlier`` tools from now on, if they have one.
+
+        That index remembers the hosts that did not answer.
+        """
         if "index" in earlier.__dict__:
             earlier.index.on_progress = self.on_progress
             self.__dict__["index"] = earlier.index
@@ -221,7 +230,7 @@ class Tools:
 
     @property
     def engine_name(self) -> str:
-        """The origin of the engine, which is the reason why it was chosen, and its address."""
+        """The origin and the address of the engine. The origin says why this engine was chosen."""
         return f"{self.engine.origin} ({self.engine.endpoint})"
 
     def engine_or_none(self) -> Engine | None:

@@ -1,4 +1,7 @@
-"""Finds the environments that need no work, in this process, from one list of the engine's images."""
+"""Finds the environments that need no work.
+
+The search runs in this process. It asks the engine only once, for the list of its images.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ def view(tools: Tools) -> Tools:
 
 
 def without_work(seen: Tools, name: str, attempt: Callable[[Tools], T]) -> T | None:
-    """Return the result of ``attempt``. Return None if ``attempt`` needs an index, or more of the engine than a list of images.
+    """Return the result of ``attempt``; None if ``attempt`` needs an index, or more from the engine than its list of images.
 
     ``seen`` are tools from :func:`view`. The result is also None if another run may be working on ``name``, because waiting for
     that run would delay all other environments.

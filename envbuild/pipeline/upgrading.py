@@ -37,7 +37,10 @@ class Upgraded:
 def upgrade_environment(
     tools: Tools, environment: Environment, *, packages: Sequence[str] = (), base_image: bool = False, write: bool = True
 ) -> Upgraded:
-    """Choose pins of ``environment`` again: all pins, or only those of ``packages`` and, with ``base_image``, of the base.
+    """Choose pins of ``environment`` again.
+
+    With ``packages``, the pins of these packages are chosen again; with ``base_image``, the pin of the base. With neither, all
+    pins are chosen again.
 
     ``packages`` are names or requirements. All other pins stay if they fit. A package with explicit bounds may be newer than
     the date limit, and so may the packages that it requires. The date limit applies to all other packages. The lock is written

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from envbuild.model.lock import Lock
     from envbuild.pipeline.tools import Tools
 
-# The fields that decide pins, with their keys in envbuild.yaml. If other keys change, no package index is needed for a new
-# lock.
+# Fields of Custom that decide which files are pinned → their keys in envbuild.yaml. If only other keys have changed, a new
+# lock needs no package index.
 _PINNED = {"request": "frameworks", "pip": "pip", "newer": "newer"}
 
 
