@@ -25,7 +25,9 @@ _UNSUPPORTED = {
 def render(
     lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str], *, dialect: str = "baseline"
 ) -> dict[str, str]:
-    """Return the rendering of ``lock``: the Dockerfile, the requirements files and others, as relative path → text.
+    """Return the rendering of ``lock``: the Dockerfile, the requirements files and other files.
+
+    The result maps the relative path of each file to its text.
 
     Raises :class:`UsageError` for an unknown dialect. Raises :class:`InvalidInputError` if the lock contains a value that
     cannot be written into a Dockerfile, or something that no template can install.
@@ -78,8 +80,10 @@ def apt_plans(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str,
 
 
 def apt_names(lock: Lock, recipes: Mapping[str, Recipe], templates: Mapping[str, str]) -> tuple[str, ...]:
-    """The Debian packages that steps of the image name for apt, whether the lock pins them or not. Steps of other stages do not
-    count."""
+    """The Debian packages that apt is told to install in the image, even if the lock does not pin them.
+
+    Packages that are installed only in other stages of the Dockerfile do not count.
+    """
     pinnable = Bootstrap(suite="", architecture="", variant="", packages=())  # steps are planned only for bootstrapped bases
     planned = replace(lock, base=replace(lock.base, bootstrap=pinnable), apt=None)
     asked = (text for plan in apt_plans(planned, recipes, templates) if not plan.build_only for text in plan.asked)

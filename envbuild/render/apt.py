@@ -12,7 +12,7 @@ _LAST = "image"  # the stage that becomes the image
 
 
 class AptSteps:
-    """Tracks the stage that is being rendered, and the packages that its steps install. Templates see this as ``apt``."""
+    """Tracks the stage that is being rendered, and the packages that its steps install. In templates, it is named ``apt``."""
 
     def __init__(self, lock: Lock, *, planning: bool) -> None:
         self._lock = lock

@@ -204,8 +204,10 @@ def _framework(framework: Framework, recipe: Recipe, files: Sequence[PrefixFiles
 
 
 def _is_fetched(package: AptPackage) -> bool:
-    """Whether the package is fetched as a file with a known hash. The hash proves more than the signature of an apt repository,
-    and then no repository is needed."""
+    """Whether the package is fetched as a file with a known hash.
+
+    Such a package needs no apt repository. The hash proves more than the signature of a repository.
+    """
     return bool(package.url and package.sha256)
 
 
@@ -265,7 +267,7 @@ def _labels(lock: Lock, used: Sequence[Recipe]) -> list[tuple[str, str]]:
 
 
 def _description(lock: Lock, titles: Sequence[str]) -> str:
-    """The titles of the frameworks, then the system, Python and CUDA."""
+    """The titles and versions of the frameworks, then CUDA or CPU, then Python."""
     environment = lock.environment
     holds = [f"{title} {framework.version}" for framework, title in zip(environment.frameworks, titles, strict=True)]
     holds.append(f"CUDA {environment.cuda}" if environment.cuda else "CPU")
@@ -315,9 +317,9 @@ def _unique(names: Sequence[str]) -> list[str]:
 
 
 def _tidy(text: str) -> str:
-    """Remove trailing spaces, repeated blank lines, and blank lines in a step, so that templates need not avoid them.
+    """Remove trailing spaces, repeated blank lines, and blank lines at the start and the end of the text.
 
-    A RUN with one short command is put on the same line as its mounts.
+    So templates need not avoid them. A RUN with one short command is put on the same line as its mounts.
     """
     lines: list[str] = []
     for line in (each.rstrip() for each in text.splitlines()):

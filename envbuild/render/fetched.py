@@ -1,4 +1,4 @@
-"""The Pythons that a build downloads and unpacks, for the templates: stage, folder, and the address of each file."""
+"""The Pythons that a build downloads and unpacks. Templates get the stage, the folder and the files of each of them."""
 
 from __future__ import annotations
 
