@@ -15,9 +15,10 @@ _MOST_LINES = 4
 
 
 def bandwidth_plot(found: Sequence[Collective]) -> Plot | None:
-    """Plot the bus bandwidth of the all-reduce by size, both axes logarithmic, with the link's nominal rate if it is known.
+    """Plot the bus bandwidth of the all-reduce against the message size, with the link's nominal rate if it is known.
 
-    There is one line for each combination of a number of workers and a data type. Only the first four lines are drawn.
+    Both axes are logarithmic. There is one line for each combination of a number of workers and a data type. Only the first
+    four lines are drawn.
     """
     lines: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for each in found:

@@ -1,4 +1,4 @@
-"""The facts, links and figures of a report that are shown unchanged, as blocks of pairs (label, value)."""
+"""The facts of a report, as blocks of pairs (label, value), and the times of the parts of the smoke test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _UNITS = {"_bytes": " B", "_s": " s", "_ms": " ms", "_us": " µs", "_GBps": " GB
 
 
 def fact_blocks(report: Mapping[str, Any]) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """Return the facts about environment, framework, image, host, data and devices. Empty blocks are left out."""
+    """Return blocks (title, pairs) with facts about environment, framework, image, data, devices, hosts and variables.
+
+    Each pair is (label, value). Empty blocks are left out.
+    """
     blocks = [(title, mapping(report.get(key))) for title, key in (("Environment", "environment"), ("Framework", "framework"))]
     blocks += [(title, mapping(report.get(key))) for title, key in (("Image", "image"), ("Host", "host"))]
     sets = mappings(report.get("datasets")) or [mapping(report.get("data"))]

@@ -1,4 +1,4 @@
-"""The rows of a report: the figures of each number of workers, in groups of comparable runs."""
+"""The rows of a report, in groups of comparable runs. Each row has the figures for one number of workers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _group(
 
 
 def _plain(report: Mapping[str, Any], key: tuple[str, ...]) -> dict[int, float | None]:
-    """Return images per second without the smoke test's allocator settings, by the number of workers."""
+    """Return, for each number of workers, the images per second without the allocator settings of the smoke test."""
     for run in mappings(report.get("plain_runs")):
         workers, rates = workers_of(run), mapping(run.get("images_per_s"))
         if workers is not None and tuple(text(run.get(part)) for part in _GROUPED_BY[:3]) == key[:3]:
@@ -176,8 +176,11 @@ def _row_verdict(state: CheckStatus, verdict: Verdict, *, on_cpu: bool) -> str:
 
 
 def _rounds(n: int, run: Mapping[str, Any]) -> list[Round]:
-    """Return the images per second of each round: one worker takes ``solo_s`` for its batches, and ``n`` workers together
-    take ``dp_s`` for theirs."""
+    """Return the images per second of each round.
+
+    In a round, one worker takes ``solo_s`` seconds for its batches, and ``n`` workers together take ``dp_s`` seconds for the
+    batches of all of them.
+    """
     steps, batch, whole = (number(run.get(key)) for key in ("steps_per_round", "batch_per_device", "global_batch"))
     one = steps * batch if steps and batch else None
     all_of_them = steps * whole if steps and whole else (one * n if one else None)

@@ -36,7 +36,7 @@ class Regression:
 
 
 def find_regression(a: Mapping[str, Any], b: Mapping[str, Any]) -> Regression:
-    """Say whether report B is worse than report A. If they are about several frameworks, return the worst result."""
+    """Say whether report B is worse than report A. If the reports are about several frameworks, return the worst result."""
     found = [_of_status(b)]
     pairs, missing = _pairs(a, b)
     if missing or not pairs:
@@ -147,7 +147,7 @@ def _lost_checks(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _by_check(report: Mapping[str, Any]) -> dict[tuple[str, str, str, str], Mapping[str, Any]]:
-    """Return the first check of each key: its id, number of workers, workload, and the scheme that the check is about."""
+    """Return the first check for each key. A key consists of the check's id, number of workers, workload and scheme."""
     out: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}
     for check in mappings(report.get("checks")):
         scheme = text(mapping(check.get("detail")).get("sync"))

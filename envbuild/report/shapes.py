@@ -1,4 +1,4 @@
-"""The contents of a report that are shown, as values. None stands for a value that is absent or not a finite number."""
+"""Classes for the contents of a report that are shown. None stands for a value that is absent or not a finite number."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Row:
     """The results of one number of workers. ``solo_per_s`` is the speed of one worker in the same rounds, in images per second.
 
     ``low`` and ``high`` are the ends of the interval of the speedup at the confidence ``level`` (0.965 is 96.5 %). ``slowest``
-    and ``fastest`` are the ends of the interval of ``images_per_s``. ``split`` divides the milliseconds of a step;
+    and ``fastest`` are the ends of the interval of ``images_per_s``. ``split`` has pairs (part of a step, milliseconds).
     ``plain_per_s`` is the speed in images per second without the memory allocator settings of the smoke test.
     """
 
@@ -72,7 +72,10 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Rows that may be compared with each other, because they have the same workload, network and kind of scaling."""
+    """Rows that may be compared with each other.
+
+    Their runs have the same workload, network, kind of scaling, precision and exchange.
+    """
 
     title: str
     rows: tuple[Row, ...]

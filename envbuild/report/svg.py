@@ -16,7 +16,7 @@ _BAR, _PITCH = 16.0, 30.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plot:
-    """A drawn plot with its title, one line on how to read it, and its legend as (style class, words)."""
+    """A drawn plot with its title, one line on how to read it, and its legend as pairs (style class, words)."""
 
     title: str
     note: str
