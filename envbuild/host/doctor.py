@@ -20,15 +20,15 @@ Status = Literal["ok", "info", "warn", "missing"]
 _GB = 10**9
 _LITTLE_DISK = 15 * _GB  # the size of one GPU image with its build cache
 _NO_DISK = 3 * _GB  # the size of a small CPU image
-_LITTLE_SHM = 256 * 10**6  # NCCL takes 7 to 10 MB of shared memory per channel, data loaders take more
+_LITTLE_SHM = 256 * 10**6  # NCCL takes 7 to 10 MB of shared memory per channel, and data loaders take more
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFinding:
     """One finding of the doctor. ``id`` is stable for scripts. ``hint`` says what to do, or is empty.
 
-    ``status`` is ``missing`` if every build needs what is missing, ``warn`` if only some environments need it, and ``info`` for
-    other facts.
+    ``status`` is ``missing`` if this machine lacks something that it needs to build images, or to use its GPUs. It is ``warn``
+    if only some environments need what this machine lacks. It is ``info`` for other facts.
     """
 
     id: str
@@ -66,7 +66,7 @@ class EngineFacts(Protocol):
 
 
 def doctor(workspace: Workspace, describe_engine: Callable[[Workspace], EngineFacts] | None = None) -> list[HostFinding]:
-    """Check everything and return the findings, the most important first. The checks use no network.
+    """Check everything and return the findings in a fixed order. The checks use no network.
 
     ``describe_engine`` is :func:`envbuild.engine.choice.describe`; if it is None, the engine is not checked.
     """

@@ -23,8 +23,10 @@ def equal_sets(gpus: Sequence[InstalledGpu]) -> list[tuple[InstalledGpu, ...]]:
 
 
 def fits(matrix: Matrix, driver: InstalledDriver | None, gpus: Sequence[InstalledGpu]) -> list[HostFinding]:
-    """Return one finding for each set of equal GPUs, and one more finding if there are several sets. Return none if there is no
-    GPU."""
+    """Return one finding for each set of equal GPUs, and one more finding if there are several sets.
+
+    The list is empty if there is no GPU.
+    """
     sets = equal_sets(gpus)
     found = [_fits(matrix, driver, alike) for alike in sets]
     if len(sets) > 1:
