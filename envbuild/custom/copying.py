@@ -14,12 +14,13 @@ from envbuild.model.custom import CopiedFile
 # Files that tools write into the user's folder, and that must not be copied.
 _LEFT_OUT = {".git", ".envbuild", "__pycache__", ".ipynb_checkpoints"}
 _TARGET = re.compile(r"/[A-Za-z0-9._+@-]+(/[A-Za-z0-9._+@-]+)*/?")
-# Reserved folders: the folders of envbuild, whose files the lock lists one by one, and the folders of the kernel.
+# Folders of the image to which no user's file may be copied: folders of envbuild, whose files the lock lists one by one,
+# folders of the kernel, and folders for files that exist only at run time.
 _TAKEN = ("/opt/env", "/opt/envs", "/opt/envbuild", "/proc", "/sys", "/dev", "/run", "/tmp")  # noqa: S108 - in the image
 
 
 def copied_file(table: yaml_reader.Table, folder: Path) -> CopiedFile | None:
-    """Read one entry of ``files``; return None and add a problem if it cannot be copied."""
+    """Read one entry of the key ``files``. If the file cannot be copied, add a problem to ``table`` and return None."""
     source, target = table.text("source"), table.text("target")
     table.finish()
     if not source or not target:
@@ -37,8 +38,10 @@ def copied_file(table: yaml_reader.Table, folder: Path) -> CopiedFile | None:
 
 
 def inside(table: yaml_reader.Table, key: str, text: str, folder: Path) -> Path | None:
-    """Return the file or folder ``text`` below ``folder``. Return None and add a problem if it does not exist or is outside
-    ``folder``."""
+    """Return the path of the file or folder ``text`` in ``folder``.
+
+    If nothing has this path, or the path is outside ``folder``, add a problem to ``table`` and return None.
+    """
     path = folder / text
     if Path(text).is_absolute() or not _within(path, folder):
         table.problem(f"{text} is outside the folder of this file; only files in that folder or below can be copied", key)
@@ -50,7 +53,7 @@ def inside(table: yaml_reader.Table, key: str, text: str, folder: Path) -> Path 
 
 
 def contents(folder: Path, copied: CopiedFile) -> Iterator[tuple[str, Path]]:
-    """Return each copied file with its path below the target (empty for a single file), sorted by name.
+    """Yield pairs (path below the target, file to copy), sorted by name. The path is empty if ``copied`` is a single file.
 
     Links are followed; :func:`copied_file` has checked that they do not lead out of ``folder``.
     """

@@ -18,7 +18,7 @@ from envbuild.model.custom import Custom, Service
 
 SCHEMA = 1
 NAME = r"[a-z0-9]+([._-][a-z0-9]+)*"
-# Keys that constrain the request; each has the meaning of a command-line option.
+# Keys of envbuild.yaml that constrain the request → the fields of Constraints that have the same meaning.
 INSISTS = {"python": "python", "python_from": "python_from", "os": "system", "base": "base", "driver": "driver"}
 _APT = r"[a-z0-9][a-z0-9+.-]+(=[A-Za-z0-9.+~:-]+)?"
 _PROJECT = r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -27,9 +27,9 @@ _USER = r"[a-z_][a-z0-9_-]{0,31}"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UserRecipe:
-    """A user's recipe. ``request`` lists the frameworks as on a command line. ``insists`` has the values that the recipe
-    forces, such as a Python version.
+    """A user's recipe. ``request`` lists the frameworks as on a command line.
 
+    ``insists`` maps fields of Constraints to the values that the recipe forces, such as a Python version.
     ``requirements`` is the path of the recipe's requirements file, relative to the recipe's folder; it is empty if there is no
     such file.
     """

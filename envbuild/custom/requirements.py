@@ -40,8 +40,10 @@ def project_of(requirement: str) -> str:
 
 
 def read_file(path: Path, where: str, problems: list[Problem]) -> Iterator[str]:
-    """Read the requirements in a requirements file of pip. Each other line, except comments and empty lines, is added to
-    ``problems``."""
+    """Yield the requirements in a requirements file of pip.
+
+    Comments and empty lines are ignored. For any other line that is not a requirement, a problem is added to ``problems``.
+    """
     try:
         text = files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
