@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from envbuild.run_commands.model import WORKSPACE, ContainerRun, Program
 
-# Collectives of several GPUs need pinned memory and large stacks. They also need more shared memory than the default of 64 MB.
+# Collectives of several GPUs need pinned memory and large stacks. Collectives also need more shared memory than the default
+# of 64 MB; ContainerRun.shm_size sets it.
 _ULIMITS = ("memlock=-1", "stack=67108864")
 
 _SPLIT = re.compile('[,"\\n]')  # Apptainer reads the value of --env as a line of CSV
@@ -74,8 +75,11 @@ def _gpus(program: Program, run: ContainerRun) -> Iterator[str]:
 
 
 def _apptainer(run: ContainerRun) -> Iterator[str]:
-    """Yield the arguments for Apptainer. Apptainer always runs as the user, uses the machine's shared memory and network, and
-    passes signals on. So these need no options."""
+    """Yield the arguments for Apptainer.
+
+    Apptainer always runs as the user, uses the machine's shared memory and network, and passes signals on. So no options are
+    needed for the user, the size of the shared memory, ports and signals.
+    """
     yield from ("exec", "--cleanenv", "--no-home")
     if run.gpus:
         yield "--nv"

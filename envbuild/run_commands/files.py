@@ -22,10 +22,9 @@ _USER = "envbuild"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exported:
-    """The values that the files contain. ``python`` is the image's interpreter; the Compose file starts ``services``, if there
-    are any.
+    """The values that the files contain. ``python`` is the image's interpreter. The Compose file starts the ``services``.
 
-    ``user`` is the name of the image's user, empty for the default user.
+    ``user`` is the name of the image's user; it is empty for the default user.
     """
 
     name: str
@@ -97,5 +96,5 @@ def _run_arguments(what: Exported) -> Sequence[str]:
 
 
 def _key(name: str) -> str:
-    """The name of the service: letters, digits, dots, dashes and underscores are allowed."""
+    """The name of the Compose service: ``name``, with underscores in place of characters that are not allowed there."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name)
