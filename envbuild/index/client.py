@@ -41,7 +41,7 @@ class Index:
         self._skipped: dict[tuple[str, str], tuple[str, ...]] = {}
         self._pages: dict[tuple[str, str], Future[list[IndexFile]]] = {}
         self._guard = Lock()
-        self._first = RLock()  # a lock: reading pip's configuration captures standard output, which threads share
+        self._first = RLock()  # a lock, because reading pip's configuration redirects the standard output of all threads
         self._pool = DaemonPool(_PARALLEL)
 
     @property
@@ -59,12 +59,12 @@ class Index:
 
     @property
     def place(self) -> str:
-        """The hosts of the default index, for messages. They never contain credentials."""
+        """The hosts of all indexes in pip's configuration, for messages. The text never contains credentials."""
         return self._place("default")
 
     def project_files(self, project: str, index: str = "default") -> list[IndexFile]:
-        """Return every file of ``project``. By default, all of the host's indexes are queried, else only the ``index`` with
-        this base URL.
+        """Return every file of ``project``. By default, query all indexes in pip's configuration. If ``index`` is a base URL,
+        query only this index.
 
         Raises :class:`UnknownNameError` if no index has the project, and :class:`BuildError` (``index-unreachable``) if an
         index cannot be reached.
@@ -76,8 +76,10 @@ class Index:
         return self._skipped.get((index, canonicalize_name(project)), ())
 
     def is_dead(self, artifact: Artifact | None, url: str) -> bool:
-        """Whether all hosts that could have a locked file are no longer queried in this run, because they did not answer.
-        Without ``artifact``, this is only about the host of ``url``."""
+        """Whether all hosts that could have a locked file have failed to answer. This run does not query these hosts again.
+
+        These are the hosts of the indexes of ``artifact``. Without ``artifact``, only the host of ``url`` counts.
+        """
         if artifact is None:
             return self._transport.is_dead(url)
         places = self.settings.indexes if artifact.index == "default" else (artifact.index,)
@@ -89,8 +91,8 @@ class Index:
             self._page(project, index)
 
     def file_of(self, artifact: Artifact) -> IndexFile:
-        """Return the entry with which the index offers a locked file now. Its sha256 is that of the lock, or empty if the index
-        states none."""
+        """Return a locked file as the index offers it now. The sha256 of the result equals the sha256 in the lock, or is empty
+        if the index states no sha256."""
         for file in self.project_files(artifact.project, artifact.index):
             if file.filename == artifact.filename and file.sha256 in ("", artifact.sha256):
                 return file
@@ -102,8 +104,8 @@ class Index:
         )
 
     def fetch_artifact(self, artifact: Artifact, folder: Path, on_progress: OnProgress = ignore_progress) -> Path:
-        """Return the path of a locked file in ``folder``. The file is fetched if it is missing or its sha256 is not that of the
-        lock."""
+        """Return the path of a locked file in ``folder``. The file is fetched if it is missing, or if its sha256 differs from
+        the one in the lock."""
         held = folder / artifact.filename
         if held.is_file() and sha256_of(held) == artifact.sha256:
             return held
@@ -141,7 +143,7 @@ class Index:
         return target
 
     def inspect(self, file: IndexFile, on_progress: OnProgress = ignore_progress, *, sha256: str = "") -> None:
-        """Read the file to its end, and check it as :meth:`download` does, without storing it."""
+        """Download the whole file and compare its hash, as :meth:`download` does, but do not store the file."""
         seen = hashlib.sha256()
         self._stream(file, seen.update, on_progress)
         _must_match(file, seen.hexdigest(), sha256 or file.sha256)
@@ -161,7 +163,7 @@ class Index:
         return self._transport.ask(url, most=limits.SMALL_FILE_BYTES, file=name_in(url)).content
 
     def size_of(self, file: IndexFile) -> int | None:
-        """Return the file's size in bytes, as the index states it, else as the file's server states it."""
+        """Return the file's size in bytes, as the index states it. If the index states no size, query the file's server."""
         if file.size is not None:
             return file.size
         answer = self._transport.ask(file.url, most=0, file=file.filename, method="HEAD", any_status=True)
@@ -173,8 +175,8 @@ class Index:
         return [result_of(future) for future in [self._pool.submit(self.size_of, file) for file in files]]
 
     def build_secrets(self) -> dict[str, bytes]:
-        """Return the secrets that a build needs to reach the index: id → content. Never write the contents to permanent
-        storage."""
+        """Return the secrets that a build needs to reach the index, as a mapping from ids to contents. Never write the contents
+        to permanent storage."""
         from envbuild.index.tool_settings import build_secrets
 
         return build_secrets(self.settings)

@@ -72,7 +72,7 @@ _MINE = _Mine()
 
 
 def note_socket(connection: Any) -> None:
-    """Tell the waiting thread which socket the exchange of this thread uses."""
+    """Report the socket that the exchange of this thread uses. The waiting thread can then shut this socket down."""
     if _MINE.watch is not None:
         _MINE.watch.attach(connection)
 
@@ -111,8 +111,8 @@ class Clock:
 
     def __init__(self, host: str, what: str, end: float, say: Callable[[str], None], *, endless: bool) -> None:
         self._host, self._what, self._say, self._end = host, what, say, end
-        # An endless exchange is a download. It may continue while bytes arrive. Before its first byte, it has the limit of
-        # other exchanges.
+        # An endless exchange is a download. It may continue while bytes arrive. Until its first byte arrives, it has the same
+        # time limit as other exchanges.
         self._endless = endless
         self._began = self._window = time.monotonic()
         self._count = 0
@@ -120,7 +120,7 @@ class Clock:
         self._next_word = self._began + limits.QUIET_S
 
     def tick(self, watch: Watch) -> None:
-        """Check the exchange now. Raises :class:`TookTooLongError` if it must end."""
+        """Check the exchange now. Raises :class:`TookTooLongError` if the exchange must end."""
         now = time.monotonic()
         if watch.count != self._seen[0]:
             self._seen = (watch.count, now)

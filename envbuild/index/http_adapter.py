@@ -29,14 +29,14 @@ class SocketReportingAdapter(HTTPAdapter):
         self._tell(self.poolmanager)
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
-        """Make such a pool for connections through a proxy."""
+        """Make a pool of connections through a proxy. These connections report their sockets, too."""
         manager = super().proxy_manager_for(proxy, **kwargs)
         if not proxy.lower().startswith("socks"):  # SOCKS proxies use other connection classes
             self._tell(manager)
         return manager
 
     def send(self, *args: Any, **kwargs: Any) -> requests.Response:
-        """Send as `requests` does, but drop a long body: `requests` reads the bodies of redirects and of status 401 without a
+        """Send a request. Drop the body of a redirect or refusal if the body is long: `requests` would read it without a
         limit."""
         answer = super().send(*args, **kwargs)
         length = answer.headers.get("Content-Length", "")
@@ -44,7 +44,7 @@ class SocketReportingAdapter(HTTPAdapter):
         if (answer.is_redirect or answer.status_code in (401, 407)) and not short:
             answer.raw.close()
             answer._content = b""
-            answer._content_consumed = True  # type: ignore[attr-defined]  # `content` checks this before it reads
+            answer._content_consumed = True  # type: ignore[attr-defined]  # `content` checks this flag before it reads
         return answer
 
     def _tell(self, manager: Any) -> None:

@@ -48,14 +48,16 @@ def default_index() -> str:
 
 
 def public_hosts() -> tuple[str, str]:
-    """Return the host of pip's default index and the host of its files. pip itself shows only the first, in its help text."""
+    """Return the host of pip's default index and the host of its files. pip itself shows only the host of the index, in its
+    help text."""
     from pip._internal.models.index import PyPI
 
     return PyPI.netloc, PyPI.file_storage_domain
 
 
 def credentials(index_urls: Sequence[str], keyring_provider: str) -> AuthBase:
-    """Return pip's own authentication for ``requests``: from the URL, from netrc and from a keyring, separately for each index.
+    """Return pip's own authentication for ``requests``. For each index, it takes credentials from the URL, from netrc or from a
+    keyring.
 
     ``requests`` itself knows only the URL and netrc. The rules for indexes and keyrings exist only inside pip.
     """

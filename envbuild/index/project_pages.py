@@ -33,11 +33,12 @@ _LONGEST_TAG = 64 * 2**10
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexFile:
-    """One file as an index offers it. ``sha256``, ``uploaded`` (ISO time) and ``size`` are empty if the index does not state
-    them.
+    """One file as an index offers it. ``sha256`` and ``uploaded`` (ISO time) are empty, and ``size`` is None, if the index does
+    not state these values.
 
     ``index`` is ``default`` or a base URL. ``metadata`` (PEP 658) is None if the index does not serve the wheel's METADATA as a
-    separate file, empty if it does so without a hash, else ``sha256=…``.
+    separate file. If the index serves this file, ``metadata`` is ``sha256=…`` with the hash of the file, or empty if the index
+    states no hash.
     """
 
     index: str
@@ -175,7 +176,7 @@ def _of_json(text: str, url: str) -> list[dict[str, Any]]:
 
 
 def _nothing(_text: str) -> None:
-    """Convert a number that no field can have to None, so that only the file with this number is affected."""
+    """Return None instead of a number that no field can have. So this number affects only its file, not the whole page."""
 
 
 def _count(text: str) -> int | None:
@@ -223,7 +224,7 @@ def _of_html(text: str, url: str) -> list[dict[str, Any]]:
 
 
 def _entry(attributes: dict[str, str | None], base: Any) -> dict[str, Any]:
-    """Convert the attributes of a link to an entry as in the JSON form."""
+    """Convert the attributes of an HTML link to the object that a page in JSON form would have for this file."""
     href = attributes["href"] or ""
     joined = _joined(base, href)
     if joined is None:

@@ -21,7 +21,8 @@ def refused(url: str, status: int, reason: str, *, file: str = "") -> BuildError
 
 
 def unreachable(url: str, why: str, *, file: str = "") -> BuildError:
-    """Return the error for a host that cannot serve the ``file``, or, without ``file``, the page of the index."""
+    """Return the error for a host that cannot serve ``file``. If ``file`` is empty, the host cannot serve a page of the
+    index."""
     return BuildError(
         _message(url, why, file),
         code="index-unreachable",
@@ -31,7 +32,7 @@ def unreachable(url: str, why: str, *, file: str = "") -> BuildError:
 
 
 def unfit(url: str, why: str, *, file: str) -> BuildError:
-    """Return the error for an unusable answer. It is about ``file``, or, if that is empty, about the index."""
+    """Return the error for an unusable answer. The error names ``file``. If ``file`` is empty, the error names the index."""
     if not file:
         return unreachable(url, why)
     return FileUnavailableError(

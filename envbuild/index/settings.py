@@ -25,7 +25,7 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """The settings of pip on this machine, and other settings with which builds reach their sources.
+    """The settings of pip on this machine, and other settings that builds need to reach package indexes and mirrors.
 
     ``proxies`` and ``mirrors`` map names of environment variables to their values. The names of proxy variables are in lower
     case; the names for mirrors are those of :mod:`envbuild.mirrors`. ``notes`` says which settings are not used, and why. URLs

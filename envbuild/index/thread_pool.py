@@ -18,7 +18,7 @@ _Job = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
 
 
 class DaemonPool:
-    """Like ``ThreadPoolExecutor``, but the interpreter can end without finishing the queued work.
+    """A thread pool like ``ThreadPoolExecutor``, but the interpreter can end before the queued work is finished.
 
     When nothing refers to the pool any more, its threads finish the queued work and then end.
     """

@@ -1,5 +1,5 @@
-"""Convert the index settings to environment variables for uv and pip, and to secrets for builds. The only file that this reads
-is the CA bundle."""
+"""Convert the index settings to environment variables for uv and pip, and to secrets for builds. The only file that this module
+reads is the CA bundle."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from envbuild.index.settings import Settings
 
 ENV_SECRET = "envbuild-env"  # noqa: S105 - the id of a secret, not a secret
 CA_SECRET = "envbuild-ca"  # noqa: S105
-# Bytes of the CA bundle. A secret of BuildKit may have at most 500 KiB (session/secrets/secrets.go, MaxSecretSize), and the
-# variables need the rest.
+# Bytes of the CA bundle. BuildKit limits the secret that contains the bundle to 500 KiB (session/secrets/secrets.go,
+# MaxSecretSize). The rest of this secret holds the variables.
 MAX_SECRET = 480 * 1024
 _CERTIFICATE = re.compile(rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.*?-----END (?:TRUSTED )?CERTIFICATE-----\n?", re.DOTALL)
 
@@ -65,8 +65,8 @@ def pip_variables(settings: Settings) -> dict[str, str]:
 
 
 def build_secrets(settings: Settings) -> dict[str, bytes]:
-    """Return the secrets of a build: id → content. One is a file of ``export`` lines. If these lines name a CA bundle, the
-    other is this bundle.
+    """Return the secrets of a build, as a mapping from ids to contents. The first secret is a file of ``export`` lines. If
+    these lines name a CA bundle, the second secret is this bundle.
 
     Raises :class:`UsageError` if the bundle cannot be a secret, or if the index requires a client certificate.
     """

@@ -119,8 +119,8 @@ class Transport:
     def stream(
         self, url: str, write: Callable[[bytes], object], on_bytes: Callable[[int, int | None], object], *, file: str, most: int
     ) -> None:
-        """Pass the bytes of a file to ``write`` as they arrive. ``on_bytes`` gets their number so far, and the file's size if
-        it is known."""
+        """Pass the bytes of a file to ``write`` as they arrive. ``on_bytes`` gets the number of bytes that have arrived, and
+        the file's size if it is known."""
         host = host_of(url)
 
         def exchange(watch: Watch) -> Answer:
@@ -210,7 +210,7 @@ class Transport:
 
     def _pause(self, host: str, answer: Answer | None, attempt: int, end: float, *, url: str, file: str) -> None:
         """Wait before the next attempt: as long as the server requests, or briefly if it requests nothing. Raises an error if
-        it requests a wait that is too long."""
+        the server requests a wait that is too long."""
         wish = _retry_after(answer.headers.get("Retry-After", "")) if answer is not None else None
         wait = 0.3 * 2 ** (attempt - 1) if wish is None else wish
         if wait > min(limits.RETRY_AFTER_S, max(0.0, end - time.monotonic())):
@@ -270,8 +270,8 @@ def _as_requests_does(error: Exception) -> Exception:
 
 
 def _retry_after(text: str) -> float | None:
-    """Return the seconds to wait that the header Retry-After states, or None without this header. A date in it counts as too
-    long."""
+    """Return the seconds to wait that the header Retry-After states, or None without this header. If the header contains a
+    date, the wait counts as too long."""
     if not text:
         return None
     seconds = number(text.strip())
