@@ -18,15 +18,15 @@ from typing import Any
 
 # Bytes of one metadata file. The longest METADATA has 1 MB (because of its description), the longest setup.py 200 kB.
 TEXT_BYTES = 4 * 2**20
-# Bytes of a zip's directory. For 20 000 files (the largest wheels), it has 3 MB; parsed, it takes about 10 times as much
-# memory.
+# Bytes of a zip's directory. In the largest wheels (20 000 files), the directory has 3 MB. After parsing, it takes about 10
+# times as much memory.
 DIRECTORY_BYTES = 12 * 2**20
 # Members of a source archive. The largest archives have 30 000.
 MEMBERS = 100_000
 # Bytes that are unpacked before the wanted members are reached. The largest source archives have 1 GB.
 UNPACKED_BYTES = 2 * 2**30
 # Bytes of headers and texts that are read from a source archive: in total, and in one read. The limit for one read is needed
-# because a header can claim any size, and is read at once.
+# because a header can claim any size, and tarfile reads all claimed bytes at once.
 READ_BYTES = 80 * 2**20
 READ_AT_ONCE_BYTES = TEXT_BYTES + 2**20
 
@@ -36,7 +36,7 @@ class TooLargeError(Exception):
 
 
 def wheel_metadata(source: Path | io.BufferedIOBase) -> str:
-    """Return the METADATA of a wheel. Raises the errors of zipfile, KeyError if the wheel has not exactly one METADATA, and
+    """Return the METADATA of a wheel. Raises the errors of zipfile, KeyError unless the wheel has exactly one METADATA, and
     :class:`TooLargeError`."""
     with _open(source) as stream, zipfile.ZipFile(stream) as archive:
         names = [name for name in archive.namelist() if name.count("/") == 1 and name.endswith(".dist-info/METADATA")]
@@ -46,8 +46,8 @@ def wheel_metadata(source: Path | io.BufferedIOBase) -> str:
 
 
 def texts(path: Path, choose: Callable[[Iterable[str]], dict[str, str]]) -> dict[str, str]:
-    """Return the text of some members of a source archive. ``choose`` gets all names, and returns the chosen ones by key. The
-    result has the same keys."""
+    """Return the text of some members of a source archive. ``choose`` gets the names of all members, and returns a mapping from
+    keys to the names of the wanted members. The result maps the same keys to the texts of these members."""
     if path.suffix == ".zip":
         with _open(path) as stream, zipfile.ZipFile(stream) as archive:
             return {key: _member_of_zip(archive, name) for key, name in choose(archive.namelist()).items()}
@@ -85,7 +85,8 @@ def _text(stream: Any, name: str) -> str:
 
 @contextmanager
 def _open(source: Path | io.BufferedIOBase) -> Iterator[Any]:
-    """Yield a limited stream. zipfile reads the whole directory of a zip at once, however large the zip says that it is."""
+    """Yield a stream that limits reads. zipfile reads the directory of a zip at once, and a zip can claim a directory of any
+    size."""
     if isinstance(source, Path):
         with source.open("rb") as stream:
             yield _Bounded(stream, at_once=DIRECTORY_BYTES, in_all=4 * DIRECTORY_BYTES)
@@ -95,7 +96,7 @@ def _open(source: Path | io.BufferedIOBase) -> Iterator[Any]:
 
 @contextmanager
 def _unpacking(path: Path) -> Iterator[Any]:
-    """Yield the tar inside a compressed file. The first bytes show the kind of compression, as in tarfile."""
+    """Yield the tar inside a compressed file. As in tarfile, the first bytes of the file show how it is compressed."""
     with path.open("rb") as raw:
         start = raw.read(6)
         raw.seek(0)

@@ -35,8 +35,8 @@ class Offers:
     """The versions of a project, best first: wheels from newest to oldest, then source archives from newest to oldest.
 
     Wheels come before source archives, because the newest version of an old project is often an archive that must be compiled,
-    or that today's tools cannot build. ``refused`` has the reasons for which files are left out, each with the number of these
-    files.
+    or that today's tools cannot build. ``refused`` maps each reason for leaving files out to the number of files that were left
+    out for this reason.
     """
 
     project: str
@@ -45,7 +45,8 @@ class Offers:
 
 
 def cutoff(exclude_newer: str) -> str:
-    """Return the first moment (ISO, UTC) after the day of a date limit. Files of the day itself are still allowed."""
+    """Return the first moment (ISO, UTC) after the day of a date limit. Files that were published on the day of the limit are
+    still allowed."""
     if not exclude_newer:
         return ""
     day = datetime.date.fromisoformat(exclude_newer[:10])
@@ -67,10 +68,11 @@ class OfferBook:
         wheels_only: bool = False,
         skipped: Callable[[str], Sequence[str]] = lambda _: (),
     ) -> None:
-        """``exclude_newer`` is the date limit. It applies to all projects except the ``undated`` ones, and to all files except
-        the ``exempt`` ones.
+        """``exclude_newer`` is the date limit. It does not apply to the projects in ``undated``, nor to the files whose names
+        are in ``exempt``.
 
-        The projects in ``later`` have their own limits: the first moment (ISO, UTC) that is too new, or empty for no limit.
+        ``later`` maps some projects to their own limits. Such a limit is the first moment (ISO, UTC) that is too new, or empty
+        for no limit.
         """
         self._target = target
         self._pages = pages

@@ -1,4 +1,4 @@
-"""Check offline whether a lock is valid: its form, its decision (the environment), and whether its pins fit the decision."""
+"""Check offline whether a lock is valid: its form, its environment, and whether its pins fit this environment."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def check(
 ) -> list[Problem]:
     """Return all problems of ``lock``. The result is empty if the lock is valid.
 
-    ``refusals`` are the reasons for which today's matrix refuses the decision. ``recipe_requirements`` are the packages that
-    today's recipes require for each framework. ``today`` is the environment with the same name in today's matrix, or None.
+    ``refusals`` are the reasons why today's matrix refuses the locked environment. ``recipe_requirements`` are the packages
+    that today's recipes require for each framework. ``today`` is the environment with the same name in today's matrix, or None.
     ``path`` is the lock's path: its folder must have the environment's name, and its bytes must be those that envbuild writes.
     """
     where = str(path) if path else lock.environment.name
@@ -161,8 +161,8 @@ def _check_artifact(artifact: Artifact, target: Target) -> Iterator[str]:
 
 
 def _check_asked(who: str, asked: Iterable[tuple[str, bool]], by_name: dict[str, Artifact], target: Target) -> Iterator[str]:
-    """Check the requirements in ``asked``, each with a flag. If the flag is true, the required package must be pinned;
-    otherwise it may be absent."""
+    """Check each pair of a requirement and a flag in ``asked``. If the flag is true, the required package must be pinned.
+    Otherwise, the package may be absent."""
     for text, must_be_there in asked:
         try:
             requirement = read_requirement(text)

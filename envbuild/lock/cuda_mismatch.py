@@ -21,7 +21,8 @@ _NUMBERED = r"nvidia-(?:(?:cuda-(?:runtime|nvrtc|cupti|nvcc)|nvjitlink|nvtx)(?:-
 
 
 def is_possible(content: bytes) -> bool:
-    """Whether the text of a lock names one of these wheels. Most locks name none of them, and so need not be decoded."""
+    """Whether the text of a lock names a wheel with the version numbers of CUDA. Most locks name no such wheel, so they need
+    not be decoded."""
     return re.search(f'"{_NUMBERED}"'.encode(), content) is not None
 
 

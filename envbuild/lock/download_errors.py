@@ -25,7 +25,8 @@ _SAID = re.compile(
 
 
 def of_lock(lock: Lock, error: BuildError) -> BuildError:
-    """Add the pinned file, its project and the lock to an ``error`` about a file. Return any other error unchanged."""
+    """If ``error`` is about a pinned file, return an error that names the file, its project and the lock. Return any other
+    error unchanged."""
     what = _WHAT.get(error.code)
     text = "\n".join([error.message, *error.details])
     guilty = list(dict.fromkeys(_guilty(lock, text))) if what else []
@@ -45,8 +46,8 @@ def of_lock(lock: Lock, error: BuildError) -> BuildError:
 
 
 def _guilty(lock: Lock, text: str) -> Iterator[Artifact]:
-    """Yield the pinned files that the ``text`` of an error names, by file name or by project and version. Installers name a
-    project and a version."""
+    """Yield the pinned files that the ``text`` of an error names, by file name or by project and version. Errors of installers
+    name a project and a version."""
     said = {(canonicalize_name(found["project"]), found["version"]) for found in _SAID.finditer(text)}
     for prefix in lock.prefixes:
         for artifact in prefix.files:

@@ -1,5 +1,5 @@
-"""Describe what a lock leaves unpinned, and why: the entries of its ``missing``. The functions are pure (no network, files or
-clock)."""
+"""Describe what a lock leaves unpinned, and why: the entries of the field ``Lock.missing``. The functions are pure (no network,
+files or clock)."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import Literal
 from envbuild.model.environment import Environment, PrefixPlan
 from envbuild.model.lock import Artifact, Lock, Prefix
 
-# uv supports Python 3.6 and newer; with older versions, it fails with "does not support -I". For older versions, the lock pins
-# the last pip that supports them, and a virtualenv before 20.0, which contains its own pip and setuptools.
+# uv supports Python 3.6 and newer; with older versions of Python, uv fails with "does not support -I". For older versions, the
+# lock pins the last pip that supports them, and a virtualenv before 20.0, which contains its own pip and setuptools.
 INSTALLERS = ("pip", "virtualenv<20")
 BUILDERS = ("pip", "setuptools", "wheel")
 _OLDEST_FOR_UV = (3, 6)

@@ -25,11 +25,11 @@ PinBase = Callable[[Environment], BaseLock | Missing]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockInputs:
-    """The inputs of a lock besides the environment. ``pin_base`` pins the base. Requirements on the projects in ``ignored`` are
-    not followed.
+    """The inputs for a lock, in addition to the environment. The function ``pin_base`` pins the base. ``ignored`` maps
+    frameworks to projects. Requirements on these projects are not followed.
 
     ``tools`` and ``sources`` are the programs and archives that the matrix pins. A lock contains those that its build needs.
-    ``pips`` has the pip to install in images for each version of Python.
+    ``pips`` maps each version of Python to the pip that is installed in images with this Python.
     """
 
     recipe_requirements: ByFramework
@@ -57,7 +57,7 @@ def make(
     everything that cannot be pinned.
 
     The same environment and index give the same lock, byte for byte. Raises :class:`ConflictError` (``unsatisfiable``), and
-    :class:`BuildError` (``index-unreachable``) if the host's index cannot be reached.
+    :class:`BuildError` (``index-unreachable``) if an index in pip's configuration cannot be reached.
     """
     earlier = {prefix.name: prefix for prefix in like.prefixes} if like else {}
     prefixes: list[Prefix] = []
@@ -81,10 +81,10 @@ def make(
 
 
 def complete(lock: Lock, inputs: LockInputs) -> Lock:
-    """Return ``lock`` with as many entries of ``missing`` pinned as possible now. Existing pins stay.
+    """Return ``lock`` after pinning as many entries of its field ``missing`` as possible now. Existing pins stay.
 
-    Missing tools, pips and sources of the matrix are added, too. If nothing new is available, an equal lock is returned. An
-    index is queried only if a file from an index was missing.
+    Tools, pips and sources that the lock lacks are added from the matrix, too. If nothing new is available, an equal lock is
+    returned. An index is queried only if a file from an index was missing.
     """
     environment = lock.environment
     missing, base, prefixes = list(lock.missing), lock.base, list(lock.prefixes)

@@ -1,4 +1,4 @@
-"""Read the metadata of published files without running their code. Wheels are not downloaded for this, if possible."""
+"""Read the metadata of published files without running their code. If possible, wheels are not downloaded for this."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class MetadataReader:
         except sdist.UnreadableSdistError as error:
             raise UnusableFileError(f"{file.filename}: {error}") from error
         except OSError:
-            raise  # an error of the disk; errors of the network are already other classes
+            raise  # an error of the disk; network errors have been converted to other classes before
         except Exception as error:  # the file is untrusted: parsers may raise any error
             raise UnusableFileError(f"{file.filename}: it is malformed ({type(error).__name__}: {str(error)[:200]})") from error
 
@@ -147,7 +147,7 @@ class MetadataReader:
 
 
 def _must_agree(file: IndexFile, version: Version, name: str, found: str) -> None:
-    # Refuse the file as pip and uv do: they could not install a lock with such a file.
+    # pip and uv refuse such a file, too. So they could not install a lock that contains it.
     try:
         same = canonicalize_name(name) == file.project and Version(found) == version
     except ValueError:  # InvalidVersion is a ValueError

@@ -15,12 +15,13 @@ from envbuild.lock.metadata import MetadataReader, UnusableFileError
 from envbuild.lock.resolver import allowed
 from envbuild.lock.target import Target
 
-# The date limits of some projects: the first moment (ISO, UTC) that is too new, or empty for no limit.
+# Maps some projects to their own date limits. A limit is the first moment (ISO, UTC) that is too new, or empty for no limit.
 Later = Mapping[str, str]
 
 
 class _Step(NamedTuple):
-    """A version that the search will probably choose. ``day`` is the day of the upgrade that needs it."""
+    """A version that the search will probably choose. ``day`` is the upload day of the upgraded package for which this version
+    is needed."""
 
     offer: VersionOffer
     extras: frozenset[str]
@@ -49,8 +50,9 @@ class LaterNeeds:
             self._bounds[name] = self._bounds.get(name, SpecifierSet()) & each.specifier
 
     def of(self, upgrading: Sequence[Requirement]) -> dict[str, str]:
-        """Return the projects that have no fitting version within the date limit, each with its own limit. This limit is the
-        first moment after the day of the upgrade that requires the project, or empty for no limit.
+        """Return the projects that have no fitting version within the date limit, as a mapping from each project to its own
+        limit. This limit is the first moment after the upload day of the upgraded package that requires the project, or empty
+        for no limit.
 
         Projects with a fitting version keep the usual limit. For each package, only the requirements of its most likely version
         are followed. The search that follows may choose another version, within these limits.

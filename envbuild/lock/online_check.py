@@ -23,13 +23,13 @@ Kind = Literal["gone", "changed", "refuses-python", "yanked", "yanked-yet-asked-
 HARMLESS: frozenset[Kind] = frozenset({"yanked-yet-asked-for"})
 
 
-_HOST_PYTHON = "3.11"  # envbuild's own Python unpacks the tools from their wheels; the image's does not
+_HOST_PYTHON = "3.11"  # envbuild's own Python unpacks the tools from their wheels; the image's Python does not
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PinFinding:
-    """One difference between an index and a pin of a lock. ``environment`` is the name of the lock's environment, and
-    ``project`` the name of the page on the index."""
+    """One difference between an index and a pin of a lock. ``environment`` is the name of the lock's environment. ``project``
+    is the project whose page on the index was read."""
 
     environment: str
     kind: Kind

@@ -27,7 +27,8 @@ from envbuild.model.progress import OnProgress, Progress
 if TYPE_CHECKING:
     from envbuild.index.client import Index
 
-# Requirements of the recipes, by the name of the recipe's framework. They apply to the prefix with this framework.
+# Maps the name of a framework to names or requirements of packages, such as the requirements of its recipe. These names and
+# requirements apply to the prefix that contains the framework.
 ByFramework = Mapping[str, Sequence[str]]
 _NONE_LATER: Later = {}
 
@@ -46,7 +47,7 @@ class _Keep:
         return frozenset(self.preferred.values())
 
     def prefer(self, candidates: Sequence[PackageCandidate]) -> None:
-        """Also keep the files of ``candidates`` pinned, if they fit, except those of projects that are upgraded."""
+        """Also prefer the files of ``candidates``, except the files of projects that are upgraded."""
         chosen = {c.project: c.offer.file.filename for c in candidates}
         self.preferred |= {name: filename for name, filename in chosen.items() if name not in self.upgrading}
 
@@ -96,7 +97,7 @@ class PrefixMaker:
         """Return the prefix with the packages of ``frameworks`` and of the recipes, and with the tools that install or build
         them.
 
-        ``pins`` are locked files by package name. Such a file changes only if the bound of a matrix row excludes it. Files of
+        ``pins`` maps package names to locked files. Such a file changes only if the bound of a matrix row excludes it. Files of
         ``like``, an earlier prefix, change only if necessary. The projects in ``upgrading`` change whenever a better version is
         offered.
         """
@@ -159,8 +160,8 @@ class PrefixMaker:
         return constraints + [Requirement(f"{r.name}{r.specifier}") for r in later if r.specifier]
 
     def _tools(self, chosen: Sequence[PackageCandidate], installers: list[str], keep: _Keep) -> list[PackageCandidate]:
-        """Return the tools, only as wheels. Installers are the newest ones; build tools are as old as the packages that they
-        build."""
+        """Return the installers and the build tools, only as wheels. The date limit applies to build tools, as it does to the
+        packages that they build, but not to installers."""
         wanted = installers
         sources = [c for c in chosen if not c.offer.is_wheel]
         if sources:
@@ -222,7 +223,7 @@ class PrefixMaker:
         self, book_of: Callable[[Later], OfferBook], constraints: Sequence[Requirement], keep: _Keep
     ) -> OfferBook:
         """Return the available versions, including versions past the date limit that an upgrade requires. Report the projects
-        of these versions."""
+        of the versions past the limit."""
         needs = LaterNeeds(book_of, self._reader, self._target, ignored=self._ignored, constraints=[*constraints, *keep.bounds])
         later = needs.of(keep.bounds)
         if later:

@@ -20,11 +20,12 @@ DEFAULT_INDEX = "default"
 
 
 class Pages:
-    """Queries the package index for which pip is configured, or, for a framework with a special index, that index.
+    """Queries package indexes for files. Files of a framework with a special index come from this index. All other files come
+    from the indexes in pip's configuration.
 
-    If such a framework requires an exact version of a package, this package comes from the special index, too. Another index
-    may have a different build of the same version. A file that the matrix pins must have the pinned hash on any index. If a
-    special index cannot be reached, only the pinned files of the framework are offered.
+    If a framework with a special index requires an exact version of a package, this package comes from the special index, too.
+    Other indexes may have a different build of the same version. A file that the matrix pins must have the pinned hash on any
+    index. If a special index cannot be reached, only the pinned files of the framework are offered.
     """
 
     def __init__(self, index: Index, frameworks: Sequence[Framework]) -> None:
@@ -43,8 +44,8 @@ class Pages:
         return frozenset(self._elsewhere)
 
     def is_known(self, framework: Framework) -> bool:
-        """Whether files of ``framework`` are known now. For a framework without a special index, this is true, and nothing is
-        asked: if the configured index cannot be reached, the error is raised later."""
+        """Whether files of ``framework`` are known now. For a framework without a special index, the result is true without a
+        query. If the configured index cannot be reached, a later query raises the error."""
         if framework.index == DEFAULT_INDEX:
             return True
         project = canonicalize_name(framework.package)

@@ -18,7 +18,8 @@ from envbuild.lock.metadata import Metadata, MetadataReader, UnusableFileError
 from envbuild.lock.target import Target
 
 _MAX_ROUNDS = 20_000
-# The most unusable files in one search. The search starts again for each of them, and an index with more is considered broken.
+# The maximum number of unusable files in one search. Each unusable file makes the search start again. An index with more of
+# them is considered broken.
 _MOST_UNUSABLE = 500
 
 
@@ -83,8 +84,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, PackageCandidate, _Key]
         backtrack_causes: Sequence[_Information],
     ) -> Any:
         """Return the sort key for the order in which projects are tried. First come projects that caused a conflict, then
-        directly required ones, those with an exact pin, those with an upper bound, and then all others. Projects of the same
-        kind are sorted by name."""
+        directly required projects, then projects with an exact pin, then projects with an upper bound, and then all others.
+        Projects of the same kind are sorted by name."""
         asked = list(information[identifier])
         bounds = [specifier for found in asked for specifier in found.requirement.specifier]
         return (
@@ -102,8 +103,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, PackageCandidate, _Key]
         requirements: Mapping[_Key, Iterator[Requirement]],
         incompatibilities: Mapping[_Key, Iterator[PackageCandidate]],
     ) -> list[PackageCandidate]:
-        """Return the versions that all requirements and constraints allow. The preferred file comes first, then the others,
-        best first."""
+        """Return the versions that all requirements and constraints allow. The version with the preferred file comes first. The
+        other versions follow, best first."""
         bounds = self._constraints.get(identifier.project, SpecifierSet())
         offers = self.offers(identifier.project)
         for requirement in requirements[identifier]:
@@ -118,8 +119,8 @@ class _Provider(resolvelib.AbstractProvider[Requirement, PackageCandidate, _Key]
         return sorted(fitting, key=lambda candidate: candidate.offer.file.filename != preferred)
 
     def offers(self, project: str) -> Offers:
-        """Return the offers of ``project``. They are empty if no index has the project, unless the environment itself requires
-        it. Then the error of the index is raised."""
+        """Return the offers of ``project``. If no index has the project, the offers are empty. But if the environment itself
+        requires this project, the error of the index is raised."""
         try:
             return self._book.of(project)
         except UnknownNameError:
@@ -185,11 +186,12 @@ def resolve(
     preferred: Mapping[str, str] | None = None,
     ignored: frozenset[str] = frozenset(),
 ) -> list[PackageCandidate]:
-    """Return one candidate for each project, sorted by name. Together, they satisfy ``requirements`` within ``constraints``.
+    """Return one candidate for each project, sorted by name. Together, the candidates satisfy ``requirements`` within
+    ``constraints``.
 
-    ``preferred`` maps projects to files that are chosen before better ones. Requirements on the projects in ``ignored`` are not
-    followed. The same pages and metadata give the same result. Raises :class:`ConflictError` (``unsatisfiable``) with the
-    conflicting requirements.
+    ``preferred`` maps projects to file names. Such a file is chosen even if the project has a better file. Requirements on the
+    projects in ``ignored`` are not followed. The same pages and metadata give the same result. Raises :class:`ConflictError`
+    (``unsatisfiable``) with the conflicting requirements.
     """
     bounds: dict[str, SpecifierSet] = {}
     for constraint in constraints:

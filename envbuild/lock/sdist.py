@@ -20,7 +20,7 @@ from envbuild.lock import archives
 
 # The requirements for a build with setuptools, which apply if an archive declares none (PEP 517).
 _DEFAULT_BUILD = ("setuptools", "wheel")
-_SEARCHED = 2**18  # characters of a setup.py that are read
+_SEARCHED = 2**18  # characters of a setup.py that are searched for setup_requires
 _WANTED = ("PKG-INFO", "pyproject.toml", "setup.cfg", "setup.py")
 _INNER = ("requires.txt", "SOURCES.txt")  # names of files that setuptools writes into the folder *.egg-info
 
@@ -88,8 +88,8 @@ def _declaring(names: Iterable[str]) -> dict[str, str]:
 
 
 def _texts(value: object, what: str) -> tuple[str, ...]:
-    """Return a list of texts after a check of its type. Without this check, a single text would be taken for the list of its
-    letters."""
+    """Return ``value`` as a tuple of texts, after a check of its type. Without this check, a single text would be taken for the
+    list of its letters."""
     if value is None:
         return ()
     if not isinstance(value, list | tuple | set) or not all(isinstance(each, str) for each in value):

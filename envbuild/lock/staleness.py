@@ -11,7 +11,7 @@ from envbuild import codec
 from envbuild.lock.comparison import differing
 from envbuild.model.environment import Environment, Framework
 
-_LIBRARIES = re.compile(r"\b(cudnn|nccl)\b")  # the matrix only prefers versions of these, and they may change
+_LIBRARIES = re.compile(r"\b(cudnn|nccl)\b")  # for these libraries, the matrix only prefers versions; the preference may change
 
 
 def outdated(held: Environment, today: Environment) -> Iterator[str]:
@@ -26,8 +26,8 @@ def outdated(held: Environment, today: Environment) -> Iterator[str]:
 
 
 def stricter(held: Environment, today: Environment) -> tuple[Framework, ...]:
-    """Return the frameworks of ``today`` with the same requirements as in the lock. Their constraints of today also apply to
-    the lock."""
+    """Return those frameworks of ``today`` whose requirements are the same as in the lock. Today's constraints of these
+    frameworks also apply to the lock."""
     ours = {(each.name, each.requirements) for each in held.frameworks}
     return tuple(each for each in today.frameworks if (each.name, each.requirements) in ours)
 
@@ -35,9 +35,10 @@ def stricter(held: Environment, today: Environment) -> tuple[Framework, ...]:
 def _settled(environment: Environment, same: bool) -> Any:
     """Return, as JSON, the parts of an environment that must not change under the same name.
 
-    These parts may change and are left out: bounds and pins of packages (the packages themselves are checked), base frameworks,
+    Other parts may change and are left out: bounds and pins of packages (the packages themselves are checked), base frameworks,
     and alternatives. If ``same`` is false, cuDNN, NCCL or the image has changed: the matrix may now prefer other libraries or
-    another tag. Then the parts of the base that bring these are left out, too.
+    another tag. Then the wheels that contain these libraries are left out, too. For the providers ``apt`` and ``tag``, the
+    image, the packages and the repositories are also left out.
     """
     base = replace(environment.base, is_default=True, other_providers=())
     if not same:
@@ -50,7 +51,7 @@ def _settled(environment: Environment, same: bool) -> Any:
 
 
 def _in_form_of(form: Any, value: Any) -> Any:
-    """Return ``value`` without the keys that ``form`` lacks. ``form`` may be older than these keys.
+    """Return ``value`` without the keys that ``form`` lacks. ``form`` may come from a lock that is older than these keys.
 
     The options of a row are always kept as they are, because their keys are data.
     """

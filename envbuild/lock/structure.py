@@ -1,5 +1,5 @@
-"""Check that a lock has exactly the parts that its environment needs, each in its place. The functions are pure (no network,
-files or clock)."""
+"""Check that a lock has exactly the base, prefixes, frameworks and tools that its environment needs. The functions are pure (no
+network, files or clock)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _of_frameworks(lock: Lock, plan: PrefixPlan, prefix: Prefix) -> Iterator[str
 
 
 def _of_tools(prefix: Prefix) -> Iterator[str]:
-    """Check that tools are pinned exactly where they are needed."""
+    """Check that tools are pinned if, and only if, the prefix needs them."""
     sources = any(not artifact.filename.endswith(".whl") for artifact in prefix.artifacts)
     wanted = [*(INSTALLERS if prefix.backend == "pip" else ()), *(BUILDERS if sources else ())]
     held = {artifact.name for artifact in prefix.build_artifacts}

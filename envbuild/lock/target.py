@@ -64,7 +64,8 @@ class Target:
         }
 
     def wants(self, requirement: Requirement, extras: frozenset[str] = frozenset()) -> bool:
-        """Whether ``requirement`` applies to the target. ``extras`` are the requested extras of the declaring package."""
+        """Whether ``requirement`` applies to the target. ``extras`` are the requested extras of the package that declares the
+        requirement."""
         marker: Marker | None = requirement.marker
         try:
             return marker is None or any(marker.evaluate({**self.markers, "extra": extra}) for extra in extras or {""})
@@ -86,8 +87,8 @@ class Target:
             return True
 
     def rank_of_wheel(self, filename: str) -> tuple[int, tuple[int, str]] | None:
-        """Return the rank of a wheel, or None if the wheel does not fit. A smaller rank is better, then a higher build
-        number."""
+        """Return the rank of a wheel, or None if the wheel does not fit. A smaller rank is better. Among wheels of equal rank,
+        a higher build number is better."""
         try:
             _, _, build, tags = parse_wheel_filename(filename)
         except (InvalidWheelFilename, InvalidVersion):
