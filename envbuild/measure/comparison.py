@@ -46,9 +46,11 @@ def compare(matrix: Matrix, measured: Mapping[str, Any]) -> list[Compared]:
 
 
 def compare_processor(matrix: Matrix, measured: Mapping[str, Any], needed: Iterable[str]) -> list[Compared]:
-    """Compare the instruction sets that a wheel needs with each row for this wheel. Rows name only AVX and its successors.
+    """Compare the instruction sets that a wheel needs with each row for this wheel. Rows name only instruction sets of the AVX
+    family.
 
-    If the wheel needs none of these, nothing is compared: its functions that are called later may still need them.
+    ``needed`` has the instruction sets that the wheel needs as soon as it is loaded. If none of them belongs to this family,
+    nothing is compared: functions that are called later may still need AVX.
     """
     seen = [each for each in needed if each.startswith("avx")]
     return [
@@ -85,7 +87,8 @@ def compared_with_nothing(matrix: Matrix, measured: Mapping[str, Any], found: It
 
 
 def rows(matrix: Matrix, project: str, version: str) -> Iterator[tuple[str, Release, Variant]]:
-    """The builds that install this version of ``project`` from the host's own index, or that get their GPU code from it."""
+    """The builds that install this version of ``project`` from the default index, or that get their GPU code from
+    ``project``."""
     try:
         wanted = Version(version)
     except InvalidVersion:
@@ -151,12 +154,17 @@ def _added(release: Release, variant: Variant, project: str) -> Added | None:
 
 
 def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
-    """Like :func:`_facts`, for the file of an add-on.
+    """Compare the file of an add-on, as :func:`_facts` compares other files.
 
-    The build promises the GPUs of the base framework, without those that the add-on's row excludes. The file must have native
-    code for all of them; for those in the row's ``only_ptx``, it must have only PTX. The file may contain a library for each of
-    several CUDAs. So all lists of GPU code count, and the build's CUDA must be one of the file's CUDAs. If the add-on's row
-    states no glibc, the row is silent about it, because the glibc of the base framework's row says nothing about the add-on.
+    The build promises to support the GPUs of the base framework, except the GPUs that the add-on's row excludes. For GPUs in
+    the row's ``only_ptx``, the file must have PTX but no native code. For all other promised GPUs, the file must have native
+    code.
+
+    The file may contain a library for each of several CUDA versions. So all lists of GPU code count, and the build's CUDA must
+    be one of the file's CUDA versions.
+
+    If the file needs a newer glibc than the build has, and the add-on's row states no glibc, the verdict is ``silent``: the
+    glibc in the base framework's row says nothing about the add-on.
     """
     code = measured["gpu_code"]
     if code is not None and variant.cuda:
@@ -174,8 +182,8 @@ def _of_add_on(variant: Variant, added: Added, measured: Mapping[str, Any]) -> I
 
 
 def _way(lists: Iterable[Mapping[str, Any]], capability: str) -> str:
-    """How the best of these lists of GPU code runs on a GPU: ``native``, ``ptx``, or ``none``. Code of this exact GPU, such as
-    ``9.0a``, is also ``native``. Code of CUDA's own libraries does not count."""
+    """How a GPU with this ``capability`` runs the best of these lists of GPU code: ``native``, ``ptx``, or ``none``. Code for
+    exactly this GPU, such as ``9.0a``, also counts as ``native``. Code of CUDA's own libraries does not count."""
     major, minor = _capability(capability)
     own = [code for code in lists if not code["of_cuda"]]
     native = [(_capability(each), each[-1] == "a") for code in own for each in code["native"]]

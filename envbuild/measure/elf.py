@@ -25,7 +25,7 @@ _LONGEST = 200  # bytes of the longest text that is searched for
 _NCCL = re.compile(rb"NCCL version (\d{1,3}(?:\.\d{1,4}){1,3})\+cuda(\d{1,3}\.\d{1,3})")
 _X86_64 = 62
 # Limits in bytes. The longest search path seen has 20,297 bytes.
-_LONGEST_NAME, _LONGEST_TEXT, _NAME_PIECE = 4096, 2**16, 64  # pyelftools reads names by pieces of 64 bytes
+_LONGEST_NAME, _LONGEST_TEXT, _NAME_PIECE = 4096, 2**16, 64  # pyelftools reads names in pieces of 64 bytes
 
 
 class Symbols(NamedTuple):
@@ -38,8 +38,8 @@ class Symbols(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What is read from an ELF file. ``libcuda`` says how it uses libcuda: ``linked``, ``by name`` or ``no``. ``nccl`` is a
-    pair of versions: NCCL's, and the CUDA that NCCL was built for."""
+    """What is read from an ELF file. ``libcuda`` says how the file uses libcuda: ``linked``, ``by name`` or ``no``. ``nccl`` is
+    a pair: the version of NCCL, and the version of CUDA for which this NCCL was built."""
 
     soname: str
     needed: tuple[str, ...]
@@ -75,7 +75,7 @@ class Limited(io.RawIOBase):
         return self._stream.tell()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a position in the file. Raises :class:`DamagedError` if it is after the end of the file."""
+        """Go to a position in the file. Raises :class:`DamagedError` if the position is after the end of the file."""
         self._of_name = 0
         if whence == io.SEEK_SET and not 0 <= offset <= self._size:
             raise DamagedError(f"refers to byte {offset}, but has only {self._size} bytes")
@@ -121,8 +121,8 @@ def read(path: Path) -> Needs:
 
 
 def checked_sections(stream: IO[bytes], size: int) -> list[_Section]:
-    """Return all sections. Raises :class:`DamagedError` if a section goes beyond the end of the file, because readers would do
-    so, too."""
+    """Return all sections. Raises :class:`DamagedError` if a section goes beyond the end of the file, because a reader of this
+    section would read beyond the end, too."""
     head = stream.read(64)
     if len(head) < 64:
         raise DamagedError("ends within its ELF header")
@@ -210,7 +210,7 @@ def _name(tag: Any, name: str) -> str:
 
 
 def _has_kernels(section: Any) -> bool:
-    """Whether a section contains GPU code. Files with separate debug information keep the name of the section without its
+    """Whether a section contains GPU code. A file with separate debug information has a section of this name without
     content."""
     return str(section.name).endswith(("nv_fatbin", "nv_relfatbin")) and str(section["sh_type"]) != "SHT_NOBITS"
 

@@ -4,7 +4,7 @@ Only headers are read, never kernels, so compressed kernels need not be unpacked
 format. The facts used here were compared with the output of NVIDIA's program cuobjdump (docs/decisions/0031-measuring.md).
 
 A container begins with a header of 16 bytes: the magic number, a version, the size of this header, and the size of everything
-after the header. The entries follow the header. Each entry has its own header, with kind, sizes and architecture, and a
+after the header. The entries follow the header. Each entry consists of a header (with kind, sizes and architecture) and a
 payload.
 """
 

@@ -3,8 +3,8 @@ it.
 
 All source files of a framework are compiled for one list of GPUs. Each CUDA library that is linked statically has its own list.
 So containers with the same list are counted together. If the kernels of a list have names of CUDA's libraries, the list belongs
-to these libraries. Of the other lists, the one with the most containers is the framework's own. The larger its share of the
-containers in these other lists is, the more certain is this conclusion.
+to these libraries. Among the remaining lists, the list with the most containers is the framework's own. The larger the share of
+this list in the containers of all remaining lists is, the more certain is this conclusion.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class GpuList(NamedTuple):
 class OwnCode(NamedTuple):
     """The GPUs for which a framework itself was compiled. ``certainty`` is ``certain``, ``likely`` or ``unclear``.
 
-    ``share`` is a fraction: of the containers outside of CUDA's libraries, those that have exactly this list of GPUs.
+    ``share`` is the number of containers with exactly this list of GPUs, as a fraction of all containers outside of CUDA's
+    libraries.
     """
 
     native: tuple[str, ...]
@@ -54,8 +55,8 @@ class _Counted:
     samples: list[Entry] = field(default_factory=list)
 
     def add(self, container: Container) -> None:
-        """Count a container of GPU code. Of some containers, evenly distributed over the file, one entry is kept as a sample,
-        in which the names of kernels are looked up."""
+        """Count a container of GPU code. Some containers, which are evenly distributed over the file, give one entry each as a
+        sample. The names of kernels are later read from these samples."""
         if self.containers % self.stride == 0 and container.entries:
             self.samples.append(min(container.entries, key=lambda entry: (entry.kind != NATIVE, entry.size)))
             if len(self.samples) > _SAMPLES:
@@ -74,11 +75,12 @@ class Reading(NamedTuple):
 
 
 def read_sections(read: Read, sections: Sequence[tuple[str, int, int]]) -> Reading:
-    """Return the lists of GPUs in the sections (name, offset, size). Raises :class:`DamagedError`.
+    """Return the lists of GPUs in ``sections``, which are triples of name, offset and size. Raises :class:`DamagedError`.
 
     The section ``__nv_relfatbin`` has the kernels before they were linked, and ``.nv_fatbin`` has the linked kernels. So the
-    lists of ``__nv_relfatbin`` are used only if there is no ``.nv_fatbin``. For each section, ``counts`` has the
-    numbers of entries for each GPU: for capability 8.6 under ``8.6`` (native code) and ``8.6 PTX``.
+    lists of ``__nv_relfatbin`` are used only if there is no ``.nv_fatbin``. ``counts`` maps the name of each section to the
+    numbers of its entries for each GPU. For capability 8.6, the keys of these numbers are ``8.6`` (native code) and ``8.6
+    PTX``.
     """
     found: dict[tuple[tuple[str, ...], tuple[str, ...]], _Counted] = {}
     versions: set[str] = set()
@@ -154,7 +156,8 @@ def _of_kind(container: Container, kind: int) -> tuple[str, ...]:
 
 def _list(read: Read, native: tuple[str, ...], ptx: tuple[str, ...], counted: _Counted) -> GpuList:
     names = [name for entry in counted.samples if (name := first_kernel(read, entry))]
-    # Many kernels of CUDA's libraries have names that identify no library, so it is enough if a quarter of the names does.
+    # Many kernels of CUDA's libraries have names that identify no library, so it is enough if a quarter of the names identifies
+    # a library.
     of_cuda = bool(names) and sum(map(is_of_cuda, names)) * 4 >= len(names)
     shown = tuple(dict.fromkeys(name[:120] for name in names))[:3]
     return GpuList(native, ptx, counted.containers, counted.size, of_cuda, shown)

@@ -33,7 +33,8 @@ def keep(folder: Path, summaries: Sequence[Mapping[str, Any]], *, replace: bool 
     """Add measurements of wheels to the data files. Return the data files that changed.
 
     Raises :class:`InvalidInputError` for a file that is not a wheel, because other people could not get this file to repeat the
-    measurement. Also raises it if a different measurement is stored under the same file name, unless ``replace`` is true.
+    measurement. Also raises this error if a different measurement is stored under the same file name, unless ``replace`` is
+    true.
     """
     changed: dict[Path, dict[str, dict[str, Any]]] = {}
     for each in summaries:

@@ -1,7 +1,7 @@
 """Read the name of the first kernel in an entry of a fat binary. Only the beginning of the entry is unpacked for this.
 
-The name shows to whom the kernels of a container belong. CUDA's own libraries, when they are linked statically, bring kernels
-for GPUs for which the framework itself was not compiled.
+The name shows whether the kernels of a container belong to the framework or to a library of CUDA. CUDA's own libraries, when
+they are linked statically, bring kernels for GPUs for which the framework itself was not compiled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_of_cuda(kernel: str) -> bool:
 
 
 def unpack_lz4(data: bytes, most: int) -> bytes:
-    """Unpack at most the first ``most`` bytes of an LZ4 block. The result is shorter if ``data`` ends before, or is damaged.
+    """Unpack at most the first ``most`` bytes of an LZ4 block. The result is shorter if ``data`` ends earlier, or is damaged.
 
     The format: https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md. LZ4 libraries are not used, because they unpack
     only whole blocks.

@@ -76,7 +76,7 @@ class Measured:
 
     @property
     def lists(self) -> tuple[gpu_code.GpuList, ...]:
-        """The lists of GPUs of all libraries. If other libraries have GPU code, NVIDIA's own libraries are left out."""
+        """The lists of GPUs of all libraries. NVIDIA's own libraries are left out, unless no other library has GPU code."""
         other = [each for library in self.libraries if not library.of_nvidia for each in library.code.lists]
         return gpu_code.merged(other or [each for library in self.libraries for each in library.code.lists])
 
@@ -274,8 +274,8 @@ def _metadata(archive: zipfile.ZipFile) -> str:
 
 
 def _checked_tags(name: str, project: str, version: str) -> tuple[str, ...]:
-    """Return the tags in a wheel's file name. Raises an error if its METADATA has another project or version, or if Linux on
-    x86-64 cannot use it."""
+    """Return the tags in a wheel's file name. Raises an error if the wheel's METADATA has another project or version, or if
+    Linux on x86-64 cannot use the wheel."""
     try:
         named, numbered, _, tags = parse_wheel_filename(name)
         same = _PROJECT.fullmatch(project) and (canonicalize_name(project), Version(version)) == (named, numbered)

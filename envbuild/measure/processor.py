@@ -81,8 +81,8 @@ def _read(stream: IO[bytes], parsed: Any) -> Processor:
 
 
 def initialisers(stream: IO[bytes], sections: list[Any]) -> list[int]:
-    """The addresses of the initialisers, which the loader calls. In a position-independent file, the relocations contain
-    them."""
+    """The addresses of the initialisers, which the loader calls. In a position-independent file, the relocations contain these
+    addresses."""
     found: dict[int, int] = {}
     for section in sections:
         if str(section["sh_type"]) == "SHT_INIT_ARRAY":
@@ -108,8 +108,8 @@ def _relocations(stream: IO[bytes], section: Any) -> Iterator[tuple[int, int, in
 
 
 def _instruction_sets(code: bytes, address: int) -> Iterator[tuple[str, bool]]:
-    """Yield the instruction sets that a function uses before its end or its first jump. Each comes with a flag, which is true
-    if no conditional branch was before it."""
+    """Yield the instruction sets that a function uses before its end or its first unconditional jump. Each instruction set
+    comes with a flag. The flag is true if no conditional branch precedes the instruction."""
     from iced_x86 import Decoder, FlowControl, Mnemonic
 
     ends = (FlowControl.RETURN, FlowControl.UNCONDITIONAL_BRANCH, FlowControl.INDIRECT_BRANCH, FlowControl.EXCEPTION)
@@ -118,7 +118,8 @@ def _instruction_sets(code: bytes, address: int) -> Iterator[tuple[str, bool]]:
     for instruction in Decoder(64, code, ip=address):
         if instruction.is_invalid:
             return
-        # Skip TZCNT. Compilers write it for older processors, too. These run it as BSF, which has another result only for 0.
+        # Skip TZCNT, because compilers emit it for older processors, too. These processors run TZCNT as BSF, which has another
+        # result only for the operand 0.
         for feature in instruction.cpuid_features() if instruction.mnemonic != Mnemonic.TZCNT else ():
             name = names.get(feature, "")
             if name in _BEYOND or name.startswith(_BEYOND_FAMILIES):

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def room(downloads: Path) -> Iterator[Path]:
-    """Yield a temporary folder in ``downloads``, and remove it afterwards. Also remove such folders of killed runs that are a
-    day old."""
+    """Yield a temporary folder in ``downloads``, and remove it afterwards. Also remove temporary folders that killed runs left
+    more than a day ago."""
     downloads.mkdir(parents=True, exist_ok=True)
     for path in downloads.glob(f"{_PREFIX}*"):
         with suppress(OSError):
@@ -47,7 +47,7 @@ def room(downloads: Path) -> Iterator[Path]:
 def find(index: Index, text: str) -> IndexFile:
     """Find a wheel by its file name or by ``PROJECT==VERSION``. In the second case, choose the wheel for the newest Python.
 
-    Raises :class:`UnknownNameError` if the index lacks it, and :class:`UsageError` if ``text`` has another form.
+    Raises :class:`UnknownNameError` if the index lacks the wheel, and :class:`UsageError` if ``text`` has another form.
     """
     if text.endswith(".whl"):
         return _named(index, text)
@@ -75,7 +75,7 @@ def measure_published(index: Index, file: IndexFile, folder: Path, on_progress: 
 
     A wheel that consists mostly of libraries is downloaded as a whole: one download is faster than many parts, and its sha256
     can be compared. From other wheels, and if the disk has too little space, only the libraries are fetched. Then the sha256 is
-    that of the index, without a comparison, and each library is checked by its checksum in the wheel.
+    taken from the index without a comparison, and each library is compared with its checksum in the wheel.
     """
     with _open(index, file) as stream:
         if stream is not None and (_mostly_else(stream, file.filename) or _has_no_room(file, folder)):
