@@ -1,1 +1,1 @@
-"""Check, without running an image, that its shared libraries fit together as the dynamic loader would find them."""
+"""Check, without running an image, that the shared libraries that the dynamic loader would find in the image fit together."""

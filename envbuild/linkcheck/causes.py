@@ -65,7 +65,8 @@ class Causes:
         return Gap(kind="version", object=by.real, needs=f"{name}: {version}", cause=cause, remedy=remedy)
 
     def symbols(self, by: Loaded, lacking: Sequence[str], process: Process) -> Iterator[Gap]:
-        """The gaps for symbols that ``by`` needs from a family of libraries, if a library of this family is loaded."""
+        """The gaps for symbols in ``lacking`` that belong to a family of libraries, if ``by`` loads a library of this
+        family."""
         for family in self._rules.families:
             matched = [each for each in lacking if family.symbols and re.match(family.symbols, each)]
             linked = [name for name in by.facts.needed if family.has(name)]

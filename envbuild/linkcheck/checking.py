@@ -24,7 +24,7 @@ _DEBUG = "/lib/debug/"
 class Links:
     """The result of :func:`check`: what the objects of an image load, and what is missing.
 
-    ``processes`` has one entry for each object that no other object loads.
+    ``processes`` maps the path of each object that no other object loads to the process of this object.
     """
 
     processes: Mapping[str, Process]
@@ -83,8 +83,8 @@ def check(
 def _roots(processes: Mapping[str, Process]) -> dict[str, Process]:
     """The objects that no other object loads. If objects load each other, only the first of them counts.
 
-    An object that other objects load often relies on libraries that these have loaded before. So it is judged only in the
-    processes of those other objects.
+    Many objects that are loaded by other objects rely on libraries that the other objects have loaded before. So such an object
+    is judged only in the processes of the objects that load it.
     """
     loaded_by_others: set[str] = set()
     for path, process in processes.items():
@@ -124,7 +124,8 @@ def _excused(gap: Gap, rules: LinkRules, tree: Tree) -> Gap:
 
 
 def _duplicates(objects: Mapping[str, ElfFacts], roots: Mapping[str, Process], rules: LinkRules) -> tuple[Duplicate, ...]:
-    """Those libraries of a family that the image has as several files, and how many objects load each of these files."""
+    """The libraries that belong to a family and that the image has as several files. Each comes with its files, and the number
+    of objects that load each file."""
     places: dict[str, list[str]] = {}
     for path, facts in objects.items():
         name = facts.soname or posixpath.basename(path)
@@ -167,7 +168,8 @@ class _Held:
 
 
 class _Programs:
-    """The Python that loads an object: it is in the nearest folder above the object that contains a Python."""
+    """Finds the Python that loads an object: the one in the nearest parent folder of the object that has a Python in its
+    ``bin``."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree

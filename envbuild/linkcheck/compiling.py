@@ -1,4 +1,4 @@
-"""Check whether packages of an image can compile code while a program runs, by the rules of ``images/compiling.yaml``."""
+"""Check whether packages of an image can compile code while a program runs. The rules are in ``images/compiling.yaml``."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _PYTHON = re.compile(r"python(\d+\.\d+)")
 class Need:
     """Something that a compilation needs. Any one of ``programs``, ``files`` and ``libraries`` is enough.
 
-    The need exists only in images that have ``library`` in the version ``since`` or newer. If ``library`` is empty, it exists
-    in every image.
+    The need exists only in images that have ``library`` in the version ``since`` or newer. If ``library`` is empty, the need
+    exists in every image.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Need:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """A rule: what some releases of packages compile, and what they need for the compilation."""
+    """What some releases of packages compile while a program runs, and what they need for this compilation."""
 
     name: str
     packages: tuple[str, ...]
@@ -111,7 +111,8 @@ def _need(table: yaml_reader.Table) -> Need:
 def check(
     tree: Tree, environment: Mapping[str, str], rules: Iterable[Rule], *, has_gpu_code: bool, features: Iterable[str]
 ) -> tuple[list[dict[str, Any]], list[Gap]]:
-    """Return what each package of the image needs by each rule, and what it lacks (as JSON); and the gaps.
+    """Return a list and the gaps. The list has an object (as JSON) for each rule and each package to which the rule applies.
+    The object says what the package lacks.
 
     ``features`` are the features that the image's recipes use.
     """

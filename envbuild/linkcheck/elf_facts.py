@@ -112,12 +112,12 @@ def _read(stream: IO[bytes], size: int, sections: list[Any], wanted: Wanted, nam
 
 
 class _WithoutSections(elf.Limited):
-    """A stream of the same file, but with a header that names no sections."""
+    """A stream of an ELF file. In the bytes that the stream returns, the ELF header names no sections."""
 
     def read(self, size: int = -1) -> bytes:
         begin = self.tell()
         data = bytearray(super().read(size))
-        for first, end in ((40, 48), (60, 64)):  # places in the ELF header: e_shoff; e_shnum and e_shstrndx
+        for first, end in ((40, 48), (60, 64)):  # bytes of the ELF header: e_shoff; e_shnum and e_shstrndx
             for at in range(max(first - begin, 0), min(end - begin, len(data))):
                 data[at] = 0
         return bytes(data)
@@ -205,7 +205,7 @@ def _gpu_code(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The GPUs for which the file has native code, and the GPUs for which it has PTX.
 
-    Of NVIDIA's libraries, all GPUs are listed, because these libraries have different kernels for different GPUs. Of other
+    For NVIDIA's libraries, all GPUs are listed, because these libraries have different kernels for different GPUs. For other
     libraries, only the GPUs for which the framework was compiled are listed.
     """
     lists = gpu_code.read_sections(_reader(stream), fatbins).lists if fatbins else ()

@@ -29,7 +29,8 @@ def gpu_code(objects: Mapping[str, ElfFacts], rules: LinkRules) -> list[dict[str
 
 
 def _library(path: str, facts: ElfFacts, rules: LinkRules) -> str:
-    """The family of an object. Without a family, the Python package that contains the object; otherwise, the object's name."""
+    """The family of an object. If the object has no family, the Python package that contains the object, or else the object's
+    name."""
     name = facts.soname or posixpath.basename(path)
     if family := rules.family_of(name):
         return family.name
@@ -38,11 +39,11 @@ def _library(path: str, facts: ElfFacts, rules: LinkRules) -> str:
 
 
 def gpus(code: Sequence[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """Return, as JSON, an entry for each compute capability, with the names of its GPUs. It counts the objects that have native
-    code, only PTX, or nothing, and says what each library has.
+    """Return, as JSON, an entry for each compute capability, with the names of its GPUs. Each entry counts the objects that
+    have native code, only PTX, or nothing for this capability, and says what each library has.
 
-    A library has ``partly`` if only some of its objects have code for the capability. It has ``unknown`` if the GPU code of an
-    object cannot be read.
+    The value for a library is ``partly`` if only some of its objects have code for the capability. The value is ``unknown`` if
+    the GPU code of an object cannot be read.
     """
     told = []
     for capability in sorted(known, key=_version) if code else ():
@@ -80,8 +81,8 @@ def _way(code: Mapping[str, Any], capability: str) -> str:
 
 
 def compilers(objects: Mapping[str, ElfFacts], rules: LinkRules) -> list[dict[str, Any]]:
-    """The compilers for GPUs in the image. For each, ``highest`` is the highest compute capability that its file names, or
-    empty."""
+    """The compilers for GPUs in the image. For each compiler, ``highest`` is the highest compute capability that occurs in its
+    file, or empty."""
     return [
         {"compiler": name, "object": path, "highest": _highest(facts.architectures)}
         for path, facts in objects.items()

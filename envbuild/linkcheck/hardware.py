@@ -21,11 +21,11 @@ _STUBS = "/stubs/"  # a folder of stub libraries by NVIDIA, which serve only to 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DriverSymbols:
-    """The symbols of the driver's libraries: library → symbol → the oldest driver with this symbol. Only some drivers were
-    read.
+    """The symbols of the driver's libraries. ``libraries`` maps each library to its symbols, and each symbol to the oldest
+    driver that has it. Only some drivers were read.
 
-    ``headers`` has functions that the oldest driver that was read lacks. Each is listed with the first CUDA whose header
-    declares it.
+    ``headers`` maps each library to functions, and each function to the first CUDA whose header declares it. These are only
+    functions that the oldest driver that was read lacks.
     """
 
     libraries: Mapping[str, Mapping[str, str]]
@@ -133,11 +133,11 @@ def driver_gaps(needs: Iterable[Mapping[str, Any]], driver: RequiredDriver) -> l
 
 
 def cuda_of(objects: Mapping[str, ElfFacts], floors: Mapping[str, str]) -> dict[str, str]:
-    """The versions of CUDA to which libraries of the image belong, each with the path of one such library. They include
+    """The versions of CUDA to which libraries of the image belong, each with the path of one such library. The result includes
     versions for which ``floors`` has no driver.
 
-    The result is empty if the image itself contains ``libcuda.so.1``. It then has NVIDIA's package cuda-compat, which makes
-    CUDA run on older drivers.
+    The result is empty if the image itself contains ``libcuda.so.1``. Such an image has NVIDIA's package cuda-compat, which
+    makes CUDA run on older drivers.
     """
     found: dict[str, str] = {}
     if any(facts.soname == "libcuda.so.1" and _STUBS not in path for path, facts in objects.items()):

@@ -1,5 +1,5 @@
-"""Check whether an image's glibc is new enough for the host's libraries. Apptainer's ``--nv`` puts these before the image's
-own."""
+"""Check whether an image's glibc is new enough for the host's libraries. Apptainer's ``--nv`` puts the host's libraries before
+the image's own libraries."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _LIBC, _VERSION = "libc.so.6", "GLIBC_"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostLibraries:
-    """Facts about the libraries of hosts. For each host, ``hosts`` has the glibc that each of its libraries needs. ``loads``
-    maps a library to the libraries that it loads."""
+    """Facts about the libraries of hosts. ``hosts`` maps each host to its libraries, and each of these libraries to the glibc
+    version that it needs. ``loads`` maps a library to the libraries that it loads."""
 
     hosts: Mapping[str, Mapping[str, str]]
     loads: Mapping[str, Sequence[str]]
@@ -46,8 +46,8 @@ def load(images: Path) -> HostLibraries:
 def check(objects: Mapping[str, ElfFacts], known: HostLibraries) -> dict[str, Any]:
     """Return, as JSON, the image's glibc and an entry for each host.
 
-    The entry has the host's libraries that the image uses, the highest glibc that they need, and those of them that need a
-    newer glibc than the image has.
+    The entry has the host's libraries that the image uses, the highest glibc that these libraries need, and the libraries among
+    them that need a newer glibc than the image has.
     """
     glibc = _glibc(objects)
     used = _used(objects)
@@ -83,7 +83,7 @@ def _glibc(objects: Mapping[str, ElfFacts]) -> str:
 
 
 def _used(objects: Mapping[str, ElfFacts]) -> set[str]:
-    """The libraries that the objects need, and the driver libraries whose names they contain."""
+    """The libraries that the objects need, and the driver libraries whose names the objects contain."""
     needed = {name for facts in objects.values() for name in facts.needed}
     return needed | {f"{name}.1" for facts in objects.values() for name in facts.opens}
 

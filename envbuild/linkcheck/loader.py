@@ -51,7 +51,7 @@ class Loader:
         """Load the object at ``path`` into the process of ``program``, which is loaded first.
 
         ``held`` has libraries (name → path) that the process may have loaded before. They count only if the search finds
-        nothing. Returns None if there is no such object.
+        nothing. Returns None if no loadable object is at ``path``.
         """
         begun, main = self._begun(program)
         process = Process(
@@ -143,8 +143,8 @@ def _is_loadable(facts: ElfFacts | None) -> bool:
 
 
 def _run_paths(by: Loaded | None, main: Loaded | None) -> Iterable[str]:
-    """The RPATH of the object, of the objects that loaded it, and of the program. If an object has a RUNPATH, its RPATH is
-    ignored."""
+    """The RPATHs of the object, of the objects that loaded it, and of the program. If the object has a RUNPATH, there are none.
+    The RPATH of any other object is ignored only if this other object has a RUNPATH."""
     if by is not None and by.facts.runpath:
         return
     at = by

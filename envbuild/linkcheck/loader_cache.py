@@ -15,7 +15,7 @@ _MOST = 200_000
 
 
 def read(content: bytes) -> dict[str, str] | None:
-    """Return library → path, from all entries for x86-64; None if the file is damaged.
+    """Return a mapping from library names to paths, from all cache entries for x86-64. Return None if the file is damaged.
 
     Entries that are only for newer processors are left out, so that the check does not depend on the processor.
     """

@@ -12,7 +12,7 @@ class RequiredDriver:
     """The driver on which an image must run. ``version`` is empty if any driver is enough. ``whose`` says where the driver
     comes from.
 
-    ``is_named`` is true if the user named the driver. Notes then say what cannot be checked for it.
+    ``is_named`` is true if the user named the driver. Notes then say what cannot be checked for this driver.
     """
 
     version: str = ""
@@ -28,12 +28,13 @@ class ElfFacts:
     """The facts about one ELF file that the check uses.
 
     ``versions`` maps each needed library to the symbol versions that the library must define. ``defines`` are the symbol
-    versions that the file itself defines. ``wanted`` are those of its undefined symbols that belong to a family of the rules;
-    ``offers`` are its exported symbols of the families. ``opens`` are names of driver libraries in its constants.
+    versions that the file itself defines. ``wanted`` and ``offers`` contain only symbols that match a pattern of the rules:
+    ``wanted`` are undefined in the file, and ``offers`` are exported by the file. ``opens`` are names of driver libraries in
+    the constants of the file.
 
-    ``native`` and ``ptx`` are the GPUs of the GPU code that the file itself has. If the file is a compiler for GPUs,
-    ``architectures`` are the GPUs for which it compiles. ``hides_code`` is true if the file has GPU code in a format that is
-    not read.
+    ``native`` are the GPUs for which the file itself has native code. ``ptx`` are the GPUs for which the file itself has PTX.
+    If the file is a compiler for GPUs, ``architectures`` are the GPUs for which it compiles. ``hides_code`` is true if the file
+    has GPU code in a format that is not read.
     """
 
     soname: str = ""
@@ -55,8 +56,8 @@ class ElfFacts:
 
 @dataclass(kw_only=True, slots=True)
 class LayerFacts:
-    """The facts of one layer, by absolute path. ``removed`` are whiteouts. Files of lower layers below ``opaque`` folders are
-    hidden.
+    """The facts of one layer. All paths are absolute. ``removed`` are the paths that the layer's whiteouts remove. In an
+    ``opaque`` folder, all files of lower layers are hidden.
 
     ``texts`` holds the few small files that the loader or the check reads (as latin-1).
     """
@@ -95,8 +96,8 @@ class Copy:
 class Duplicate:
     """A library that the image has as several files. The first copy is the one that most objects load.
 
-    ``newer`` is a copy with more symbols than the first copy, if there is one, and ``lacks`` are symbols that the first copy
-    lacks.
+    ``newer`` is a copy with more symbols than the first copy, if such a copy exists. ``lacks`` are symbols that ``newer`` has
+    and the first copy lacks.
     """
 
     library: str
@@ -107,7 +108,7 @@ class Duplicate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkReport:
-    """The result of a link check. ``facts`` are all its sections except the gaps, ready for JSON."""
+    """The result of a link check. ``facts`` are all sections of the report except the gaps, ready for JSON."""
 
     objects: int
     libraries: int

@@ -20,7 +20,8 @@ OF_CUDA = re.compile(r"lib(?:cudart|cublas|cublasLt)\.so\.(\d+)(?:\.\d+)*")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
     """Libraries of one kind. ``symbols`` is a pattern for the beginnings of their symbols. ``wheel`` is the Python package that
-    contains them; ``{cuda}`` in it stands for the major version of CUDA. Texts may be empty."""
+    contains the libraries. ``{cuda}`` in this text stands for the major version of CUDA. From CUDA 13 on, the package is
+    ``wheel_from_13``. Each of these texts may be empty."""
 
     name: str
     libraries: tuple[str, ...]
@@ -102,8 +103,8 @@ class LinkRules:
         return next((each for each in self.families if each.has(library)), None)
 
     def wheel_of(self, library: str, cuda: str) -> str:
-        """The wheel that contains the library for this major version of CUDA, which may be empty. The result is empty if no
-        wheel is known."""
+        """The wheel that contains the library for the major version ``cuda`` of CUDA. ``cuda`` may be empty. The result is
+        empty if no wheel is known."""
         family = self.family_of(library)
         if family is None or not family.wheel:
             return ""
