@@ -4,24 +4,24 @@ A script of envbuild (``smoke/contents.py``) reads the image. It runs on the ima
 package. Some things cannot be compared directly. What is compared instead:
 
 - Wheels: the lock has the sha256 of each wheel, but an installed wheel no longer exists as a file. So names and versions are
-  compared with the lock, and files with the hashes in RECORD, which comes from the wheel. A RECORD that was forged together
-  with its files is not detected.
+  compared with the lock. Files are compared with the hashes in RECORD, which comes from the wheel. A RECORD that was forged
+  together with its files is not detected.
 - A wheel's file that has no SHA-256 or stronger hash in RECORD is noted, and not compared. Such files are common, because
   installers add lines without a hash for files that the wheel's own RECORD lacks.
-- A package built from source has no wheel in the lock. Its version is compared with the lock, and its files with the RECORD
-  that its build wrote.
+- A package built from source has no wheel in the lock. Its version is compared with the lock. Its files are compared with the
+  RECORD that its build wrote.
 - Bytecode next to a recorded source was compiled in the image. Only the source is compared.
 - System packages are compared by exact version if the lock has versions. Their files are compared with dpkg's own checksums
   (MD5), which do not include configuration files.
 - An interpreter or a CUDA that the build unpacked is compared with a list. The build step that installed the files wrote this
-  list (see ``lists``). The same holds for files that the build compiled outside of any package.
+  list (see ``lists``). Files that the build compiled outside of any package are compared with such a list, too.
 - METADATA and WHEEL of a locked wheel may differ from its RECORD, because publishers edit them. The name and version in them
   are compared with the lock.
 - No file may be setuid or setgid or have capabilities, whether it came with the base or with a package.
 - Credentials, keys and proxies are searched for in the places where programs store them. The addresses of this machine's
   proxies, package indexes and mirrors are searched for in all files.
-- If a framework needs the NVIDIA driver for its import, and this machine has no driver, its version is not compared. The
-  report notes this.
+- If a framework needs the NVIDIA driver for its import, and this machine has no driver, the framework's version is not
+  compared. The report notes this.
 - The modules of frameworks, and of packages that a user's recipe names, are imported as the image's user: see ``imports``.
 """
 
@@ -66,10 +66,10 @@ def verify(
 ) -> VerifyReport:
     """Compare ``image`` with ``lock``, file by file. Differences are not raised as errors; the report lists them.
 
-    ``secrets`` (name → string, see :func:`leaks.secret_strings`) must not occur in any layer. If there are secrets, the whole
-    image is searched. ``base`` is the image from which ``image`` was built; it is needed only if the engine does not have this
-    base under the name in the lock. Keys and settings in the base are not reported. ``rules`` list modules that are not
-    imported, and the system package of each library.
+    ``secrets`` maps names to strings (see :func:`leaks.secret_strings`). These strings must not occur in any layer. If there
+    are secrets, the whole image is searched. ``base`` is the image from which ``image`` was built; it is needed only if the
+    engine does not have this base under the name in the lock. Keys and settings in the base are not reported. ``rules`` list
+    modules that are not imported, and the system package of each library.
     """
     started = time.monotonic()
     info = engine.image(image)
@@ -116,8 +116,8 @@ def verify(
 
 
 def _look(engine: Engine, lock: Lock, info: ImageInfo, found: Findings, on_progress: OnProgress) -> dict[str, Any] | None:
-    """Return the answer of the script, which runs as root. If the image's Python cannot run it, add a difference and return
-    None."""
+    """Return the answer of the script, which runs as root. If the image's Python cannot run the script, add a difference and
+    return None."""
     python = lock.environment.python.executable
     paths = [*_NEEDED, *(f"{prefix.path}/bin/python" for prefix in lock.prefixes)]
     paths += _NEEDED_OF_SEVERAL if len(lock.prefixes) > 1 else ()

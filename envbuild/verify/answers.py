@@ -60,11 +60,11 @@ def _compare_cuda(lock: Lock, framework: Framework, told: Mapping[str, Any], fou
 
 
 def _compare_architectures(lock: Lock, framework: Framework, listed: Sequence[str], found: Findings) -> None:
-    """Check that the list of GPU code that the framework reports contains what the lock promises: native code (``sm_80``) and
-    PTX (``compute_90``).
+    """Check that the list of GPU code that the framework reports contains what the lock promises: native code (such as
+    ``sm_80``) and PTX (such as ``compute_90``).
 
-    For several frameworks, the lock promises GPUs that all of them can use. Then native code for an earlier GPU of the same
-    major version, or earlier PTX, is enough.
+    In an image of several frameworks, the lock promises GPUs that all of the frameworks can use. Then native code for an
+    earlier GPU of the same major version, or earlier PTX, is enough.
     """
     alone = len(lock.environment.frameworks) == 1
     promised = lock.environment.compute_capability

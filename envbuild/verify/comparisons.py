@@ -70,10 +70,10 @@ def compare_paths(lock: Lock, told: Mapping[str, Any], found: Findings) -> None:
 
 
 def compare_prefix(lock: Lock, prefix: Prefix, told: Mapping[str, Any], found: Findings) -> None:
-    """Compare the version of each Python package with the lock, and each file with the hash in its package's RECORD.
+    """Compare the version of each Python package with the lock. Compare each file with the hash in the RECORD of its package.
 
-    Only METADATA and WHEEL of a locked wheel may differ from RECORD, because some publishers change the version in them before
-    the upload. The name and version in them are compared with the lock.
+    Only METADATA and WHEEL of a locked wheel may differ from RECORD, because some publishers change the version in these files
+    before the upload. The name and version in these files are compared with the lock.
     """
     from packaging.utils import canonicalize_name
 
@@ -118,7 +118,7 @@ def _overwritten(replaced: Sequence[Mapping[str, Any]]) -> list[str]:
     """Notes, one for each pair of packages that have different files at the same paths."""
     pairs: dict[tuple[str, str], list[str]] = {}
     for item in replaced:
-        if item["of"] != item["by"]:  # both are one package if its RECORD lists a file twice
+        if item["of"] != item["by"]:  # skip a package whose own RECORD lists a file twice
             pairs.setdefault((item["of"], item["by"]), []).append(item["path"])
     return [
         f"{name} and {winner} have different files at the same path: the image has those of {winner} "

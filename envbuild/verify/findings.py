@@ -16,8 +16,9 @@ class VerifyReport:
     """The report of a verification: every difference, and what was compared.
 
     ``counts`` says how many items were compared. ``notes`` say what could not be compared, and why. For example, the lock has
-    no hash of a package built from source: its version is compared with the lock, but its files with its own RECORD.
-    ``framework`` is what the first framework reports about itself; ``others`` are the reports of the other frameworks.
+    no hash of a package built from source. The version of this package is compared with the lock, but its files are compared
+    with the package's own RECORD. ``framework`` is what the first framework reports about itself; ``others`` are the reports of
+    the other frameworks.
     """
 
     name: str
@@ -66,7 +67,7 @@ class Findings:
 
     def files(self, what: str, items: Sequence[Mapping[str, Any]], where: str) -> None:
         """Add a difference for each of the first few files, and one difference with the number of all others. There may be
-        thousands."""
+        thousands of files."""
         for item in items[:_SHOWN]:
             owner = f" (of {item['of']})" if item.get("of") else ""
             self.wrong(str(item["path"]), f"{what}{owner}")

@@ -1,7 +1,9 @@
-"""Imports the requested packages in the image, as the image's user. These are the frameworks, and packages under ``pip:``.
+"""Imports the requested packages in the image, as the image's user. The requested packages are the frameworks, and the packages
+under ``pip:``.
 
-Each module is imported in a separate process without a network, several at the same time (see ``smoke/imports.py``). Modules
-that need a GPU, or that are not meant to be imported, are not checked. The report has a note about each of these.
+Each module is imported in a separate process without a network. Several processes run at the same time (see
+``smoke/imports.py``). Modules that need a GPU, or that are not meant to be imported, are not checked. The report has a note
+about each module that is not checked.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ _SHOWN_LIBRARIES = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportTrial:
-    """The image whose modules are imported, and the rules for judging the imports. ``with_gpus`` is true if its containers get
-    GPUs."""
+    """The image whose modules are imported, and the rules for judging the imports. ``with_gpus`` is true if the containers of
+    the image get GPUs."""
 
     engine: Engine
     lock: Lock
@@ -139,8 +141,8 @@ def compare_imports(lock: Lock, prefix: Prefix, told: Mapping[str, Any], rules: 
 
 
 def _judge(each: Mapping[str, Any], lacking: set[str], system: str, rules: ImportRules, found: Findings) -> str:
-    """Describe the failure of one import; empty if the import succeeded. If this machine cannot test the import, add a note
-    instead."""
+    """Return a description of a failed import, or an empty text if the import succeeded. If this machine cannot test the
+    import, add a note and return an empty text."""
     said = str(each["said"])
     if each["outcome"] == "ok":
         found.count("imported", 1)
@@ -197,8 +199,8 @@ def _with_package(library: str, system: str, rules: ImportRules) -> str:
 
 
 def _advice(name: str, lock: Lock, rules: ImportRules) -> str:
-    """Advice for a project under ``pip:`` that is a framework of the matrix: as a framework, it gets the libraries that it
-    needs."""
+    """Advice for a project under ``pip:`` that is a framework of the matrix: under ``frameworks:``, it gets the libraries that
+    it needs."""
     framework = rules.frameworks.get(name, "")
     taken = {each.name for each in lock.environment.frameworks}
     if not framework or framework in taken or lock.environment.custom is None:

@@ -1,4 +1,4 @@
-"""Lists the system packages of an image, by its own package manager."""
+"""Lists the system packages of an image with the image's own package manager."""
 
 from __future__ import annotations
 

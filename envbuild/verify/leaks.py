@@ -1,5 +1,5 @@
 """Search the layers of an image for strings that belong to the building machine, such as passwords. No layer may contain them.
-Also find files that were written twice."""
+While the layers are read, the files in them are also compared with the lists of :mod:`envbuild.verify.lists`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _APT_PROXY = re.compile(r'^(Acquire\S+) "(\S+://\S+)";$', re.MULTILINE)
 
 
 def secret_strings(build_secrets: Mapping[str, bytes]) -> dict[str, str]:
-    """The strings in the secrets of a build that an image must not contain: addresses, their hosts, and passwords. The keys
-    name the variable of each string."""
+    """The strings in the secrets of a build that an image must not contain: addresses, their hosts, and passwords. The key of
+    each string names the variable that contains the string."""
     found: dict[str, str] = {}
     for line in build_secrets.get("envbuild-env", b"").decode("utf-8", "replace").splitlines():
         words = shlex.split(line)
@@ -57,7 +57,7 @@ def search(  # noqa: PLR0917 - the image, the strings, and the report
 ) -> None:
     """Search for ``secrets`` in the image's configuration and in every file of every layer, including deleted files.
 
-    ``layers`` gets every entry of every layer, too. So the layers are read only once, because reading them is slow.
+    During the search, ``layers`` gets every entry of every layer. Reading the layers is slow, so they are read only once.
     """
     wanted = {name: value.encode() for name, value in secrets.items() if value}
     if not wanted and not layers:
@@ -81,8 +81,8 @@ def search(  # noqa: PLR0917 - the image, the strings, and the report
 
 
 def find_strings(pieces: Iterable[bytes], wanted: Mapping[str, bytes]) -> list[str]:
-    """The names of those strings in ``wanted`` that occur. A string is also found if it begins in one piece and ends in the
-    next."""
+    """The names of the strings in ``wanted`` that occur in ``pieces``. A string is also found if it begins in one piece and
+    ends in the next."""
     overlap = max(map(len, wanted.values())) - 1
     rest, seen = b"", dict.fromkeys(wanted, False)
     for piece in pieces:

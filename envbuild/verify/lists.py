@@ -1,12 +1,12 @@
 """Checks files that belong to no package: an unpacked Python or CUDA, and files that were compiled outside of any package.
 
 The build step that installs such files writes a list of them, with their sha256, into the image below
-``/opt/envbuild/installed``. This list is compared with the files in the image's layers. No program of the image runs for that,
-because the interpreter itself may have been changed.
+``/opt/envbuild/installed``. This list is compared with the files in the image's layers. No program of the image runs for this
+comparison, because the interpreter itself may have been changed.
 
 The build checked the unpacked archives by the hashes in the lock. So this comparison proves that no later step changed the
 files. Each file must have the listed hash, and there must be no other files. A later step that replaced both a file and its
-list would leave them in two layers, so neither may occur in two layers.
+list would write both a second time, into another layer. So no listed file and no list may occur in two layers.
 
 The comparison does not prove that envbuild's own step installed the files: an image from another Dockerfile, or with only one
 layer, may contain any list.
@@ -51,8 +51,8 @@ class FileList:
 
 
 def candidates(lock: Lock) -> dict[str, str]:
-    """The lists that the image of ``lock`` may contain: name → the folder of the list, or ``""`` if the lock does not name a
-    folder."""
+    """The lists that the image of ``lock`` may contain, as a mapping from the name of a list to its folder. The folder is empty
+    if the lock does not name it."""
     environment = lock.environment
     pythons = [prefix.python for prefix in lock.prefixes if prefix.python.is_fetched]
     found = {f"python-{each.version}": str(PurePosixPath(each.executable).parent.parent) for each in pythons}
@@ -64,10 +64,11 @@ def candidates(lock: Lock) -> dict[str, str]:
 
 
 def expected(lock: Lock, distributions: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """The lists that the image must contain. If a framework is built from a repository and is an installed Python package, it
-    has no list.
+    """The lists that the image must contain, in the form of :func:`candidates`. If a framework is built from a repository and
+    is an installed Python package, it has no list.
 
-    ``distributions`` are the canonical names of the installed Python packages, by the path of their prefix.
+    ``distributions`` maps the path of each prefix to the canonical names of the Python packages that are installed in this
+    prefix.
     """
     from packaging.utils import canonicalize_name
 

@@ -64,7 +64,8 @@ def _compare_python(prefix: Prefix, of: Mapping[str, Any], python: str, found: F
 
 
 def _extras_asked_for(lock: Lock, prefix: Prefix) -> dict[str, set[str]]:
-    """The extras that are requested explicitly, by project: in the requirements of the frameworks, and under ``pip:``."""
+    """The extras that are requested explicitly, as a mapping from projects to extras. The requests are in the requirements of
+    the frameworks, and under ``pip:``."""
     environment = lock.environment
     texts = [text for each in environment.frameworks if each.name in prefix.frameworks for text in each.requirements]
     texts += environment.custom.requirements() if environment.custom and prefix == lock.prefixes[0] else ()
@@ -79,7 +80,7 @@ def _requirements(
     distribution: Mapping[str, Any], markers: Mapping[str, str], extras: set[str], found: Findings, *, first: bool
 ) -> Iterator[Requirement]:
     """Yield the requirements that apply in the image, with the requested ``extras``. If ``first`` is true, add a note about
-    each one that cannot be parsed."""
+    each requirement that cannot be parsed."""
     for text in [*distribution["requires"], *_of_sections(str(distribution["sections"]))]:
         try:
             requirement = Requirement(text)

@@ -43,11 +43,11 @@ class Contradiction:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportRules:
-    """The rules of ``verify``. ``libraries`` maps a shared library and a system to the system package with this library.
-    ``frameworks`` maps a project to a framework of the matrix.
+    """The rules of ``verify``. ``libraries`` maps each shared library to operating systems, and each of these systems to the
+    package that contains the library. ``frameworks`` maps each project to a framework of the matrix.
 
-    A system may have no list of packages of its own. Then ``made_from`` names the system whose list is used. ``ignored`` are
-    projects that the recipes do not install although a package requires them.
+    A system may have no list of packages of its own. Then ``made_from`` maps this system to the system whose list is used.
+    ``ignored`` are projects that the recipes do not install although a package requires them.
     """
 
     skip: tuple[Skip, ...] = ()
