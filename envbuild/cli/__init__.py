@@ -13,7 +13,8 @@ from typing import NoReturn
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run the ``envbuild`` command with ``argv`` (default: this process's arguments) and end the process with its exit code."""
+    """Run the ``envbuild`` command with ``argv`` (default: this process's arguments) and end the process with the exit code of
+    the command."""
     # A command makes thousands of objects and keeps them until it ends, so frequent garbage collection would only take time.
     gc.set_threshold(50_000)
     _open_standard_streams()
@@ -43,8 +44,8 @@ def _end_despite_threads(exit_code: Sequence[int]) -> None:
 def _open_standard_streams() -> None:
     """Open the standard streams that the caller closed. Some daemons close them, and ``>&-`` in a shell does, too.
 
-    For a closed stream, Python sets ``sys.stdout`` or its counterpart to None. The next file that is opened would get the
-    number (file descriptor) of the closed stream.
+    If a stream is closed, Python sets ``sys.stdin``, ``sys.stdout`` or ``sys.stderr`` to None. The next file that is opened
+    would get the number (file descriptor) of the closed stream.
     """
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return

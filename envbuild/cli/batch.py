@@ -1,4 +1,4 @@
-"""Run one verb for several environments: the options for that, the run, and the summary."""
+"""Run one verb for several environments: add the options to the verb, run the verb, and print the summary."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def run(
 ) -> int:
     """Run the verb of this command line for all environments, print the summary and return the worst exit code.
 
-    ``attempt`` answers for an environment in this process if the environment needs no work. Its answers are stored for the next
-    run, unless ``remembers`` is false. ``builder`` is empty if the verb builds nothing. ``tools_from`` are options for
+    ``attempt`` runs in this process, and returns an answer for each environment that needs no work. The answers are stored for
+    the next run, unless ``remembers`` is false. ``builder`` is empty if the verb builds nothing. ``tools_from`` are options for
     :meth:`Session.tools`. ``conclude`` is called with all outcomes before the summary is printed. ``child_options`` are added
     to the command line of each child process.
     """

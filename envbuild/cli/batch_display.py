@@ -1,4 +1,5 @@
-"""Show the progress of several environments: a bar for each on a terminal; elsewhere, lines that begin with its name."""
+"""Show the progress of several environments. A terminal shows a bar for each environment. Elsewhere, each line begins with the
+name of its environment."""
 
 from __future__ import annotations
 

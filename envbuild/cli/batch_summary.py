@@ -33,7 +33,7 @@ _CASES: dict[State, CaseState] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conclusion:
-    """The result of a final step for all environments together, such as a release: output or an ``error``.
+    """The result of a final step for all environments together, such as a release. The result is output or an ``error``.
 
     ``document`` is added to the JSON document of the batch. ``lines`` are printed as text.
     """
@@ -159,7 +159,7 @@ def _write_junit(told: Summary, path: Path) -> None:
         )
         for outcome in told.outcomes
     ]
-    if told.conclusion is not None and told.conclusion.error is not None:  # passed environments must not hide it
+    if told.conclusion is not None and told.conclusion.error is not None:  # passed environments must not hide this error
         cases.append(junit_xml.Case(name="release", state="failed", message=told.conclusion.error.message, seconds=0.0))
     reports = [found for each in told.outcomes if "status" in (found := _report(each))]
     files.write_atomic(path, junit_xml.junit_of_batch(f"envbuild {told.verb}", cases, reports))

@@ -1,4 +1,4 @@
-"""``envbuild evidence NAME``: show the proofs of environments, which of them are stale, and make missing proofs."""
+"""``envbuild evidence NAME``: show the proofs of environments and which proofs are stale; make missing proofs."""
 
 from __future__ import annotations
 
@@ -158,7 +158,8 @@ def command(  # noqa: PLR0917 - click passes each option as an argument
 
 
 def _require_compatible(*, is_proving: bool, is_checking: bool) -> None:
-    """Raise :class:`UsageError` for options that need a missing ``--prove``, and for options that ``--check`` excludes."""
+    """Raise :class:`UsageError` for options that need ``--prove`` if it is missing, and for options that ``--check``
+    excludes."""
     unused = [] if is_proving else given_options.among("kinds", "keep_images", "start_engine")
     if unused:
         raise errors.UsageError(

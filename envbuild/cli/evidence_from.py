@@ -57,7 +57,8 @@ def run(session: Session, names: Sequence[str], repository: str, key_files: Sequ
 def known(tools: Tools, name: str) -> tuple[AcceptedReport, ...]:
     """Return the stored reports about ``name`` that still count.
 
-    Tests on GPUs come before tests on the CPU, then passed tests before others, then newer tests before older ones.
+    Tests on GPUs come before tests on the CPU. Within each of these groups, passed tests come before other tests, and newer
+    tests come before older tests.
     """
     from envbuild.pipeline import gathered_reports
 
@@ -66,7 +67,7 @@ def known(tools: Tools, name: str) -> tuple[AcceptedReport, ...]:
 
 
 def document(reports: Sequence[AcceptedReport]) -> dict[str, Any]:
-    """Return the reports as a part of the JSON document of `show` and `resolve`; an empty part without reports."""
+    """Return the fields about the reports for the JSON documents of `show` and `resolve`. Without reports, return no fields."""
     from envbuild import codec
 
     return {"elsewhere": codec.encode(list(reports))} if reports else {}

@@ -44,5 +44,6 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
 
 
 def _rows(rows: list[str]) -> str:
-    """Shorten a list of rows of one framework with the same reason: name the first and the last row, and count them."""
+    """Shorten a list of rows of one framework with the same reason: name the first and the last row, and give the number of
+    rows."""
     return rows[0] if len(rows) == 1 else f"{rows[0]} … {rows[-1]} ({len(rows)})"

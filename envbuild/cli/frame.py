@@ -176,7 +176,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _invoke(argv: list[str], session: Session) -> int:
-    if "_ENVBUILD_COMPLETE" in os.environ:  # the completion script asks
+    if "_ENVBUILD_COMPLETE" in os.environ:  # the completion script called envbuild
         app.main(args=argv, prog_name="envbuild", obj=session)
     try:
         # Do not use app.main() of click: it prints a line of its own on Ctrl-C, and hides errors of standard output.

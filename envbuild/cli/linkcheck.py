@@ -114,7 +114,7 @@ def _print(session: Session, name: str, image: str, report: Mapping[str, Any]) -
 
 
 def _hardware(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield lines about the driver and the GPUs that the image needs, and about the compilers in it."""
+    """Yield lines about the driver that the image needs, the GPUs for which it has code, and the compilers in the image."""
     lowest = facts["lowest_driver"]
     if lowest["driver"]:
         matrix = f"; the matrix has {lowest['matrix']} for this environment" if lowest["matrix"] else ""

@@ -17,7 +17,8 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
 def tell(session: Session, upgraded: Upgraded, spoken: str) -> None:
-    """Print the differences between the two locks, and the next steps. ``spoken`` is the user's name for the environment."""
+    """Print the differences between the old lock and the new lock, and the next steps. ``spoken`` is the user's name for the
+    environment."""
     name, difference = upgraded.after.lock.environment.name, upgraded.difference
     if upgraded.base_kept:
         session.err(f"{name}: the base image was not upgraded: {upgraded.base_kept}")
@@ -35,7 +36,7 @@ def tell(session: Session, upgraded: Upgraded, spoken: str) -> None:
 
 
 def document(upgraded: Upgraded) -> dict[str, Any]:
-    """Return the differences between the two locks as a JSON document."""
+    """Return the differences between the old lock and the new lock as a JSON document."""
     difference = upgraded.difference
     return {
         "name": upgraded.after.lock.environment.name,

@@ -42,7 +42,8 @@ no_measure = click.option(
 class _Run:
     """The results of a run: ``measured`` files, ``written`` records, and ``failures`` with their targets.
 
-    The flag of a measurement says whether its target came from a record in ``matrix/measured``.
+    Each measurement in ``measured`` comes with a flag. The flag is true if the target came from a record in
+    ``matrix/measured``.
     """
 
     measured: list[tuple[Measured, bool]] = field(default_factory=list)
@@ -99,7 +100,7 @@ def command(
         nothing = comparison.compared_with_nothing(matrix, summary, found) if matrix is not None else "--no-compare was given"
         wrong += [_problem(one, summary) for one in found if one.verdict == "differs"]
         undecided |= bool(nothing) or any(one.verdict == "unclear" for one in found)
-        if is_recorded and not record:  # storing with --record has compared it already
+        if is_recorded and not record:  # with --record, `kept.keep` has already compared the measurements
             outdated += _outdated(kept.path_of(folder, each.project), known[each.filename], summary)
         remark = [f"  not compared: {nothing}"] if nothing and matrix is not None else []
         session.out("\n".join([*_shown(summary, each), *_verdicts(found), *remark]) + "\n")

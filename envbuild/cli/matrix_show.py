@@ -73,8 +73,8 @@ def _one(value: dict[str, Any], goes: dict[str, Any]) -> str:
 def _field(key: str, item: Any, *, whole: bool = False) -> list[list[str]]:
     """Format a field of a row as lines.
 
-    A list of rows gets a line for each row, a mapping a line for each key, and an empty value no line. With ``whole``, a list
-    of texts is shown in full, on as many lines as it needs.
+    A list of rows gets a line for each row. A mapping gets a line for each key. An empty value gets no line. With ``whole``, a
+    list of texts is shown in full, on as many lines as it needs.
     """
     name = key.replace("_", " ")
     if item is None or item in ("", [], {}):
@@ -90,7 +90,7 @@ def _field(key: str, item: Any, *, whole: bool = False) -> list[list[str]]:
 
 
 def _short(value: dict[str, Any]) -> str:
-    """Format a nested row on one line: its plain fields, the names of rows in it, and its note.
+    """Format a nested row on one line: its plain fields, the names of the rows that it contains, and its note.
 
     The status is included if it is not ``ok``.
     """

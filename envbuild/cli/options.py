@@ -25,7 +25,7 @@ PROGRESS = ("auto", "plain", "rich", "json", "none")
 
 
 def _note(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    """Store a common option in the session. If it is absent after the verb, the value from before the verb stays."""
+    """Store a common option in the session. If the option is absent after the verb, its value from before the verb stays."""
     session = ctx.ensure_object(Session)
     if param.name is None or value in (None, False, 0):
         return
@@ -223,8 +223,8 @@ def offline(function: F) -> F:
 
 
 def alias(request: str, constraints: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Return the request as a further tag of the image. Return none if the request is a path or not valid as a tag, or if there
-    are ``constraints``, which the tag would not name."""
+    """Return the request as a further tag of the image. Return no tag if the request is a path or not valid as a tag. Also
+    return no tag if there are ``constraints``, because the tag would not name them."""
     from envbuild.custom.paths import path_in
 
     if path_in([request]):
@@ -387,7 +387,7 @@ def naming(argument: str = "name", *, several: bool = False, required: bool = Tr
 
 
 def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001 - click's signature
-    """Return canonical names and stacks that begin with ``incomplete``. If an error occurs, return none and print nothing."""
+    """Return canonical names and stacks that begin with ``incomplete``. After an error, return no names and print nothing."""
     from envbuild.resolve.catalogue import catalogue
 
     try:

@@ -69,7 +69,7 @@ def _choose(session: Session) -> Display:
 
 
 class Events:
-    """Prints one JSON object a line, for other programs.
+    """Prints one JSON object per line, for other programs.
 
     A step of progress is ``{"progress": {…}}``, and a message is ``{"line": "…"}``. With ``environment``, each object also has
     the name of the environment.
@@ -144,7 +144,7 @@ class Plain:
             return
         now = time.monotonic()
         with self._lock:
-            # The time between lines is kept per stage for a counter without a total, else per message.
+            # For a counter without a total, limit the lines per stage. For all other steps, limit the lines per message.
             key = (news.stage, "" if news.done is not None and news.total is None else news.message)
             ended = news.total is not None and news.done == news.total
             if not ended and now - self._said.get(key, -_PLAIN_EVERY_S) < _PLAIN_EVERY_S:
@@ -240,7 +240,8 @@ def new_bars() -> Bars:
 
 
 def new_name_bars() -> Bars:
-    """Return bars as :func:`new_bars` does, for names of environments. A name gets at most a third of the line.
+    """Return bars like those of :func:`new_bars`, with a column for the names of environments. A name gets at most a third of
+    the line.
 
     A narrow terminal has no room for bars. There, each line is a name, followed by figures and a message.
     """
@@ -269,7 +270,7 @@ def amount(news: Progress) -> str:
 
 
 class Speeds:
-    """Formats the figures of steps. For a step that counts bytes, it adds the speed and the time left."""
+    """Formats the figures of steps. For a step that counts bytes, the figures also have the speed and the remaining time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -109,14 +109,14 @@ def command(
     if session.workspace.policy is not None:
         from envbuild.pipeline import policy_checks
 
-        policy_checks.require_repository(session.tools(), repository)  # a forbidden one is refused before hours of building
+        policy_checks.require_repository(session.tools(), repository)  # refuse a forbidden repository before hours of work
     key = keys.signing_key(
         key_file, os.environ.get(options.PASSWORD, "")
     )  # read now, so that a wrong password is noticed before hours of building
     if rollback:
         publish_release.require_alone()
         return publish_release.roll_back(session, repository, key.public, dry_run=dry_run)
-    if release is not None:  # an empty name is an error: a script's variable may be unset
+    if release is not None:  # an empty name is an error, because a variable of a script may be unset
         releases.tag_of(release)
     several = batch.asked(names, values, always=bool(release))
     tools_from = {option: values.pop(option) for option in ("start_engine", "offline")}
@@ -158,7 +158,7 @@ def command(
 
 
 def _require_allowed(tools: Tools, made: Made, *, repository: str, databases: tuple[Path, ...]) -> None:
-    """Raise :class:`PolicyError` if there is a policy that does not allow to publish the image."""
+    """Raise :class:`PolicyError` if a policy exists and does not allow publishing the image."""
     if tools.workspace.policy is None:
         return
     from envbuild.pipeline import policy_checks

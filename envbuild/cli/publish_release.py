@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def require_alone() -> None:
-    """Raise :class:`UsageError` if ``--rollback`` was given with environments or with options that it excludes."""
+    """Raise :class:`UsageError` if ``--rollback`` was given with environments or with options that ``--rollback`` excludes."""
     others = given_options.others("repository", "key_file", "rollback", "dry_run")
     if others:
         raise UsageError(
@@ -28,7 +28,8 @@ def require_alone() -> None:
 
 
 def conclude(outcomes: Sequence[Outcome], *, to: Destination, name: str, dry_run: bool) -> Conclusion:
-    """Record the release and move its tags if the registry has all its images. With ``dry_run``, only say what would move."""
+    """If the registry has all images of the release, record the release and move its tags. With ``dry_run``, only say what
+    would move."""
     from envbuild.pipeline import releases
 
     failed = [each for each in outcomes if each.state not in {"done", "kept"}]

@@ -32,7 +32,7 @@ def command(session: Session, /, request: tuple[str, ...], **constraints: str | 
     tools = session.tools(request)
     resolution = resolving.resolve_request(tools, request, options.chosen(constraints))
     kinds: tuple[str, ...] = ()
-    if tools.workspace.has_evidence(resolution.environment.name):  # few have evidence, and reading it imports more modules
+    if tools.workspace.has_evidence(resolution.environment.name):  # evidence is rare, and reading it imports more modules
         from envbuild.pipeline import proofs
 
         kinds = proofs.held_kinds(tools, resolution.environment.name)

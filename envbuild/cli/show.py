@@ -53,7 +53,8 @@ def _rows(standing: dict[str, Any]) -> list[list[str]]:
 
 
 def _unchecked(files: list[dict[str, str]]) -> list[str]:
-    """List only the first unchecked files, as an unreachable host can leave hundreds unchecked. The evidence lists all."""
+    """List only the first unchecked files, as an unreachable host can leave hundreds unchecked. The evidence lists all of
+    them."""
     places = (f"{each['file']} from {each['host']}" if each["host"] else each["file"] for each in files)
     lines = [f"{place}: {each['why']}" for place, each in zip(places, files, strict=True)]
     return lines[:_SHOWN] + ([f"{len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else [])

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 
-# Escape sequences that are removed, mostly colours and cursor movements in build output. The three lines match CSI sequences;
-# the control strings OSC, DCS, SOS, PM and APC up to their end (ECMA-48, 5.4 and 5.6); short sequences of a few characters.
+# Escape sequences that are removed, mostly colours and cursor movements in build output. The first line matches CSI sequences.
+# The second line matches the control strings OSC, DCS, SOS, PM and APC up to their end (ECMA-48, 5.4 and 5.6). The third line
+# matches short sequences of a few characters.
 _SEQUENCE = re.compile(
     "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"
     "|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\\\|\x9c)"

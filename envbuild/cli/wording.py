@@ -1,4 +1,4 @@
-"""Formats answers as aligned plain text. All verbs use these functions, so that they use the same words."""
+"""Formats answers as aligned plain text. All verbs use these functions, so that their outputs use the same words."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def _upon(frameworks: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _told(part: str, whole: tuple[str, str], own: Sequence[tuple[str, tuple[str, str]]]) -> list[list[str]]:
-    """Return the table rows for ``part``: one row for the ``whole`` environment, or one for each framework if these differ.
+    """Return the table rows for ``part``: one row for the ``whole`` environment, or one row for each framework if the values of
+    the frameworks differ.
 
     A row has a value and a remark.
     """
