@@ -1,1 +1,1 @@
-"""The matrix: loads its files strictly, keeps a compiled copy, and checks that its tables are consistent."""
+"""Loads the files of the matrix strictly, keeps a compiled copy of the matrix, and checks that its tables are consistent."""

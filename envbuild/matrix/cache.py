@@ -1,7 +1,8 @@
 """Load the matrix. A compiled copy is used if the same version of the program made the copy from the same files.
 
-The files count as the same if they have the stamp or the hashes that the copy records. Each table, and the releases of each
-framework, are read from the copy on first use, because most requests use only a few tables and one or two frameworks.
+The copy records the hashes of the files, and a stamp made from their sizes and times. The files count as unchanged if the stamp
+or the hashes are still the same. Each table of the copy is read on first use, and so are the releases of each framework. Most
+requests use only a few tables and one or two frameworks.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def _classes() -> tuple[Any, ...]:
 
 
 def load(workspace: Workspace, overlays: Sequence[Path] = ()) -> Matrix:
-    """Return the matrix of ``workspace`` with the workspace's overlays, followed by ``overlays``. If the cache folder cannot be
-    written, no compiled copy is kept, and loading is slower.
+    """Return the matrix of ``workspace``. The overlays of the workspace are applied first, and then ``overlays``. If the cache
+    folder cannot be written, no compiled copy is kept, and loading is slower.
 
     Raises :class:`InvalidInputError` with all problems of all files, including contradictions between overlays and the matrix.
     """
@@ -77,7 +78,7 @@ def fingerprint(workspace: Workspace) -> str:
 
 
 def _copy_of(workspace: Workspace, overlays: Sequence[Path]) -> tuple[Path, str]:
-    """Return the path of the compiled copy, and the digest that identifies the program which must have made the copy."""
+    """Return the path of the compiled copy, and a digest of the program's own code. A copy that other code made is not used."""
     program = disk_cache.program(Path(__file__).parent, Path(__file__).parent.parent / "yaml_reader.py")
     identity = json.dumps([program, str(workspace.matrix), *(str(path.absolute()) for path in overlays)])
     return workspace.matrix_cache / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.json", program
@@ -112,7 +113,7 @@ def _parts(matrix: Matrix) -> Iterator[list[Any]]:
 
 
 def _believed(cache: Path, entry: Path, program: str) -> CachedParts | None:
-    """Return the compiled copy. Return None if there is no copy of the files as they are now."""
+    """Return the compiled copy. Return None if there is no copy, or if a file has changed since the copy was made."""
     found = disk_cache.recall(cache, program)
     if found is None:
         return None
@@ -133,7 +134,7 @@ def _paths(entry: Path, sources: Iterable[str]) -> list[Path]:
 
 def _unpacked(found: CachedParts, compiled: Callable[[], Matrix]) -> Matrix | None:
     """Return the matrix of a copy, or None if the copy is damaged. If only a table in the copy is damaged, the rows of that
-    table come from ``compiled``."""
+    table come from the matrix that ``compiled`` returns."""
     try:
         matrix: Matrix = unpack(found.part(0))
     except _DAMAGES:
@@ -155,14 +156,14 @@ def _unpacked(found: CachedParts, compiled: Callable[[], Matrix]) -> Matrix | No
 
 
 def _tables(matrix: Matrix) -> list[str]:
-    """The tables that are read when they are first used. The names of the frameworks are not among them, because every request
-    uses them."""
+    """The names of the tables that are read on first use. The table ``frameworks`` is always read, because every request uses
+    the names of the frameworks."""
     return [name for name in matrix._fields if name not in ("fingerprint", "policy", "frameworks", "driver_limit")]
 
 
 def pack(value: Any) -> list[Any]:
-    """Pack a value of the tables as JSON: a list of objects (class, fields), then the value. ``{"": n}`` in an object refers to
-    the earlier object n.
+    """Pack a value of the tables into a list that can be written as JSON. The list has one item for each object: the number of
+    the object's class, followed by the fields. The last item is the value itself. ``{"": n}`` stands for object n of the list.
 
     Equal objects are written once.
     """

@@ -238,8 +238,8 @@ def _frameworks(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
 
 
 def _series(framework: FrameworkTable) -> Iterator[Problem]:
-    """Check that a release's version begins with the number of its series, or lies between this series and the next series of
-    the same major version."""
+    """Check that each release belongs to its series. Its version begins with the number of the series, or lies between this
+    series and the next series of the same major version."""
     begun = sorted({release.series for release in framework.releases}, key=numbers)
     for release in framework.releases:
         number = Version(release.version).release

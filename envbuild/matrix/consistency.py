@@ -28,8 +28,8 @@ def _builds(matrix: Matrix) -> Iterator[Variant]:
 
 
 def intervals(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
-    """Yield a problem for each need of cuDNN or NCCL that contradicts itself or that no release satisfies. For libraries in the
-    system, the existence of a release is checked together with the placement of builds."""
+    """Yield a problem for each need of cuDNN or NCCL that contradicts itself or that no release satisfies. For a library that
+    is installed in the system, :class:`Serving` checks whether a release satisfies the need."""
     for variant in _builds(matrix):
         for library, need in needs(variant):
             if message := _against(library, need) or _unheard(serving, library, need, variant):
@@ -60,8 +60,8 @@ def drivers(matrix: Matrix) -> Iterator[Problem]:
 
 
 def _driver(matrix: Matrix, driver: DriverRow, cuda: CudaRow) -> Iterator[Problem]:
-    # If a toolkit's own minimum driver is unknown, the row has the minimum of minor-version compatibility instead, which cannot
-    # be compared with driver branches. So such rows are skipped.
+    # If a toolkit's own minimum driver is unknown, the row has the minimum driver of minor-version compatibility instead. That
+    # driver cannot be compared with driver branches, so such rows are skipped.
     floors = {rule.driver_min for rule in matrix.driver_rules}
     least = min(numbers(each) for each in (cuda.driver_min, *(row.driver_min for row in cuda.releases)) if each)
     if cuda.driver_min in floors:
@@ -100,11 +100,11 @@ class _Used:
 
 
 def idle(matrix: Matrix, serving: Serving) -> Iterator[Problem]:
-    """Return rows that no environment can use, although being used is their only purpose. In such a case, this row or another
-    row is wrong.
+    """Return rows that no environment can use, although such rows exist only to be used. Then the returned row or another row
+    is wrong.
 
-    If an overlay has rows in these tables, nothing is returned: rows of the overlay may have replaced the rows that used other
-    rows.
+    Nothing is returned if an overlay has rows about systems, Pythons, CUDA, cuDNN or NCCL. Such a row may have replaced the
+    only row that used another row.
     """
     if any(
         row.origin.overlaid for rows in (matrix.systems, matrix.pythons, matrix.cuda, matrix.cudnn, matrix.nccl) for row in rows

@@ -2,8 +2,9 @@
 
 Native code runs on GPUs of its own compute capability and of later capabilities with the same major version. PTX runs on GPUs
 of its own capability and of any later one. Neither runs on an earlier capability. A toolkit older than the GPU has no libraries
-for this GPU. Its native code for earlier GPUs of the same major version still runs. Its PTX runs if the toolkit is not older
-than :func:`oldest_for_ptx`; PTX of older toolkits is known to take an hour to compile, or to fail.
+for this GPU. Native code from such a toolkit still runs if it is for an earlier GPU of the same major version. PTX from such a
+toolkit runs if the toolkit is not older than :func:`oldest_for_ptx`. PTX from older toolkits is known to take an hour to
+compile, or to fail.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from envbuild.matrix.versions import numbers
 
 
 def code_for(variant: Variant, capability: str) -> str:
-    """Return how binaries run on a GPU: ``native``, ``ptx`` (the driver compiles it), ``none``, or ``unknown`` without data.
+    """Return which code of a build runs on a GPU: ``native``, ``ptx`` (the driver compiles the PTX), ``none``, or ``unknown``
+    if the row lists no GPU code.
 
-    Native code runs on its own capability and on later ones of the same major version; PTX runs on its own and any later
-    capability.
+    Native code runs on its own capability, and on later capabilities of the same major version. PTX runs on its own capability
+    and on any later capability.
     """
     if not variant.sass and not variant.ptx and not variant.only_ptx:
         return "unknown"

@@ -1,7 +1,7 @@
 """Find the GPU for a name as people, cloud providers and nvidia-smi spell it. Unknown names are refused.
 
-Names are compared in several ways, the strictest first. Each next way ignores more words, but only words that do not affect
-which code runs on the GPU (brand, memory size, form factor, "Ti" and "SUPER").
+Names are compared in several ways, the strictest first. Later ways ignore more words, but only words that do not affect which
+code runs on the GPU: the brand, the memory size, the form factor, "Ti" and "SUPER".
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from envbuild.matrix.versions import numbers
 _CAPABILITY = re.compile(r"(?:(?:sm|compute)_?(\d{1,3})(\d)[af]?|(\d{1,2})\.(\d))")
 _WORDS = re.compile(r"[a-z]+|\d+")
 _IN_BRACKETS = re.compile(r"\[([^\[\]]+)\]")  # lspci prints "GP102 [GeForce GTX 1080 Ti]"
-# The ending of a name that stands for a MIG instance or a vGPU profile: "-40C" or "-2B4"; on MIG, "-1-5C" or "-1-5CME".
+# The part of a name that stands for a MIG instance ("MIG 1g.5gb"), for a vGPU profile ("-40C" or "-2B4"), or for a vGPU profile
+# on a MIG instance ("-1-5C" or "-1-5CME").
 _SHARE = re.compile(r"\bmig\s+\d+g\.\d+gb\S*|(?<=\w)(?<!geforce)(?:-\d)?-\d+[abcq](?:me|gfx|\d)?$")
 _COUNT = re.compile(r"^\d+\s*x\s*(?=[a-z]|\d{3})|\s+\(?x\s*\d+\)?$")  # "8xH100", "A100 x8"
 # Words that say nothing about the GPU itself.
@@ -28,7 +29,8 @@ _EMPTY = re.compile(
     r"|workstation|generation|founders|vws|embedded|mega|lite|hash|rate|lhr|developer|devkit|kit|module)\b"
 )
 _BRAND = re.compile(r"geforce|tesla|quadro|\bgrid\b")
-_FAMILY = re.compile(r"geforce|tesla|quadro|\bnvs\b|\bjetson\b")  # brands that reuse numbers; GRID GPUs are also called Tesla
+# Brands that use the same numbers for different GPUs. GRID is not listed, because GRID GPUs are also called Tesla.
+_FAMILY = re.compile(r"geforce|tesla|quadro|\bnvs\b|\bjetson\b")
 _MEMORY = re.compile(r"\b\d+\s*(gb|gib|g)\b")
 _FORM = re.compile(r"\b(sxm\d?|pcie|nvl|hbm\w*|gddr\w*|fhhl|hgx|dgxs?|sff)\b")
 _GRADE = re.compile(r"(?<=\d)\s*(ti|super)\b|\b(ti|super)\b")
@@ -42,7 +44,7 @@ _READINGS: tuple[tuple[re.Pattern[str], ...], ...] = (
     (_BRAND, _MEMORY, _FORM, _GRADE),
 )
 _LAPTOP = re.compile(r"m(x)?")  # the letter after the number of a laptop GPU
-_PARTIAL = 3  # the reading with which a part of a name is searched for
+_PARTIAL = 3  # index in _READINGS of the reading that is used to search for a part of a name
 _LEAST_PART = 3  # characters; a shorter part of a name is not accepted
 _SHOWN = 12
 _NEAREST = 3
@@ -122,8 +124,8 @@ def _matches(matrix: Matrix, name: str) -> Iterator[list[Gpu]]:
     """Yield, for each reading, the rows that have the name in this reading; the strictest reading comes first. Readings without
     a match are skipped.
 
-    If a row matches only without its brand, rows that contain the name are added: "RTX 6000" is a Quadro of 2018 and an Ada of
-    2022.
+    If a row matches only because brands are ignored, the rows that contain the name are added. For example, "RTX 6000" may mean
+    a Quadro GPU of 2018 or an Ada GPU of 2022.
     """
     for reading in range(len(_READINGS)):
         wanted = _read(name, reading)
@@ -168,7 +170,8 @@ def _spellings(row: Gpu) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=16_384)
 def _read(name: str, reading: int) -> Words:
-    """Split a name into words, with letters and digits separated: gtx1080ti becomes gtx, 1080, ti."""
+    """Split a name into words, with letters and digits separated: gtx1080ti becomes gtx, 1080, ti. Words that the reading
+    ignores are left out."""
     text = name.lower().replace("_", " ").replace("-", " ")
     for pattern in (_EMPTY, *_READINGS[reading]):
         text = pattern.sub(" ", text)

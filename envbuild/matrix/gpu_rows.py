@@ -1,4 +1,4 @@
-"""The rows about GPUs and their vendors. Frozen rows, as in :mod:`types`."""
+"""The rows about GPUs and their vendors. Rows cannot be changed, as in ``matrix.types``."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Architecture(NamedTuple):
 class Gpu(NamedTuple):
     """A GPU board. A number is None if no source states it.
 
-    The numbers are those of one GPU, even on a board with several GPUs; only ``power_w`` is that of the whole board. ``host``
-    is the processor that is built together with the GPU, if images do not support that processor; empty for ordinary boards.
+    The numbers are for one GPU, even if the board has several GPUs. Only ``power_w`` is for the whole board. ``host`` is the
+    processor that is built together with the GPU, if images do not support that processor. It is empty for ordinary boards.
     """
 
     name: str
@@ -62,7 +62,8 @@ class Gpu(NamedTuple):
 class GpuVendor(NamedTuple):
     """A vendor whose GPUs or accelerators CUDA does not run on.
 
-    ``names`` are regular expressions for the names that people use; ``needs`` is the software that they need instead of CUDA.
+    ``names`` are regular expressions for the names that people use for these devices. ``needs`` is the software that the
+    devices need instead of CUDA.
     """
 
     vendor: str

@@ -19,7 +19,7 @@ def accepts(need: LibraryNeed, version: str) -> bool:
 
 
 def needs(variant: Variant) -> list[tuple[str, LibraryNeed]]:
-    """Return a build's needs of cuDNN and NCCL, by name."""
+    """Return what a build needs of cuDNN and NCCL, as pairs of the library's name and the need."""
     return [(name, need) for name, need in (("cudnn", variant.cudnn), ("nccl", variant.nccl)) if need is not None]
 
 

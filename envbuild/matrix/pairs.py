@@ -1,6 +1,7 @@
-"""Find the releases of a base framework that are compatible with an add-on, and the builds of such a pair.
+"""Find the releases of a base framework that are compatible with an add-on, and the builds of the add-on on these releases.
 
-A pair is *tested* by upstream, *allowed* but not tested (chosen with a warning), or *known bad* (refused).
+A pair is a release of an add-on together with a release of its base framework. A pair is *tested* by upstream, *allowed* but
+not tested (chosen with a warning), or *known bad* (refused).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Word = Literal["tested", "allowed"]
 Make = Callable[[Pairs, Release], Iterable[Variant]]
 
 _THEIRS = ("python", "cuda", "cudnn", "nccl", "capabilities", "glibc", "systems", "index")
-# The statuses from best to worst; a build has the worst status of its parts.
+# The statuses from best to worst. A build of an add-on has the worse status of its own row and the base framework's row.
 DOUBTS = ("ok", "end-of-life", "base-deleted", "unknown", "known-bad")
 
 
@@ -58,8 +59,8 @@ def range_of(pairs: Pairs) -> str:
 def other_builds(
     release: Release, base: FrameworkTable, accepts: Callable[[Release], bool], make: Make | None = None
 ) -> Iterator[Variant]:
-    """Return the builds of an add-on's ``release`` on other releases of ``base`` than the default release. Builds on tested
-    releases come first.
+    """Return the builds of an add-on's ``release`` that are based on releases of ``base`` other than the default release.
+    Builds on tested releases come first.
 
     Callers that cache the builds pass ``make`` in place of :func:`upon`.
     """
@@ -81,8 +82,8 @@ def upon(pairs: Pairs, below: Release) -> Iterator[Variant]:
 
 
 def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
-    """Make the add-on's build: ``variant``, a build of the base framework ``of``, plus the additions ``added`` of the add-on's
-    release."""
+    """Make a build of an add-on from ``variant``, a build of the base framework. ``of`` is the name and the version of the base
+    framework. ``added`` are the additions of the add-on's release."""
     held: tuple[Requirement, ...] = ()
     package: dict[str, Any] = {}
     if added.package:
@@ -117,8 +118,9 @@ def built_upon(variant: Variant, of: tuple[str, str], added: Added) -> Variant:
 
 
 def _origin(ours: Provenance, theirs: Provenance, own: Iterable[str]) -> Provenance:
-    """Return the provenance of the add-on's row. For Python, CUDA and the libraries, it names the documents of the base
-    framework's row, except for the fields in ``own``, which the add-on states itself."""
+    """Return the provenance of an add-on's build. ``ours`` is the provenance of the add-on's row, and ``theirs`` that of the
+    base framework's row. For Python, CUDA and the libraries, the result names the documents of ``theirs``. For the fields in
+    ``own``, which the add-on states itself, it names the documents of ``ours``."""
     worst = max(ours, theirs, key=lambda origin: DOUBTS.index(origin.status))
     fields = {field: theirs.sources[:1] for field in _THEIRS} | dict(theirs.fields)
     fields |= dict.fromkeys(own, ours.sources[:1]) | dict(ours.fields)

@@ -66,7 +66,7 @@ def library_inside(base: ProviderRow, library: str) -> str:
 
 
 def packages_for(row: LibraryRow, cuda: str, system: SystemRow) -> list[LibraryPackage]:
-    """The apt packages of a release of a library for a CUDA version on a system."""
+    """The apt packages with which a system installs a release of a library for a CUDA version."""
     return [item for item in row.apt if item.system == system.name and serves(cuda, item.cuda)]
 
 
@@ -158,7 +158,8 @@ class Serving:
     def _brought(
         self, library: str, need: LibraryNeed, cuda: CudaRow, system: SystemRow, provider: ProviderRow
     ) -> Sequence[LibraryPackage | LibraryWheel] | None:
-        """Return the packages or wheels with which a base can provide a library. Return None if the base cannot provide it."""
+        """Return the packages or wheels with which a base can provide a library. Return None if the base cannot provide the
+        library."""
         if need.taken_from != "system":
             return []
         if has_fixed_libraries(provider):

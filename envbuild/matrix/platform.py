@@ -1,4 +1,5 @@
-"""The rows about platforms: systems, Pythons, drivers, CUDA and its libraries. Frozen rows, as in :mod:`types`."""
+"""The rows about platforms: systems, Pythons, drivers, CUDA and its libraries. Rows cannot be changed, as in
+``matrix.types``."""
 
 from __future__ import annotations
 
@@ -10,9 +11,10 @@ SITE = "excluded by the site rule in "  # the beginning of the note of a row tha
 
 
 class Provenance(NamedTuple):
-    """Where a row comes from: documents (URLs or purls), when they were read, and ``at``, the row's position as ``file:line``.
+    """The origin of a row. ``sources`` are documents (URLs or purls), ``checked`` is the day on which they were read, and
+    ``at`` is the row's position as ``file:line``.
 
-    ``fields`` names the documents of single fields if they differ from the row's.
+    ``fields`` names the documents of single fields, if these differ from the documents of the row.
     """
 
     sources: tuple[str, ...]
@@ -56,9 +58,9 @@ class SystemPython(NamedTuple):
 class SystemRow(NamedTuple):
     """An operating system for images. Systems with a higher ``preference`` are chosen first.
 
-    ``gcc`` is the version of its compiler, ``mirror`` the address from which its packages come today. ``digest`` is the digest
-    (``sha256:…``) that its image's tag had when the source was read; ``archive`` are apt sources that keep its packages
-    permanently. ``snapshot`` is the address below which the distribution keeps every state of its archives, by name and time.
+    ``gcc`` is the version of its compiler. ``mirror`` is the address from which its packages come today. ``digest`` is the
+    digest (``sha256:…``) that its image's tag had when the source was read. ``archive`` are apt sources that keep its packages
+    permanently. ``snapshot`` is an address: below it, the distribution keeps every state of its archives, at ``NAME/TIME``.
     """
 
     name: str
@@ -168,8 +170,8 @@ class PythonRow(NamedTuple):
 class DriverRow(NamedTuple):
     """A driver branch, and the newest CUDA version that it supports, as nvidia-smi prints it.
 
-    ``kind`` is the vendor's name for the branch's type, ``released`` the day of the branch's first public driver, ``latest``
-    the newest known driver of the branch.
+    ``kind`` is the vendor's name for the branch's type. ``released`` is the day of the branch's first public driver. ``latest``
+    is the newest known driver of the branch.
     """
 
     branch: str
@@ -223,8 +225,8 @@ class PackageRow(NamedTuple):
 
 
 class WheelRow(NamedTuple):
-    """A wheel of the CUDA vendor. ``requirement`` pins its version; ``folder`` has its shared libraries, below site-packages.
-    ``folder`` is empty for a wheel without libraries."""
+    """A wheel of the CUDA vendor. ``requirement`` pins its version. ``folder`` is the folder below site-packages with its
+    shared libraries; empty if the wheel has no libraries."""
 
     requirement: str
     folder: str
@@ -275,9 +277,9 @@ class ProviderRow(NamedTuple):
     """One way to get a CUDA version. ``system`` is empty if every system can be used; ``cudnn`` and ``nccl`` are the releases
     that an image already contains.
 
-    ``build_packages`` and ``build_image`` contain nvcc and the headers for compiling; empty if no document names them.
+    ``build_packages`` and ``build_image`` contain nvcc and the headers for compiling. Both are empty if no document names them.
     ``files`` names the archives of conda packages. ``installer`` names the archive with the program that unpacks them.
-    ``digest`` is the digest (``sha256:…``) that the tag had according to a document; empty if no document has it.
+    ``digest`` is the digest (``sha256:…``) that the image's tag had according to a document, or empty if no document states it.
     """
 
     provider: str
@@ -299,8 +301,8 @@ class ProviderRow(NamedTuple):
 
     @property
     def cuda(self) -> str:
-        """The CUDA version of the provider's libraries if the provider states it: this version may be a later minor version
-        than the CUDA version of the row."""
+        """The CUDA version of the provider's libraries; empty if the provider does not state it. It may be a later minor
+        version than that of the CUDA row."""
         brought = self.wheels or self.package_set
         return brought.cuda if brought else ""
 
@@ -311,10 +313,10 @@ class ProviderRow(NamedTuple):
 
 
 class CudaRelease(NamedTuple):
-    """One release of a CUDA version. Patch releases are releases, too.
+    """One release of a CUDA version. Patch releases count as releases, too.
 
-    ``driver_min`` is the driver that the release notes require, ``installer_driver`` the driver in its installer; empty if no
-    document names it.
+    ``driver_min`` is the driver that the release notes require. ``installer_driver`` is the driver in the release's installer.
+    Each is empty if no document names it.
     """
 
     version: str
@@ -328,8 +330,8 @@ class CudaRow(NamedTuple):
     """A CUDA version X.Y, and the capabilities that its toolkit and libraries support.
 
     ``release``, ``released`` and ``driver_min`` are the values of the newest release in ``releases``. ``forward_compat`` names
-    older driver branches: with them, data-center GPUs run this CUDA if its cuda-compat package is installed. ``gcc_max`` is the
-    newest major version of gcc that the CUDA compiler accepts.
+    older driver branches. With a driver of such a branch, data-center GPUs run this CUDA if its cuda-compat package is
+    installed. ``gcc_max`` is the newest major version of gcc that the CUDA compiler accepts.
     """
 
     version: str
@@ -374,8 +376,8 @@ class LibraryWheel(NamedTuple):
 
 
 class LibraryRow(NamedTuple):
-    """A release of cuDNN or NCCL (``library``). ``capability_min`` is the lowest capability of the GPUs that it supports, if a
-    document says that."""
+    """A release of cuDNN or NCCL (``library``). ``capability_min`` is the lowest compute capability that it supports; empty if
+    no document says so."""
 
     library: str
     version: str

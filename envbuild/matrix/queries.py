@@ -1,4 +1,4 @@
-"""Queries of `matrix show`: tables, a row by any of its names, and the rows compatible with it."""
+"""Answers the queries of `matrix show`: a table, the row with a given name, and the rows that are compatible with a row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from envbuild.matrix.versions import numbers
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableView:
-    """How to show one table: its rows, the names of a row (the first is printed), and its columns."""
+    """How to show one table. ``rows`` returns the rows, and ``names`` the names of one row; messages show the first name.
+    ``columns`` are the fields to print. ``normal`` converts a name to the form in which names are compared."""
 
     rows: Callable[[Matrix], Sequence[Any]]
     names: Callable[[Any], Sequence[str]]
@@ -121,7 +122,7 @@ TABLES: dict[str, TableView] = {
 
 
 def find_table(text: str) -> str:
-    """The table called ``text``, in plural or singular. Raises :class:`UnknownNameError`."""
+    """The name of the table that ``text`` names in the plural or the singular. Raises :class:`UnknownNameError`."""
     word = text.strip().lower()
     for name in TABLES:
         if word in (name, name.removesuffix("s"), f"{name}s"):
@@ -319,8 +320,8 @@ def _package_set(matrix: Matrix, row: PackageSet) -> Related:
 
 
 def _users(matrix: Matrix, uses: Callable[[ProviderRow], bool]) -> Related:
-    """The CUDA versions that have a provider which uses a row. The provider's system is added if the provider is for one system
-    only."""
+    """The CUDA versions that have a provider for which ``uses`` is true. The provider's system is added if the provider is for
+    one system only."""
     users = [(item.version, provider.system) for item in matrix.cuda for provider in item.providers if uses(provider)]
     return {"cuda": [f"{version} on {system}" if system else version for version, system in users]}
 
@@ -351,7 +352,8 @@ _ANSWERS: dict[type, Callable[[Matrix, Any], Related]] = {
     FrameworkTable: _framework,
 }
 
-# The options of a request that stand for the row. The newest environments that satisfy these options are shown, too.
+# Maps each kind of row to the options of a request that stand for the row. The newest environments that satisfy these options
+# are shown, too.
 _ASKED: dict[type, Callable[[Any], dict[str, str]]] = {
     Gpu: lambda row: {"gpu": row.name},
     Architecture: lambda row: {"gpu": f"sm_{row.capabilities[0].replace('.', '')}"},

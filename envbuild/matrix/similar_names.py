@@ -1,4 +1,4 @@
-"""Find the known names and versions that are most similar to an unknown one."""
+"""Find the known names or versions that are most similar to an unknown name or version."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 
 def nearest_versions(known: Sequence[str], wanted: str) -> list[str]:
-    """Sort ``known`` versions (given newest first), the nearest to ``wanted`` first. Versions with the same major version come
-    first; each group is sorted by the number of releases in between."""
+    """Sort ``known`` versions (given newest first), the nearest to ``wanted`` first. Versions with the major version of
+    ``wanted`` come first, then all others. Both groups are sorted by the number of releases between the version and
+    ``wanted``."""
     parts = version_parts(wanted)
     place = sum(version_parts(version) > parts for version in known) - 0.5
     order = sorted((version_parts(version)[:1] != parts[:1], abs(index - place), index) for index, version in enumerate(known))

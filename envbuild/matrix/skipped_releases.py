@@ -10,7 +10,7 @@ PRERELEASES = "prereleases"
 
 
 def why_left_out(rules: Iterable[LeftOut], version: str) -> LeftOut | None:
-    """Return the first rule that covers ``version``; None if there is none, or the version is invalid."""
+    """Return the first rule that covers ``version``; None if no rule covers it, or if the version is invalid."""
     from packaging.specifiers import SpecifierSet  # imported late: every request imports this module
     from packaging.version import InvalidVersion, Version
 

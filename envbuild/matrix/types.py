@@ -35,8 +35,8 @@ from envbuild.model.words import CudaLibraries, PythonFrom
 class LibraryNeed(NamedTuple):
     """The cuDNN or NCCL that a framework needs: at least ``minimum``, below ``below``, preferably ``prefer``.
 
-    ``taken_from`` says where the library comes from: ``system`` (installed with CUDA), ``wheels``, or ``bundled`` (in the
-    framework's binary).
+    With ``exact``, only ``prefer`` satisfies the need. ``taken_from`` says where the library comes from: ``system`` (installed
+    with CUDA), ``wheels``, or ``bundled`` (in the framework's binary).
     """
 
     minimum: str
@@ -80,16 +80,17 @@ class Variant(NamedTuple):
 
     A build comes from a package index, with two exceptions. If ``repository`` and ``revision`` are set, the build is made from
     this source. If ``distribution`` is set, the build is the system's own package in this version. ``upon`` are the builds on
-    which it is based, each as (framework, version, variant). ``choices`` are envbuild's own pins, within the ranges that the
-    package's metadata allows. These pins apply unless another framework requires other versions. With ``nvcc``, CUDA's compiler
-    builds the package. With ``optional_nvcc``, the package has a GPU part if the base has the compiler and NCCL comes as a
-    wheel; else it has none. ``files`` are wheels whose hashes are known even if ``index`` cannot be reached. ``asks`` are
-    requirements that only serve to find conflicts with other frameworks, which then need separate prefixes. These requirements
-    are not locked. ``contradicts`` lists the fields that differ from what the files on the index state, and why the row is
-    right. With ``exact_cuda``, CUDA libraries of a later minor version cannot be used instead: the package compiles code with
-    headers of exactly ``cuda``. ``beside_wheels`` is set only if several builds were joined into this variant: it is the
-    package of a joined build that brings CUDA as wheels. ``only_ptx`` are GPUs that are not in ``sass`` because an add-on has
-    only PTX for them, while its base has native code.
+    which this build is based, each as (framework, version, variant). ``choices`` are envbuild's own pins, within the ranges
+    that the package's metadata allows. These pins apply unless another framework requires other versions. With ``nvcc``, CUDA's
+    compiler builds the package. With ``optional_nvcc``, the package has a GPU part if the base has the compiler and NCCL comes
+    as a wheel. Otherwise the package has no GPU part. ``files`` are wheels whose hashes are known even if ``index`` cannot be
+    reached. ``asks`` are requirements that only serve to find conflicts with other frameworks. Frameworks that conflict need
+    separate prefixes. The requirements in ``asks`` are not locked. ``contradicts`` lists the fields that differ from what the
+    files on the index state, each with the reason why the row is right. With ``exact_cuda``, CUDA libraries of a later minor
+    version cannot be used instead: the package compiles code with headers of exactly ``cuda``. ``beside_wheels`` is set only if
+    several builds were joined into this variant: it is the package of a joined build that brings CUDA as wheels. ``only_ptx``
+    are compute capabilities for which the base framework has native code, but an add-on has only PTX. So they are not in
+    ``sass``.
     """
 
     name: str
@@ -128,7 +129,8 @@ class Variant(NamedTuple):
     only_ptx: tuple[str, ...] = ()
 
     def pins(self, version: str) -> tuple[str, ...]:
-        """The requirement that finds this build of release ``version`` on a package index; empty if it comes from elsewhere."""
+        """The requirement that finds this build of release ``version`` on a package index; empty if the build comes from
+        elsewhere."""
         if self.repository or self.distribution:
             return ()
         return (f"{self.requirement}=={version}{self.local_version}",)
@@ -163,8 +165,8 @@ class Added(NamedTuple):
 
 
 class BadPair(NamedTuple):
-    """Releases of the base framework that are known not to work, with the report of that. ``versions`` is the condition as
-    written."""
+    """Releases of the base framework that are known not to work with an add-on. ``source`` is the report of the failure.
+    ``versions`` is the condition in the row, and ``releases`` are the releases that satisfy it."""
 
     versions: str
     releases: tuple[str, ...]
@@ -173,15 +175,16 @@ class BadPair(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """The releases of the base ``framework`` that an add-on's release supports, newest first: those that upstream tested, and
-    those that upstream allows without having tested them. ``taken`` is the base release that is used if the request does not
-    name the base framework; ``release.variants`` are based on it.
+    """The releases of the base ``framework`` that an add-on's release supports, newest first. Upstream tested the releases in
+    ``tested``. Upstream allows the releases in ``allowed`` but has not tested them. ``taken`` is the default: the base release
+    that is used if the request does not name the base framework. The ``variants`` of the add-on's release are based on the
+    default.
 
     ``allows`` is the range that upstream states; it is empty if only the tested releases work. ``source`` is the document about
-    the tests, ``allows_source`` the document about the range, and ``default_source`` the document about the default if that is
-    a third document. Upstream tested the releases in ``cpu_only`` only in CPU builds, and the releases in ``cuda_only`` only in
-    CUDA builds; in other builds, these releases count as allowed. In builds for CUDA, ``taken_cuda`` is used instead of
-    ``taken``.
+    the tests, and ``allows_source`` is the document about the range. ``default_source`` is the document about the default, if
+    another document states it. Upstream tested the releases in ``cpu_only`` only in CPU builds, and the releases in
+    ``cuda_only`` only in CUDA builds. In the other kind of build, these releases count as allowed. In builds for CUDA,
+    ``taken_cuda`` is used instead of ``taken``.
     """
 
     framework: str
@@ -275,10 +278,11 @@ class DriverLimit(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """All tables. Tables of versions are ordered newest first, systems and Pythons by preference, highest first.
+    """All tables. Tables of versions have the newest version first. Systems and Pythons are ordered by preference, the highest
+    first.
 
-    ``fingerprint`` is the SHA-256 of its files; the names of cached results that depend on the matrix contain it.
-    ``driver_limit`` comes from a rule of the site's policy, never from the files of the matrix.
+    ``fingerprint`` is the SHA-256 of the matrix's files. If a cached result depends on the matrix, its name contains the
+    fingerprint. ``driver_limit`` comes from a rule of the site's policy, never from the files of the matrix.
     """
 
     fingerprint: str

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NUMBERS = r"\d{1,9}(\.\d{1,9}){0,5}"
 MINOR = r"\d{1,3}\.\d{1,3}"  # the form of a CUDA version, a Python version and a compute capability
 BRANCH = r"\d{1,4}"  # the form of a driver branch
-CUDA_OR_MAJOR = r"\d{1,3}(\.\d{1,3})?"  # only a major version if a library is built once for all of its minor versions
+CUDA_OR_MAJOR = r"\d{1,3}(\.\d{1,3})?"  # only the major version if one build of a library serves all minor versions
 
 
 @functools.lru_cache(maxsize=4096)
@@ -37,7 +37,8 @@ def newest_first(version: str) -> tuple[int, ...]:
 
 
 def has_prefix(version: str, prefix: str) -> bool:
-    """Whether ``version`` begins with ``prefix``: 9 matches 9.0 and 9.2, not 90; an empty prefix matches all."""
+    """Whether ``version`` begins with ``prefix``. The prefix 9 matches 9.0 and 9.2, but not 90. An empty prefix matches every
+    version."""
     return not prefix or version == prefix or version.startswith(prefix + ".")
 
 

@@ -24,10 +24,10 @@ class IndexDifference:
     """One difference between the index and the matrix.
 
     If the matrix is wrong, ``kind`` is gone, yanked, date, python, glibc, cuda, cudnn, nccl or beside. ``kind`` is stale if a
-    row explains a difference that does not exist. ``kind`` is new or more if the matrix lacks something, and known if the row
-    explains the difference.
+    row explains a difference that does not exist. ``kind`` is new if the matrix lacks a release, and more if a row lacks a
+    Python or a library. ``kind`` is known if the row explains the difference.
 
-    ``at`` is the row's file and line, empty if there is no row.
+    ``at`` is the row's file and line. It is empty if there is no row.
     """
 
     kind: str
@@ -45,7 +45,8 @@ class IndexDifference:
 
 
 def compare(matrix: Matrix, published: Published, declared: Declarations) -> list[IndexDifference]:
-    """Return all differences in the order of the matrix. For each framework, wrong rows come first, then new releases."""
+    """Return all differences in the order of the matrix. For each framework, the differences of its rows come first, then its
+    new releases."""
     found: list[IndexDifference] = []
     for framework in matrix.frameworks:
         for release in framework.releases:
@@ -55,8 +56,8 @@ def compare(matrix: Matrix, published: Published, declared: Declarations) -> lis
 
 
 def _explained(framework: FrameworkTable, release: Release, findings: list[IndexDifference]) -> Iterator[IndexDifference]:
-    """Mark the findings that the row explains as known. Add a finding for each explanation in the row that has no
-    difference."""
+    """Give each finding that the row explains the kind ``known``. Add a finding of the kind ``stale`` for each explanation
+    without a difference."""
     reasons: dict[str, tuple[str, Variant]] = {}
     for variant in release.variants:
         reasons.update({kind: (reason, variant) for kind, reason in variant.contradicts})
@@ -176,8 +177,8 @@ def _library(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]
 
 
 def _quoted(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]:
-    """Compare the range of a library's versions in a row with the release of the library's package that the row names as its
-    source."""
+    """Compare a row's range of versions of a library with the requirement of the wheel. The row names a package of the index as
+    the source of the range, so both must be the same."""
     if need.exact and not exactly(asked):
         yield f"the row allows only {what} {need.prefer}, but the wheel requires {asked}"
     elif not need.exact and not has_prefix(lowest(asked), need.minimum):
@@ -189,7 +190,7 @@ def _quoted(what: str, need: LibraryNeed, asked: SpecifierSet) -> Iterator[str]:
 
 
 def against_metadata(matrix: Matrix, declared: Declarations) -> list[IndexDifference]:
-    """Return differences between rows and the metadata of wheels, except those that a row explains."""
+    """Return differences between rows and the metadata of wheels. Differences that a row explains are left out."""
     found: list[IndexDifference] = []
     for framework in matrix.frameworks:
         for release in framework.releases:

@@ -1,5 +1,5 @@
 """Write a row for a release that the matrix lacks. Facts that are neither in the index nor in the wheel are copied from the
-series."""
+newest release of the series."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SAME = "its GPU code is that of {}, measured from both wheels"
 
 
 class MeasuredNeeds(NamedTuple):
-    """What the libraries in a wheel need, in the form of a row.
+    """The needs of the libraries in a wheel, in the form in which rows state them.
 
     ``native`` and ``ptx`` list the GPU code. Both are empty if the libraries have no GPU code, and None if it is unclear which
     GPU code is the framework's own.
@@ -45,7 +45,8 @@ def not_measured(_file: IndexFile) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowSources:
-    """The sources of a new row: the matrix without the release, and the index with the release. ``today`` is YYYY-MM-DD.
+    """The data for a new row: the matrix, which lacks the release, and the answers of the index, which has the release.
+    ``today`` is YYYY-MM-DD.
 
     ``needs_of`` measures a wheel. The function returns None for a wheel that is not measured, and raises
     :class:`InvalidInputError` for a damaged wheel.
@@ -68,8 +69,8 @@ class RowSources:
         return self.needs_of(wheels.file) if wheels is not None and wheels.file is not None else None
 
     def needs_before(self, variant: Variant, version: str) -> MeasuredNeeds | None:
-        """Return what the wheel of an earlier release needs. A damaged wheel counts as not measured: it says nothing about the
-        new wheel."""
+        """Return what the wheel of an earlier release needs. A damaged earlier wheel counts as not measured, because it says
+        nothing about the new wheel."""
         try:
             return self.needs(variant, version)
         except InvalidInputError:
@@ -131,9 +132,10 @@ def _closed(source: RowSources, parts: list[str], note: str, changed: dict[str, 
 
 
 def _companions(source: RowSources, like: Release, there: dict[str, Wheels], version: str) -> list[str] | None:
-    """Return a pin for each companion package: its newest release that the wheel accepts. The wheel may not name a package that
-    the model's row pins to the framework's own version. The new row then pins this package to the new version. Return None if
-    the index has no such release.
+    """Return a pin for each companion package. The pin names the newest release that the wheel accepts.
+
+    The release ``like`` may pin a package to the framework's own version, although the wheel does not require the package. The
+    new row then pins this package to the new version. Return None if the index has no release for one of the pins.
     """
     found: dict[str, str] = {}
     for variant in (variant for variant in like.variants if variant.name in there):
@@ -150,7 +152,7 @@ def _companions(source: RowSources, like: Release, there: dict[str, Wheels], ver
 
 
 def _changed(source: RowSources, like: Release, version: str, there: dict[str, Wheels]) -> dict[str, str]:
-    """Return how each build of the new release differs from the build in the newest release of its series."""
+    """Return how each build of the new release differs from the same build of ``like``, the newest release of its series."""
     changed = {}
     for variant in like.variants:
         if variant.name not in there:
@@ -183,8 +185,8 @@ def _declared(source: RowSources, variant: Variant, version: str) -> Declared | 
 
 
 def _measured(variant: Variant, needs: MeasuredNeeds, glibc: str) -> Iterator[tuple[str, str]]:
-    """Return the measured facts that differ from the series. ``glibc`` is the glibc version in the wheels' tags, if it is
-    higher than that of the series."""
+    """Return the measured facts that differ from the series. ``glibc`` is the glibc version in the wheels' tags if that version
+    is higher than the version of the series, else empty."""
     if needs.glibc and not variant.systems and numbers(needs.glibc) > numbers(glibc or variant.glibc):
         yield "glibc", f'"{needs.glibc}"'
     native, ptx = needs.native or (), needs.ptx or ()
@@ -196,7 +198,7 @@ def _measured(variant: Variant, needs: MeasuredNeeds, glibc: str) -> Iterator[tu
 
 
 def _note(source: RowSources, like: Release, names: tuple[str, str], without: set[str]) -> str:
-    """Return the note of the row. It says which facts come from the wheel, and which come from the series."""
+    """Return the note of the row. The note says which facts come from the wheel, and which come from the series."""
     series, version = names
     variants = [variant for variant in like.variants if variant.name not in without]
     read = any(indexed(variant) and _declared(source, variant, version) is not None for variant in variants)
@@ -212,7 +214,7 @@ def _note(source: RowSources, like: Release, names: tuple[str, str], without: se
 
 def _displaced(like: Release, changed: dict[str, str]) -> list[str]:
     """Return the builds from other indexes that are for the same CUDA as a build of the new row. The new row leaves these
-    builds out, because both builds would give environments of the same name."""
+    builds out. Otherwise environments of two builds would have the same name."""
     others = [variant for variant in like.variants if variant.cuda and variant.name not in changed and not indexed(variant)]
     return [variant.name for variant in others if any(f'cuda: "{variant.cuda}"' in text for text in changed.values())]
 
@@ -226,8 +228,8 @@ def _tags(variant: Variant, there: Wheels) -> Iterator[tuple[str, str]]:
 
 
 def _libraries(variant: Variant, declared: Declared) -> Iterator[tuple[str, str]]:
-    """Return the fields ``cuda``, ``cudnn`` and ``nccl`` as the wheel requires them. A field is left out if the model's value
-    is in the wheel's range."""
+    """Return the fields ``cuda``, ``cudnn`` and ``nccl`` with the versions that the wheel requires. A field is left out if the
+    value of ``variant`` is in the wheel's range."""
     for key, asked in declared.libraries.items():
         version, ours = _least(key, asked), _ours(variant, key)
         if not version or (ours and not exactly(asked) and admits(asked, ours)):
@@ -248,8 +250,8 @@ def _ours(variant: Variant, key: str) -> str:
 
 
 def _held(variant: Variant, declared: Declared) -> Iterator[tuple[str, str]]:
-    """Return the field ``choices`` if it differs from that of the model. The field has the model's pins, adapted to what the
-    wheel allows, and pins that keep libraries at the versions of the row."""
+    """Return the field ``choices`` if it differs from the ``choices`` of ``variant``. The field has the pins of ``variant``,
+    adapted to what the wheel allows. It also has pins that keep libraries at the versions of the row."""
     wanted = {}
     for ours in (Requirement(each.requirement) for each in variant.choices):
         asked, pin = declared.projects.get(canonicalize_name(ours.name), SpecifierSet()), exactly(ours.specifier)
@@ -265,10 +267,11 @@ def _held(variant: Variant, declared: Declared) -> Iterator[tuple[str, str]]:
 
 
 def _upon(source: RowSources, variant: Variant, names: tuple[str, str], day: str) -> tuple[str, str]:
-    """Return the newest release of the base framework that the wheel accepts and that existed on ``day``, with a note.
+    """Return the field ``upon`` and a note. The field names the newest release of the base framework that the wheel accepts and
+    that existed on ``day``.
 
-    If the wheel does not name the base framework, use the base release of the newest release in the series. An older base
-    release is more likely to work than a newer base release.
+    If the wheel does not name the base framework, the field names the base release of the newest release in the series. An
+    older base release is more likely to work than a newer base release.
     """
     name, like, _ = variant.upon[0]
     series, version = names
@@ -290,10 +293,10 @@ def _upon(source: RowSources, variant: Variant, names: tuple[str, str], day: str
 
 
 def _compared(source: RowSources, variant: Variant, versions: tuple[str, str]) -> tuple[list[str], str]:
-    """Compare the wheels of an add-on. Return the field ``glibc`` if the new wheel needs a higher glibc than the old wheel, and
-    a note.
+    """Compare the old and the new wheel of an add-on. Return a list and a note. The list has the field ``glibc`` if the new
+    wheel needs a higher glibc than the old wheel; else the list is empty.
 
-    An add-on's row has no list of GPU code, so a release with other GPU code waits for a person (``waiting.incomplete``).
+    An add-on's row has no list of GPU code, so a release with different GPU code waits for a person (``waiting.incomplete``).
     """
     before, now = source.needs_before(variant, versions[0]), source.needs(variant, versions[1])
     if before is None or now is None:

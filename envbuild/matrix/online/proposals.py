@@ -2,9 +2,9 @@
 comments and style stay.
 
 The index states the date, the Python versions and the glibc of a release. The wheel's metadata states CUDA, cuDNN and NCCL if
-these are separate packages. Other facts are copied from the newest release of the same series, for example the GPU code, or a
-CUDA that is inside the wheel or in the system. A release that begins a new series gets these facts from the preceding series.
-The new row has the status ``unknown`` until a person has checked it.
+these are separate packages. Other facts are copied from the newest release of the same series. Examples are the GPU code of a
+wheel that is not measured, and a CUDA that is inside the wheel or in the system. A release that begins a new series gets these
+facts from the preceding series. The new row has the status ``unknown`` until a person has checked it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ _SPARED = 3  # the index counts as incomplete if more releases than this, and mo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """The changed files: ``before`` and ``after`` map file names to texts. ``added`` has (framework, version, file) for each
-    new row.
+    """The proposed rows. ``before`` maps the name of each file to its text, and ``after`` maps each name to the text with the
+    new rows. ``added`` has (framework, version, file) for each new row.
 
-    ``changed`` are the files to write, base frameworks first, so that an interruption leaves a consistent matrix.
+    ``changed`` are the names of the files to write. Files of base frameworks come first, so that an interruption leaves a
+    consistent matrix.
     """
 
     before: Mapping[str, str]
@@ -79,7 +80,7 @@ def require_whole(matrix: Matrix, findings: Sequence[IndexDifference], place: st
 def propose(
     source: RowSources, files: Mapping[str, str], findings: Sequence[IndexDifference], on_progress: OnProgress = ignore_progress
 ) -> Proposal:
-    """Propose rows for all new releases, inserted into ``files`` (name → text).
+    """Propose rows for all new releases, and insert them into the texts of ``files`` (file name → text).
 
     No row is proposed for a release that fits no build of its series, for example because the package has another name. Also,
     no row is proposed that contradicts the rest of the matrix. A person must add such rows.
@@ -128,8 +129,8 @@ def _propose(source: RowSources, files: Mapping[str, str], findings: Sequence[In
 
 
 def _insert(source: RowSources, framework: FrameworkTable, text: str, version: str, *, grown: dict[str, str]) -> str | None:
-    """Return ``text`` with a row for ``version``. ``grown`` maps each series that an earlier call added to the series that it
-    copies."""
+    """Return ``text`` with a row for ``version``. ``grown`` maps the name of each series that an earlier call added to the name
+    of the series from which it was copied."""
     blocks = _blocks(text)
     number = Version(version)
     own = next((block for block in blocks if _belongs(number, Version(block.name))), None)
@@ -152,14 +153,14 @@ def _belongs(version: Version, series: Version) -> bool:
 
 
 def _holds_minors(block: _Block, version: Version) -> bool:
-    """Whether the series has several minor versions of this major version, such as a series 4.0 with 4.0 to 4.5. Then the next
-    minor version joins the series, too."""
+    """Whether the series has several minor versions of this major version, such as a series 4.0 with the versions 4.0 to 4.5.
+    Then the next minor version joins the series, too."""
     series = Version(block.name)
     return version.major == series.major and any(not _belongs(each, series) for each, _, _ in block.releases)
 
 
 def _series_name(version: Version, like: _Block) -> str:
-    """Return the name of a new series, with as many numbers as the name of its neighbour."""
+    """Return the name of a new series, with as many numbers as the name of ``like``, a series next to it."""
     return ".".join(map(str, version.release[: len(like.name.split("."))]))
 
 

@@ -36,8 +36,9 @@ Published = Mapping[str, Releases]
 class Wheels:
     """The wheels of one version for Linux on x86-64.
 
-    ``pythons`` maps the Python of each tag (which may be ``*`` or ``3.*``) to the Requires-Python of its files. ``floors`` maps
-    the same Python to the lowest glibc. ``file`` is a wheel for the newest Python, or None if there are only source archives.
+    ``pythons`` maps the Python of each wheel tag (such as ``3.10``, ``3.*`` or ``*``) to the Requires-Python of the files with
+    this tag. ``floors`` maps the Python of each tag to the lowest glibc in these tags. ``file`` is a wheel for the newest
+    Python, or None if there are only source archives. ``yanked`` is true if every file was yanked.
     """
 
     pythons: dict[str, set[str]] = field(default_factory=dict)
@@ -91,8 +92,8 @@ def ask(
 
 
 def wheels(files: Iterable[IndexFile]) -> Releases:
-    """Return the wheels for Linux on x86-64 by version. A version without wheels has one entry, for its source
-    archive, which counts as compatible with every Python."""
+    """Map each version to its wheels for Linux on x86-64. A version without such wheels is mapped to its source archive, which
+    counts as a file for every Python."""
     found: Releases = {}
     sources: Releases = {}
     for file in files:

@@ -1,4 +1,4 @@
-"""Decide which new releases have to wait for a row, because a part of them is not published yet.
+"""Decide which new releases get no row yet, because a package or a framework that belongs to the release is still missing.
 
 The rows of the matrix show which frameworks upstream publishes together, so this module names no framework.
 """
@@ -20,7 +20,7 @@ from envbuild.matrix.types import FrameworkTable, Matrix, Release, Variant
 from envbuild.matrix.versions import numbers
 
 _NEWEST = 3  # newest releases to look at: an add-on that came with each of them is expected with the next release, too
-_DAYS = 14  # the parts of one release are published within two weeks
+_DAYS = 14  # a framework and its add-ons are published within two weeks of each other
 
 Key = tuple[str, str]  # framework, version
 
@@ -37,8 +37,8 @@ class Waiting:
 def partners(matrix: Matrix, base: FrameworkTable) -> list[FrameworkTable]:
     """Return the add-ons that upstream publishes together with each release of ``base``.
 
-    To count, an add-on must have a release for each of the newest releases of ``base``. This release must use that base release
-    by default, and must have been published at about the same time.
+    Such an add-on has one release for each of the newest releases of ``base``. The release of the add-on uses that base release
+    by default, and both were published at about the same time.
     """
     newest = sorted(base.releases, key=lambda release: Version(release.version), reverse=True)[:_NEWEST]
     addons = (table for table in matrix.frameworks if _stands_upon(table, base.name))
@@ -75,9 +75,10 @@ def _days_between(one: Release, other: Release) -> int:
 def incomplete(source: RowSources, framework: FrameworkTable, version: str) -> str:
     """Return why a new release cannot get a row yet; empty if nothing is missing.
 
-    Every package that its wheels require must be on the index in an allowed version that was not withdrawn. The base framework
-    of an add-on must be in the matrix. A wheel that is measured must not be damaged. It must have GPU code if the series has
-    GPU code, and none otherwise. The wheel of an add-on must have the same GPU code as the wheel of the preceding release.
+    Every package that the release's wheels require must be on the index in an allowed version that was not withdrawn. For an
+    add-on, the matrix must have a release of the base framework that the wheel allows. A measured wheel must not be damaged. It
+    must have GPU code if the build of the series has GPU code, and none if that build is for the CPU. The wheel of an add-on
+    must have the same GPU code as the wheel of the preceding release.
     """
     newest = framework.releases[0]
     variants = [variant for variant in newest.variants if indexed(variant)]
@@ -135,7 +136,8 @@ def _unlike(source: RowSources, variant: Variant, versions: tuple[str, str]) -> 
 
 
 def _changed_code(source: RowSources, variant: Variant, model: str, needs: MeasuredNeeds, named: str) -> str:
-    """Return how the GPU code of an add-on's wheel differs from that of the release ``model``; empty if it does not."""
+    """Return how the GPU code of an add-on's wheel differs from the GPU code of the release ``model``; empty if there is no
+    difference."""
     before = source.needs_before(variant, model)
     if before is None or before.native is None:
         return ""
@@ -157,8 +159,8 @@ def _has_base(matrix: Matrix, framework: str, asked: SpecifierSet) -> bool:
 
 
 def split_pairs(before: Matrix, after: Matrix, added: Iterable[Key]) -> dict[Key, str]:
-    """Return the releases in ``added`` that must wait, with the reason: in ``after``, a framework that is published with them
-    has no matching release.
+    """Return the releases in ``added`` that must wait, each with the reason. A release must wait if upstream publishes an
+    add-on together with it, and no release of this add-on in ``after`` is based on it.
 
     ``before`` says which frameworks are published together; ``after`` is the matrix with the proposed rows.
     """
@@ -183,7 +185,7 @@ def _stands(table: FrameworkTable, base: str, version: str) -> bool:
 
 
 def held_with(source: RowSources, framework: FrameworkTable, version: str, waiting: Mapping[Key, str]) -> str:
-    """Return why an add-on waits together with a release of its base framework; empty if it does not wait."""
+    """Return why an add-on waits together with a release of its base framework; empty if the add-on does not wait."""
     for name, base_version in sorted(waiting):
         base = next((table for table in source.matrix.frameworks if table.name == name), None)
         if base is None or framework.name not in {each.name for each in partners(source.matrix, base)}:

@@ -19,8 +19,8 @@ from envbuild.matrix.types import Matrix, Variant
 from envbuild.matrix.versions import has_prefix, numbers
 from envbuild.model.progress import OnProgress, Progress
 
-# The CUDA vendor's packages on the index, by the field of a matrix row. From CUDA 13 on, the names of the packages have no
-# major version.
+# Maps each field of a matrix row to the names of the CUDA vendor's packages on the index. From CUDA 13 on, the names of the
+# packages have no major version.
 _PACKAGES = {
     "cuda": re.compile(r"cuda-toolkit|nvidia-cuda-runtime(-cu\d+)?"),
     "cudnn": re.compile(r"nvidia-cudnn(-cu\d+)?"),
@@ -36,8 +36,8 @@ Declarations = Mapping[Key, "Declared"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Declared:
-    """The version conditions in a wheel's metadata. ``projects`` has the conditions on every project, by name. ``libraries``
-    has the conditions on ``cuda``, ``cudnn`` and ``nccl``, if there are any."""
+    """The version conditions in a wheel's metadata. ``projects`` maps the name of each required project to the conditions.
+    ``libraries`` maps ``cuda``, ``cudnn`` and ``nccl`` to their conditions, if there are any."""
 
     libraries: Mapping[str, SpecifierSet] = field(default_factory=dict)
     projects: Mapping[str, SpecifierSet] = field(default_factory=dict)
@@ -49,7 +49,8 @@ def key_of(variant: Variant, version: str) -> Key:
 
 
 def declared_of(projects: Mapping[str, SpecifierSet]) -> Declared:
-    """Return the conditions by project. The conditions on the CUDA vendor's libraries are also returned by library."""
+    """Return ``projects``, the conditions on each project, together with the conditions on each of the CUDA vendor's
+    libraries."""
     libraries: dict[str, SpecifierSet] = {}
     for name, conditions in projects.items():
         if what := library_of(name):
@@ -89,7 +90,7 @@ def below(conditions: SpecifierSet) -> str:
 
 class Reader:
     """Reads the requirements of wheels. If a wheel requires a package with an extra, the requirements of that package are read,
-    too, because the extra may require the CUDA vendor's packages."""
+    too. The extra may require the CUDA vendor's packages."""
 
     def __init__(self, published: Published, files_of: Callable[[str], list[IndexFile]], requires_of: RequiresOf) -> None:
         self._published: dict[str, Releases] = dict(published)
@@ -125,7 +126,8 @@ class Reader:
                 yield from self._below(self._requires(each, python) or (), python, depth - 1)
 
     def _requires(self, wanted: Requirement, python: str) -> list[Requirement] | None:
-        """The requirements of the newest release that ``wanted`` allows, if their markers hold."""
+        """The requirements of the newest release that ``wanted`` allows. Requirements whose markers do not hold are left out.
+        The result is None if the requirements cannot be known."""
         newest = self.newest(wanted.name, wanted.specifier)
         file = self._releases(canonicalize_name(wanted.name))[newest].file if newest else None
         if file is None or newest is None:
@@ -151,7 +153,7 @@ def _holds(requirement: Requirement, extras: Iterable[str], python: str) -> bool
 
 
 def collect(matrix: Matrix, reader: Reader, on_progress: OnProgress) -> dict[Key, Declared]:
-    """Read the requirements of the wheels of all builds that use CUDA packages or are add-ons to another framework."""
+    """Read the requirements of the wheels of all builds that get CUDA from packages or whose rows list requirements."""
     wanted: dict[Key, str] = {}
     for framework in matrix.frameworks:
         for release in framework.releases:

@@ -22,8 +22,8 @@ NOTHING = Provenance(sources=(), checked="", status="ok", note="", fields=(), at
 
 
 class Context:
-    """The problems found so far and the source ids of all files; ``overlays`` are the files whose rows replace rows of earlier
-    files.
+    """The problems found so far, and facts that the readers of later rows need. ``sources`` maps the ids of sources, from all
+    files, to addresses. ``overlays`` are the files whose rows replace rows of earlier files.
 
     ``pythons`` are the Python versions that have a row; the versions are known only after these rows have been read.
     ``wheel_sets`` and ``package_sets`` are the rows of these tables, by name.
@@ -48,7 +48,8 @@ class Context:
             source.finish()
 
     def origin(self, table: Table, parent: Provenance, *, inherit_note: bool = False) -> Provenance:
-        """Return the provenance of a row. The row's own keys override inherited values. A row without a source is a problem."""
+        """Return the provenance of a row. The row's own keys override inherited values. With ``inherit_note``, the note of
+        ``parent`` is inherited, too. A row without a source is a problem."""
         status = table.choice("status", STATUSES, parent.status)
         handed_down = inherit_note or (
             status == "known-bad" and "status" not in table
@@ -123,7 +124,7 @@ def minors(table: Table, key: str, *, required: bool = False) -> tuple[str, ...]
 
 
 def date(table: Table, key: str, default: str | None = None, *, whole: bool = False) -> str:
-    """Read a date in the allowed years; with ``whole``, a month alone is refused."""
+    """Read a date in the allowed years. With ``whole``, a date without a day is refused."""
     found = table.date(key, default)
     if found and int(found[:4]) not in YEARS:
         table.problem(f"the year of {found} is not between {YEARS[0]} and {YEARS[-1]}", key)
@@ -167,8 +168,8 @@ def descending(rows: Iterable[T], key: Callable[[T], str]) -> tuple[T, ...]:
 
 
 def unique(context: Context, rows: Iterable[tuple[str, Table, T]]) -> list[T]:
-    """Return the rows by name. A repeated name is a problem, except in an overlay: a row of an overlay replaces the row of an
-    earlier file."""
+    """Return one row for each name. A repeated name is a problem, except in an overlay: a row of an overlay replaces the row of
+    an earlier file."""
     found: dict[str, tuple[Table, T]] = {}
     for name, table, row in rows:
         first = found[name][0] if name in found else None

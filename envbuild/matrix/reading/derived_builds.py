@@ -24,7 +24,7 @@ Find = Callable[[Table, str], FrameworkTable | None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Own:
-    """The additions of a release to each build of its base framework."""
+    """The additions of an add-on's release to each build of its base framework."""
 
     requirements: tuple[Requirement, ...]
     constraints: tuple[Requirement, ...]
@@ -38,9 +38,9 @@ class Own:
 def standing(
     context: Context, levels: Sequence[Table], number: str, find: Find, own: Own
 ) -> tuple[list[Variant], tuple[Pairs, ...]]:
-    """Return the builds of an add-on's release ``number``, and what the release says about other base releases. ``levels`` are
-    its tables, the most specific first. Every key is read from the first table that has the key. This is also true of each key
-    inside an ``upon`` that is a table.
+    """Return the builds of an add-on's release ``number``, and the base releases that the release supports. ``levels`` are the
+    tables of the release, its series and its framework. Every key is read from the first of these tables that has the key. If
+    ``upon`` is a table itself, each key in it is read in this way, too.
 
     If two base frameworks have a build for the same CUDA with the same ``cuda_libraries``, the framework that is named first is
     used.
@@ -105,7 +105,7 @@ def bounds(variants: Sequence[Variant], table: Table, find: Find) -> list[str]:
 
 
 def _pairs(context: Context, levels: Sequence[Table], framework: FrameworkTable, added: Added) -> Pairs | None:
-    """Read ``upon`` for ``framework``: one release, or the releases that upstream tested and allows."""
+    """Read ``upon`` for ``framework``: one release, or the releases that upstream tested or allows."""
     name = framework.name
     tables = [found for level in levels if "upon" in level and (found := level.table("upon")) is not None and name in found]
     table, versions = tables[0], [release.version for release in framework.releases]
@@ -128,7 +128,7 @@ _UPON = ("default", "default_source", *_TESTED, "allows", "known_bad", "source",
 def _ranged(context: Context, layers: Sequence[Table], framework: FrameworkTable, added: Added) -> Pairs | None:
     of = {key: next((table for table in layers if key in table), layers[-1]) for key in _UPON}
     of |= dict.fromkeys(_TESTED, next((table for table in layers if any(key in table for key in _TESTED)), layers[-1]))
-    of["default_source"] = of["default"]  # the source of the table with the default is only about the default
+    of["default_source"] = of["default"]  # this source is read from the table that states the default
     for table in layers:
         table.allow(*_UPON)
         table.finish()

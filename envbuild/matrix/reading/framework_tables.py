@@ -38,7 +38,7 @@ class _Parents:
 
 
 def frameworks(context: Context, files: Files, policy: MatrixPolicy) -> tuple[FrameworkTable, ...]:
-    """All frameworks by name.
+    """All frameworks, sorted by name.
 
     In an overlay, ``framework: {name: …}`` refers to the existing framework. A series in the overlay replaces the series of the
     same name. A series without ``variants`` instead adds releases to the existing series, or replaces single releases.
@@ -95,7 +95,7 @@ class _Frameworks:
         return found
 
     def _framework(self, name: str) -> FrameworkTable | None:
-        """Read a framework once. Return None while it is still being read: the framework would be its own base framework."""
+        """Read a framework once. Return None while it is still being read, because it would then be its own base framework."""
         if name not in self._read:
             self._read[name] = None
             body = _series(self._context, self._bodies.get(name, ()))
@@ -231,7 +231,8 @@ def _release(context: Context, parents: _Parents, policy: MatrixPolicy) -> Relea
 def _standing(
     context: Context, parents: _Parents, origin: Provenance, own: list[Variant], without: tuple[str, ...]
 ) -> tuple[list[Variant], tuple[Pairs, ...]]:
-    """Return the builds derived from the base framework, except those that the release replaces or leaves out."""
+    """Return an add-on's builds, except those that the release replaces or leaves out, and the base releases that the release
+    supports."""
     levels = [parents.release, parents.series, parents.framework]
     terms = Own(
         requirements=_handed_down(context, None, parents, "requirements"),
@@ -367,7 +368,7 @@ def _provenance(context: Context, tables: list[Table], parents: _Parents, ours: 
 
 
 def _pythons(own: Table, parents: _Parents) -> tuple[str, ...]:
-    """The variant's own list, else that of the release, the series or the framework."""
+    """The variant's own list of Pythons, else the list of the release, of the series or of the framework."""
     levels = (own, parents.release, parents.series, parents.framework)
     return minors(next((table for table in levels if "python" in table), own), "python", required=True)
 

@@ -30,7 +30,7 @@ def read_sources(entry: Path, overlays: Sequence[Path] = ()) -> dict[str, bytes]
     files in messages.
 
     Overlays (``--matrix``) come last; their rows replace rows of the same name. Overlays have absolute names, and the matrix's
-    own files have relative names. :attr:`Provenance.overlaid` distinguishes them by this.
+    own files have relative names. This is how :attr:`Provenance.overlaid` recognizes overlays.
     """
     problems: list[Problem] = []
     found: dict[str, bytes] = {}
@@ -89,7 +89,7 @@ def load_files(entry: Path, overlays: Sequence[Path] = ()) -> Matrix:
 
 
 def compile_files(entry: Path, overlays: Sequence[Path]) -> tuple[Matrix, Mapping[str, bytes]]:
-    """The matrix of an entry file, and the bytes of all files that it was read from."""
+    """The matrix of an entry file, and the bytes of all files from which the matrix was read."""
     sources = read_sources(entry, overlays)
     return compile_matrix(sources, [overlay_name(path) for path in overlays]), sources
 

@@ -264,8 +264,8 @@ def _cuda_release(context: Context, table: Table, parent: Provenance, minor: str
 
 
 def _installer_driver(table: Table, usual: str) -> str:
-    """Read the driver that the installer of a CUDA release contains. The row says ``none`` if the installer contains no
-    driver."""
+    """Read the driver that the installer of a CUDA release contains. The row says ``none`` if the installer contains no driver.
+    If the row says nothing, the installer contains the driver ``usual``."""
     said = table.text("installer_driver", usual, pattern=rf"none|{NUMBERS}")
     return "" if said == "none" else said
 

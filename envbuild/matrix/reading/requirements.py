@@ -11,7 +11,7 @@ from envbuild.yaml_reader import Table
 
 def need(table: Table, key: str, libraries: CudaLibraries) -> LibraryNeed | None:
     """Read which cuDNN or NCCL (``key``) a build needs; None if the row does not say. ``libraries`` is the row's
-    ``cuda_libraries``. It says where the library comes from if the row does not say that."""
+    ``cuda_libraries``. If the row does not say where the library comes from, ``libraries`` says so."""
     if key not in table:
         return None
     if table.is_text(key):
