@@ -54,7 +54,7 @@ def answer_json(resolution: Resolution, evidence: Sequence[str]) -> dict[str, An
 
 
 def _prefixes(environment: Environment) -> dict[str, Any]:
-    """The prefixes, each with its name, Python and frameworks, if the environment has several; else empty."""
+    """The prefixes, each with its name, Python and frameworks; empty if the environment has only one prefix."""
     plans = [
         {"name": plan.name, "python": plan.python.version, "frameworks": list(plan.frameworks)} for plan in environment.prefixes
     ]
@@ -84,8 +84,8 @@ def _of_debian(base: Base) -> dict[str, Any]:
 
 
 def _as_wheels(base: Base) -> dict[str, Any]:
-    """The wheels of CUDA that the base brings, and the CUDA version of these wheels if it differs from the frameworks' version;
-    empty without wheels."""
+    """The wheels of CUDA that the base brings, if there are any. Also the CUDA version of the base's libraries, if that version
+    differs from the frameworks' version."""
     wheels = [wheel.requirement for wheel in base.wheels]
     return {**({"wheels": wheels} if wheels else {}), **({"cuda": base.cuda} if base.cuda else {})}
 

@@ -43,8 +43,8 @@ class Filters:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRow:
     """One build. ``name`` is the canonical name of the build's default environment among those that pass the filters; ``name``
-    is empty if no environment passes. ``base_cuda`` is the CUDA version of the libraries if that is newer than ``cuda``, else
-    empty."""
+    is empty if no environment passes. ``base_cuda`` is the CUDA version of the base's libraries if that version is newer than
+    ``cuda``, else empty."""
 
     name: str
     framework: str
@@ -64,8 +64,9 @@ class BuildRow:
 
 
 def catalogue(matrix: Matrix, filters: Filters | None = None) -> list[BuildRow]:
-    """The rows by framework, newest version first. Raises :class:`UnknownNameError` for a filter value that is not in the
-    matrix, and :class:`UsageError` for a filter value that cannot be read."""
+    """The rows of all builds that pass the filters. The rows of a framework are together, newest version first. Raises
+    :class:`UnknownNameError` for a filter value that is not in the matrix, and :class:`UsageError` for a filter value that
+    cannot be read."""
     wanted = filters or Filters()
     lookup = lookup_of(matrix)
     return [row for request in _requests(matrix, wanted) for row in _rows(lookup, request, wanted)]
@@ -94,7 +95,8 @@ def doubts(matrix: Matrix, filters: Filters) -> list[str]:
 
 
 def _requests(matrix: Matrix, filters: Filters) -> Iterator[Request]:
-    """Yield one request for each framework. If the filter names several frameworks, there is one request for each of them."""
+    """Yield one request for each framework that the filter names. If the filter names none, yield one for each framework of the
+    matrix."""
     cuda = _cuda_word(filters.cuda)
     for name in [filters.framework] if filters.framework else [table.name for table in matrix.frameworks]:
         request = parse(

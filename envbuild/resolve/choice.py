@@ -30,8 +30,8 @@ def choose_for(matrix: Matrix, request: Request) -> tuple[Search, Candidate | No
 def choose(search: Search) -> Candidate | None:
     """The first candidate in the order of choice that satisfies the whole request, or None.
 
-    A canonical name means exactly that environment, even if its version is also the beginning of a newer version (2.5 and
-    2.5.1).
+    A canonical name means exactly the environment with that name. This is true even if a version in the name is also the
+    beginning of a newer version, as 2.5 is of 2.5.1.
     """
     request = search.request
     chosen = search.first()

@@ -82,8 +82,8 @@ def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries:
     """The canonical name, which determines every choice. The name contains the base, the library releases and Python's supply
     only if they differ from the defaults.
 
-    The CUDA version after all frameworks is that of the last GPU build. A GPU build for another CUDA version has this version
-    directly after its framework.
+    After all frameworks, the name has the CUDA version of the last GPU build. If an earlier GPU build is for a different CUDA
+    version, that version follows directly after the framework of the earlier build.
     """
     cuda = next((build.variant.cuda for build in reversed(builds) if build.variant.cuda), "")
     named = []
@@ -103,8 +103,8 @@ def canonical_name(builds: Sequence[Build], place: Place, base: Base, libraries:
 
 
 def _same_name(lookup: Lookup, chosen: Candidate) -> Iterator[Variant]:
-    """Yield each compatible combination of builds that has the candidate's versions and CUDA versions, joined into one variant;
-    the best first.
+    """Yield each compatible combination of builds that has the candidate's versions and CUDA versions, the best first. Each
+    combination is joined into one variant.
 
     All these combinations have the same canonical name.
     """
@@ -189,7 +189,7 @@ def _base(lookup: Lookup, request: Request, chosen: Candidate) -> Base:
 
 
 def _apt(offer: Offer, whole: Variant) -> tuple[str, ...]:
-    """The Debian packages of the system that an offer needs: CUDA itself, or libraries that the offer's wheels need."""
+    """The system's own Debian packages that an offer needs: CUDA itself, or libraries that the offer's wheels need."""
     if offer.row is None:
         return ()
     if offer.row.package_set is not None:  # frameworks that bring CUDA need only the compiler from the system
@@ -198,8 +198,8 @@ def _apt(offer: Offer, whole: Variant) -> tuple[str, ...]:
 
 
 def _compiled(framework: Framework, variant: Variant, base: Base) -> Framework:
-    """Return the framework, marked as built with CUDA's compiler if it must be, or if it can be and the base has the
-    compiler."""
+    """Return the framework, marked with ``nvcc`` if CUDA's compiler builds it. This is so if it needs the compiler, or if it
+    can use a compiler and the base has one."""
     return replace(framework, nvcc=framework.nvcc or (variant.optional_nvcc and bool(base.build_apt)))
 
 
@@ -216,8 +216,8 @@ def _wheels(offer: Offer) -> tuple[CudaWheel, ...]:
 
 
 def _other_providers(lookup: Lookup, chosen: Candidate, taken: Offer) -> tuple[str, ...]:
-    """The other providers than ``taken`` for the same version, CUDA and system, best first. The user's own image (``local``)
-    always counts as a provider."""
+    """The providers, except that of ``taken``, for the same versions, CUDA and system, best first. The user's own image
+    (``local``) always counts as a provider."""
     found: list[Offer] = []
     for variant in _same_name(lookup, chosen):
         found.extend(offers_on(lookup, variant, chosen.place.system, "")[0])
@@ -227,8 +227,8 @@ def _other_providers(lookup: Lookup, chosen: Candidate, taken: Offer) -> tuple[s
 
 
 def framework_of(build: Build, python: str, cuda: str, beside: Sequence[Build] = ()) -> Framework:
-    """Describe a build as a framework of an environment with this Python and CUDA. ``beside`` are the other builds in the same
-    prefix."""
+    """Describe a build as a framework of an environment with this Python and CUDA. ``beside`` are the builds in the same
+    prefix; ``build`` itself may be one of them."""
     table, release, variant = build.framework, build.release, build.variant
     return Framework(
         name=table.name,

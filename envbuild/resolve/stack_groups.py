@@ -1,4 +1,4 @@
-"""Decides which frameworks of a stack share one set of packages: each framework is put into the first set in which it fits.
+"""Decides which frameworks of a stack share one set of packages: each framework is put into the first set into which it fits.
 
 All sets are in one image. So they share one operating system, one base, and one release of CUDA and of each library that is
 installed in the image. The other needs of the builds in a set (Python, packages, base frameworks) do not concern other sets.
@@ -109,8 +109,8 @@ class Grouping:
     def _descend(
         self, rest: Sequence[tuple[int, Wanted]], groups: Sequence[Group], own: dict[int, JointNeed], of_all: JointNeed | None
     ) -> Iterator[tuple[Build, ...]]:
-        """Find builds for the frameworks in ``rest``. For the builds that are already chosen, ``own`` has the joint needs in
-        each group, and ``of_all`` the joint needs in the image."""
+        """Find builds for the frameworks in ``rest``. ``own`` maps the number of each group to the joint needs of its builds
+        that are already chosen. ``of_all`` are the joint needs that all builds chosen so far have in the image."""
         if not rest:
             yield ()
             return
@@ -124,7 +124,7 @@ class Grouping:
                     yield (option.build, *others)
 
     def _options(self, wanted: Wanted) -> list[Option]:
-        """The builds of a framework to which there are no objections."""
+        """The builds of a framework. Builds with objections are left out."""
         name = wanted.framework.name
         if name not in self._levels:
             self._levels[name] = [option for option in self._search.options(wanted) if not option.objections]
@@ -181,8 +181,8 @@ class Grouping:
         return request._replace(device="", cuda="", driver="", gpus=())
 
     def _refusal(self, groups: Sequence[Group], member: StackMember, wanted: Wanted) -> ConflictError:
-        """The error for a framework that fits into no group. The error has the framework's own conflicts; if there are none,
-        its conflicts with the image that the other frameworks need."""
+        """The error for a framework that fits into no group. The error has the framework's own conflicts. If there are none,
+        the error has the framework's conflicts with the image that the other frameworks need."""
         python = member.pythons[0] if len(member.pythons) == 1 else ""
         alone = Search(self._search.lookup, self._narrowed((wanted,), python))
         found = refusal(alone) if next(alone.solutions(), None) is None else None

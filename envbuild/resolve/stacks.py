@@ -111,8 +111,8 @@ def request_of(matrix: Matrix, stack: Stack, *, driver: str | None = None, gpu: 
 
 
 def _check_names(matrix: Matrix, stack: Stack) -> None:
-    """Raise :class:`InvalidInputError` if a framework is named twice, or if the ``apart`` of a framework names a framework that
-    does not come before it."""
+    """Raise :class:`InvalidInputError` if a framework is named twice. Also raise it if the ``apart`` of a framework names a
+    framework that does not come earlier in the stack's file."""
     before: list[str] = []
     messages: list[str] = []
     for member in stack.members:

@@ -83,8 +83,8 @@ def alternatives(search: Search, cores: Sequence[_Changed]) -> list[Alternative]
 
 
 def _on_cpu(search: Search) -> Alternative | None:
-    """The CPU environment that keeps all other parts of a GPU request, or all other parts except the base; None if there is
-    none."""
+    """The CPU environment that satisfies all parts of a GPU request that are not about GPUs or CUDA. If there is none, another
+    base is allowed, too. None if there is still no such environment."""
     request = search.request
     if request.device != "gpu":
         return None
@@ -144,13 +144,13 @@ class _Nearest:
     def __init__(self, search: Search) -> None:
         self._search = search
         self._away = {wanted.framework.name: _distances(wanted) for wanted in search.request.wanted}
-        # Make the two sort functions once: sorted results are cached by the identity of the function. One function ranks for
-        # the requested GPUs, the other for any GPU.
+        # Make the two sort functions only once, because the function itself is the key of cached results. One function ranks
+        # for the requested GPUs, the other for any GPU.
         self._orders = {gpus: partial(self._order, gpus=gpus) for gpus in ((), search.request.gpus)}
 
     def of(self, changed: _Changed) -> Iterator[_Near]:
-        """Yield the candidate nearest to the request, if there is one. If the CUDA version may change, CPU builds are also
-        considered."""
+        """Yield the candidate nearest to the request, if there is one. If the CUDA version may change and the request names no
+        driver or GPU, also yield the nearest candidate that has only CPU builds."""
         request = self._search.request
         free = freed(request, [part for part in asked(request) if part not in changed and part.owner not in changed])
         kinds = [self._useful(changed)]
@@ -179,8 +179,8 @@ class _Nearest:
         return self._distance(option.build, gpus)
 
     def _distance(self, build: Build, gpus: tuple[GpuWanted, ...]) -> tuple[object, ...]:
-        """Sort key: builds with native code come before builds with only PTX; then the nearest version and the nearest CUDA
-        version count."""
+        """Sort key: builds with native code come before builds with only PTX. Then the nearest version comes first, and then
+        the nearest CUDA version."""
         wanted = self._search.request.wanted_of(build.framework)
         cuda = _cuda_distance(wanted.cuda or self._search.request.cuda, build.variant)
         return (*uneasy(build, gpus), *self._away[build.framework.name][build.release.version], cuda)

@@ -79,8 +79,8 @@ class _CaseScorer:
         self._clashes: dict[tuple[object, ...], list[Objection]] = {}
 
     def kinds(self, wanted: Wanted) -> list[Option]:
-        """The builds of a framework. If the request names several frameworks, return only one build of those that have equal
-        needs and objections."""
+        """The builds of a framework. If the request names several frameworks, and several builds have equal needs and
+        objections, return only the first of these builds."""
         options = list(self._search.options(wanted))
         if len(self._search.request.wanted) == 1:
             return options
@@ -125,7 +125,7 @@ def _no_gpu(build: Build) -> Objection:
 
 def _place_conflicts(lookup: Lookup, request: Request, builds: Sequence[Build]) -> list[Objection]:
     """The conflicts of builds with the place that the request names. If several systems are possible, return the conflicts with
-    the system that has the fewest."""
+    the system that has the fewest conflicts."""
     variant = together(builds)
     possible = places(
         lookup, variant, request.image, (request.cudnn, request.nccl), request.python_from, gpus=request.capabilities

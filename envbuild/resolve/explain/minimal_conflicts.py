@@ -125,8 +125,8 @@ def _irreducible(question: _Question, parts: tuple[Part, ...]) -> tuple[Part, ..
 
 
 class _Question:
-    """Tells whether sets of parts have a solution. Every solution is stored. A stored solution answers for every other set that
-    it satisfies."""
+    """Tells whether sets of parts have a solution. Solutions are stored, except those with a deleted image. If a stored
+    solution satisfies another set, that set is not searched for again."""
 
     def __init__(self, search: Search, parts: tuple[Part, ...]) -> None:
         self._search = search

@@ -116,8 +116,8 @@ def _why_build(chosen: Candidate, ours: Variant, other: Variant) -> str:
 
 
 def _others(search: Search, chosen: Candidate, part: Part) -> Iterable[tuple[Place, bool]]:
-    """Yield the places of the builds that satisfy the whole request, each with False, and then those that violate the request
-    only in ``part``, each with True."""
+    """Yield places for the chosen builds, each with a boolean. First come the places that satisfy the whole request, with
+    False. Then come the places that violate the request only in ``part``, with True."""
     request = search.request
     asked = (request.cudnn, request.nccl)
     found = places(search.lookup, _whole(chosen), request.image, asked, request.python_from, gpus=request.capabilities)

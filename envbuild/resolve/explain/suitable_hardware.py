@@ -24,8 +24,8 @@ def by_ptx(build: Build, gpus: Sequence[GpuWanted]) -> Iterator[GpuWanted]:
 
 def uneasy(build: Build, gpus: Sequence[GpuWanted]) -> tuple[bool, bool]:
     """Return a sort key of two values. The first says whether the driver must compile a build's PTX for one of the GPUs. The
-    second says whether such a GPU is newer than the build's CUDA. Then the driver must compile the PTX of the CUDA libraries,
-    too."""
+    second says whether such a GPU is newer than the build's CUDA. For such a GPU, the driver must compile the PTX of the CUDA
+    libraries, too."""
     compiled = list(by_ptx(build, gpus))
     return bool(compiled), any(older_than(build.variant, gpu) for gpu in compiled)
 

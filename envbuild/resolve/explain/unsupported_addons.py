@@ -20,8 +20,8 @@ _TRIED = 3  # limit of the add-on's releases to try, the nearest first
 
 
 def refuse_unsupported(matrix: Matrix, request: Request) -> None:
-    """Raise if a framework of the request is supported only by other releases of an add-on than the requested release. Do not
-    raise if the request names the base framework that the requested release needs.
+    """Raise if the requested release of an add-on does not support another framework of the request, but other releases do. Do
+    not raise if the request names the base framework that the requested release needs.
 
     Without this error, the add-on would bring its own base framework, and the named framework would stay unused.
     """

@@ -12,11 +12,11 @@ from envbuild.resolve.request.draft import Draft, FrameworkDraft
 
 
 def settle(matrix: Matrix, draft: Draft) -> dict[str, str]:
-    """Replace an add-on's default table if the request means another one. Return, for each table that replaces a default table,
-    the name that the request uses for it.
+    """Replace an add-on's default table if the request means another table. Return a mapping from the name of each table that
+    replaces a default table to the name that the request uses for the add-on.
 
-    A longer name (an alias) of the default table always means the default table. Its base framework is then added to the
-    request, so that the environment's name shows the base framework.
+    A longer name (an alias) of the default table always means the default table. The base framework of the default table is
+    then added to the request, so that the environment's name shows it.
     """
     said: dict[str, str] = {}
     for piece in list(draft.pieces):

@@ -37,8 +37,8 @@ class Draft:
         return next((piece for piece in self.pieces if piece.framework is framework), None)
 
     def put(self, part: str, value: str, piece: FrameworkDraft | None = None) -> None:
-        """Store the value of a part: a part of one framework if ``piece``, its draft, is given, else a part of the whole
-        request."""
+        """Store the value of a part. The part belongs to the framework of the draft ``piece``, or to the whole request if
+        ``piece`` is None."""
         parts = self.parts if piece is None else piece.parts
         if parts.get(part, value) != value:
             raise UsageError(

@@ -104,8 +104,8 @@ def _library(matrix: Matrix, word: str) -> str:
 def unknown_version(what: str, wanted: str, known: Sequence[str], make: Iterable[Alternative] = ()) -> UnknownNameError:
     """The error for a version that the matrix does not have. ``known`` are the versions that have a row, newest first.
 
-    If there are many known versions, the hint shows the nearest series (X.Y), and the details list all versions, one line for
-    each major version.
+    If there are many known versions, the hint shows the nearest series (X.Y). The details then list all versions, with one line
+    for each major version.
     """
     lines = list(dict.fromkeys(".".join(version.split(".")[:2]) for version in known))
     few = len(known) <= _SHOWN

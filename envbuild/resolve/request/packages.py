@@ -22,7 +22,8 @@ _SEPARATOR = r"[@:_=]?v?"
 
 
 class Distribution(NamedTuple):
-    """What a distribution's name implies: the framework, the device, and clauses on CUDA."""
+    """What the name of a framework's package implies: the framework, the device, and clauses on CUDA. A *distribution* is a
+    package of the package index here, not an operating system."""
 
     framework: FrameworkTable
     device: str
@@ -35,11 +36,11 @@ def canonical(name: str) -> str:
 
 
 def read_distribution(table: FrameworkTable, word: str) -> tuple[Distribution, str] | None:
-    """If ``word`` begins with a distribution's name from ``table``, return what the longest such name implies, and the rest of
-    the word after the dash. Else return None.
+    """Find the longest name of a package of ``table`` with which ``word`` begins. Return what this name implies, and the rest
+    of the word after the dash. Return None if there is no such name.
 
-    The result is also None if ``word`` begins with an equally long or longer name of the framework itself, because such a name
-    implies no device.
+    The result is also None if ``word`` begins with a name of the framework itself that is at least as long. Such a name implies
+    no device.
     """
     wanted, own = canonical(word), {table.name, table.short, *table.aliases}
     names = {canonical(variant.package) for variant in _builds(table)} - own
@@ -82,8 +83,8 @@ def _builds(table: FrameworkTable) -> list[Variant]:
 
 
 def _said_by(table: FrameworkTable, builds: Sequence[Variant]) -> Distribution:
-    """Return the framework, the device if it is the same for all ``builds``, and a clause for their CUDA versions if all have
-    one major version."""
+    """Return what ``builds`` have in common: the framework, the device if all have the same device, and a clause on CUDA if all
+    have the same major version of CUDA."""
     all_cudas = {variant.cuda for variant in builds}
     if "" in all_cudas:
         return Distribution(framework=table, device="cpu" if all_cudas == {""} else "", cuda="")
@@ -103,8 +104,8 @@ def own_environment(
     envbuild.yaml.
 
     An environment's name contains only its frameworks, so two sets of packages with the same name could not be distinguished.
-    ``options`` are the command-line options of the request, by the matching key of an envbuild.yaml; an option that was not
-    given is None or empty.
+    ``options`` maps keys of an envbuild.yaml to the values of the matching command-line options. The value of an option that
+    was not given is None or empty.
     """
     from packaging.requirements import InvalidRequirement, Requirement
 

@@ -230,7 +230,7 @@ def _note(draft: Draft, piece: FrameworkDraft, said: packages.Distribution) -> N
 
 def _read_token(matrix: Matrix, draft: Draft, piece: FrameworkDraft | None, token: str, rest: list[str]) -> None:
     """Read one part of a dashed name. The form of the part shows what it states, such as a version or a system. ``piece`` is
-    None in a word that names no framework."""
+    None in a word that names no framework. ``rest`` has this part and all later parts of the name."""
     versions = (piece or draft.pieces[-1]).parts
     if token in ("cpu", "gpu", "cuda"):
         draft.put("device", token.replace("cuda", "gpu"))

@@ -19,8 +19,8 @@ def builds_upon(lookup: Lookup, pairs: Pairs, below: Release) -> tuple[Variant, 
 
 
 def siblings(lookup: Lookup, build: Build) -> Sequence[Variant]:
-    """Return the builds of the same release. For an add-on, return only the builds on the same release of its base
-    framework."""
+    """Return all builds of the release to which ``build`` belongs. For an add-on, return only those that are based on the same
+    release of the base framework."""
     release, variant = build.release, build.variant
     pairs = pairs_with(release, variant.upon[0][0]) if variant.upon else None
     if pairs is None or {variant.upon[0][1]} == {pairs.taken, pairs.taken_cuda}:
@@ -31,7 +31,8 @@ def siblings(lookup: Lookup, build: Build) -> Sequence[Variant]:
 
 def held_variants(lookup: Lookup, framework: Framework) -> Iterator[Variant]:
     """Return the variants of the matrix that may be meant by a framework of an earlier decision. For an add-on, these are the
-    variants on the base framework that the decision pins; else all variants that the framework's release has today."""
+    variants that are based on the release which the decision pins. Otherwise, these are all variants that the framework's
+    release has today."""
     release = _release(lookup.matrix, framework.name, framework.version)
     if release is None:
         return
@@ -59,7 +60,7 @@ def pins_upon(matrix: Matrix, variant: Variant) -> tuple[str, ...]:
 
 
 def warnings(builds: Sequence[Build]) -> Iterator[str]:
-    """Warn about each add-on that is based on a release which upstream allows but has not tested with it."""
+    """Warn about each add-on whose pair with the base release is allowed but not tested by upstream."""
     for build in builds:
         if word_of(build.release, build.variant) == "allowed":
             yield (
@@ -117,8 +118,8 @@ def _pair(build: Build) -> str:
 
 
 def with_bases(matrix: Matrix, request: Request) -> Request | None:
-    """The request with the base frameworks of its add-ons added, in any release; None if the request already names all of
-    them."""
+    """Return the request with the base frameworks of its add-ons added, in any release. A base framework is added only if
+    several of its releases are compatible. None if there is nothing to add."""
     named = {wanted.framework.name for wanted in request.wanted}
     missing: dict[str, FrameworkTable] = {}
     for wanted in request.wanted:

@@ -1,8 +1,8 @@
 """Joins the needs of several builds that go into one environment, and finds conflicts between two builds.
 
 Builds are compatible if these conditions hold: one Python, one system, one CUDA in the image and one release of each library
-suit all builds. No framework is needed in two different builds. The requirements of all builds on the same packages can be met.
-A build with CUDA in its own packages may have another CUDA than the image.
+suit all builds. No framework is needed in two different builds. The requirements of all builds on the same packages can be met
+at once. A build with CUDA in its own packages may have another CUDA than the image.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class JointNeed(NamedTuple):
     """The joint needs of builds. Needs that cannot exclude another build are left out. ``device`` is empty if the builds allow
     any device.
 
-    ``cuda`` is the CUDA version that must be installed in the image. ``cudnn`` and ``nccl`` are pairs: the CUDA version to
-    which the library belongs, and the need.
+    ``cuda`` is the CUDA version that must be installed in the image. ``holds`` are the builds themselves and the builds of
+    their base frameworks. ``cudnn`` and ``nccl`` are pairs: the CUDA version to which the library belongs, and the need.
     """
 
     pythons: tuple[str, ...]
@@ -360,7 +360,7 @@ def _package_clash(ours: _Side, theirs: _Side) -> Iterator[Objection]:
 
 
 def package_clashes(builds: Sequence[Build], pythons: Sequence[str]) -> Iterator[Objection]:
-    """The requirements because of which builds cannot share one set of packages. The result is None if the builds can share one
+    """The requirements because of which builds cannot share one set of packages. Nothing is yielded if the builds can share one
     set on at least one of ``pythons``."""
     pins = _joint_pins(builds)
     packages = {python: contradiction(pins, python) for python in pythons}

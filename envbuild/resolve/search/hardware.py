@@ -1,4 +1,4 @@
-"""The rules about drivers and GPUs: objections to running a build on them, and warnings if it runs."""
+"""The rules about drivers and GPUs: objections to running a build on them, and warnings about a build that can run on them."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def _driver_objections(lookup: Lookup, driver: str, variant: Variant) -> Iterabl
 
 
 def _forward(driver: str, row: CudaRow) -> str:
-    """Name NVIDIA's package with a newer driver library, with which the request's driver can run this CUDA. The text is empty
-    if there is no such package."""
+    """Name NVIDIA's package with a newer driver library. With this package, ``driver`` can run this CUDA. The text is empty if
+    there is no such package."""
     branch = driver.partition(".")[0]
     if branch not in row.forward_compat:
         return ""
@@ -122,7 +122,8 @@ def _gpu_objections(lookup: Lookup, request: Request, row: str, variant: Variant
 
 
 def _ptx_objections(lookup: Lookup, request: Request, row: str, variant: Variant, gpu: GpuWanted) -> Iterable[Objection]:
-    """Object to a build that has only PTX for a GPU, if the driver of the request or of the site cannot compile this PTX."""
+    """Object to a build that has only PTX for a GPU. Object only if the driver of the request, or that of the site, cannot
+    compile the PTX."""
     cuda, limit = lookup.cuda.get(variant.cuda), lookup.matrix.driver_limit
     drivers = [(request.driver, DRIVER, "")] if request.driver else []
     drivers += [(limit.driver, GPU, f"; {limit.reason}")] if limit is not None else []

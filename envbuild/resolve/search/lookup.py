@@ -28,7 +28,8 @@ class Lookup:
         self._known: dict[tuple[str, Hashable], Any] = {}
 
     def once(self, what: str, key: Hashable, work_out: Callable[[], T]) -> T:
-        """Return what ``work_out`` returns, computed once for each ``key``. The value must depend on the matrix only."""
+        """Return what ``work_out`` returns, computed once for each pair of ``what`` and ``key``. The value must depend on the
+        matrix only."""
         if (what, key) not in self._known:
             self._known[what, key] = work_out()
         found: T = self._known[what, key]

@@ -13,8 +13,8 @@ SupportingField = Literal["", "cuda", "glibc", "python", "cudnn", "nccl"]
 
 
 class Objection(NamedTuple):
-    """The reason that one row gives against a choice, and the part of the request to change (None if no change of the request
-    helps).
+    """The reason that one row gives against a choice. ``part`` is the part of the request to change, or None if no change of
+    the request helps.
 
     If the row is not the framework's own, ``supporting_field`` is the field of the framework's row that leads to the objection.
     Changing ``other_part`` of the request helps as well. ``remedy`` describes another solution, which works only on some GPUs

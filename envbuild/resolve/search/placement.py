@@ -75,8 +75,8 @@ class Offer(NamedTuple):
 
 
 def on_libraries(variant: Variant, cuda: str) -> Variant:
-    """A build with the CUDA version of its libraries. ``cuda`` is empty if the libraries have the version that the build is
-    built for."""
+    """If the build uses CUDA from the system, replace the build's CUDA version by ``cuda``, the version of the libraries.
+    ``cuda`` is empty if the libraries have the version that the build is built for."""
     return variant._replace(cuda=cuda) if cuda and variant.cuda_libraries == "system" else variant
 
 
@@ -361,7 +361,7 @@ def _dropped(lookup: Lookup, variant: Variant, library: str, version: str, gpus:
 
 
 def _installable(lookup: Lookup, package: LibraryPackage) -> bool:
-    """Whether the matrix has the repository of a package, and neither of them is known bad."""
+    """Whether the matrix has the repository of a package, and neither the package nor the repository is known bad."""
     name = package.package.repository
     origins = [package.origin, *([lookup.repositories[name].origin] if name in lookup.repositories else ())]
     return (not name or name in lookup.repositories) and all(origin.status != "known-bad" for origin in origins)

@@ -53,7 +53,7 @@ def _not_supplied(lookup: Lookup, version: str, system: SystemRow, supply: str) 
 
 
 def _supplied(lookup: Lookup, way: str, version: str, system: SystemRow, image: str) -> Python | None:
-    """The Python that the supply ``way`` has for a system, or None if ``way`` has no Python for it."""
+    """The Python that the supply ``way`` has for a system, or None if ``way`` has no such Python for that system."""
     if way == "base":
         return Python(version=version, provided_by="base", executable=f"python{version}", packages=()) if image else None
     if way == "distribution":

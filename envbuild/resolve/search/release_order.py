@@ -1,10 +1,10 @@
 """The order in which the releases of a framework are tried: newest first, except for narrowed patches.
 
-Some patches were published with code for a single GPU. A patch is called *narrowed* if its build has native code for fewer than
-half of the architectures for which the build of an earlier patch has native code. The two patches must have the same minor
-version, and their builds must be for the same CUDA. A narrowed patch comes after the other patches of its minor version. The
-limit is a half, so that a patch in which upstream dropped a single old architecture on purpose is not narrowed (docs/decisions,
-narrowed patches).
+Some patches were published with code for a single GPU. A patch is called *narrowed* if its build has native code for far fewer
+architectures than the build of an earlier patch: for fewer than half of the earlier build's architectures. The two patches must
+have the same minor version, and their builds must be for the same CUDA. A narrowed patch comes after the other patches of its
+minor version. The limit is a half, so that a patch in which upstream dropped a single old architecture on purpose is not
+narrowed (docs/decisions, narrowed patches).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Finds candidates, best first. The newest release of the first framework is preferred, then that of the next framework. GPU
-builds are preferred to CPU builds, and the best place is preferred.
+"""Finds candidates, best first. The newest release of the first framework is preferred, then the newest release of the next
+framework. GPU builds are preferred to CPU builds, and the best place is preferred.
 
 The same search finds conflicts and alternatives: it then ignores some parts of the request (``free``).
 """
@@ -68,7 +68,7 @@ def _both(*conditions: Only | None) -> Only | None:
 
 
 class _Level:
-    """The builds of one framework to which there are no objections."""
+    """The builds of one framework. Builds with objections are left out."""
 
     def __init__(self, options: Iterable[Option]) -> None:
         self.options = list(options)
@@ -97,7 +97,7 @@ class Search:
         self._joined: dict[tuple[int, int], JointNeed | None] = {}
         self._releases: dict[str, list[Release]] = {}
         self._made = partial(builds_upon, lookup)
-        self._native_first: Order = self._without_native_code  # always the same object: results are cached by it
+        self._native_first: Order = self._without_native_code  # one object, because it is the key of cached results
 
     def solutions(
         self, free: Collection[Part] = NOTHING, *, only: Only | None = None, order: Order | None = None
@@ -184,8 +184,8 @@ class Search:
                 yield from options
 
     def _wide(self, wanted: Wanted, free: Collection[Part]) -> bool:
-        """Whether an add-on may use any release of its base framework. It may if the request's version of the add-on counts,
-        and the version of another framework of the request is free."""
+        """Whether an add-on may use any release of its base framework. This is so if the add-on's own version is not free, but
+        the version of another framework of the request is free."""
         versions = {each.framework.name: self.request.part("version", each) in free for each in self.request.wanted}
         return not versions[wanted.framework.name] and any(versions.values())
 
