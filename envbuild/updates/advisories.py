@@ -83,7 +83,8 @@ def _key(one: Artifact | Vulnerability) -> _Key:
 
 
 def least_fixes(findings: Iterable[Vulnerability]) -> dict[str, Version]:
-    """Return, for each package with a fixed release, the lowest version that fixes all its vulnerabilities that have a fix."""
+    """Map each package that has a fixed release to the lowest version that fixes its vulnerabilities. Vulnerabilities without a
+    fix are ignored."""
     least: dict[str, Version] = {}
     for finding in findings:
         ours = Version(finding.version)

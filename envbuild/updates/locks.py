@@ -1,4 +1,4 @@
-"""Renews the locks of a checkout, renders them again, and finds the changes and the proofs that are no longer valid."""
+"""Renews the locks of a checkout and renders them again. Records what changed, and which proofs are no longer valid."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ _DAYS = re.compile(rb'(checked: |"date": ?)"\d{4}-\d{2}-\d{2}"')
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Update:
     """A finished update. ``paths`` are the changed files, relative to the top of the repository; empty if nothing is new.
+    ``text`` is the description of the pull request.
 
     ``commit`` is empty if this run set no branch. ``is_known`` is true if the branch already had the same content.
     """

@@ -19,10 +19,10 @@ Policy = Literal["none", "security", "all"]
 class UpdateRequest:
     """The request for an update. ``locks`` says which locks are renewed; ``pattern`` is a glob that their names must match.
 
-    ``newest`` are requests whose environments also get a lock, if they have none yet. Advisories come from OSV ``databases`` or
-    from a ``service``; if both are empty, none are looked up. With ``keeps_going``, a lock that cannot be renewed stays as it
-    is; otherwise, it ends the update. ``asks_index`` is false for an update without new releases. ``measures`` is false if the
-    wheels of new releases must not be measured.
+    ``newest`` are requests. Their environments get a lock, too, if they have none yet. Advisories come from OSV ``databases``
+    or from a ``service``; if both are empty, none are looked up. If a lock cannot be renewed, the update ends. With
+    ``keeps_going``, such a lock stays as it is, and the update goes on. ``asks_index`` is false for an update without new
+    releases. ``measures`` is false if the wheels of new releases must not be measured.
     """
 
     frameworks: tuple[str, ...] = ()
@@ -65,7 +65,8 @@ class RenewedLock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptLock:
-    """A lock that could not be renewed, or only in part, and the reason. ``remaining`` are advisories that stay open."""
+    """A lock that could not be renewed, or could be renewed only in part, and the ``reason``. ``remaining`` are advisories that
+    stay open."""
 
     name: str
     reason: str

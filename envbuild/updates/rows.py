@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class IndexAnswers:
     """The answers of the index, and their differences from ``matrix``.
 
-    ``unread`` maps the wheels whose requirements cannot be read to the reasons. With ``needs``, the wheels of new releases are
-    measured.
+    ``unread`` maps the file name of each wheel whose requirements cannot be read to the reason. With ``needs``, the wheels of
+    new releases are measured.
     """
 
     matrix: Matrix
@@ -92,8 +92,8 @@ def ask(facts: Matrix, index: Index, downloads: Path, on_progress: OnProgress, n
 def propose(facts: Matrix, sources: Mapping[str, str], asked: IndexAnswers, on_progress: OnProgress) -> Rows:
     """Propose rows for the new releases in ``asked``: first for base frameworks, then for add-ons to these frameworks.
 
-    A release gets no row, but waits, while another part is missing: a package that it requires, its base framework, or an
-    add-on that upstream publishes together with it. Raises :class:`BuildError` (``index-shrunk``) if the index is clearly
+    A release waits and gets no row while one of these is missing: a package that the release requires, its base framework, or
+    an add-on that upstream publishes together with it. Raises :class:`BuildError` (``index-shrunk``) if the index is clearly
     incomplete.
     """
     proposals.require_whole(asked.matrix, asked.findings, asked.place)
@@ -171,5 +171,5 @@ def _compiled(files: Mapping[str, str]) -> Matrix:
 
 
 def read_texts(entry: Path) -> dict[str, str]:
-    """Return the texts of the matrix's own files, by name. Overlays are not included."""
+    """Map the name of each of the matrix's own files to its text. Overlays are not included."""
     return {name: content.decode() for name, content in loader.read_sources(entry).items()}

@@ -1,4 +1,5 @@
-"""Measures the wheels of new releases, so that their rows get the GPU code and the glibc version from the files."""
+"""Measures the wheels of new releases, so that the rows of these releases state the GPU code and the glibc version of the
+wheels."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from envbuild.workspace import Workspace
 
 
 class WheelNeeds:
-    """Measures each wheel once. ``summaries`` has the measurements by file name, in the form that is stored with the matrix.
+    """Measures each wheel once. ``summaries`` maps file names to measurements, in the form that is stored with the matrix.
 
     ``known`` are earlier measurements. Their wheels are not measured again.
     """
@@ -28,7 +29,7 @@ class WheelNeeds:
         self._index, self._folder, self._on_progress = index, folder, on_progress
 
     def __call__(self, file: IndexFile) -> MeasuredNeeds | None:
-        """Return the GPU code and the glibc version of a wheel; None if its file name says that it has no compiled code.
+        """Return the GPU code and the glibc version of a wheel; None if the file name says that the wheel has no compiled code.
 
         Raises :class:`InvalidInputError` for a damaged wheel, and the errors of the index.
         """
