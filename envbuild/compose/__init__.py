@@ -1,1 +1,1 @@
-"""Composed images: layers that are made from the locked files, without an engine."""
+"""Compose images: write the layers of wheels directly from the locked files, without running an installer in a container."""

@@ -1,4 +1,4 @@
-"""Compile the modules of wheels to bytecode with the image's own interpreter, in one container for many wheels."""
+"""Compile the modules of wheels to bytecode with the image's own interpreter. One container compiles many wheels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Modules = list[tuple[str, bytes]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compiler:
-    """Compiles for ``prefix`` in ``workshop``, a container with the interpreter. Threads may share it.
+    """Compiles modules for ``prefix`` in ``workshop``, a container with the interpreter. Threads may share this object.
 
     The container runs one compiling program for each processor, or a single program that starts processes itself. The programs
     in ``idle`` wait for modules.
@@ -46,7 +46,7 @@ class Compiler:
     idle: SimpleQueue[Dialogue] = field(default_factory=SimpleQueue)
 
     def compiled(self, wheel: Path) -> Iterator[tuple[str, bytes]]:
-        """Compile the modules of ``wheel``. Yield the bytecode of each module: its absolute path in the image, and its content.
+        """Compile the modules of ``wheel``. Yield each bytecode file: its absolute path in the image, and its content.
 
         While the first modules are compiled, the next ones are already sent to the container. Raises :class:`BuildError`
         (``no-bytecode``) if the container fails.
@@ -118,7 +118,10 @@ def compiler(
 
 
 def source_of(path: str) -> str:
-    """The source of a bytecode file: ``a/b.py`` for ``a/__pycache__/b.cpython-311.pyc``, and for ``a/b.pyc`` of Python 2."""
+    """Return the path of the source file from which the bytecode file ``path`` was compiled.
+
+    For example, the source ``a/b.py`` gives ``a/__pycache__/b.cpython-311.pyc``; with Python 2, it gives ``a/b.pyc``.
+    """
     parts = PurePosixPath(path)
     if parts.parent.name == "__pycache__":
         return str(parts.parent.parent / f"{parts.name.split('.')[0]}.py") if parts.name.count(".") == 2 else _dotted(parts)
@@ -126,13 +129,14 @@ def source_of(path: str) -> str:
 
 
 def _dotted(path: PurePosixPath) -> str:
-    """Return the source of the bytecode file ``path``, for a module whose name contains a dot."""
+    """Return the path of the source of the bytecode file ``path``. The name of this module contains a dot."""
     return str(path.parent.parent / f"{path.name.rsplit('.', 2)[0]}.py")
 
 
 def _dialogue(workshop: Workshop, prefix: Prefix) -> tuple[Dialogue, int]:
-    """Start a compiling program. Return it, and how many such programs may run at the same time."""
-    # The option -S skips the site module, which uv's prefixes do not need. pip's prefixes need it to find the standard library.
+    """Start a compiling program. Return a dialogue with it, and how many such programs may run at the same time."""
+    # The option -S skips the site module, which uv's prefixes do not need. pip's prefixes need this module to find the standard
+    # library.
     program = compile_program.text(EPOCH)
     argv = [f"{prefix.path}/bin/python", *(("-S",) if prefix.backend == "uv" else ()), "-W", "ignore", "-c", program]
     found = workshop.talk(argv, {"LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"})

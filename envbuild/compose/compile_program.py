@@ -7,10 +7,10 @@ BATCH = 400  # modules that one process of compileall compiles, the same number 
 # The program makes the same bytecode as the function `compile` of step.sh. The bytecode contains the hash of the source; before
 # Python 3.7, it contains the source's time instead. A module that cannot be compiled is not an error: it gets no bytecode.
 #
-# On Python 2, and on Python 3 from STABLE on, the program compiles in its own process, without files. On the versions between,
-# marshal marks names that the same process uses elsewhere, so some bytes depend on the other modules. There, only compileall
-# gives the same bytes as step.sh. A new process of compileall starts for each wheel, so the order in which wheels arrive does
-# not matter.
+# On Python 2, and on Python 3 from STABLE on, the program compiles in its own process, without files. On Python 3 before
+# STABLE, marshal marks names that the same process uses elsewhere, so some bytes depend on the other modules. On these
+# versions, only compileall gives the same bytes as step.sh. A new process of compileall starts for each wheel, so the order in
+# which wheels arrive does not matter.
 _PROGRAM = """
 import io, marshal, os, struct, subprocess, sys
 source, sink = io.open(0, "rb", closefd=False), io.open(1, "wb", closefd=False)
@@ -85,7 +85,8 @@ while True:
 
 
 def depends_on_company(python: str) -> bool:
-    """Whether the bytecode of a module depends on the other modules that its process compiles. ``python`` is like ``3.9``."""
+    """Whether the bytecode of a module depends on the other modules that the same process compiles. ``python`` is a version
+    such as ``3.9``."""
     return (3,) <= tuple(int(part) for part in python.split(".")) < STABLE
 
 

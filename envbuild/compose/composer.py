@@ -41,10 +41,14 @@ class Composed:
 class Composer:
     """Makes the image of ``lock``. ``build`` builds a stage of the skeleton. ``downloads`` may already be running.
 
-    ``on_layer`` is called for each layer as soon as the layer can be read: for an engine from the lowest layer up, otherwise in
-    any order. ``on_begin`` gets each layer of a huge wheel (more than 50 MB) when its writing begins. ``check`` is called with
-    the image id of the skeleton while wheels are still converted to layers; if ``check`` raises, the work ends. The engine
-    already has the layers below the wheels. If ``for_engine`` is false, these layers are also copied into the store.
+    ``wheels`` is the folder for wheels that are built from source packages. ``created`` is the time of the image, in the form
+    of RFC 3339. ``order`` maps the name of each prefix to the canonical names of its packages in the order of installation.
+
+    ``on_layer`` is called with a layer as soon as the layer can be read, but not with every layer of the image. If
+    ``for_engine`` is true, it is called with the lowest layer first; otherwise, the order is arbitrary. ``on_begin`` gets each
+    layer of a huge wheel (more than 50 MB) when the writing of this layer begins. ``check`` is called with the image id of the
+    skeleton while wheels are still converted to layers; if ``check`` raises an error, the work ends. The engine already has the
+    layers below the wheels. If ``for_engine`` is false, these layers are also copied into the store.
     """
 
     engine: Engine
@@ -67,8 +71,8 @@ class Composer:
         """Make the image, and put its layers into the store.
 
         If ``for_engine`` is true, the layers below the wheels stay in the engine only; :func:`engine_image.complete` can copy
-        them to the store later. Raises the errors of ``build``, ``fetch``, ``check`` and the engine, and :class:`BuildError`
-        (``no-bytecode``, ``bad-wheel``).
+        them to the store later. Raises the errors of ``build``, ``check``, the downloads and the engine, and
+        :class:`BuildError` (``no-bytecode``, ``bad-wheel``).
         """
         self.downloads.begin()
         foundation = DaemonPool(1).submit(lambda: self.build(skeleton.BELOW).id)
@@ -100,7 +104,11 @@ class Composer:
         return Composed(image=composed, layers=len(layers), made=len(jobs))
 
     def _upper(self, foundation: Future[str]) -> tuple[skeleton.Skeleton, dict[str, Layer]]:
-        """Return the skeleton, and those of its layers that are in the store, by diff id."""
+        """Build and check the whole skeleton, and put its layers above the wheels into the store. If ``for_engine`` is false,
+        also store its layers below the wheels.
+
+        Return the skeleton, and the stored layers by diff id.
+        """
         whole = skeleton.skeleton(self.engine, result_of(foundation), self.build("").id)
         checked = DaemonPool(1).submit(self.check, whole.image)
         wanted = whole.above if self.for_engine else (*whole.below, *whole.above)
@@ -112,21 +120,23 @@ class Composer:
     def _finished(
         self, planned: Sequence[WheelLayer], jobs: Mapping[str, Future[Layer]], upper: Future[Any]
     ) -> Iterator[Layer]:
-        """Yield the layers of the wheels, lowest first, each as soon as it and all layers below it exist.
+        """Yield the layers of the wheels, lowest first. Each layer is yielded as soon as this layer and all layers below it
+        exist.
 
-        If ``upper`` fails meanwhile, its error is raised at once, because further downloads of wheels would be useless.
+        ``upper`` is the job that runs :meth:`_upper`. If this job fails meanwhile, its error is raised at once, because further
+        downloads of wheels would be useless.
         """
         for count, layer in enumerate(planned, 1):
             made = _awaited(jobs[layer.key], upper) if layer.key in jobs else self._stored(layer.key)
             self._tell(Progress(stage="build", message="writing layers", done=count, total=len(planned)))
-            # If all layers exist already, do not send this one alone: the whole image is then loaded as one archive.
+            # If all layers exist already, do not send this layer alone: the whole image is then loaded as one archive.
             if self.for_engine and not all(job.done() for job in jobs.values()):
                 self.on_layer(made)
             yield made
 
     def _on_top(self, planned: Sequence[WheelLayer], made: Sequence[Layer]) -> Iterator[Layer]:
-        """Yield a top layer for each prefix that needs one. A prefix needs it if packages have different files at the same
-        path, and a wrong file is in a higher layer than the right one."""
+        """Yield a top layer for each prefix that needs one. A prefix needs a top layer if its packages have different files at
+        the same path, and a wrong file is in a higher layer than the right file."""
         for prefix in self.lock.prefixes:
             pairs = [(plan, layer) for plan, layer in zip(planned, made, strict=True) if plan.prefix == prefix]
             top = overlaps.layer_on_top([plan for plan, _ in pairs], [layer for _, layer in pairs], self.store)
@@ -134,8 +144,8 @@ class Composer:
                 yield top
 
     def _announce(self, planned: Sequence[WheelLayer], jobs: Mapping[str, Future[Layer]]) -> None:
-        """Call ``on_layer`` for each layer as soon as it is made. The order does not matter here: only an engine needs the
-        lower layers first."""
+        """Call ``on_layer`` with each layer of wheels as soon as the layer is made. The order does not matter here: only an
+        engine needs the lower layers first."""
 
         def tell(job: Future[Layer]) -> None:
             if job.exception() is None:
@@ -153,8 +163,8 @@ class Composer:
         return found
 
     def _planned(self, prefix: Prefix, foundation: Future[str]) -> Sequence[WheelLayer]:
-        """The layers of ``prefix``. This waits for the engine only if the lock does not identify the Python of the prefix,
-        or if packages are built from source."""
+        """Plan the layers of wheels of ``prefix``. This method waits for the engine only if the lock does not identify the
+        Python of the prefix, or if packages are built from source."""
         python = layer_plan.interpreter(self.lock, prefix) or self._ask_interpreter(prefix, result_of(foundation))
         wheels = [downloads.wheel(artifact) for artifact in prefix.artifacts if artifact.filename.endswith(".whl")]
         return layer_plan.wheel_layers(
@@ -173,7 +183,7 @@ class Composer:
         """Build the wheels of source packages in a stage of the skeleton, and return these wheels."""
         if not downloads.has_sdists(prefix):
             return []
-        result_of(foundation)  # wait, because the engine would otherwise run the steps that both stages share twice
+        result_of(foundation)  # wait: otherwise, the engine would run the shared steps of both stages twice
         stage = self.build("sdists")
         folder = f"/wheels/{prefix.name}"
         done = self.engine.run(stage.id, ["true"], entrypoint=[], network="none", collect=[folder])
@@ -192,8 +202,8 @@ class Composer:
     def _begin_files(
         self, lacking: Sequence[WheelLayer], stack: contextlib.ExitStack
     ) -> tuple[dict[str, Future[Layer]], list[tuple[Prefix, layer_jobs.LayerJobs]]]:
-        """Start to make the layers that need no engine. Return the jobs of all layers by key, and the objects that run the
-        jobs.
+        """Start to make the layers that need no engine. Return the jobs of all layers by the key of the layer, and, for each
+        prefix, the object that runs its jobs.
 
         ``stack`` closes the resources of the jobs.
         """

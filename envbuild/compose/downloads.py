@@ -23,7 +23,11 @@ Fetch = Callable[[Artifact, OnProgress], Path]
 
 @dataclass(kw_only=True, slots=True)
 class Downloads:
-    """The files of wheels by their sha256. Each file is available as soon as ``fetch`` has downloaded and checked it."""
+    """The downloads of the wheels of ``lock``. ``fetch`` downloads and checks a file.
+
+    ``files`` has a future for each wheel, by the sha256 of the wheel. The result of the future is the path of the downloaded
+    file. ``order`` maps the name of each prefix to the canonical names of its packages in the order of installation.
+    """
 
     lock: Lock
     store: LayerStore
@@ -35,7 +39,7 @@ class Downloads:
     _said: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> None:
-        """Start to fetch the wheels of all layers that are certainly not in the store, the largest first.
+        """Start to fetch the wheels of all layers that the store lacks. For each prefix, start with the largest wheel.
 
         If the lock does not pin the interpreter of a prefix, or some packages are built from source, the layers of the prefix
         are not known yet. All wheels of such a prefix are fetched. A second call also fetches wheels whose layers were removed
@@ -70,5 +74,5 @@ def has_sdists(prefix: Prefix) -> bool:
 
 
 def wheel(artifact: Artifact) -> Wheel:
-    """Convert a pinned wheel to a :class:`Wheel`, an entry of a layer."""
+    """Convert a pinned wheel to a :class:`Wheel`, the class that plans of layers use."""
     return Wheel(filename=artifact.filename, sha256=artifact.sha256, size=artifact.size or 0)

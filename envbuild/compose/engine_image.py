@@ -1,4 +1,4 @@
-"""Reads images of an engine, and finds which of their layers are in the layer store."""
+"""Reads images of an engine, and copies their layers into the layer store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def unpacked_layer(diff_id: str) -> Layer:
 
 
 def remember(folder: Path, image: ComposedImage) -> None:
-    """Record the layers of ``image`` under the sha256 of its configuration."""
+    """Write the configuration and the layers of ``image`` into a file in ``folder``. The sha256 of the configuration is the
+    name of the file."""
     content = {"config": image.config.decode(), "layers": [asdict(layer) for layer in image.layers]}
     name = f"{hashlib.sha256(image.config).hexdigest()}.json"
     files.write_atomic(folder / name, json.dumps(content, sort_keys=True))
@@ -49,7 +50,8 @@ def recall(folder: Path, image_id: str) -> ComposedImage | None:
 
 
 def complete(engine: Callable[[], Engine], image_id: str, known: ComposedImage, store: LayerStore) -> ComposedImage:
-    """Return the image ``known``, which has this id. Its layers have the digests of their compressed copies in the store.
+    """Return ``known``, the image with the id ``image_id``, with the layers as the store has them: each layer of the result has
+    the digest of its compressed copy.
 
     Layers that the store never had are copied from the engine; ``engine`` is called only in this case. Raises
     :class:`EngineError` (``unknown-format``) if the engine does not save one of these layers.
@@ -68,7 +70,7 @@ def tell_nobody(_layer: Layer) -> None:
 def keep_layers(
     engine: Engine, image: str, wanted: Collection[str], store: LayerStore, on_layer: Callable[[Layer], None] = tell_nobody
 ) -> dict[str, Layer]:
-    """Put the layers of ``image`` with the diff ids ``wanted`` into the store, and return them by diff id.
+    """Put those layers of ``image`` whose diff ids are in ``wanted`` into the store, and return them by diff id.
 
     If the store lacks a layer, the engine saves the whole image. ``on_layer`` is called with each layer as soon as the store
     has it. Raises :class:`EngineError` (``unknown-format``) if the engine does not save one of the layers.
@@ -111,8 +113,8 @@ def _packed(
 def describe(engine: Engine, image_id: str) -> ComposedImage:
     """Describe an image that the engine built: its configuration, byte for byte, and its layers as the engine stores them.
 
-    The engine saves the whole image for this, which takes seconds for each gigabyte. So the caller should :func:`remember` it.
-    Raises :class:`EngineError` (``unknown-format``) if the engine does not save the configuration.
+    The engine saves the whole image for this, which takes seconds for each gigabyte. So the caller should :func:`remember` the
+    result. Raises :class:`EngineError` (``unknown-format``) if the engine does not save the configuration.
     """
     wanted = image_id.removeprefix("sha256:")
     config = next((file.read_bytes() for file, sha256 in engine.blobs(image_id) if sha256 == wanted), None)

@@ -19,7 +19,7 @@ LANDMARK = ".no.prefetch.landmark"  # a file with this name tells runtimes to fe
 FOOTER_SIZE = 51
 LANDMARK_CONTENT = b"\x0f"
 ANNOTATION = "containerd.io/snapshot/stargz/toc.digest"
-_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # made once, because each file has an entry
+_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # made once, and used for the entry of each file
 
 
 class FileList:
@@ -46,7 +46,7 @@ class FileList:
         self._entries.append(_ENCODE(told))  # stored as text, because text takes less memory than objects
 
     def content(self) -> bytes:
-        """The list as the content of its tar entry."""
+        """The content of the tar entry that holds the list."""
         return ('{"version":1,"entries":[\n' + ",\n".join(self._entries) + "\n]}").encode()
 
 

@@ -46,8 +46,8 @@ class GrowingLayer:
             self._news.notify_all()
 
     def end(self, layer: Layer | None) -> None:
-        """Record that the file is complete, or, without ``layer``, that it will never be complete. A second call changes
-        nothing."""
+        """Record that the file is complete. If ``layer`` is None, record that the file will never be complete. A second call
+        changes nothing."""
         with self._news:
             if not self._has_ended:
                 self.layer, self._has_ended = layer, True
@@ -73,7 +73,7 @@ class GrowingLayer:
 
 
 class Followed:
-    """A stream for a writer. ``growing`` can read the written bytes at once."""
+    """A stream for the writer of a layer. ``growing`` can read all bytes that were written to it so far."""
 
     def __init__(self, stream: BinaryIO, growing: GrowingLayer) -> None:
         self._stream = stream
@@ -94,8 +94,11 @@ class Followed:
 
 
 def follow(stream: BinaryIO, watch: Callable[[GrowingLayer], object]) -> tuple[BinaryIO, GrowingLayer] | None:
-    """Return a stream for the writer, and the :class:`GrowingLayer` with which ``watch`` was called. ``watch`` can read the
-    written bytes at once. Return None if this system has no /proc."""
+    """Call ``watch`` with a :class:`GrowingLayer`, which can read the bytes that are already written to ``stream``. Return a
+    stream for the writer, and the :class:`GrowingLayer`.
+
+    If this system has no /proc, do not call ``watch``, and return None.
+    """
     try:
         growing = GrowingLayer(stream)
     except OSError:

@@ -1,5 +1,5 @@
-"""RECORD, the list of installed files: checks the wheel's own RECORD, and writes the installed RECORD as uv 0.13 or pip 20.3
-does."""
+"""Checks the file RECORD of a wheel, which lists the files of the wheel. Writes the RECORD of the installed package with the
+same bytes as uv 0.13 or pip 20.3."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class CheckedMember:
-    """The content of a member, which must have the hash in RECORD (in the form ``algorithm=base64``)."""
+    """The content of a member of a wheel. This content must have ``hash``, the hash in RECORD (in the form
+    ``algorithm=base64``)."""
 
     member: WheelMember
     hash: str
@@ -61,7 +62,7 @@ class CheckedMember:
         return raw.hex() if len(raw) == 32 else ""
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Write the content. At its end, raise an error if the hash differs."""
+        """Write the content. After the last byte, raise an error if the hash differs."""
         algorithm, _, wanted = self.hash.partition("=")
         digest = hashlib.new(algorithm)
 
@@ -107,7 +108,10 @@ class InstalledRecord:
         self._check()
 
     def content(self, name: str) -> Content:
-        """The content of the member ``name``. Copying this content compares its hash with RECORD."""
+        """The content of the member ``name``. Copying this content compares its hash with the hash in RECORD.
+
+        Members without a hash, RECORD itself and the files in ``_EDITED`` are not compared.
+        """
         member = self._members[name]
         row = self._at.get(name)
         return CheckedMember(member, row.hash) if row is not None and row.hash and name not in self._edited else member

@@ -1,5 +1,5 @@
-"""Bytecode of wheels from earlier runs. The layer store keeps it as one plain tar for each wheel. So if one wheel of a layer
-changes, only this wheel is compiled."""
+"""Bytecode that earlier runs compiled. The layer store keeps the bytecode of each wheel as one uncompressed tar file. So if one
+wheel of a layer changes, only this wheel is compiled."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BLOCK = 512
 
 
 def find(store: LayerStore, layer: WheelLayer, wheel: Wheel) -> dict[str, PartOfFile] | None:
-    """The bytecode of ``wheel`` by its absolute path in the image; None if the store does not have all of it."""
+    """The bytecode files of ``wheel``, by absolute path in the image; None if the store does not have all of them."""
     key = _key(layer, wheel)
     kept = store.find(key)
     if kept is None:
@@ -41,9 +41,10 @@ def find(store: LayerStore, layer: WheelLayer, wheel: Wheel) -> dict[str, PartOf
 def keep(
     store: LayerStore, layer: WheelLayer, wheel: Wheel, code: Callable[[], Iterable[tuple[str, bytes]]]
 ) -> dict[str, PartOfFile]:
-    """Put the bytecode of ``wheel`` into the store, and return it as :func:`find` does.
+    """Put the bytecode of ``wheel`` into the store, and return it in the same form as :func:`find`.
 
-    ``code`` yields the bytecode by absolute path. It is not called if another process has stored the bytecode meanwhile.
+    ``code`` yields each bytecode file: its absolute path in the image, and its content. ``code`` is not called if another
+    process has stored the bytecode meanwhile.
     """
     places: dict[str, tuple[int, int]] = {}
     write = functools.partial(_write, code=code, places=places)
@@ -52,7 +53,7 @@ def keep(
 
 
 def parts(file: Path) -> Iterator[tuple[str, PartOfFile]]:
-    """The files in the tar ``file``, by absolute path."""
+    """Yield each file in the tar ``file``: its absolute path in the image, and its content."""
     with tarfile.open(file) as archive:
         for found in archive:
             if found.isreg():

@@ -23,8 +23,9 @@ _READERS = 3  # wheels from which the sources for compiling are read at the same
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerJobs:
-    """The jobs that make ``layers``. ``jobs`` holds their results, under the keys of ``layers``. ``writers`` are threads that
-    write to ``store``. ``on_begin`` gets each layer of a huge wheel (more than 50 MB) when its writer begins."""
+    """The jobs that make ``layers``. ``jobs`` has a future for each layer, under the key of the layer. ``writers`` are threads
+    that write to ``store``. ``on_begin`` gets each layer of a huge wheel (more than 50 MB) when the writing of this layer
+    begins."""
 
     layers: Mapping[str, WheelLayer]
     downloads: Mapping[Wheel, Future[Path]]

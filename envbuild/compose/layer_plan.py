@@ -18,10 +18,10 @@ from envbuild.model.lock import Lock, Prefix
 # layer: one more layer takes an engine about as long as one more megabyte.
 _LARGE = 1_000_000
 # Bytes. A larger ("huge") wheel has its files and its bytecode in separate layers. So the layers with the files can be loaded
-# while all other layers are made, and they stay the same when the interpreter changes.
+# while all other layers are made. The layers with the files also stay the same when the interpreter changes.
 _HUGE = 50_000_000
-# This text is added to the keys of layers whose bytecode depends on which modules one process compiles. Layers with keys
-# without this text are older: their bytecode depends on the order in which wheels arrived.
+# Some bytecode depends on which modules one process compiles. This text goes into the keys of layers with such bytecode. If the
+# key of such a layer was made without this text, the layer is older: its bytecode depends on the order in which wheels arrived.
 _BATCHES = ", each wheel by itself"
 _MOST = 80  # layers of wheels in an image; an engine allows 127 layers in total
 _PYTHON_PACKAGE = re.compile(r"(lib)?python[0-9.]+(-(minimal|stdlib|distutils|lib2to3))?")
@@ -29,7 +29,7 @@ _PYTHON_PACKAGE = re.compile(r"(lib)?python[0-9.]+(-(minimal|stdlib|distutils|li
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wheel:
-    """A wheel to install, either pinned or built from a pinned source. ``size`` is in bytes.
+    """A wheel to install, either pinned or built from a pinned source package. ``size`` is in bytes.
 
     If two wheels have a file at the same path, the file of the wheel with the higher ``rank`` stays.
     """
@@ -78,15 +78,18 @@ def ranked(wheels: Iterable[Wheel], order: Sequence[str]) -> list[Wheel]:
 
 
 def wheel_layers(prefix: Prefix, wheels: Sequence[Wheel], python: str) -> tuple[WheelLayer, ...]:
-    """The layers of ``wheels``, lowest first: each huge wheel, the bytecode of all huge ones, each large wheel, all small ones.
+    """Plan the layers of ``wheels``, and return them, lowest first.
+
+    First comes a layer with the files of each huge wheel, then one layer with the bytecode of all huge wheels. Above them is a
+    layer for each large wheel, and then one layer for all small wheels.
 
     Wheels of more than 50 MB are huge. Other wheels of more than 1 MB are large; this limit is higher if there would be too
     many layers. Wheels of the same class keep the given order. Huge wheels are lowest, so that an engine can load them while
     other layers are still being made.
 
-    The bytecode of a huge wheel is in the layer directly above all huge wheels, and that of other wheels in their own layer. So
-    a later wheel with the same path replaces both a module and its bytecode. ``python`` identifies the interpreter that makes
-    the bytecode.
+    The bytecode of all huge wheels is directly above their files. The bytecode of any other wheel is in the same layer as its
+    files. So if a wheel in a higher layer has a module at the same path, it replaces both the module and the bytecode.
+    ``python`` identifies the interpreter that makes the bytecode.
     """
     if compile_program.depends_on_company(prefix.python.version):
         python += _BATCHES

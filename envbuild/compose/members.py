@@ -1,8 +1,8 @@
 """The gzip members of a layer. They have the same bytes on every machine and processor.
 
-A gzip member consists of a deflate stream, its CRC and its size. A wheel has all three for each of its files, so the deflate
-stream is copied unchanged. All other data is compressed by libdeflate, whose output depends only on its version. zlib is not
-used, because its output differs between builds of zlib.
+A gzip member consists of a deflate stream, and of the CRC and the size of the unpacked content. A wheel has all three for each
+compressed file, so the deflate stream is copied unchanged. All other data is compressed by libdeflate. The output of libdeflate
+depends only on its version. zlib is not used, because its output differs between builds of zlib.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values that the parts of the composer pass to each other."""
+"""Values that the modules of this package pass to each other."""
 
 from __future__ import annotations
 

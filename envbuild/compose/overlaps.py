@@ -1,8 +1,9 @@
-"""Handles paths at which several wheels have a file. The right file is that of the wheel that is installed last.
+"""Handles paths at which several wheels have a file. The right file is the file of the wheel that an installer installs last.
 
-Layers are ordered by size, so that huge ones are loaded first, but installers order packages by step and name. So a wrong file
-may be in a higher layer than the right one. The lists of files in the layers show which paths two layers share. If a right file
-is in a lower layer, it is written once more, into a layer on top of all others. Such files are few.
+The layers are ordered by the size of the wheels, so that huge wheels are loaded first. But installers order packages by step
+and name. So a wrong file may be in a higher layer than the right file. The lists of files in the layers show which paths two
+layers share. If the right file is in a lower layer than a wrong file, the right file is written once more, into a layer on top
+of all others. Such files are few.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class _FileOfLayer:
             unpacked_to(piece)
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the content. At its end, raises :class:`BuildError` (``layer-damaged``) if its hash differs from the hash in
-        the list."""
+        """Yield the content. At the end, raises :class:`BuildError` (``layer-damaged``) if the hash of the content differs from
+        the hash in the list of files."""
         digest = hashlib.sha256()
         try:
             for piece in _content(self.blob, int(self.told.get("offset", 0)), self.size):
@@ -93,8 +94,8 @@ def _damaged(blob: Path, what: str) -> BuildError:
 def layer_on_top(plans: Sequence[WheelLayer], layers: Sequence[Layer], store: LayerStore) -> Layer | None:
     """Make the layer on top of ``layers``; None if it would be empty. ``plans`` has the plan of each layer, in the same order.
 
-    The wheels in the plans of a prefix have ranks, in the order of installation. Of two wheels, the one with the higher rank
-    wins.
+    All plans are of one prefix. Their wheels have ranks in the order of installation. If two wheels have a file at the same
+    path, the file of the wheel with the higher rank wins.
     """
     made = [
         _Made(plan=plan, layer=layer, files=_listed(store.blob(layer.digest, layer.size)))
@@ -129,7 +130,7 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def _winners(made: Sequence[_Made], store: LayerStore) -> Iterator[tuple[str, int]]:
-    """Yield the paths at which a file of a lower layer must win, each with the number of that layer."""
+    """Yield the paths at which a file of a lower layer must win, each with the index of that layer in ``made``."""
     holders: dict[str, list[int]] = {}
     for number, each in enumerate(made):
         for path in each.files:
@@ -199,7 +200,7 @@ def _listed(blob: Path) -> Files:
 
 
 def _content(blob: Path, offset: int, size: int) -> Iterator[bytes]:
-    """The content, in pieces, of a file whose first gzip member begins at ``offset``."""
+    """Yield, in pieces, the content of the file whose first gzip member begins at ``offset`` in ``blob``."""
 
     def packed() -> Iterator[bytes]:
         with blob.open("rb") as stream:

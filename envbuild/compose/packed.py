@@ -9,7 +9,7 @@ from typing import BinaryIO
 from envbuild.compose.members import COMPRESSOR, OnDisk
 from envbuild.compose.model import Layer
 
-RULES = f"packed 1, {COMPRESSOR}"  # everything except the tar file that determines the bytes
+RULES = f"packed 1, {COMPRESSOR}"  # everything that determines the bytes, except the tar file
 
 
 def write(stream: BinaryIO, *, tar: Path) -> Layer:

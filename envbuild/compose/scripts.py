@@ -1,4 +1,5 @@
-"""The programs that installers write into ``bin``, with the same bytes as those of uv 0.13 or pip 20.3."""
+"""Makes the scripts that installers write into the folder ``bin``, with the same bytes as the scripts of uv 0.13 or pip
+20.3."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from envbuild.compose.model import InstallPlace
 
-PLACEHOLDER = b"#!python"  # the first line of a script in a wheel begins with this; installers replace it
+PLACEHOLDER = b"#!python"  # the first line of a script in a wheel begins with this text; installers replace this line
 _LONGEST_FIRST_LINE = 127  # bytes (Linux before 5.1); for longer lines, installers write another form of script
 
 _UV = """\
@@ -37,7 +38,7 @@ if __name__ == '__main__':
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A program that calls ``function`` of ``module``, which an entry point of a wheel names."""
+    """A script that calls ``function`` of ``module``. An entry point of a wheel names both."""
 
     name: str
     module: str
@@ -70,7 +71,8 @@ def rewrite(script: bytes, place: InstallPlace) -> bytes:
 
 
 def is_replaced(name: str, scripts: Iterable[Script], place: InstallPlace) -> bool:
-    """Whether setuptools made this script for an entry point. The installer replaces such a script with its own."""
+    """Whether setuptools made the script ``name`` for an entry point of the same name. ``scripts`` are the scripts of all entry
+    points. The installer replaces a script of setuptools with its own."""
     if place.installer == "uv":
         found = re.fullmatch(r"(.*?)([.]exe|-script[.]py|[.]pya)?", name, re.DOTALL)
     else:

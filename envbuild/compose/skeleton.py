@@ -13,7 +13,7 @@ from envbuild.errors import EngineError
 DOCKERFILE = "Dockerfile.skeleton"
 BELOW = "packages"  # the stage with everything below the layers of wheels
 
-# Builds one stage of the skeleton and returns its image.
+# A function that builds the named stage of the skeleton, and returns the image of this stage.
 Build = Callable[[str], BuiltImage]
 
 
@@ -33,7 +33,8 @@ class Skeleton:
 
 
 def skeleton(engine: Engine, foundation: str, whole: str) -> Skeleton:
-    """Read the image ``whole``, which was built on the image ``foundation``, from the engine."""
+    """Ask the engine for the facts about the skeleton. Its image is ``whole``, and ``foundation`` is the image of its stage
+    below the layers of wheels."""
     below, layers = diff_ids(engine, foundation), diff_ids(engine, whole)
     if layers[: len(below)] != below:
         raise EngineError(

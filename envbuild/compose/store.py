@@ -1,10 +1,11 @@
-"""The layer store: image layers by digest in the cache folder, and an index that says which input gives which layer.
+"""The layer store in the cache folder. It has image layers in files named by their digests, and an index of these layers. The
+index says which input gives which layer.
 
 The folder is an OCI image layout, so that other tools can read it:
 
     oci-layout  index.json     the two files that every layout has; this index.json names no image
     blobs/sha256/DIGEST        one file for each layer
-    keys/KEY.json              one small file for each key: the layer that this input gives
+    keys/KEY.json              one small file for each key (the hash of an input): the layer that the input gives
 
 Each entry of the index is a separate file in ``keys``. So processes that add layers at the same time never write the same file,
 and a damaged entry costs only one layer. The modification time of an entry says when its layer was used last.
@@ -53,7 +54,7 @@ class LayerStore:
     """The layers in one folder. The folder is made together with its first layer. Threads and processes may share the store."""
 
     def __init__(self, folder: Path, on_wait: Callable[[str], None] = files.tell_nobody) -> None:
-        """If this process waits for another one, ``on_wait`` is called with the name of the other process."""
+        """If this process waits for another process, ``on_wait`` is called with a message that names the other process."""
         self.folder = folder
         self._blobs = folder / "blobs" / "sha256"
         self._keys = folder / "keys"
@@ -62,7 +63,8 @@ class LayerStore:
         self._is_ready = False
 
     def find(self, key: str) -> Layer | None:
-        """The layer of ``key``, which then counts as used now; None if its blob is absent or has a wrong size."""
+        """Return the layer of ``key``, and record that it was used now. Return None if the index has no entry for ``key``, or
+        if the blob of the layer is absent or has a wrong size."""
         entry = self._read(self._entry_file(key))
         if entry is None or not self.has(entry.layer):
             return None
@@ -71,19 +73,21 @@ class LayerStore:
         return entry.layer
 
     def known(self, key: str) -> Layer | None:
-        """Return the layer of ``key`` as the index describes it. Its blob may have been removed to save space."""
+        """Return the layer of ``key`` as the index describes it, or None if the index has no entry for ``key``. The blob of the
+        layer may have been removed to save space."""
         entry = self._read(self._entry_file(key))
         return entry.layer if entry else None
 
     def add(self, key: str, write: Callable[[BinaryIO], Layer], *, about: str = "", watch: Watch | None = None) -> Layer:
-        """Return the layer of ``key``. If it is absent, call ``write``, which writes the layer to a stream.
+        """Return the layer of ``key``. If the store lacks it, call ``write``, which writes the layer to a stream.
 
         If another process or thread is writing the same layer, this method waits for it and returns that layer. The digest that
         ``write`` returns is trusted; the size is compared with the file. A kill at any moment leaves no partial layer in the
         store.
 
-        ``watch`` is called when ``write`` begins. It can read the layer while it is written, and must close the object that it
-        gets. Raises :class:`BuildError` (``no-space``) if the disk is full, and the errors of ``write``.
+        ``watch`` is called with a :class:`GrowingLayer` when ``write`` begins. ``watch`` can read the layer while it is
+        written, and must close the :class:`GrowingLayer`. Raises :class:`BuildError` (``no-space``) if the disk is full, and
+        the errors of ``write``.
         """
         found = self.find(key)
         if found:
@@ -106,8 +110,8 @@ class LayerStore:
         return True
 
     def blob(self, digest: str, size: int | None = None) -> Path:
-        """The file of a blob. Raises :class:`BuildError` if it is absent (``layer-missing``) or its size is not ``size``
-        (``layer-damaged``)."""
+        """Return the path of a blob. Raises :class:`BuildError` if the file is absent (``layer-missing``), or if its size is
+        not ``size`` (``layer-damaged``)."""
         path = self._blob_file(digest)
         try:
             status = path.lstat()
@@ -132,7 +136,8 @@ class LayerStore:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Keep every layer until the block ends. Any number of processes may be in such a block at the same time."""
+        """Prevent other processes from pruning the store until the ``with`` block ends. Any number of processes may be in such
+        a block at the same time."""
         with self._gate(fcntl.LOCK_SH):
             yield
 
@@ -149,13 +154,14 @@ class LayerStore:
         return [entry for path in paths if (entry := self._read(path))]
 
     def blob_files(self) -> dict[str, Path]:
-        """All blobs by digest, including blobs without an entry."""
+        """The files of all blobs by digest, including blobs without an entry."""
         if not self._blobs.is_dir():
             return {}
         return {path.name: path for path in sorted(self._blobs.iterdir()) if _HEX.fullmatch(path.name)}
 
     def remove_blob(self, path: Path, seen: os.stat_result) -> bool:
-        """Remove the file of a blob, unless another file than ``seen`` has replaced it. Return whether the file is gone."""
+        """Remove the blob file ``path``, unless another process has replaced the file since the caller read its status
+        ``seen``. Return whether the file is gone."""
         with files.locked(self._locks / path.name, self._on_wait):
             try:
                 now = path.lstat()
@@ -274,8 +280,8 @@ def _encode(layer: Layer, about: str) -> str:
 
 
 def _checksum(told: Any) -> str:
-    """A checksum of an entry (such as its diff_id and sizes), which detects a failing disk. The blob's name is its digest, but
-    that protects only the blob."""
+    """Return a checksum of the description of a layer (its diff_id, its sizes and so on). It detects an entry that a failing
+    disk has damaged. The digest in the name of a blob protects only the blob."""
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
@@ -286,8 +292,8 @@ def _checked(name: str) -> str:
 
 
 def _require_true(layer: Layer, written: int) -> None:
-    """Compare what the writer returned with the file. A difference is a bug of envbuild, and such a layer must not get an
-    entry."""
+    """Check the layer that the writer returned: its digests must be valid, and its size must be ``written``, the size of the
+    file. An error is a bug of envbuild, and such a layer must not get an entry in the index."""
     for name in ("digest", "diff_id"):
         _checked(getattr(layer, name))
     if layer.size != written or layer.unpacked < 0:

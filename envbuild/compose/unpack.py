@@ -7,7 +7,7 @@ from typing import IO, cast
 
 from isal import igzip_lib, isal_zlib
 
-_INPUT = 1 << 16  # bytes; small, because the input after a gzip member is copied for each member
+_INPUT = 1 << 16  # bytes; small, because the rest of the input is copied at the end of each gzip member
 _OUTPUT = 1 << 20
 _Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stubs declare it as an instance
 
@@ -79,7 +79,7 @@ class _Source:
 
 
 def noting(pieces: Iterable[bytes], *sinks: Callable[[bytes], object]) -> Iterator[bytes]:
-    """Yield the same pieces. Before that, give each piece to all ``sinks``."""
+    """Yield ``pieces`` unchanged. Before a piece is yielded, all ``sinks`` get it."""
     for piece in pieces:
         for sink in sinks:
             sink(piece)

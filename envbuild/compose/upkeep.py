@@ -30,7 +30,7 @@ class CachedLayer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrunedLayers:
-    """How many bytes :func:`prune` removed, and how many bytes it kept."""
+    """The result of :func:`prune`. ``freed`` is the number of removed bytes, and ``kept`` is the number of kept bytes."""
 
     removed: tuple[CachedLayer, ...]
     freed: int
@@ -39,7 +39,10 @@ class PrunedLayers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifiedLayers:
-    """How many layers and bytes :func:`verify` read, and the digests and keys that it removed because they were damaged."""
+    """The result of :func:`verify`. ``layers`` and ``bytes`` say how many layers and bytes it read.
+
+    ``damaged`` has the digests of damaged layers, and ``entries`` has the keys of index entries that were removed.
+    """
 
     layers: int
     bytes: int
@@ -68,10 +71,11 @@ def held(store: LayerStore) -> list[CachedLayer]:
 
 
 def prune(store: LayerStore, keep_bytes: int) -> PrunedLayers:
-    """Remove blobs without an entry, then the least recently used layers, until at most ``keep_bytes`` bytes remain.
+    """Remove all blobs without an entry. Then keep the most recently used layers that fit into ``keep_bytes`` bytes, and remove
+    all others.
 
-    The entries of the index stay: they are small, and they say which layer a registry has. Raises :class:`BuildError`
-    (``busy``) if another process uses the store.
+    The entries of the index stay. They are small, and with the digest in an entry, a push can ask a registry whether it has the
+    layer. Raises :class:`BuildError` (``busy``) if another process uses the store.
     """
     if not store.folder.is_dir():
         return PrunedLayers(removed=(), freed=0, kept=0)
@@ -89,7 +93,8 @@ def prune(store: LayerStore, keep_bytes: int) -> PrunedLayers:
 
 
 def verify(store: LayerStore, on_progress: OnProgress) -> VerifiedLayers:
-    """Read every layer again. Remove each layer whose digest, unpacked digest or sizes are wrong, together with its entries."""
+    """Read every layer again. Remove each layer whose digest is wrong. Remove each index entry that is unreadable, or that does
+    not describe the digests and sizes of its layer correctly."""
     damaged, entries = [], []
     if not store.folder.is_dir():
         return VerifiedLayers(layers=0, bytes=0, damaged=(), entries=())

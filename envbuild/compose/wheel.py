@@ -1,9 +1,9 @@
-"""Computes which files the installation of a wheel makes, and where. The `installer` library reads the metadata and finds the
-place of each file.
+"""Computes which files the installation of a wheel makes, and at which paths. The `installer` library reads the metadata and
+finds the path of each file.
 
-No file is unpacked for that. The library passes streams from a source to a destination without reading them, and the streams
-here only stand for members of the archive. Everything that is written has the same bytes as with uv 0.13 or pip 20.3. Tests
-compare it with installations by both.
+Only metadata and scripts are unpacked for this. The library passes streams from a source to a destination without reading them.
+Here, each stream only stands for a member of the archive. All installed files have the same bytes as after an installation by
+uv 0.13 or pip 20.3. Tests compare them with installations by both programs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def read_entries(wheel: WheelZip, place: InstallPlace, *, is_requested: bool) ->
         install(source, destination, metadata)
         if place.installer == "uv":
             destination.add_empty_folders()
-    except (InstallerError, configparser.Error, ValueError, AssertionError) as error:  # of the library or the checks above
+    except (InstallerError, configparser.Error, ValueError, AssertionError) as error:  # of the library, or of the checks above
         raise bad_wheel(wheel.file, f"its metadata is invalid ({type(error).__name__}: {error})".rstrip(".")) from error
     return destination.entries()
 
@@ -129,8 +129,8 @@ class _Source(WheelSource):
                 yield (name, "", ""), cast(BinaryIO, _Stream(name)), False
 
     def placed(self, name: str) -> tuple[Scheme, str]:
-        """The kind of folder into which a member is installed, and the path below it. The kind is empty for the data folder
-        itself."""
+        """The kind of folder into which a member is installed, and the path of the member below this folder. The kind is empty
+        if the member is the wheel's data folder itself."""
         if not f"{name}/".startswith(self.data_dir + "/"):
             return Scheme("purelib"), name
         scheme, _, path = name.removeprefix(self.data_dir).strip("/").partition("/")
@@ -139,7 +139,7 @@ class _Source(WheelSource):
         return Scheme(scheme), path
 
     def bytecode(self) -> Iterator[str]:
-        """The bytecode files of the wheel, which uv and pip install, but the library omits."""
+        """The bytecode files of the wheel. uv and pip install these files, but the library omits them."""
         return (name for name in self.files if "__pycache__" in name.split("/")[:-1])
 
 
@@ -228,8 +228,8 @@ class _Destination(WheelDestination):
         self._put(target, content, is_executable=is_executable, rank=(2 if self._is_uv else 1) if is_data else 0)
 
     def _rewritten(self, name: str, content: Content) -> Content:
-        """Return the content of a script. If its first line is the placeholder, the new line names the interpreter; the old
-        content is then checked here."""
+        """Return the installed content of the script ``name``. If its first line is the placeholder, replace this line with one
+        that names the interpreter. In this case, the hash of the old content is checked here."""
         member = self._source.files[name]
         if not next(member.pieces(), b"").startswith(PLACEHOLDER):
             return content

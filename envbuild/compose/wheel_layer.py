@@ -22,7 +22,7 @@ Bytecode = Mapping[str, bytes | Path | Content]  # absolute path in the image â†
 
 
 class OpenWheels:
-    """Opens wheels for several steps. Each wheel is opened once, and its metadata is read once. Threads may share this
+    """Opens each wheel once, and reads its metadata once, for all functions that need the wheel. Threads may share this
     object."""
 
     def __init__(self) -> None:
@@ -58,8 +58,8 @@ def write(
     bytecode: Bytecode,
     opened: OpenWheels | None = None,
 ) -> Layer:
-    """Write one layer of all ``wheels``. Each wheel comes with a boolean, which is true if a user requested it by name. If two
-    wheels have a file at the same path, the later wheel's file stays.
+    """Write one layer of all ``wheels``. Each wheel comes with a boolean, which is true if a user requested the package by
+    name. If two wheels have a file at the same path, the later wheel's file stays.
 
     ``bytecode`` replaces files of wheels at the same paths. Without wheels, the layer holds bytecode only. Wheels in ``opened``
     stay open for other callers. The same arguments give the same bytes. Raises :class:`BuildError` (``bad-wheel``) if a wheel

@@ -18,7 +18,7 @@ from envbuild.errors import BuildError
 from envbuild.files import PLENTY
 
 _Damaged: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # the stubs declare it as an instance
-_RAW_PIECE = 2**18  # packed bytes; unpacked, they are about three times as many
+_RAW_PIECE = 2**18  # bytes of packed data; unpacking makes about three times as many bytes
 
 
 def bad_wheel(file: Path, problem: str) -> BuildError:
@@ -34,7 +34,7 @@ def bad_wheel(file: Path, problem: str) -> BuildError:
 
 @dataclass(frozen=True, slots=True)
 class WheelMember:
-    """One file of a wheel, as the content of a file in a layer."""
+    """One file of a wheel, which becomes the content of a file in a layer."""
 
     archive: WheelZip
     member: Member
@@ -50,8 +50,8 @@ class WheelMember:
         return ""
 
     def copy(self, packed: Sink, unpacked: Sink) -> None:
-        """Write the content. A deflate stream becomes one gzip member. Of a file without compression, each piece becomes
-        one."""
+        """Write the content. A compressed file becomes one gzip member. A file without compression is written in pieces, and
+        each piece becomes one gzip member."""
         if self.member.method == STORED:
             for piece in self.pieces():
                 packed(compressed(piece))
@@ -82,8 +82,8 @@ class WheelMember:
         return b"".join(self.pieces())
 
     def _whole(self) -> tuple[bytes, bytes]:
-        """A small deflated member, packed and unpacked. Few calls into C are made, because during each of them other threads
-        may run."""
+        """Return the packed and the unpacked content of a small compressed member. This method makes few calls into C, because
+        other threads may run during each call."""
         member, inflater = self.member, isal_zlib.decompressobj(-zlib.MAX_WBITS)
         try:
             raw = self.archive.read_at(member.begin, member.packed)
@@ -136,7 +136,7 @@ def _require_end(member: Member, inflater: Any) -> None:
 
 def _check(member: Member, pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the pieces. Raises :class:`ZipError` as soon as there are more bytes than the archive's directory states. At the
-    end, raises it if the size or the CRC differs."""
+    end, raises the same error if the size or the CRC differs."""
     crc, size = 0, 0
     for piece in pieces:
         size += len(piece)
@@ -194,7 +194,8 @@ class WheelZip:
             yield data
 
     def read_at(self, begin: int, size: int) -> bytes:
-        """Exactly ``size`` bytes of the archive. Raises :class:`ZipError` if the archive is too short."""
+        """Return exactly ``size`` bytes of the archive, from the offset ``begin`` on. Raises :class:`ZipError` if the archive
+        is too short."""
         data = os.pread(self._descriptor, size, begin)
         while len(data) < size:
             more = os.pread(self._descriptor, size - len(data), begin + len(data))

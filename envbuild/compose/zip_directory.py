@@ -32,7 +32,7 @@ _EXTRA_ZIP64, _EXTRA_UNICODE_NAME = 0x0001, 0x7075
 
 
 class ZipError(ValueError):
-    """An error of an invalid archive. The message is the end of a sentence."""
+    """The error for an invalid archive. The message is the end of a sentence."""
 
 
 class Member(NamedTuple):
@@ -57,8 +57,8 @@ class Member(NamedTuple):
 
 
 def read_members(read: Read, length: int) -> list[Member]:
-    """The members of an archive of ``length`` bytes, in the order of their bytes. ``read`` takes an offset and a number of
-    bytes.
+    """The members of an archive of ``length`` bytes, sorted by their offsets in the archive. ``read`` takes an offset and a
+    number of bytes.
 
     Raises :class:`ZipError`.
     """
@@ -184,8 +184,11 @@ def _read_extra(data: bytes, name: str) -> dict[int, bytes]:
 
 
 def _widen(extra: dict[int, bytes], name: str, fields: tuple[tuple[int, int], ...]) -> list[int]:
-    """Return the values of the fields. If a value is the largest that fits, the value in the zip64 field replaces it, if there
-    is one."""
+    """Return the values of ``fields``, with large values from the zip64 field. ``fields`` has each value and its width in the
+    zip64 field, in bytes.
+
+    If a value is the largest number that fits into its field, and there is a zip64 field, the zip64 field has the real value.
+    """
     wide = extra.get(_EXTRA_ZIP64)
     if wide is None:
         return [value for value, _ in fields]
@@ -203,8 +206,8 @@ def _widen(extra: dict[int, bytes], name: str, fields: tuple[tuple[int, int], ..
 
 
 def _check_name_again(extra: dict[int, bytes], name: str) -> None:
-    """Refuse a second, different name in the extra field for Unicode names. Some programs use that name if its CRC matches the
-    ordinary name."""
+    """Refuse a second, different name in the extra field for Unicode names. Some programs use the second name if the CRC in
+    this extra field is the CRC of the ordinary name."""
     again = extra.get(_EXTRA_UNICODE_NAME, b"")
     if again and again[5:] != name.encode():
         raise ZipError(f"{name!r} has a second, different name")
@@ -233,7 +236,7 @@ def _check_mode(member: Member) -> None:
 def _check_names(members: list[Member]) -> None:
     """Refuse a name that leads out of the archive, that occurs twice, or that names both a file and a folder.
 
-    Names that differ only in case are allowed, because Linux and its installers distinguish them.
+    Names that differ only in case are allowed, because Linux and the installers distinguish them.
     """
     seen: set[str] = set()
     for member in members:
@@ -262,8 +265,10 @@ def _folders_above(name: str) -> Iterator[str]:
 
 
 def _check_local(read: Read, member: Member, flags: int, following: int) -> Member:
-    """Compare a member with its local header, and return it with ``begin`` set to the offset of its data. ``following`` is the
-    offset of the next member."""
+    """Compare a member with its local header. Return the member with ``begin`` set to the offset of its data.
+
+    ``following`` is the offset of the next member. For the last member, it is the offset of the directory.
+    """
     # Most headers have no extra fields, so this one read is usually enough.
     head = read(member.begin, max(30, min(30 + len(member.name.encode()), following - member.begin)))
     if len(head) < 30 or head[:4] != _LOCAL:

@@ -1,1 +1,1 @@
-"""The outputs of a composed image: a folder, a file, an engine, a registry."""
+"""Write a composed image to a folder, to a file, into an engine or to a registry, and pull images from a registry."""

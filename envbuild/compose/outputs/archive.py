@@ -1,7 +1,7 @@
 """Writes an image as one tar stream that Docker, containerd, Podman and skopeo load.
 
 The archive is an OCI image layout with the additional file ``manifest.json`` of ``docker save``, as Docker 25 and newer write
-it. containerd reads the layout, and older engines read ``manifest.json``; both name the same blobs.
+it. containerd reads the layout, and older engines read ``manifest.json``. The layout and ``manifest.json`` name the same blobs.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Piece:
 
 
 def layers_once(image: ComposedImage) -> list[Layer]:
-    """The layers of ``image``, each only once. An image may contain the same layer twice, but a folder of blobs has it as one
-    file."""
+    """The layers of ``image``, each only once. An image may contain the same layer twice, but a folder of blobs has this layer
+    as one file."""
     return list({layer.digest: layer for layer in image.layers}.values())
 
 
@@ -41,8 +41,8 @@ def pieces(
     without: frozenset[str] = frozenset(),
     checked: bool = True,
 ) -> Iterator[Piece]:
-    """Yield the archive of ``image``, with its names. Layers whose digests are in ``without`` are listed, but their bytes are
-    omitted.
+    """Yield the archive of ``image`` in pieces. ``references`` are the names of the image. Layers whose digests are in
+    ``without`` are listed, but their bytes are omitted.
 
     ``checked`` has the same meaning as in :meth:`LayerStore.read`.
     """

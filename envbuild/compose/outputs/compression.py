@@ -32,14 +32,15 @@ _KINDS: dict[Compression, str] = {"gzip": f"{_PLAIN}+gzip", "zstd": f"{_PLAIN}+z
 
 
 def known(image: ComposedImage, store: LayerStore, compression: Compression) -> ComposedImage | None:
-    """The image with layers of this compression, from the store's index alone; None if one of these layers was never made."""
+    """The image with layers of this compression. Only the store's index is read, so the blobs may be absent. None if one of
+    these layers was never made."""
     found = [_kept(layer, compression) or store.known(_key(layer, compression)) for layer in image.layers]
     layers = tuple(layer for layer in found if layer is not None)
     return replace(image, layers=layers) if len(layers) == len(image.layers) else None
 
 
 def converted(image: ComposedImage, store: LayerStore, compression: Compression, on_progress: OnProgress) -> ComposedImage:
-    """Return the image with layers of this compression. Layers that are missing in the store are made.
+    """Return the image with layers of this compression. If the store lacks such a layer, make it.
 
     Raises :class:`BuildError` (``layer-damaged``, ``layer-missing``, ``no-space``).
     """

@@ -1,4 +1,4 @@
-"""Asks a registry what it has: the manifest of a tag, or a blob."""
+"""Asks a registry which manifest has a tag, and whether the registry has a blob."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ KINDS = ", ".join((manifest.MANIFEST, manifest.INDEX, *manifest.DOCKER_KINDS))
 
 
 def of_tag(client: Client, tag: str) -> str:
-    """The digest (``sha256:…``) of the manifest with ``tag``; empty if there is none. If ``tag`` is itself a digest, it is
-    returned unchanged.
+    """The digest (``sha256:…``) of the manifest with ``tag``; empty if there is none. If ``tag`` is itself a digest, and the
+    registry has this manifest, the digest is returned unchanged.
 
-    If the registry does not report the digest, it is computed from the manifest. Raises :class:`PublishError`.
+    If the registry does not report the digest of a tag, the digest is computed from the manifest. Raises :class:`PublishError`.
     """
     url, headers = client.url(f"manifests/{tag}"), {"Accept": KINDS}
     answer = client.ask("HEAD", url, (200, 404), headers=headers)

@@ -1,4 +1,4 @@
-"""Manifests and tags of one repository: reading, writing, listing and deleting them."""
+"""Reads, writes and deletes the manifests of one repository, and lists its tags."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def has_repository(client: Client) -> bool:
 
 
 def read(client: Client, reference: str) -> Document | None:
-    """The document with the tag or digest ``reference``; None if there is none.
+    """Read the manifest or index with the tag or digest ``reference``; None if the repository has none.
 
-    Raises :class:`PublishError` (``digest-differs``) if the digest of the content is not the requested one.
+    Raises :class:`PublishError` (``digest-differs``) if the digest of the content differs from the requested digest.
     """
     answer = client.ask("GET", client.url(f"manifests/{reference}"), (200, 404), headers={"Accept": digests.KINDS})
     if answer.status_code == 404:
@@ -51,7 +51,7 @@ def read(client: Client, reference: str) -> Document | None:
 
 
 def parsed(document: Document) -> dict[str, Any]:
-    """The JSON object in a document; empty if the document is not a JSON object."""
+    """The JSON object in a manifest or index; empty if the content is not a JSON object."""
     try:
         value = json.loads(document.content)
     except (ValueError, RecursionError):
@@ -60,7 +60,7 @@ def parsed(document: Document) -> dict[str, Any]:
 
 
 def write(client: Client, document: Document, reference: str) -> None:
-    """Store the document under ``reference``, a tag or the document's digest."""
+    """Store a manifest or index in the registry under ``reference``, a tag or the digest of ``document``."""
     headers = {"Content-Type": document.media_type}
     client.ask("PUT", client.url(f"manifests/{reference}"), (201,), headers=headers, body=document.content)
 

@@ -38,7 +38,7 @@ def load(engine: Engine, image: ComposedImage, store: LayerStore, references: Se
             except BuildError as error:
                 if not present or error.code != "load-failed":
                     raise
-                # Meanwhile, another process removed a layer from the engine. So send all layers.
+                # Another process may have removed a layer from the engine meanwhile. So send all layers.
                 send(engine, image, store, (), on_progress)
     for reference in references:
         engine.tag(own, reference)
@@ -46,7 +46,7 @@ def load(engine: Engine, image: ComposedImage, store: LayerStore, references: Se
 
 
 def chains(engine: Engine) -> list[tuple[str, ...]]:
-    """For each image in the engine, the diff ids of its layers, lowest first. Together, they tell which layers the engine
+    """Return the diff ids of the layers of each image in the engine, lowest first. These lists tell which layers the engine
     has."""
     api: Any = engine.client.api
     images = [engine.image(listed["Id"]) for listed in api.images(all=True)]
@@ -85,7 +85,7 @@ def send(
     *,
     without: frozenset[str] = frozenset(),
 ) -> None:
-    """Make the engine load the archive of ``image``. The engine already has the layers in ``without``. Raises
+    """Make the engine load the archive of ``image``. ``without`` has the digests of layers that the engine already has. Raises
     :class:`BuildError`.
 
     Layers are sent compressed, as they are in the store. Docker 20.10 would not load uncompressed layers faster: the time for

@@ -30,7 +30,7 @@ class Document:
     digest: str
 
     def descriptor(self) -> dict[str, Any]:
-        """The descriptor by which other documents refer to this one."""
+        """The descriptor by which manifests and indexes refer to this document."""
         return descriptor(self.media_type, self.digest, len(self.content))
 
 

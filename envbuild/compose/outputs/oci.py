@@ -19,10 +19,10 @@ from envbuild.model.progress import OnProgress, Progress
 def write(image: ComposedImage, store: LayerStore, folder: Path, name: str, on_progress: OnProgress) -> str:
     """Add ``image`` to the layout in ``folder`` as ``name`` (empty: no name), and return the digest of its manifest.
 
-    The folder is made if it is absent. Other images stay, but an image with the same name loses this name. If both folders are
-    on one file system, layers are hard links to the files of the store, else copies. The index is written last, so it never
-    names an incomplete image, even after a kill. Raises :class:`InvalidInputError` (``not-a-layout``) if the folder has other
-    content.
+    The folder is made if it is absent. The index keeps its entries of other images, but an entry with the same name is
+    replaced. If the layout and the store are on one file system, the layers are hard links to the files of the store.
+    Otherwise, they are copies. The index is written last, so it never names an incomplete image, even after a kill. Raises
+    :class:`InvalidInputError` (``not-a-layout``) if the folder has other content.
     """
     found = _index(folder)
     blobs = folder / "blobs" / "sha256"
@@ -51,8 +51,8 @@ def write(image: ComposedImage, store: LayerStore, folder: Path, name: str, on_p
 
 
 def _place(layer: Layer, store: LayerStore, target: Path) -> None:
-    """Link or copy a layer to ``target``, unless it exists there. The file is always read and checked, because a link would
-    pass on damaged bytes."""
+    """Link or copy a layer to ``target``, unless this file exists and is right. The file is always read and compared with the
+    digest of the layer, because a link to a damaged file would be damaged, too."""
     source = store.blob(layer.digest, layer.size)
     if target.is_symlink() and not target.exists():  # a dangling link would make os.link fail
         target.unlink()

@@ -37,8 +37,8 @@ _LAYERS = (*_OCI.values(), "application/vnd.oci.image.layer.v1.tar+zstd")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pulled:
-    """The result of a pull. ``digest`` names the image in the registry. ``received`` is the number of bytes that were received,
-    and ``present`` the number of layers that the store already had."""
+    """The result of a pull. ``digest`` is the digest of the image in the registry. ``received`` is the number of bytes that
+    were received, and ``present`` the number of layers that the store already had."""
 
     image: ComposedImage
     digest: str
@@ -57,9 +57,9 @@ def pull(
     """Pull an image from the repository ``source`` (``HOST/REPOSITORY``). ``tag`` is a tag or a digest (``sha256:…``).
     Afterwards, the store has the image's layers.
 
-    Every digest is computed and compared, including the digest of each unpacked layer. An interrupted download of a layer
-    continues where it stopped. If this process ends, complete layers stay in the store. Raises :class:`PublishError`
-    (``not-in-registry``, ``digest-differs``, ``unknown-format``).
+    The digests of all received data are computed and compared, including the digest of each unpacked layer. An interrupted
+    download of a layer continues where it stopped. If this process ends, complete layers stay in the store. Raises
+    :class:`PublishError` (``not-in-registry``, ``digest-differs``, ``unknown-format``).
     """
     repository = parse(source)
     stopped = threading.Event()

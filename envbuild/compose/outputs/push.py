@@ -29,9 +29,8 @@ PATIENCE_S = 10.0  # seconds that an interrupted push waits for running transfer
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pushed:
     """The result of a push. ``digest`` names the image in the registry; ``sent`` is the number of bytes that were sent.
-
-    ``present`` and ``mounted`` count layers not sent. ``tags`` are the tags that the image did not have before this push.
-    """
+    ``present`` is the number of layers that the repository already had. ``mounted`` is the number of layers that the registry
+    copied from another repository. ``tags`` are the tags that the image did not have before this push."""
 
     digest: str
     sent: int
@@ -63,10 +62,10 @@ def push(
 ) -> Pushed:
     """Push ``image`` to the repository ``to`` (``HOST/REPOSITORY``) under its tags.
 
-    If the registry has a layer, the store need not have it. ``mount_from`` names other repositories of the same registry, from
-    which the registry copies layers of the image, so that these are not sent. Tags are set last, when the registry has all
-    layers. The next push after an interrupted one sends only the missing layers. ``before_moving`` is called after the fixed
-    tags are set and before a moving tag moves, even if no tag must be set. Raises :class:`PublishError`, and
+    If the registry has a layer, the store need not have it. ``mount_from`` names other repositories of the same registry. If
+    such a repository has a layer of the image, the registry copies it, and it is not sent. Tags are set last, when the registry
+    has all layers. The next push after an interrupted one sends only the missing layers. ``before_moving`` is called after the
+    fixed tags are set and before a moving tag moves. It is called even if no tag must be set. Raises :class:`PublishError`, and
     :class:`BuildError` if the store lacks a layer that must be sent.
     """
     repository = parse(to)
@@ -136,8 +135,8 @@ class EarlyPush:
     def follow(self, growing: GrowingLayer) -> None:
         """Begin to send a layer that is still being written. Call :meth:`add` when the store has the complete layer.
 
-        The digest is known only at the end. Only then can the registry be asked whether it has the layer, so all bytes sent
-        before may be in vain. After a registry has refused one such upload, no other one is tried.
+        The digest is known only at the end. Only then can the registry be asked whether it has the layer, so all bytes that
+        were sent before may be in vain. If the registry refuses one such upload, no other such upload is tried.
         """
         self._following.append((growing, self._followers.submit(self._follow, growing)))
 
@@ -189,8 +188,8 @@ class Lacking:
 
 
 def compare(image: ComposedImage, store: LayerStore, to: str, tags: Tags, also: BeforeMoving) -> Lacking:
-    """Return what :func:`push` would send, without writing. ``also`` is called in place of ``before_moving``. Raises the same
-    errors as ``push``."""
+    """Return what :func:`push` would send, but write nothing to the registry. ``also`` is called in place of ``before_moving``.
+    Raises the same errors as :func:`push`."""
     repository = parse(to)
     client = Client(repository, credentials.find(repository.host), writes=False)
     try:
@@ -267,7 +266,7 @@ class _Push:
         return Lacking(tags=tuple(missing), layers=len(layers), size=size, digest=self._digest, all_layers=every)
 
     def _tags_to_set(self, tags: Tags) -> list[str]:
-        """The tags that this image does not have yet. If the image has at least one tag, the registry has all its layers."""
+        """The tags that this image does not have yet. If the result is empty, the registry has all layers of the image."""
         wanted = []
         for tag in dict.fromkeys([*tags.fixed, *tags.moving]):
             there = self._seen[tag] = self.digest_of(tag)
@@ -328,7 +327,7 @@ class _Push:
                 raise
 
     def _is_there(self, layer: Layer) -> bool:
-        """Whether the registry has the layer. If another repository has it, the registry copies it now."""
+        """Whether the repository has the layer. If a repository in ``mount_from`` has the layer, the registry copies it now."""
         client = self._client
         digest = f"sha256:{layer.digest}"
         if digests.has_blob(client, layer.digest):

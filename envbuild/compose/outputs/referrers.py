@@ -66,7 +66,8 @@ def lacking(client: Client, subject: Document, artifacts: Sequence[Artifact]) ->
 def _lacking(client: Client, subject: Document, artifacts: Sequence[Artifact]) -> tuple[list[tuple[Artifact, Document]], bool]:
     """The artifacts that are not attached, with their manifests; and whether the registry has the referrers API.
 
-    A list under a tag may still name manifests that a killed `registry prune` or the registry's garbage collection removed.
+    In a registry without this API, the list of attached manifests is under a tag. This list may still name manifests that a
+    killed `registry prune` or the registry's garbage collection removed, so each of them is looked up.
     """
     listed, has_api = _listed(client, f"sha256:{subject.digest}")
     known = {str(entry.get("digest")) for entry in listed}
@@ -81,8 +82,8 @@ def read(source: str, digest: str, kind: str, first: tuple[str, str] = ("", ""))
 
     The blobs are fetched one by one. Blobs with the annotation ``first`` (name and value) come before the others. Blobs that
     are damaged, missing or too large are left out, because a check of signatures needs only one valid blob. The registry's list
-    of attached manifests may lack media types and annotations, for example if cosign wrote the list under a tag. Raises
-    :class:`PublishError`.
+    of attached manifests may lack media types and annotations, for example if cosign wrote the list under a tag. So the media
+    type is taken from the manifests. Raises :class:`PublishError`.
     """
     with opened(source, writes=False) as client:
         yield from read_with(client, digest, kind, first)
@@ -91,7 +92,8 @@ def read(source: str, digest: str, kind: str, first: tuple[str, str] = ("", ""))
 def read_with(
     client: Client, digest: str, kind: str, first: tuple[str, str] = ("", ""), *, most: int = MOST, largest: int = _LARGEST
 ) -> Iterator[bytes]:
-    """Yield the same blobs as :func:`read`, with an open client: at most ``most`` entries, each of up to ``largest`` bytes."""
+    """Yield the same blobs as :func:`read`, with an open client. Read at most ``most`` attached manifests, and leave out blobs
+    of more than ``largest`` bytes."""
 
     def rank(entry: Mapping[str, Any]) -> int:
         notes = entry.get("annotations")

@@ -82,7 +82,7 @@ class _PassingError(Exception):
 
 
 class Client:
-    """Requests to one repository. Threads may share it."""
+    """Sends requests to one repository. Threads may share the client."""
 
     def __init__(
         self,
@@ -96,9 +96,9 @@ class Client:
         pause: Callable[[float], object] = time.sleep,
         on_retry: Callable[[str], object] = lambda _words: None,
     ) -> None:
-        """``also_read`` names other repositories of the registry, from which layers are copied. Tokens are requested with the
-        right to read, with ``writes`` also to write, with ``deletes`` also to delete. If ``has_layers`` is true, errors mention
-        layers. If ``pause`` returns True, no request is repeated."""
+        """``also_read`` names other repositories of the registry, from which layers are copied. Tokens include the right to
+        read, to write if ``writes`` is true, and to delete if ``deletes`` is true. If ``has_layers`` is true, errors mention
+        layers. ``pause`` waits before a request is repeated. If ``pause`` returns True, the request is not repeated."""
         self.repository = repository
         self._credentials = credentials
         self._has_layers = has_layers
@@ -128,8 +128,8 @@ class Client:
         return f"{self._base}/v2/{self.repository.name}/{path}"
 
     def absolute(self, base: str, address: str) -> str:
-        """Make ``address`` absolute; the registry gave it in its answer from ``base``. Raises :class:`PublishError` if it is
-        invalid."""
+        """Make ``address`` absolute. The registry gave this address in its answer from the URL ``base``. Raises
+        :class:`PublishError` if the address is invalid."""
         try:
             return urljoin(base, address)
         except ValueError as error:
@@ -144,8 +144,8 @@ class Client:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> requests.Response:
-        """Send a request, and return its answer with an ``expected`` status. Repeat it after temporary failures. Raises
-        :class:`PublishError`."""
+        """Send a request, and return the answer, which has an ``expected`` status. Repeat the request after temporary failures.
+        Raises :class:`PublishError`."""
         return self._try(lambda: self._once(method, url, expected, headers=headers, body=body))
 
     def ask_long(self, url: str, expected: tuple[int, ...], largest: int, headers: Mapping[str, str]) -> Answer:
@@ -170,7 +170,7 @@ class Client:
         """Yield the bytes of a blob, at most ``size``. The caller compares the digest. An interrupted transfer continues where
         it stopped.
 
-        Raises :class:`PublishError` if several attempts give no bytes.
+        Raises :class:`PublishError` if several attempts in succession give no bytes.
         """
         done = failures = 0
         while done < size:
@@ -231,10 +231,10 @@ class Client:
         return self._once("PUT", with_digest(location, digest), (201,), headers=kind, body=body, passing=passing)
 
     def upload_unfinished(self, pieces: Callable[[], Iterator[bytes]], digest: Callable[[], str]) -> None:
-        """Send a blob that is still being written, without repetition. When ``pieces`` has yielded all bytes, ``digest``
-        returns the digest.
+        """Send a blob that is still being written. Do not repeat a failed request. When ``pieces`` has yielded all bytes,
+        ``digest`` returns the digest.
 
-        If ``pieces`` raises, finish the request: its answer names the upload, so that the registry can be told to delete it.
+        If ``pieces`` raises, finish the request: the answer names the upload, so that the registry can be told to delete it.
         """
         failed: list[Exception] = []
 
@@ -266,8 +266,8 @@ class Client:
         raise AssertionError("the last attempt returns or raises")
 
     def _most_attempts(self, passing: _PassingError) -> int:
-        """The number of attempts. It is lower if the registry has never answered this process, because its address may be
-        wrong."""
+        """The number of attempts. It is lower if no connection succeeded and the registry has never answered this process: the
+        address of the registry may then be wrong."""
         is_new = self.repository.host not in _ANSWERED
         return _FIRST_ATTEMPTS if is_new and is_never_connected(passing.__cause__) else _ATTEMPTS
 

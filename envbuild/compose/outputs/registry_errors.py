@@ -32,8 +32,8 @@ class Repository:
 
 
 def bad_name(text: str, why: str = "") -> PublishError:
-    """The error for a ``text`` that does not name a repository. ``why`` is the reason as a sentence; without it, the form is
-    wrong."""
+    """The error for a ``text`` that does not name a repository. ``why`` is the reason as a sentence. If ``why`` is empty, the
+    error states the right form."""
     return PublishError(
         f"{text!r} is not the name of a repository.",
         code="repository-name",
@@ -42,7 +42,7 @@ def bad_name(text: str, why: str = "") -> PublishError:
 
 
 def insecure(repository: Repository, address: str) -> PublishError:
-    """The error for a registry that answers a request by https with an ``address`` without TLS."""
+    """The error if a request by https gets an answer that names an ``address`` without TLS."""
     return PublishError(
         f"The registry of {repository} redirects to an address without TLS: {address.partition('?')[0][:_LONGEST]!r}.",
         code="insecure-address",
@@ -60,7 +60,8 @@ def bad_reference(repository: Repository, reference: str) -> PublishError:
 
 
 def no_registry(repository: Repository, address: str = "") -> PublishError:
-    """The error for a host that is not a registry. If the host answered with a web page, ``address`` is its address."""
+    """The error for a host that is not a registry. If the host answered with a web page, ``address`` is the address of this
+    page."""
     page = f": it sent the web page {address.partition('?')[0][:_LONGEST]!r}" if address else ""
     return PublishError(
         f"{repository.host} does not answer as a registry{page}.",

@@ -45,7 +45,7 @@ class Session(requests.Session):
 
     def checked(self, answer: requests.Response) -> requests.Response:
         """Return ``answer``. Raise :class:`PublishError` (``unknown-format``) if it is a web page instead of a manifest or a
-        list of tags. Otherwise, the web page of a proxy could be taken for an image."""
+        list of tags. Without this check, the web page of a proxy could be taken for an image."""
         asked = (answer.history[0] if answer.history else answer).url
         if answer.status_code == 200 and is_web_page(answer) and _DOCUMENTS.search(urlsplit(asked).path):
             raise no_registry(self._repository, answer.url)
